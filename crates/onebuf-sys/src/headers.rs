@@ -1,0 +1,109 @@
+//! The installed OpenCL headers, read by tests: the one authority on numbers and prototypes.
+
+use std::collections::HashMap;
+use std::fs;
+
+const FOLDER: &str = "/usr/include/CL";
+
+/// The text of the headers without comments; empty, after a printed skip, where there are none.
+pub fn text() -> String {
+    // cl_platform.h is left out: its negative numbers are limits of C types.
+    let names = ["cl.h", "cl_ext.h", "cl_gl.h", "cl_egl.h", "cl_d3d10.h", "cl_d3d11.h"];
+    let more = ["cl_dx9_media_sharing.h", "cl_va_api_media_sharing_intel.h"];
+    let read = |name| fs::read_to_string(format!("{FOLDER}/{name}")).ok();
+    let text: String = names.into_iter().chain(more).filter_map(read).collect();
+    if text.is_empty() {
+        println!("skip: no OpenCL headers in {FOLDER}");
+    }
+    without_comments(&text)
+}
+
+fn without_comments(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((code, comment)) = rest.split_once("/*") {
+        out.push_str(code);
+        rest = comment.split_once("*/").map_or("", |(_, after)| after);
+    }
+    out + rest
+}
+
+/// Every `#define NAME number`.
+pub fn defines() -> Vec<(String, i64)> {
+    let text = text();
+    text.lines().filter_map(define).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn define(line: &str) -> Option<(&str, i64)> {
+    let (name, value) = line.strip_prefix("#define ")?.trim().split_once(char::is_whitespace)?;
+    let value = value.split("//").next()?.trim().trim_start_matches('(').trim_end_matches(')');
+    match value.split_once("<<") {
+        Some((one, shift)) => Some((name, number(one)? << number(shift)?)),
+        None => Some((name, number(value)?)),
+    }
+}
+
+fn number(text: &str) -> Option<i64> {
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The size in bytes of each argument of each function that is declared, by the function's name.
+pub fn prototypes() -> HashMap<String, Vec<usize>> {
+    let text = text();
+    let sizes = typedefs(&text);
+    let mut all = HashMap::new();
+    for declaration in text.split("extern ").skip(1) {
+        let Some((head, rest)) = declaration.split_once('(') else { continue };
+        let name = head.split_whitespace().last().unwrap_or_default().to_owned();
+        all.insert(name, arguments(rest).iter().map(|arg| size_of_argument(arg, &sizes)).collect());
+    }
+    all
+}
+
+/// Splits at the commas outside inner parentheses, up to the closing one.
+fn arguments(text: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut all = vec![String::new()];
+    for c in text.chars() {
+        match c {
+            ')' if depth == 0 => break,
+            ',' if depth == 0 => {
+                all.push(String::new());
+                continue;
+            }
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        all.last_mut().unwrap().push(c);
+    }
+    all
+}
+
+fn typedefs(text: &str) -> HashMap<String, usize> {
+    let basic = [("cl_int", 4), ("cl_uint", 4), ("cl_ulong", 8), ("size_t", size_of::<usize>())];
+    let mut sizes = HashMap::from(basic.map(|(name, size)| (name.to_owned(), size)));
+    sizes.insert("intptr_t".into(), size_of::<isize>());
+    for line in text.lines().filter_map(|line| line.strip_prefix("typedef ")) {
+        let Some((of, name)) = line.trim_end().trim_end_matches(';').rsplit_once(' ') else {
+            continue;
+        };
+        let pointer = of.trim().ends_with('*').then_some(size_of::<usize>());
+        if let Some(size) = pointer.or_else(|| sizes.get(of.trim()).copied()) {
+            sizes.insert(name.to_owned(), size);
+        }
+    }
+    sizes
+}
+
+/// 0 for a type that these tests have no need to know.
+fn size_of_argument(argument: &str, sizes: &HashMap<String, usize>) -> usize {
+    if argument.contains(['*', '[']) {
+        return size_of::<usize>();
+    }
+    argument.split_whitespace().find_map(|word| sizes.get(word).copied()).unwrap_or(0)
+}

@@ -1,0 +1,39 @@
+//! The drivers' own functions, found at run time.
+//!
+//! One symbol table per API, holding only the calls that onebuf makes; a loader that turns a
+//! missing library into a value ([`Missing`]) instead of a failed start; status codes as integer
+//! newtypes, since a driver may return a number that no header knows; and a [`Probe`] that makes a
+//! chosen call fail on a real driver. No logic: what the calls mean is decided above.
+//!
+//! ```
+//! use onebuf_sys::opencl::OpenCl;
+//!
+//! match OpenCl::load(None, None) {
+//!     Ok(cl) => println!("OpenCL from {:?}", cl.library()),
+//!     Err(missing) => println!("{missing}"),
+//! }
+//! ```
+//!
+//! # Safety
+//!
+//! Each call of a table is an `unsafe fn` whose contract is that of the C function it names:
+//! handles are alive and of one platform, pointers cover what the lengths beside them say, and
+//! memory given to a command stays in place until that command has finished. What this crate
+//! vouches for itself:
+//!
+//! - a symbol has the C prototype that the table states; a test compares the size of every argument
+//!   with the installed headers, and every constant with its `#define`;
+//! - code stays mapped for ever: a library that was opened is never closed;
+//! - an unknown status is a number, never an invalid `enum`.
+
+pub mod loader;
+pub mod opencl;
+pub mod probe;
+pub mod status;
+
+#[cfg(test)]
+mod headers;
+
+pub use loader::{Loaded, Missing, library_of};
+pub use probe::Probe;
+pub use status::ClStatus;

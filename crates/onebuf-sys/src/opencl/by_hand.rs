@@ -1,0 +1,162 @@
+//! The calls that fit no kind of the table: no status, two results, or a count of their own.
+//!
+//! # Safety
+//!
+//! As for the table: each method has the contract of the C function it names.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+use super::{ClContext, ClEvent, ClMem, ClPlatform, ClQueue, ClStatus, OpenCl, SvmFreeNotify};
+
+const SVM: &str = "svm";
+
+#[allow(clippy::too_many_arguments)]
+impl OpenCl {
+    /// `clGetExtensionFunctionAddress`; the deprecated way, before OpenCL 1.2.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function. The address is non-null also for calls that the platform
+    /// does not support.
+    pub unsafe fn get_extension_function_address(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        let call = self.get_extension_function_address?;
+        self.enter("clGetExtensionFunctionAddress").ok()?;
+        // SAFETY: the caller keeps the C function's contract.
+        NonNull::new(unsafe { call(name.as_ptr()) })
+    }
+
+    /// `clGetExtensionFunctionAddressForPlatform`.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function. PoCL and rusticl return non-null also for calls that they do
+    /// not support: look up only what an extension declares.
+    pub unsafe fn get_extension_function_address_for_platform(
+        &self,
+        platform: ClPlatform,
+        name: &CStr,
+    ) -> Option<NonNull<c_void>> {
+        let call = self.get_extension_function_address_for_platform?;
+        self.enter("clGetExtensionFunctionAddressForPlatform").ok()?;
+        // SAFETY: the caller keeps the C function's contract.
+        NonNull::new(unsafe { call(platform, name.as_ptr()) })
+    }
+
+    /// `clEnqueueMapBuffer`.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn enqueue_map_buffer(
+        &self,
+        queue: ClQueue,
+        mem: ClMem,
+        blocking: u32,
+        flags: u64,
+        offset: usize,
+        size: usize,
+        wait_count: u32,
+        wait_list: *const ClEvent,
+        event: *mut ClEvent,
+    ) -> Result<NonNull<c_void>, ClStatus> {
+        let call = self.enqueue_map_buffer.ok_or(ClStatus::NOT_LOADED)?;
+        self.enter("clEnqueueMapBuffer")?;
+        let mut code = 0;
+        // SAFETY: the caller keeps the C function's contract.
+        let mapped = unsafe {
+            call(queue, mem, blocking, flags, offset, size, wait_count, wait_list, event, &mut code)
+        };
+        ClStatus(code).ok()?;
+        self.count_event(event);
+        NonNull::new(mapped).ok_or(ClStatus::NULL_HANDLE)
+    }
+
+    /// `clEnqueueMarker`: deprecated, and all that OpenCL 1.1 has.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn enqueue_marker(
+        &self,
+        queue: ClQueue,
+        event: *mut ClEvent,
+    ) -> Result<(), ClStatus> {
+        let call = self.enqueue_marker.ok_or(ClStatus::NOT_LOADED)?;
+        self.enter("clEnqueueMarker")?;
+        // SAFETY: the caller keeps the C function's contract.
+        ClStatus(unsafe { call(queue, event) }).ok()?;
+        self.count_event(event);
+        Ok(())
+    }
+
+    /// `clSVMAlloc`. It reports no status: `None` is every failure.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn svm_alloc(
+        &self,
+        context: ClContext,
+        flags: u64,
+        size: usize,
+        align: u32,
+    ) -> Option<NonNull<c_void>> {
+        let call = self.svm_alloc?;
+        self.enter("clSVMAlloc").ok()?;
+        // SAFETY: the caller keeps the C function's contract.
+        let made = NonNull::new(unsafe { call(context, flags, size, align) })?;
+        self.count(SVM, 1);
+        Some(made)
+    }
+
+    /// `clSVMFree`. A driver cannot refuse: an error means not loaded, or injected *after* the
+    /// memory was freed.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn svm_free(
+        &self,
+        context: ClContext,
+        pointer: *mut c_void,
+    ) -> Result<(), ClStatus> {
+        let call = self.svm_free.ok_or(ClStatus::NOT_LOADED)?;
+        let chosen = self.enter("clSVMFree");
+        // SAFETY: the caller keeps the C function's contract.
+        unsafe { call(context, pointer) };
+        if !pointer.is_null() {
+            self.count(SVM, -1);
+        }
+        chosen
+    }
+
+    /// `clEnqueueSVMFree`. Counted as freed when it was enqueued.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn enqueue_svm_free(
+        &self,
+        queue: ClQueue,
+        count: u32,
+        pointers: *mut *mut c_void,
+        notify: Option<SvmFreeNotify>,
+        user: *mut c_void,
+        wait_count: u32,
+        wait_list: *const ClEvent,
+        event: *mut ClEvent,
+    ) -> Result<(), ClStatus> {
+        let call = self.enqueue_svm_free.ok_or(ClStatus::NOT_LOADED)?;
+        self.enter("clEnqueueSVMFree")?;
+        // SAFETY: the caller keeps the C function's contract.
+        let code =
+            unsafe { call(queue, count, pointers, notify, user, wait_count, wait_list, event) };
+        ClStatus(code).ok()?;
+        if notify.is_none() {
+            self.count(SVM, -i64::from(count));
+        }
+        self.count_event(event);
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! Making one chosen driver call fail, and proving that nothing leaked.
+//!
+//! A test that wants to see every error path runs its work once for each `n`, until no call was
+//! left to fail:
+//!
+//! ```
+//! # use onebuf_sys::Probe;
+//! # fn work() {}
+//! let probe = Probe::new(); // given to the table when it is loaded
+//! for n in 1.. {
+//!     probe.fail_nth(n, -6);
+//!     work(); // must return an error, or cope
+//!     assert!(probe.live().is_empty());
+//!     if probe.failed().is_none() {
+//!         break;
+//!     }
+//! }
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const TRACE_LEN: usize = 256;
+
+/// Watches every call made through a table, and can make one of them fail.
+///
+/// A create, enqueue or query chosen to fail does not reach the driver. A release does, and so does
+/// completing a user event, before the code is reported: otherwise the injection itself would leak
+/// the object, or hang whoever waits for the event.
+#[derive(Debug, Default)]
+pub struct Probe(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    calls: u64,
+    /// The value of `calls` at which to fail, and the code.
+    fail_at: Option<(u64, i32)>,
+    failed: Option<&'static str>,
+    live: BTreeMap<&'static str, i64>,
+    trace: VecDeque<&'static str>,
+}
+
+impl Probe {
+    /// A probe that lets every call through.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Makes the `n`-th call from now fail with `code`, once; 1 is the very next call, 0 is none.
+    pub fn fail_nth(&self, n: u64, code: i32) {
+        let mut state = self.state();
+        state.failed = None;
+        state.fail_at = (n > 0).then(|| (state.calls.saturating_add(n), code));
+    }
+
+    /// The number of calls since the start or the last [`reset`](Self::reset).
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// The call that was made to fail since the last [`fail_nth`](Self::fail_nth), by its C name.
+    pub fn failed(&self) -> Option<&'static str> {
+        self.state().failed
+    }
+
+    /// References held, by kind (`context`, `queue`, `mem`, `program`, `kernel`, `event`, `svm`):
+    /// creates and retains less the releases that really happened. Kinds that balance are left out,
+    /// so that *nothing leaked* reads `live().is_empty()`.
+    pub fn live(&self) -> BTreeMap<&'static str, i64> {
+        self.state().live.clone()
+    }
+
+    /// The latest calls by their C names, oldest first; at most 256.
+    pub fn trace(&self) -> Vec<&'static str> {
+        self.state().trace.iter().copied().collect()
+    }
+
+    /// Forgets calls, trace and failure. Not what is live: those objects still are.
+    pub fn reset(&self) {
+        let mut state = self.state();
+        let live = std::mem::take(&mut state.live);
+        *state = State { live, ..State::default() };
+    }
+
+    /// Notes a call about to be made; `Err` when it is the one to fail.
+    pub fn enter(&self, call: &'static str) -> Result<(), i32> {
+        let mut state = self.state();
+        state.calls += 1;
+        if state.trace.len() == TRACE_LEN {
+            state.trace.pop_front();
+        }
+        state.trace.push_back(call);
+        let calls = state.calls;
+        match state.fail_at.take_if(|(at, _)| *at == calls) {
+            Some((_, code)) => {
+                state.failed = Some(call);
+                Err(code)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that `change` references of `kind` came (or, below zero, went).
+    pub fn count(&self, kind: &'static str, change: i64) {
+        let mut state = self.state();
+        let live = state.live.entry(kind).or_default();
+        *live += change;
+        if *live == 0 {
+            state.live.remove(kind);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is complete before the lock is let go, so a panic elsewhere spoils nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nth_call_fails_once() {
+        let probe = Probe::new();
+        assert_eq!(probe.enter("a"), Ok(()));
+        probe.fail_nth(2, -5);
+        assert_eq!(probe.enter("b"), Ok(()));
+        assert_eq!(probe.failed(), None);
+        assert_eq!(probe.enter("c"), Err(-5));
+        assert_eq!(probe.enter("d"), Ok(()));
+        assert_eq!((probe.failed(), probe.calls()), (Some("c"), 4));
+        assert_eq!(probe.trace(), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn zero_disarms() {
+        let probe = Probe::new();
+        probe.fail_nth(1, -5);
+        probe.fail_nth(0, -5);
+        assert_eq!(probe.enter("a"), Ok(()));
+    }
+
+    #[test]
+    fn reset_keeps_what_is_live() {
+        let probe = Probe::new();
+        probe.count("mem", 2);
+        probe.count("event", 1);
+        probe.count("event", -1);
+        probe.fail_nth(1, -5);
+        probe.reset();
+        assert_eq!(probe.enter("a"), Ok(()));
+        assert_eq!(probe.live(), BTreeMap::from([("mem", 2)]));
+        assert_eq!((probe.calls(), probe.failed()), (1, None));
+    }
+
+    #[test]
+    fn the_trace_is_bounded() {
+        let probe = Probe::new();
+        (0..TRACE_LEN + 7).for_each(|_| probe.enter("x").unwrap());
+        assert_eq!(probe.trace().len(), TRACE_LEN);
+        assert_eq!(probe.calls(), TRACE_LEN as u64 + 7);
+    }
+
+    #[test]
+    fn one_thread_of_many_sees_the_failure() {
+        let probe = Probe::new();
+        probe.fail_nth(500, -5);
+        let failures = std::thread::scope(|scope| {
+            let count = || (0..250).filter(|_| probe.enter("x").is_err()).count();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!((failures, probe.calls()), (1, 1000));
+    }
+}
