@@ -1,0 +1,247 @@
+//! Device memory, what the host sees of it, and the copies between the two.
+//!
+//! # Safety
+//!
+//! The device's bytes are used only by commands, each under a [`Claim`](super::claim::Claim) of its
+//! range, so that no two threads use the same bytes in conflict. The host's bytes are used by this file
+//! only in [`Block::move_to`] and when they are imported: by the contract of `hal` nobody else uses
+//! them then. Both stay allocated as long as the [`Block`], which each command holds.
+
+#![allow(unsafe_code)]
+
+use super::{
+    API, Sharing,
+    claim::Claims,
+    heap::Heap,
+    watch::{Live, Watch},
+};
+use crate::{
+    Error, Result,
+    hal::{
+        Access, AllocSpec, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy,
+    },
+    sync::{Arc, Mutex, lock},
+};
+use std::{any::Any, ptr::NonNull};
+
+/// What fresh device memory holds: not zero, so that nobody relies on it.
+const DEVICE_POISON: u8 = 0xA5;
+
+/// What its host side holds: something else, so that a forgotten hand-over shows.
+const HOST_POISON: u8 = 0x5A;
+
+/// A memory as the commands on it hold it.
+#[derive(Debug)]
+pub(super) struct Block {
+    strategy: Strategy,
+    access: Access,
+    bytes: usize,
+    /// What kernels use; inside `own` or, when there is none, inside `host`.
+    device: NonNull<u8>,
+    own: Option<Heap>,
+    host: Option<HostRange>,
+    claims: Claims,
+    /// Where the memory is once everything enqueued has run.
+    enqueued: Mutex<Residency>,
+}
+
+// SAFETY: the bytes behind `device` are used only under claims; everything else is `Send`.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Memory in the form asked for.
+    pub(super) fn allocate(device: &str, spec: &AllocSpec) -> Result<Self> {
+        let heap = |poison| Heap::new(device, spec.bytes, spec.align, poison);
+        let (own, host) = match spec.strategy {
+            Strategy::Device => (Some(heap(DEVICE_POISON)?), None),
+            Strategy::MappedDevice | Strategy::CoarseSvm => {
+                (Some(heap(DEVICE_POISON)?), Some(heap(HOST_POISON)?))
+            }
+            Strategy::FineSvm | Strategy::HostPages => (None, Some(heap(HOST_POISON)?)),
+        };
+        let host = host.map(|heap| HostRange {
+            pointer: heap.pointer(),
+            bytes: spec.bytes,
+            owner: Arc::new(heap),
+        });
+        Block::new(spec.strategy, spec.access, spec.bytes, own, host)
+    }
+
+    /// Somebody else's pages.
+    pub(super) fn import(
+        device: &str,
+        sharing: Sharing,
+        range: &HostRange,
+        access: Access,
+    ) -> Result<Self> {
+        let own = match sharing {
+            Sharing::No => {
+                return Err(Error::unsupported("host pages on this fake device", "`Sharing`"));
+            }
+            Sharing::Alias => None,
+            Sharing::Shadow => Some(Heap::new(device, range.bytes, 1, DEVICE_POISON)?),
+        };
+        let block = Block::new(Strategy::HostPages, access, range.bytes, own, Some(range.clone()))?;
+        // As `CL_MEM_USE_HOST_PTR` does: the contents at this moment are taken over.
+        block.host_to_device();
+        Ok(block)
+    }
+
+    fn new(
+        strategy: Strategy,
+        access: Access,
+        bytes: usize,
+        own: Option<Heap>,
+        host: Option<HostRange>,
+    ) -> Result<Self> {
+        let device = own.as_ref().map(Heap::pointer).or(host.as_ref().map(|host| host.pointer));
+        let device = device.ok_or_else(|| Error::invalid("memory that is nowhere"))?;
+        let enqueued = Mutex::new(Residency::Attached);
+        Ok(Block { strategy, access, bytes, device, own, host, claims: Claims::new(), enqueued })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What kernels do with it.
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// First byte of the device's side. Only whoever holds a claim may use what is there.
+    pub(super) fn device(&self) -> NonNull<u8> {
+        self.device
+    }
+
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// Where it is once everything enqueued has run.
+    pub(super) fn enqueued(&self) -> &Mutex<Residency> {
+        &self.enqueued
+    }
+
+    /// Whether host and device have bytes of their own.
+    pub(super) fn has_two_sides(&self) -> bool {
+        self.own.is_some() && self.host.is_some()
+    }
+
+    /// Changes who may use it, as a command: copies where the other side's bytes are newer.
+    pub(super) fn move_to(&self, to: Residency) -> Result<()> {
+        let (from, dirty) = self.claims.place();
+        let exclusive = from == Residency::Away || to == Residency::Away;
+        let _claim = self.claims.of_move("fake_reside", 0..self.bytes, exclusive)?;
+        // Kernels that only read have changed nothing; not copying lets others read meanwhile.
+        let newer = dirty || self.access.writes();
+        match (from, to) {
+            (Residency::Attached, Residency::Published | Residency::Away) if newer => {
+                self.device_to_host();
+            }
+            (Residency::Away, Residency::Published | Residency::Attached) => self.host_to_device(),
+            _ => {}
+        }
+        self.claims.moved(to);
+        Ok(())
+    }
+
+    fn device_to_host(&self) {
+        if let (Some(own), Some(host)) = (&self.own, &self.host) {
+            // SAFETY: both are this large, and they are two allocations; the caller has a claim on the
+            // one, and the other is nobody's while the device has the memory.
+            unsafe { host.pointer.copy_from_nonoverlapping(own.pointer(), self.bytes) };
+        }
+    }
+
+    fn host_to_device(&self) {
+        if let (Some(own), Some(host)) = (&self.own, &self.host) {
+            // SAFETY: as above; the caller has a claim, or nobody knows the block yet.
+            unsafe { own.pointer().copy_from_nonoverlapping(host.pointer, self.bytes) };
+        }
+    }
+}
+
+/// The caller's handle of a memory.
+#[derive(Debug)]
+pub(super) struct FakeMemory {
+    domain: Domain,
+    block: Arc<Block>,
+    watch: Watch,
+    _live: Live,
+}
+
+impl FakeMemory {
+    pub(super) fn new(domain: Domain, block: Block, watch: &Watch) -> Self {
+        FakeMemory {
+            domain,
+            block: Arc::new(block),
+            watch: watch.clone(),
+            _live: watch.object("mem", "fake_release_mem"),
+        }
+    }
+
+    /// What is behind the trait, when it belongs to this domain.
+    pub(super) fn block(memory: &dyn Memory, domain: Domain) -> Result<&Arc<Block>> {
+        memory
+            .as_any()
+            .downcast_ref::<FakeMemory>()
+            .filter(|memory| memory.domain == domain)
+            .map(|memory| &memory.block)
+            .ok_or_else(|| Error::ForeignContext {
+                have: format!("{memory:?}"),
+                want: format!("memory of {API} {domain:?}"),
+            })
+    }
+}
+
+impl Memory for FakeMemory {
+    fn bytes(&self) -> usize {
+        self.block.bytes
+    }
+
+    fn strategy(&self) -> Strategy {
+        self.block.strategy
+    }
+
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        let hidden = self.needs_residency() && self.residency() == Residency::Attached;
+        self.block.host.as_ref().filter(|_| !hidden).map(|host| host.pointer)
+    }
+
+    fn needs_residency(&self) -> bool {
+        self.block.has_two_sides()
+    }
+
+    fn residency(&self) -> Residency {
+        *lock(&self.block.enqueued)
+    }
+
+    fn export(&self, queue: &dyn Queue) -> Result<Export> {
+        self.watch.call("fake_export")?;
+        if queue.domain() != self.domain {
+            return Err(Error::ForeignContext {
+                have: format!("a queue of {:?}", queue.domain()),
+                want: format!("one of {:?}", self.domain),
+            });
+        }
+        self.block.host.clone().map(Export::Host).ok_or_else(|| {
+            Error::unsupported(format!("export of {} memory", self.strategy()), "a host side")
+        })
+    }
+
+    fn raw(&self) -> RawHandle {
+        match (&self.block.host, self.block.strategy) {
+            (Some(host), Strategy::CoarseSvm | Strategy::FineSvm | Strategy::HostPages) => {
+                RawHandle::Address(host.pointer.addr().get())
+            }
+            _ => RawHandle::Object(self.block.device.addr().get()),
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,327 @@
+//! Queues: each call checks its arguments and appends a command that owns all it needs.
+//!
+//! # Safety
+//!
+//! A command holds the [`Block`]s it uses, so their bytes outlive it; it uses them only in ranges that
+//! were checked when it was enqueued, and only under a claim. Host memory given to `read` and `write`
+//! is used until the event completes, as their contracts say.
+
+#![allow(unsafe_code)]
+
+use super::{
+    API, FakeConfig,
+    claim::Claim,
+    event::{FakeEvent, FakeGate, Signal},
+    line::{Line, Pace, Step, Worker},
+    memory::{Block, FakeMemory},
+    program::FakeKernel,
+    watch::{Live, Watch},
+};
+use crate::{
+    Error, Result,
+    backend::native::{self, NativeCode, check_host_pointer, fill_range, overlaps, range_in},
+    hal::{
+        Access, Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Queue, QueueOrder,
+        Residency,
+    },
+    sync::{Arc, lock},
+};
+use std::{any::Any, ops::Range};
+
+/// A queue with a thread of its own.
+#[derive(Debug)]
+pub(super) struct FakeQueue {
+    domain: Domain,
+    callbacks: bool,
+    gates: bool,
+    watch: Watch,
+    worker: Worker,
+    _live: Live,
+}
+
+impl FakeQueue {
+    pub(super) fn new(
+        config: &FakeConfig,
+        order: QueueOrder,
+        number: u64,
+        watch: &Watch,
+    ) -> Result<Self> {
+        let shuffles = order == QueueOrder::OutOfOrder;
+        Ok(FakeQueue {
+            domain: config.domain,
+            callbacks: config.callbacks,
+            gates: config.gates,
+            watch: watch.clone(),
+            worker: Worker::start(Pace::new(config.delay, shuffles, number))?,
+            _live: watch.object("queue", "fake_release_queue"),
+        })
+    }
+
+    fn line(&self) -> &Line {
+        self.worker.line()
+    }
+
+    fn block(&self, memory: &dyn Memory) -> Result<Arc<Block>> {
+        FakeMemory::block(memory, self.domain).cloned()
+    }
+
+    /// A part of a memory, checked.
+    fn part(&self, memory: &dyn Memory, offset: usize, bytes: usize) -> Result<Part> {
+        let block = self.block(memory)?;
+        let range = range_in(block.bytes(), offset, bytes)?;
+        Ok(Part { block, range })
+    }
+
+    fn run(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
+        self.line().push(Step::Run(Box::new(work)), None);
+    }
+
+    /// Appends a step and gives the event that tells of its end.
+    fn with_event(&self, step: Step) -> Arc<dyn Event> {
+        let event = FakeEvent::new(self.domain, self.callbacks, &self.watch);
+        self.line().push(step, Some(event.signal().clone()));
+        Arc::new(event)
+    }
+
+    fn signal(&self, event: &dyn Event) -> Result<Arc<Signal>> {
+        let signal = event.as_any().downcast_ref::<FakeEvent>().map(|event| event.signal().clone());
+        signal.filter(|_| event.domain() == self.domain).ok_or_else(|| Error::ForeignContext {
+            have: format!("{event:?}"),
+            want: format!("an event of {API} {:?}", self.domain),
+        })
+    }
+
+    fn owned_arg(&self, arg: &Arg<'_>) -> Result<OwnedArg> {
+        match *arg {
+            Arg::Memory(memory, access) => {
+                let block = self.block(memory)?;
+                if !block.access().allows(access) {
+                    return Err(Error::invalid(format!(
+                        "a {access} argument in memory that was made for {}",
+                        block.access()
+                    )));
+                }
+                Ok(OwnedArg::Memory(block, access))
+            }
+            Arg::Bytes(bytes) => Ok(OwnedArg::Bytes(bytes.into())),
+            Arg::Local(_) => Err(Error::unsupported(
+                "a group-local argument of a native kernel",
+                "a device with work-groups",
+            )),
+        }
+    }
+}
+
+impl Queue for FakeQueue {
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn mark(&self) -> Result<Arc<dyn Event>> {
+        self.watch.call("fake_mark")?;
+        Ok(self.with_event(Step::Mark))
+    }
+
+    fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
+        self.watch.call("fake_wait_for")?;
+        let signals =
+            events.iter().map(|event| self.signal(&**event)).collect::<Result<Vec<_>>>()?;
+        self.line().push(Step::Wait(signals), None);
+        Ok(())
+    }
+
+    fn gate(&self) -> Result<Box<dyn Gate>> {
+        self.watch.call("fake_gate")?;
+        if !self.gates {
+            return Err(Error::unsupported("a gate on this fake device", "`FakeConfig::gates`"));
+        }
+        let gate = FakeGate::new(&self.watch);
+        self.line().push(Step::Wait(vec![gate.signal().clone()]), None);
+        Ok(Box::new(gate))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.watch.call("fake_flush")
+    }
+
+    fn reside(&self, memory: &dyn Memory, to: Residency) -> Result<bool> {
+        let block = self.block(memory)?;
+        if !block.has_two_sides() {
+            return Ok(false);
+        }
+        // Held while enqueueing, so that the last value is that of the last command.
+        let mut enqueued = lock(block.enqueued());
+        if *enqueued == to {
+            return Ok(false);
+        }
+        self.watch.call("fake_reside")?;
+        let moving = block.clone();
+        self.line().push(Step::Always(Box::new(move || moving.move_to(to))), None);
+        *enqueued = to;
+        Ok(true)
+    }
+
+    unsafe fn read(
+        &self,
+        from: &dyn Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>> {
+        self.watch.call("fake_read")?;
+        let from = self.part(from, offset, bytes)?;
+        check_host_pointer(into, bytes)?;
+        let into = HostPointer(into);
+        Ok(self.with_event(Step::Run(Box::new(move || {
+            let _claim = from.claim("fake_read", false)?;
+            // SAFETY: the range lies in the block and is claimed; the caller vouches for `into`.
+            unsafe { from.pointer().copy_to(into.get(), from.range.len()) };
+            Ok(())
+        }))))
+    }
+
+    unsafe fn write(
+        &self,
+        to: &dyn Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>> {
+        self.watch.call("fake_write")?;
+        let to = self.part(to, offset, bytes)?;
+        check_host_pointer(from, bytes)?;
+        let from = HostPointer(from.cast_mut());
+        Ok(self.with_event(Step::Run(Box::new(move || {
+            let _claim = to.claim("fake_write", true)?;
+            // SAFETY: the range lies in the block and is claimed; the caller vouches for `from`.
+            unsafe { to.pointer().copy_from(from.get().cast_const(), to.range.len()) };
+            Ok(())
+        }))))
+    }
+
+    fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        self.watch.call("fake_fill")?;
+        let block = self.block(memory)?;
+        let range = fill_range(block.bytes(), offset, bytes, pattern)?;
+        let (part, pattern) = (Part { block, range }, Box::<[u8]>::from(pattern));
+        self.run(move || {
+            let _claim = part.claim("fake_fill", true)?;
+            let start = part.range.start;
+            // SAFETY: the range lies in the block and is claimed; the pattern is the command's own.
+            unsafe { native::fill(part.block.device().add(start), part.range.len(), &pattern) };
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        from: &dyn Memory,
+        from_offset: usize,
+        to: &dyn Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        self.watch.call("fake_copy")?;
+        let (from, to) = (self.part(from, from_offset, bytes)?, self.part(to, to_offset, bytes)?);
+        if Arc::ptr_eq(&from.block, &to.block) && overlaps(&from.range, &to.range) {
+            return Err(Error::invalid("the two ranges of a copy overlap"));
+        }
+        self.run(move || {
+            let _from = from.claim("fake_copy", false)?;
+            let _to = to.claim("fake_copy", true)?;
+            // SAFETY: both ranges lie in their blocks and are claimed.
+            unsafe { to.pointer().copy_from(from.pointer(), from.range.len()) };
+            Ok(())
+        });
+        Ok(())
+    }
+
+    unsafe fn launch(&self, kernel: &dyn Kernel, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
+        self.watch.call("fake_launch")?;
+        let kernel =
+            kernel.as_any().downcast_ref::<FakeKernel>().ok_or_else(|| Error::ForeignContext {
+                have: format!("{kernel:?}"),
+                want: format!("a kernel of {API}"),
+            })?;
+        kernel.code.check(grid, args.len())?;
+        let args = args.iter().map(|arg| self.owned_arg(arg)).collect::<Result<Vec<_>>>()?;
+        let (code, grid) = (kernel.code.clone(), *grid);
+        self.run(move || launch(&code, &grid, &args));
+        Ok(())
+    }
+
+    fn raw(&self) -> usize {
+        0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A checked range of a memory.
+struct Part {
+    block: Arc<Block>,
+    range: Range<usize>,
+}
+
+impl Part {
+    fn claim(&self, call: &'static str, writes: bool) -> Result<Claim<'_>> {
+        self.block.claims().of_command(call, self.range.clone(), writes)
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        // The range was checked when the part was made, so this stays within the block.
+        self.block.device().as_ptr().wrapping_add(self.range.start)
+    }
+}
+
+/// A host address on its way to the queue's thread.
+struct HostPointer(*mut u8);
+
+// SAFETY: `read` and `write` require that the memory stays theirs until the event completes, on
+// whatever thread that is.
+unsafe impl Send for HostPointer {}
+
+impl HostPointer {
+    /// A method, so that closures take the whole value along and not only the pointer in it.
+    fn get(&self) -> *mut u8 {
+        self.0
+    }
+}
+
+/// A kernel's argument as a command keeps it.
+enum OwnedArg {
+    Memory(Arc<Block>, Access),
+    Bytes(Box<[u8]>),
+}
+
+impl OwnedArg {
+    fn claim(&self) -> Result<Option<Claim<'_>>> {
+        match self {
+            OwnedArg::Memory(block, access) => {
+                let range = 0..block.bytes();
+                block.claims().of_command("fake_launch", range, access.writes()).map(Some)
+            }
+            OwnedArg::Bytes(_) => Ok(None),
+        }
+    }
+
+    fn native(&self) -> NativeArg<'_> {
+        match self {
+            OwnedArg::Memory(block, access) => NativeArg::Buffer {
+                pointer: block.device().as_ptr(),
+                bytes: block.bytes(),
+                writes: access.writes(),
+            },
+            OwnedArg::Bytes(bytes) => NativeArg::Value(bytes),
+        }
+    }
+}
+
+fn launch(code: &NativeCode, grid: &Grid, args: &[OwnedArg]) -> Result<()> {
+    let _claims = args.iter().map(OwnedArg::claim).collect::<Result<Vec<_>>>()?;
+    // SAFETY: the blocks are held by `args`, and claimed as their accesses say until this returns.
+    unsafe { code.run(grid, args.iter().map(OwnedArg::native).collect()) }
+}

@@ -1,0 +1,51 @@
+//! Every way in which threads can meet at a gate, an event and the end of a queue.
+
+use super::{FakeConfig, FakeDevice};
+use crate::{
+    Error,
+    hal::{AllocSpec, Device, QueueOrder, Strategy},
+    sync::thread,
+};
+use std::time::Duration;
+
+const ROUNDS: usize = 2000;
+
+/// Two queues joined by a callback that opens a gate, dropped while everything is under way.
+fn hand_over() {
+    let device = FakeDevice::new(FakeConfig::default());
+    let spec =
+        AllocSpec { bytes: 8, align: 8, strategy: Strategy::Device, access: Default::default() };
+    let memory = device.allocate(&spec).unwrap();
+    let first = device.queue(QueueOrder::InOrder).unwrap();
+    let second = device.queue(QueueOrder::InOrder).unwrap();
+    first.fill(&*memory, 0, 8, &[1]).unwrap();
+    let gate = second.gate().unwrap();
+    let marked = first.mark().unwrap();
+    assert!(marked.on_complete(Box::new(move |outcome| gate.open(outcome))).is_ok());
+    second.fill(&*memory, 0, 8, &[2]).unwrap();
+    let done = second.mark().unwrap();
+    drop((second, first, memory));
+    assert_eq!(done.wait(Duration::from_secs(1)), Ok(()));
+}
+
+/// One thread waits, another abandons the gate.
+fn abandoned_gate() {
+    let queue = FakeDevice::new(FakeConfig::default()).queue(QueueOrder::InOrder).unwrap();
+    let gate = queue.gate().unwrap();
+    let event = queue.mark().unwrap();
+    let dropper = thread::spawn(move || drop(gate));
+    let outcome = event.wait(Duration::from_secs(1));
+    assert!(matches!(outcome, Err(Error::Driver { .. })), "{outcome:?}");
+    assert_eq!(queue.mark().unwrap().wait(Duration::from_secs(1)), Ok(()), "told, so over");
+    dropper.join().unwrap();
+}
+
+#[test]
+fn a_hand_over_ends_well_in_every_schedule() {
+    shuttle::check_random(hand_over, ROUNDS);
+}
+
+#[test]
+fn an_abandoned_gate_fails_once_in_every_schedule() {
+    shuttle::check_random(abandoned_gate, ROUNDS);
+}

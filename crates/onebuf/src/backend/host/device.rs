@@ -1,0 +1,166 @@
+//! What the operating system says of the CPU.
+
+use super::{API, HostMemory, HostPages, program::HostProgram, queue::HostQueue};
+use crate::{
+    Error, Result,
+    hal::{
+        Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Domain, Export, Memory,
+        PhysicalId, Program, Queue, QueueOrder, Source, Strategy,
+    },
+    sync::Arc,
+};
+
+/// A cache line: no two allocations share one, and vector loads are aligned.
+const ALIGN_BYTES: usize = 64;
+
+/// The CPU of this machine.
+#[derive(Debug)]
+pub struct HostDevice {
+    info: DeviceInfo,
+    domain: Domain,
+}
+
+impl HostDevice {
+    /// Asks the operating system what it runs on. The domain must be this device's alone in its hub.
+    pub fn new(domain: Domain) -> Self {
+        HostDevice { info: read_info(), domain }
+    }
+}
+
+impl Device for HostDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&self, spec: &AllocSpec) -> Result<Arc<dyn Memory>> {
+        if spec.strategy != Strategy::HostPages {
+            return Err(Error::unsupported(
+                format!("{} memory on host", spec.strategy),
+                "a device",
+            ));
+        }
+        // The kernel hands out more than there is and kills the process on use; so ask first.
+        let limit = self.info.caps.max_alloc_bytes;
+        let asked = spec.bytes as u64;
+        if asked > limit {
+            return Err(Error::OutOfMemory { device: API.to_string(), asked, limit: Some(limit) });
+        }
+        let pages = HostPages::new(spec.bytes, spec.align)?;
+        Ok(Arc::new(HostMemory::from_pages(self.domain, Arc::new(pages))))
+    }
+
+    fn import(&self, export: &Export, _access: Access) -> Result<Arc<dyn Memory>> {
+        match export {
+            Export::Host(range) if range.bytes == 0 => Err(Error::invalid("an import of no bytes")),
+            Export::Host(range) => Ok(Arc::new(HostMemory::from_range(self.domain, range.clone()))),
+            // `Export` may grow; what is not pages is not for the CPU.
+            #[allow(unreachable_patterns)]
+            other => Err(Error::unsupported(format!("import of {other:?} on host"), "host pages")),
+        }
+    }
+
+    fn queue(&self, order: QueueOrder) -> Result<Arc<dyn Queue>> {
+        match order {
+            QueueOrder::InOrder => Ok(Arc::new(HostQueue::new(self.domain))),
+            QueueOrder::OutOfOrder => Err(Error::unsupported(
+                "an out-of-order queue on host",
+                "a device that runs work behind the caller's back",
+            )),
+        }
+    }
+
+    fn build(&self, source: &Source) -> Result<Arc<dyn Program>> {
+        Ok(Arc::new(HostProgram::new(source)?))
+    }
+}
+
+fn read_info() -> DeviceInfo {
+    let memory_bytes = memory_bytes();
+    DeviceInfo {
+        api: API,
+        name: cpu_name().unwrap_or_else(|| API.to_string()),
+        platform: std::env::consts::OS.to_owned(),
+        version: kernel_release(),
+        driver: kernel_release(),
+        library: String::new(),
+        kind: DeviceKind::Cpu,
+        physical: PhysicalId::default(),
+        memory_bytes,
+        extensions: Vec::new(),
+        caps: caps(memory_bytes),
+    }
+}
+
+fn caps(memory_bytes: u64) -> Caps {
+    Caps {
+        strategies: vec![Strategy::HostPages],
+        imports_host_pages: true,
+        import_handle_types: Vec::new(),
+        align_bytes: ALIGN_BYTES,
+        unified_memory: true,
+        max_alloc_bytes: memory_bytes,
+        local_memory_bytes: 0,
+        // A native kernel is called once for the whole grid, so groups have no meaning and no limit.
+        max_group_size: u32::MAX as usize,
+        max_group_sizes: [u32::MAX as usize; 3],
+        compute_units: compute_units(),
+        out_of_order: false,
+        callbacks: true,
+        gates: false,
+        svm_atomics: true,
+        svm_system: true,
+    }
+}
+
+fn compute_units() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+/// Not there on every architecture.
+fn cpu_name() -> Option<String> {
+    if cfg!(miri) {
+        return None; // miri keeps files away
+    }
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    model_name(&text)
+}
+
+fn model_name(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    let name = line.split_once(':')?.1.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+#[cfg(not(miri))]
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
+}
+
+#[cfg(miri)]
+fn memory_bytes() -> u64 {
+    1 << 30
+}
+
+#[cfg(not(miri))]
+fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+#[cfg(miri)]
+fn kernel_release() -> String {
+    "miri".to_owned()
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_name_is_found_or_missed_quietly() {
+        let text = "processor\t: 0\nmodel name\t: Some CPU @ 2: 3 GHz\nflags\t: a b\n";
+        assert_eq!(model_name(text).as_deref(), Some("Some CPU @ 2: 3 GHz"));
+        assert_eq!(model_name("CPU part\t: 0xd0c\n"), None);
+        assert_eq!(model_name("model name\t: \n"), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! Host pages as a device's memory: the CPU's own, or somebody else's.
+
+use super::{API, HostPages};
+use crate::{
+    Error, Result,
+    hal::{Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy},
+    sync::Arc,
+};
+use std::{any::Any, ptr::NonNull};
+
+/// Host pages that the CPU uses where they lie.
+#[derive(Debug)]
+pub struct HostMemory {
+    domain: Domain,
+    range: HostRange,
+    /// There when onebuf allocated them.
+    pages: Option<Arc<HostPages>>,
+}
+
+impl HostMemory {
+    /// Pages of our own.
+    pub(super) fn from_pages(domain: Domain, pages: Arc<HostPages>) -> Self {
+        let owner: Arc<dyn Any + Send + Sync> = pages.clone();
+        let range = HostRange { pointer: pages.pointer(), bytes: pages.bytes(), owner };
+        HostMemory { domain, range, pages: Some(pages) }
+    }
+
+    /// Pages that somebody else allocated.
+    pub(super) fn from_range(domain: Domain, range: HostRange) -> Self {
+        HostMemory { domain, range, pages: None }
+    }
+
+    /// First byte.
+    pub(super) fn pointer(&self) -> NonNull<u8> {
+        self.range.pointer
+    }
+
+    /// The memory behind the trait, when it belongs to this domain.
+    pub(super) fn of(memory: &dyn Memory, domain: Domain) -> Result<&HostMemory> {
+        memory
+            .as_any()
+            .downcast_ref::<HostMemory>()
+            .filter(|memory| memory.domain == domain)
+            .ok_or_else(|| Error::ForeignContext {
+                have: format!("{memory:?}"),
+                want: format!("memory of {API} {domain:?}"),
+            })
+    }
+}
+
+impl Memory for HostMemory {
+    fn bytes(&self) -> usize {
+        self.range.bytes
+    }
+
+    fn strategy(&self) -> Strategy {
+        Strategy::HostPages
+    }
+
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        Some(self.range.pointer)
+    }
+
+    fn needs_residency(&self) -> bool {
+        false
+    }
+
+    fn residency(&self) -> Residency {
+        Residency::Attached
+    }
+
+    fn export(&self, _queue: &dyn Queue) -> Result<Export> {
+        Ok(Export::Host(self.range.clone()))
+    }
+
+    fn raw(&self) -> RawHandle {
+        RawHandle::Address(self.range.pointer.addr().get())
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.pages.as_ref().map(|pages| pages.remark())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

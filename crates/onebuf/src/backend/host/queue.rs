@@ -1,0 +1,171 @@
+//! A queue that runs everything at once, on the thread that enqueues it.
+//!
+//! # Safety
+//!
+//! Every access to memory is bounds-checked here first, and goes to pages that a [`HostMemory`] keeps
+//! mapped. That nobody else uses those bytes meanwhile is the contract of `hal`: whoever enqueues work
+//! holds a guard of the buffer.
+
+#![allow(unsafe_code)]
+
+use super::{API, HostMemory, event::Done, program::HostKernel};
+use crate::{
+    Error, Result,
+    backend::native::{self, check_host_pointer, fill_range, overlaps, range_in},
+    hal::{Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Queue, Residency},
+    sync::Arc,
+};
+use std::{any::Any, time::Duration};
+
+/// How long `wait_for` blocks its caller: far longer than any sane kernel, yet not for ever.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// The calling thread, as a queue.
+#[derive(Debug)]
+pub(super) struct HostQueue {
+    domain: Domain,
+}
+
+impl HostQueue {
+    pub(super) fn new(domain: Domain) -> Self {
+        HostQueue { domain }
+    }
+
+    fn memory<'a>(&self, memory: &'a dyn Memory) -> Result<&'a HostMemory> {
+        HostMemory::of(memory, self.domain)
+    }
+
+    fn done(&self) -> Arc<dyn Event> {
+        Arc::new(Done { domain: self.domain })
+    }
+
+    fn native_arg<'a>(&self, arg: &Arg<'a>) -> Result<NativeArg<'a>> {
+        match *arg {
+            Arg::Memory(memory, access) => {
+                let memory = self.memory(memory)?;
+                Ok(NativeArg::Buffer {
+                    pointer: memory.pointer().as_ptr(),
+                    bytes: memory.bytes(),
+                    writes: access.writes(),
+                })
+            }
+            Arg::Bytes(bytes) => Ok(NativeArg::Value(bytes)),
+            Arg::Local(_) => Err(Error::unsupported(
+                "a group-local argument of a native kernel",
+                "a device with work-groups",
+            )),
+        }
+    }
+}
+
+impl Queue for HostQueue {
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn mark(&self) -> Result<Arc<dyn Event>> {
+        Ok(self.done())
+    }
+
+    fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
+        events.iter().try_for_each(|event| event.wait(WAIT_LIMIT))
+    }
+
+    fn gate(&self) -> Result<Box<dyn Gate>> {
+        Err(Error::unsupported(
+            format!("a gate on {API}"),
+            "a queue that runs behind the caller's back",
+        ))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reside(&self, memory: &dyn Memory, _to: Residency) -> Result<bool> {
+        self.memory(memory).map(|_| false)
+    }
+
+    unsafe fn read(
+        &self,
+        from: &dyn Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>> {
+        let from = self.memory(from)?;
+        range_in(from.bytes(), offset, bytes)?;
+        check_host_pointer(into, bytes)?;
+        if bytes > 0 {
+            // SAFETY: the range lies in the memory; the caller vouches for `into`.
+            unsafe { from.pointer().as_ptr().add(offset).copy_to(into, bytes) };
+        }
+        Ok(self.done())
+    }
+
+    unsafe fn write(
+        &self,
+        to: &dyn Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>> {
+        let to = self.memory(to)?;
+        range_in(to.bytes(), offset, bytes)?;
+        check_host_pointer(from, bytes)?;
+        if bytes > 0 {
+            // SAFETY: the range lies in the memory; the caller vouches for `from`.
+            unsafe { to.pointer().as_ptr().add(offset).copy_from(from, bytes) };
+        }
+        Ok(self.done())
+    }
+
+    fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let memory = self.memory(memory)?;
+        let range = fill_range(memory.bytes(), offset, bytes, pattern)?;
+        // SAFETY: the range lies in the memory; a `&[u8]` of safe code is no part of it, since the
+        // caller's guard keeps everybody else from the bytes.
+        unsafe { native::fill(memory.pointer().add(range.start), range.len(), pattern) };
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        from: &dyn Memory,
+        from_offset: usize,
+        to: &dyn Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (from, to) = (self.memory(from)?, self.memory(to)?);
+        let source = range_in(from.bytes(), from_offset, bytes)?;
+        let target = range_in(to.bytes(), to_offset, bytes)?;
+        if from.pointer() == to.pointer() && overlaps(&source, &target) {
+            return Err(Error::invalid("the two ranges of a copy overlap"));
+        }
+        // SAFETY: both ranges lie in their memories; `copy_from` allows for pages seen twice.
+        unsafe { to.pointer().add(to_offset).copy_from(from.pointer().add(from_offset), bytes) };
+        Ok(())
+    }
+
+    unsafe fn launch(&self, kernel: &dyn Kernel, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
+        let HostKernel(code) =
+            kernel.as_any().downcast_ref().ok_or_else(|| Error::ForeignContext {
+                have: format!("{kernel:?}"),
+                want: format!("a kernel of {API}"),
+            })?;
+        code.check(grid, args.len())?;
+        let args = args.iter().map(|arg| self.native_arg(arg)).collect::<Result<Vec<_>>>()?;
+        // SAFETY: the memories behind the arguments are borrowed for this call, and the caller holds
+        // views of them as their accesses say.
+        unsafe { code.run(grid, args) }
+    }
+
+    fn raw(&self) -> usize {
+        0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

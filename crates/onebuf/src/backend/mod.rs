@@ -1,0 +1,8 @@
+//! The backends. They never see each other; only `route` joins two, through `hal`.
+
+pub mod fake;
+pub mod host;
+pub(crate) mod native;
+// Every call into a driver is unsafe; each says which fact makes it sound.
+#[allow(unsafe_code)]
+pub mod opencl;

@@ -1,0 +1,176 @@
+//! A device, and the one context that everything made for it belongs to.
+
+use super::{conv, conv::Version, memory::Memory, program::Program, queue::Queue, quirks::Quirks};
+use crate::{
+    Error, Result, hal,
+    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, Source, Strategy},
+    sync::{Arc, Mutex, lock},
+};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClContext, ClDevice, ClPlatform, OpenCl, consts as cl},
+};
+use std::{fmt, ptr};
+
+/// A device's facts and the table to call its driver by. Nothing here needs releasing.
+pub(super) struct Driver {
+    pub cl: Arc<OpenCl>,
+    pub platform: ClPlatform,
+    pub device: ClDevice,
+    /// The older of the platform's and the device's.
+    pub version: Version,
+    pub quirks: Quirks,
+    pub domain: Domain,
+    pub info: DeviceInfo,
+}
+
+impl Driver {
+    /// A driver's answer, with the call and the device in the error.
+    pub fn check<T>(&self, call: &'static str, answer: Result<T, ClStatus>) -> Result<T> {
+        answer.map_err(|status| conv::status(call, status, &self.info.name))
+    }
+
+    /// The same where nobody can be told: in `Drop`, and for calls whose failure changes nothing.
+    pub fn note(&self, call: &'static str, answer: Result<(), ClStatus>) {
+        if let Err(status) = answer {
+            tracing::warn!(device = %self.info.name, "{call}: {status}");
+        }
+    }
+
+    /// For messages and the `want` of [`Error::ForeignContext`].
+    pub fn place(&self) -> String {
+        format!("opencl device {} (domain {})", self.info.name, self.domain.0)
+    }
+
+    /// Whether objects of that domain may meet this device's.
+    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
+        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+    }
+
+    /// Something that is not of this device's context.
+    pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
+        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
+        Error::ForeignContext { have: format!("{what} of {from}"), want: self.place() }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("device", &self.info.name)
+            .field("domain", &self.domain)
+            .finish()
+    }
+}
+
+/// A `cl_context` of one device. Everything made in it keeps it.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub driver: Arc<Driver>,
+    pub raw: ClContext,
+}
+
+impl Context {
+    fn new(driver: &Arc<Driver>) -> Result<Context> {
+        let properties = [cl::CL_CONTEXT_PLATFORM, driver.platform.0 as isize, 0];
+        // No notify function: it may come from any thread at any time, and says in words of the
+        // driver's own what the failing call reports anyway.
+        // SAFETY: a live device of that platform; the list ends with 0.
+        let made = unsafe {
+            let list = properties.as_ptr();
+            driver.cl.create_context(list, 1, &driver.device, None, ptr::null_mut())
+        };
+        Ok(Context { driver: driver.clone(), raw: driver.check("clCreateContext", made)? })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, released once; its objects kept it until now.
+        let released = unsafe { self.driver.cl.release_context(self.raw) };
+        self.driver.note("clReleaseContext", released);
+    }
+}
+
+/// One OpenCL device.
+#[derive(Debug)]
+pub(super) struct Device {
+    driver: Arc<Driver>,
+    /// Made by the first call that needs it: on some drivers it takes 100 ms and wakes the chip.
+    context: Mutex<Option<Arc<Context>>>,
+}
+
+impl Device {
+    pub fn new(driver: Driver) -> Device {
+        Device { driver: Arc::new(driver), context: Mutex::new(None) }
+    }
+
+    /// The context; a failure is not remembered, so that the next call tries again.
+    fn context(&self) -> Result<Arc<Context>> {
+        let mut slot = lock(&self.context);
+        if let Some(context) = &*slot {
+            return Ok(context.clone());
+        }
+        let context = Arc::new(Context::new(&self.driver)?);
+        *slot = Some(context.clone());
+        Ok(context)
+    }
+
+    /// What every allocation and import must keep to, checked before the driver is asked: clover
+    /// accepts any size and fails at the first use.
+    fn check_bytes(&self, bytes: usize) -> Result<()> {
+        let limit = self.driver.info.caps.max_alloc_bytes;
+        if bytes == 0 {
+            return Err(Error::invalid("memory of zero bytes"));
+        }
+        if limit != 0 && bytes as u64 > limit {
+            return Err(conv::out_of_memory(bytes, &self.driver.info));
+        }
+        Ok(())
+    }
+
+    fn check_strategy(&self, strategy: Strategy) -> Result<()> {
+        let have = &self.driver.info.caps.strategies;
+        if have.contains(&strategy) {
+            return Ok(());
+        }
+        let have: Vec<_> = have.iter().map(Strategy::to_string).collect();
+        let what = format!("{strategy} memory on {}", self.driver.info.name);
+        Err(Error::unsupported(what, format!("one of {}", have.join(", "))))
+    }
+}
+
+impl hal::Device for Device {
+    fn info(&self) -> &DeviceInfo {
+        &self.driver.info
+    }
+
+    fn allocate(&self, spec: &AllocSpec) -> Result<Arc<dyn hal::Memory>> {
+        self.check_bytes(spec.bytes)?;
+        self.check_strategy(spec.strategy)?;
+        if !spec.align.is_power_of_two() {
+            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
+        }
+        Ok(Arc::new(Memory::allocate(self.context()?, spec)?))
+    }
+
+    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        match export {
+            Export::Host(range) => {
+                self.check_bytes(range.bytes)?;
+                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
+            }
+        }
+    }
+
+    fn queue(&self, order: QueueOrder) -> Result<Arc<dyn hal::Queue>> {
+        if order == QueueOrder::OutOfOrder && !self.driver.info.caps.out_of_order {
+            return Err(super::queue::no_out_of_order(&self.driver));
+        }
+        Ok(Arc::new(Queue::new(self.context()?, order)?))
+    }
+
+    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
+        Ok(Arc::new(Program::build(self.context()?, source)?))
+    }
+}

@@ -1,0 +1,270 @@
+//! Events, and waiting that always ends.
+
+use super::{conv, device::Driver, gate::Behind, query, queue::RawQueue};
+use crate::{
+    Error, Result, hal,
+    hal::{Callback, Domain},
+    sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, thread},
+};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClEvent, consts as cl},
+};
+use std::{
+    any::Any,
+    ffi::c_void,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
+};
+
+/// Most waits end within this time, and a callback costs two thread switches.
+const SPIN: Duration = Duration::from_micros(50);
+/// Between these, the driver is asked again while a callback is awaited. NVIDIA's callbacks come tens of
+/// milliseconds late when nobody calls into the driver (32 MiB mapped in 0.6 ms, told after 20).
+const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
+/// Which part of the time waited so far may be lost to a late answer.
+const LATE_SHARE: u32 = 16;
+
+/// In place of a call, where it is the work itself that failed.
+pub(super) const COMMAND: &str = "a command on the queue";
+
+/// A `cl_event` that is released once, and the queue whose work it stands for.
+pub(super) struct RawEvent {
+    pub queue: Arc<RawQueue>,
+    pub raw: ClEvent,
+    pub behind: Behind,
+}
+
+impl RawEvent {
+    pub fn driver(&self) -> &Arc<Driver> {
+        self.queue.driver()
+    }
+
+    /// Whether it is complete; an error when its work failed.
+    fn done(&self) -> Result<bool> {
+        let (driver, event) = (self.driver(), self.raw);
+        let what = cl::CL_EVENT_COMMAND_EXECUTION_STATUS;
+        let status = query::value::<i32>(|n, at, len| {
+            // SAFETY: a live event; `query` gives a place of the length it says.
+            unsafe { driver.cl.get_event_info(event, what, n, at, len) }
+        });
+        let status = driver.check("clGetEventInfo", status)?;
+        ended(driver, status, &self.behind)?;
+        Ok(status == cl::CL_COMPLETE)
+    }
+
+    /// Calls back once, on a driver's thread or at once; gives the callback back when refused.
+    fn notify(&self, callback: Callback) -> Result<(), (Error, Callback)> {
+        if !self.driver().info.caps.callbacks {
+            let what = format!("a callback on {}", self.driver().info.name);
+            return Err((Error::unsupported(what, "a driver that calls back"), callback));
+        }
+        let (driver, behind) = (self.driver().clone(), self.behind.clone());
+        let user = Box::into_raw(Box::new(Notice { driver, behind, callback }));
+        // SAFETY: a live event; `notified` takes the box back, once, since this registers it once.
+        let answer = unsafe {
+            let set = self.driver().cl.set_event_callback(
+                self.raw,
+                cl::CL_COMPLETE,
+                Some(notified),
+                user.cast(),
+            );
+            set.map_err(|status| (status, Box::from_raw(user)))
+        };
+        answer.map_err(|(status, notice)| {
+            let error = conv::status("clSetEventCallback", status, &notice.driver.info.name);
+            (error, notice.callback)
+        })
+    }
+}
+
+impl Drop for RawEvent {
+    fn drop(&mut self) {
+        // SAFETY: this struct owns one reference.
+        let released = unsafe { self.driver().cl.release_event(self.raw) };
+        self.driver().note("clReleaseEvent", released);
+    }
+}
+
+/// An execution status below zero is the error that the work ended with.
+fn ended(driver: &Driver, status: i32, behind: &Behind) -> Result<()> {
+    match status {
+        cl::CL_COMPLETE => behind.check(driver),
+        ..cl::CL_COMPLETE => driver.check(COMMAND, Err(ClStatus(status))),
+        _ => Ok(()),
+    }
+}
+
+/// What a callback needs, in the box that the driver keeps.
+struct Notice {
+    driver: Arc<Driver>,
+    behind: Behind,
+    callback: Callback,
+}
+
+/// # Safety
+/// `user` is a `Box<Notice>` that nobody else takes.
+unsafe extern "system" fn notified(_event: ClEvent, status: i32, user: *mut c_void) {
+    // SAFETY: the caller's promise; `RawEvent::notify` made it.
+    let notice = unsafe { Box::from_raw(user.cast::<Notice>()) };
+    let Notice { driver, behind, callback } = *notice;
+    // A panic must not unwind into the driver.
+    if catch_unwind(AssertUnwindSafe(|| callback(ended(&driver, status, &behind)))).is_err() {
+        tracing::error!(device = %driver.info.name, "an event's callback panicked");
+    }
+}
+
+/// Set by a callback, waited for by threads.
+#[derive(Default)]
+struct Signal {
+    set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn set(&self) {
+        *lock(&self.set) = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, timeout: Duration) {
+        let set = lock(&self.set);
+        if !*set {
+            // Whether it was set or not, the driver is asked next.
+            drop(self.changed.wait_timeout(set, timeout));
+        }
+    }
+}
+
+/// A point in a queue.
+pub(super) struct Event {
+    raw: RawEvent,
+    /// Whether its queue was flushed since: without that, rusticl runs nothing and the event never
+    /// completes (by the specification none needs to).
+    flushed: AtomicBool,
+    /// Made by the first wait that has to sleep, so that repeated waits register one callback.
+    signal: Mutex<Option<Arc<Signal>>>,
+}
+
+impl Event {
+    pub fn new(queue: Arc<RawQueue>, raw: ClEvent) -> Event {
+        let behind = queue.gates.pending();
+        let raw = RawEvent { queue, raw, behind };
+        Event { raw, flushed: AtomicBool::new(false), signal: Mutex::new(None) }
+    }
+
+    pub fn handle(&self) -> ClEvent {
+        self.raw.raw
+    }
+
+    /// The gates it waits behind.
+    pub fn behind(&self) -> &Behind {
+        &self.raw.behind
+    }
+
+    /// An error when one of those has failed.
+    pub fn check_gates(&self) -> Result<()> {
+        self.raw.behind.check(self.raw.driver())
+    }
+
+    /// Whether it belongs to that queue.
+    pub fn is_of(&self, queue: &RawQueue) -> bool {
+        self.raw.queue.raw == queue.raw
+    }
+
+    /// Sees to it that the event is on its way. Waiting from another queue or thread needs that.
+    pub fn flush(&self) -> Result<()> {
+        if !self.flushed.load(Ordering::Acquire) {
+            self.raw.queue.flush()?;
+            self.flushed.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn spin(&self, start: Instant, for_at_most: Duration) -> Result<bool> {
+        loop {
+            if hal::Event::poll(self)? {
+                return Ok(true);
+            }
+            if start.elapsed() >= for_at_most {
+                return Ok(false);
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// What wakes a sleeping wait; `None` when the driver refused the callback.
+    fn signal(&self) -> Option<Arc<Signal>> {
+        let mut slot = lock(&self.signal);
+        if slot.is_none() {
+            let signal = Arc::new(Signal::default());
+            let in_callback = signal.clone();
+            match self.raw.notify(Box::new(move |_| in_callback.set())) {
+                Ok(()) => *slot = Some(signal),
+                Err((why, _)) => tracing::warn!("waiting by polling: {why}"),
+            }
+        }
+        slot.clone()
+    }
+
+    fn sleep(&self, waited: Duration, left: Duration) {
+        let [least, most] = ASK_AGAIN;
+        let pause = (waited / LATE_SHARE).clamp(least, most).min(left);
+        match self.signal() {
+            Some(signal) => signal.wait(pause),
+            None => thread::sleep(pause),
+        }
+    }
+}
+
+impl hal::Event for Event {
+    fn domain(&self) -> Domain {
+        self.raw.driver().domain
+    }
+
+    fn poll(&self) -> Result<bool> {
+        if self.raw.done()? {
+            return Ok(true);
+        }
+        self.flush()?;
+        Ok(false)
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        if self.spin(start, timeout.min(SPIN))? {
+            return Ok(());
+        }
+        loop {
+            let waited = start.elapsed();
+            let left = timeout.saturating_sub(waited);
+            if left.is_zero() {
+                let what = format!("work on {}", self.raw.driver().info.name);
+                return Err(Error::timeout(what, timeout));
+            }
+            self.sleep(waited, left);
+            if hal::Event::poll(self)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {
+        // First, for a callback that is registered cannot be given back.
+        if let Err(why) = self.flush() {
+            return Err((why, callback));
+        }
+        self.raw.notify(callback)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("raw", &self.raw.raw).field("done", &self.raw.done()).finish()
+    }
+}

@@ -1,0 +1,222 @@
+//! Kernels, and launching them.
+
+use super::{
+    conv,
+    device::Driver,
+    memory::{Memory, Place},
+    program::RawProgram,
+    query,
+    queue::Queue,
+};
+use crate::{
+    Error, Result, hal,
+    hal::{Arg, Caps, Grid},
+    sync::{Arc, Mutex, lock},
+};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClKernel, consts as cl},
+};
+use std::{any::Any, ffi::CString, ptr};
+
+/// A `cl_kernel` that is released once.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    program: Arc<RawProgram>,
+    raw: ClKernel,
+    name: String,
+    parameters: usize,
+    /// Held from the first argument to the enqueue: arguments are the kernel's state, and setting
+    /// them is the one thing in OpenCL that two threads must not do at once.
+    arguments: Mutex<()>,
+}
+
+impl Kernel {
+    /// Looks a kernel up and compares the number of its parameters.
+    pub fn new(program: &Arc<RawProgram>, name: &str, parameters: usize) -> Result<Kernel> {
+        let driver = &program.context.driver;
+        let c_name = CString::new(name).map_err(|_| unknown(program, name))?;
+        // SAFETY: a live program.
+        let made = unsafe { driver.cl.create_kernel(program.raw, c_name.as_ptr()) };
+        let raw = made.map_err(|status| match status {
+            ClStatus::INVALID_KERNEL_NAME => unknown(program, name),
+            _ => conv::status("clCreateKernel", status, &driver.info.name),
+        })?;
+        let (program, name) = (program.clone(), name.to_owned());
+        let kernel = Kernel { program, raw, name, parameters, arguments: Mutex::new(()) };
+        kernel.check_parameters()?;
+        Ok(kernel)
+    }
+
+    fn driver(&self) -> &Arc<Driver> {
+        &self.program.context.driver
+    }
+
+    fn check_parameters(&self) -> Result<()> {
+        let (driver, raw, what) = (self.driver(), self.raw, cl::CL_KERNEL_NUM_ARGS);
+        let takes = query::value::<u32>(|n, at, len| {
+            // SAFETY: a live kernel; `query` gives a place of the length it says.
+            unsafe { driver.cl.get_kernel_info(raw, what, n, at, len) }
+        });
+        let takes = driver.check("clGetKernelInfo", takes)? as usize;
+        if takes == self.parameters {
+            return Ok(());
+        }
+        let (name, declared) = (&self.name, self.parameters);
+        Err(Error::invalid(format!(
+            "kernel `{name}` takes {takes} arguments, the signature declares {declared}"
+        )))
+    }
+
+    /// # Safety
+    /// The arguments' mutex is held, and the memory lives until the kernel was enqueued.
+    unsafe fn set(&self, index: usize, arg: &Arg<'_>, place: Option<Place>) -> Result<()> {
+        let (cl, at) = (&self.driver().cl, index as u32);
+        let call = match place {
+            Some(Place::Svm { .. }) => "clSetKernelArgSVMPointer",
+            _ => "clSetKernelArg",
+        };
+        // SAFETY: a live kernel, nobody else sets arguments, values of the lengths said. An SVM
+        // pointer is of this context.
+        let set = unsafe {
+            match (arg, place) {
+                (Arg::Bytes(bytes), _) => {
+                    cl.set_kernel_arg(self.raw, at, bytes.len(), bytes.as_ptr().cast())
+                }
+                (Arg::Local(bytes), _) => cl.set_kernel_arg(self.raw, at, *bytes, ptr::null()),
+                (_, Some(Place::Svm { pointer, .. })) => {
+                    cl.set_kernel_arg_svm_pointer(self.raw, at, pointer.void())
+                }
+                (_, Some(Place::Object(mem))) => {
+                    cl.set_kernel_arg(self.raw, at, size_of_val(&mem), (&raw const mem).cast())
+                }
+                (Arg::Memory(..), None) => Err(ClStatus::INVALID_MEM_OBJECT),
+            }
+        };
+        set.map_err(|status| {
+            let which = format!("argument {index} of kernel `{}` ({})", self.name, described(arg));
+            conv::argument(call, status, &which, &self.driver().info.name)
+        })
+    }
+}
+
+impl hal::Kernel for Kernel {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // SAFETY: this struct owns one reference.
+        let released = unsafe { self.driver().cl.release_kernel(self.raw) };
+        self.driver().note("clReleaseKernel", released);
+    }
+}
+
+fn unknown(program: &RawProgram, name: &str) -> Error {
+    match program.kernel_names() {
+        Some(names) => Error::invalid(format!("no kernel `{name}` in the program; it has {names}")),
+        None => Error::invalid(format!("no kernel `{name}` in the program")),
+    }
+}
+
+fn described(arg: &Arg<'_>) -> String {
+    match arg {
+        Arg::Memory(memory, access) => format!("memory of {} bytes for {access}", memory.bytes()),
+        Arg::Bytes(bytes) => format!("a value of {} bytes", bytes.len()),
+        Arg::Local(bytes) => format!("{bytes} bytes of local memory"),
+    }
+}
+
+/// Sets the arguments and enqueues.
+///
+/// # Safety
+/// The kernel stays inside the memories given and does to each only what its access says.
+pub(super) unsafe fn launch(
+    queue: &Queue,
+    kernel: &dyn hal::Kernel,
+    grid: &Grid,
+    args: &[Arg<'_>],
+) -> Result<()> {
+    let driver = queue.raw.driver();
+    let kernel = kernel.as_any().downcast_ref::<Kernel>();
+    let kernel = kernel.ok_or_else(|| driver.foreign("a kernel", None))?;
+    driver.same_domain("a kernel", kernel.driver().domain)?;
+    check_grid(&kernel.name, grid, &driver.info.caps)?;
+    check_args(kernel, args, &driver.info.caps)?;
+
+    let _arguments = lock(&kernel.arguments);
+    for (index, arg) in args.iter().enumerate() {
+        let place = memory(queue, arg)?;
+        // SAFETY: the mutex is held; the memory is borrowed until the enqueue below.
+        unsafe { kernel.set(index, arg, place) }?;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { enqueue(queue, kernel, grid) }
+}
+
+/// What an argument's memory is known by, after noting that this queue uses it.
+fn memory(queue: &Queue, arg: &Arg<'_>) -> Result<Option<Place>> {
+    let Arg::Memory(memory, access) = arg else { return Ok(None) };
+    let memory: &Memory = queue.own(*memory)?;
+    memory.check_access(*access)?;
+    memory.start_use(&queue.raw, access.writes())?;
+    Ok(Some(memory.place()))
+}
+
+/// # Safety
+/// As [`launch`], with the arguments set and their mutex held.
+unsafe fn enqueue(queue: &Queue, kernel: &Kernel, grid: &Grid) -> Result<()> {
+    let (driver, raw) = (queue.raw.driver(), queue.raw.raw);
+    let (dims, global) = (grid.dims as u32, grid.global.as_ptr());
+    let local = grid.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
+    // SAFETY: live objects of one context, three sizes each; the caller's promise about the kernel.
+    let enqueued = unsafe {
+        let (cl, kernel, from, wait, no) =
+            (&driver.cl, kernel.raw, ptr::null(), ptr::null(), ptr::null_mut());
+        cl.enqueue_nd_range_kernel(raw, kernel, dims, from, global, local, 0, wait, no)
+    };
+    enqueued.map_err(|status| conv::launch(status, &kernel.name, grid, &driver.info.name))
+}
+
+fn check_grid(kernel: &str, grid: &Grid, caps: &Caps) -> Result<()> {
+    let wrong = |why: String| {
+        let grid = conv::grid_text(grid);
+        Err(Error::invalid(format!("kernel `{kernel}` over {grid}: {why}")))
+    };
+    if !(1..=3).contains(&grid.dims) {
+        return wrong(format!("{} dimensions, where 1 to 3 are possible", grid.dims));
+    }
+    if grid.global[..grid.dims].contains(&0) {
+        return wrong("no work-items".to_owned());
+    }
+    let Some(local) = grid.local else { return Ok(()) };
+    let local = &local[..grid.dims];
+    if local.contains(&0) || local.iter().zip(caps.max_group_sizes).any(|(n, max)| *n > max) {
+        return wrong(format!("a group may have 1 to {:?}", caps.max_group_sizes));
+    }
+    let items = local.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
+    if items.is_none_or(|items| items > caps.max_group_size) {
+        return wrong(format!("a group may have {} work-items in all", caps.max_group_size));
+    }
+    Ok(())
+}
+
+fn check_args(kernel: &Kernel, args: &[Arg<'_>], caps: &Caps) -> Result<()> {
+    let (name, takes, given) = (&kernel.name, kernel.parameters, args.len());
+    if takes != given {
+        return Err(Error::invalid(format!(
+            "kernel `{name}` takes {takes} arguments, {given} given"
+        )));
+    }
+    let local_bytes = |arg: &Arg<'_>| if let Arg::Local(bytes) = arg { *bytes as u64 } else { 0 };
+    let local = args.iter().map(local_bytes).fold(0, u64::saturating_add);
+    if local > caps.local_memory_bytes {
+        let has = caps.local_memory_bytes;
+        return Err(Error::invalid(format!(
+            "kernel `{name}` with {local} bytes of local memory, where the device has {has}"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! OpenCL 1.1 to 3.x, through whatever loader or driver is installed.
+//!
+//! One `cl_context` per device, made when it is first needed: AMD's runtime turns coarse SVM into host
+//! memory in a context of several devices. Every call that is younger than OpenCL 1.1 is gated on the
+//! version of platform *and* device, because the ICD loader exports calls that an old driver lacks
+//! (clover is 1.1) and then jumps through null.
+//!
+//! | file | what |
+//! |---|---|
+//! | `discover` | platforms and devices, and what each can do |
+//! | `device` | the device, its context |
+//! | `memory`, `residency`, `owner` | memory; who may use it now; what an import keeps alive |
+//! | `queue`, `transfer` | work, and copies |
+//! | `event`, `gate` | how far the work is, and what it waits for |
+//! | `program`, `kernel`, `log` | compiling, launching, and the compiler's log |
+//! | `conv` | every number that means something else elsewhere |
+//! | `query` | the one way to ask the driver for a value |
+//! | `quirks` | drivers that must be handled with care |
+//!
+//! # Safety
+//!
+//! Every handle is owned by exactly one struct, which keeps its context alive and releases it once, in
+//! `Drop`; so a handle that can be reached is alive. A callback's user data is a box that the driver
+//! gives back exactly once, or that is taken back when registering fails.
+
+mod conv;
+mod device;
+mod discover;
+mod event;
+mod gate;
+mod kernel;
+mod log;
+mod memory;
+mod owner;
+mod program;
+mod query;
+mod queue;
+mod quirks;
+mod residency;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use crate::hal::{Api, Language};
+
+pub use discover::discover;
+
+/// The API's name in device ids.
+pub const API: Api = Api("opencl");
+
+/// The kernel language that these devices compile.
+pub const OPENCL_C: Language = Language("opencl-c");

@@ -1,0 +1,310 @@
+//! Queues: their order, their marks and barriers.
+
+use super::{
+    conv::Version,
+    device::{Context, Driver},
+    event::{COMMAND, Event},
+    gate::{Gate, Gates},
+    kernel,
+    memory::Memory,
+    transfer,
+};
+use crate::{
+    Error, Result, hal,
+    hal::{Arg, Domain, Grid, QueueOrder, Residency},
+    sync::Arc,
+};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClEvent, ClQueue, consts as cl},
+};
+use std::{any::Any, ptr, time::Duration};
+
+/// How long something is held by waiting, where the driver refuses a callback.
+const HOLD_WAIT: Duration = Duration::from_secs(10);
+
+/// A `cl_command_queue` that is released once. Events, gates and mapped memory keep it.
+#[derive(Debug)]
+pub(super) struct RawQueue {
+    pub context: Arc<Context>,
+    pub raw: ClQueue,
+    order: QueueOrder,
+    pub gates: Gates,
+}
+
+impl RawQueue {
+    fn new(context: Arc<Context>, order: QueueOrder) -> Result<RawQueue> {
+        let raw = match context.driver.version >= Version::V2_0 {
+            true => with_properties(&context, order),
+            false => before_2_0(&context, order),
+        }?;
+        Ok(RawQueue { context, raw, order, gates: Gates::default() })
+    }
+
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.context.driver
+    }
+
+    /// Starts what was enqueued.
+    pub fn flush(&self) -> Result<()> {
+        // SAFETY: a live queue.
+        self.driver().check("clFlush", unsafe { self.driver().cl.flush(self.raw) })
+    }
+
+    /// Enqueues something that has an event.
+    ///
+    /// # Safety
+    /// `enqueue` stores the event of one command of this queue where it is told.
+    pub unsafe fn enqueue(
+        self: &Arc<Self>,
+        call: &'static str,
+        enqueue: impl FnOnce(*mut ClEvent) -> Result<(), ClStatus>,
+    ) -> Result<Event> {
+        let mut event = ClEvent::NULL;
+        self.driver().check(call, enqueue(&mut event))?;
+        if event.is_null() {
+            // The command runs but cannot be waited for; its memory must not be given up before.
+            // SAFETY: a live queue.
+            self.driver().check("clFinish", unsafe { self.driver().cl.finish(self.raw) })?;
+            return self.driver().check(call, Err(ClStatus::NULL_HANDLE));
+        }
+        Ok(Event::new(self.clone(), event))
+    }
+
+    /// An event behind everything so far.
+    pub fn mark(self: &Arc<Self>) -> Result<Event> {
+        let cl = &self.driver().cl;
+        if self.driver().version >= Version::V1_2 {
+            // SAFETY: a live queue; an empty list stands for everything so far.
+            return unsafe {
+                self.enqueue("clEnqueueMarkerWithWaitList", |event| {
+                    cl.enqueue_marker_with_wait_list(self.raw, 0, ptr::null(), event)
+                })
+            };
+        }
+        // SAFETY: a live queue.
+        unsafe { self.enqueue("clEnqueueMarker", |event| cl.enqueue_marker(self.raw, event)) }
+    }
+
+    /// Makes later work wait for events of the same context; the list is not empty.
+    pub fn wait_list(&self, events: &[ClEvent]) -> Result<()> {
+        let (cl, count, list) = (&self.driver().cl, events.len() as u32, events.as_ptr());
+        if self.driver().version >= Version::V1_2 {
+            // SAFETY: a live queue, live events; no event is asked for.
+            let waits = unsafe {
+                cl.enqueue_barrier_with_wait_list(self.raw, count, list, ptr::null_mut())
+            };
+            return self.driver().check("clEnqueueBarrierWithWaitList", waits);
+        }
+        // SAFETY: a live queue, live events.
+        let waits = unsafe { cl.enqueue_wait_for_events(self.raw, count, list) };
+        self.driver().check("clEnqueueWaitForEvents", waits)
+    }
+
+    /// On an out-of-order queue, keeps what follows behind what was before; else nothing is needed.
+    pub fn keep_order(self: &Arc<Self>) -> Result<()> {
+        match self.order {
+            QueueOrder::InOrder => Ok(()),
+            QueueOrder::OutOfOrder => self.wait_list(&[self.mark()?.handle()]),
+        }
+    }
+
+    /// Waits until everything so far has run, or failed.
+    pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+        match hal::Event::wait(&self.mark()?, timeout) {
+            Err(Error::Driver { call: COMMAND, .. } | Error::DeviceLost { .. }) => Ok(()),
+            waited => waited,
+        }
+    }
+
+    /// Drops a thing when everything so far has run or failed, on a driver's thread if it can be.
+    pub fn hold(self: &Arc<Self>, thing: impl Send + 'static) {
+        let let_go: hal::Callback = Box::new(move |_| drop(thing));
+        let let_go = match self.mark() {
+            Ok(mark) => match hal::Event::on_complete(&mark, let_go) {
+                Ok(()) => return,
+                Err((_, let_go)) => let_go,
+            },
+            Err(_) => let_go,
+        };
+        if let Err(why) = self.drain(HOLD_WAIT) {
+            // Nothing will tell when it may go: better lost than freed under a command.
+            tracing::error!(device = %self.driver().info.name, "leaked: {why}");
+            std::mem::forget(let_go);
+        }
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        let driver = self.driver();
+        // Releasing flushes by the specification. Not every driver does.
+        // SAFETY: a live queue.
+        driver.note("clFlush", unsafe { driver.cl.flush(self.raw) });
+        // SAFETY: this struct owns one reference.
+        driver.note("clReleaseCommandQueue", unsafe { driver.cl.release_command_queue(self.raw) });
+    }
+}
+
+/// `CL_QUEUE_PROPERTIES`, or the bits of the older call.
+fn bits(order: QueueOrder) -> u64 {
+    match order {
+        QueueOrder::InOrder => 0,
+        QueueOrder::OutOfOrder => cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
+    }
+}
+
+fn with_properties(context: &Context, order: QueueOrder) -> Result<ClQueue> {
+    let driver = &context.driver;
+    let list = [u64::from(cl::CL_QUEUE_PROPERTIES), bits(order), 0];
+    // SAFETY: a live context and its device; the list ends with 0.
+    let made = unsafe {
+        driver.cl.create_command_queue_with_properties(context.raw, driver.device, list.as_ptr())
+    };
+    made.map_err(|status| refused("clCreateCommandQueueWithProperties", status, order, driver))
+}
+
+fn before_2_0(context: &Context, order: QueueOrder) -> Result<ClQueue> {
+    let driver = &context.driver;
+    // SAFETY: a live context and its device.
+    let made = unsafe { driver.cl.create_command_queue(context.raw, driver.device, bits(order)) };
+    made.map_err(|status| refused("clCreateCommandQueue", status, order, driver))
+}
+
+fn refused(call: &'static str, status: ClStatus, order: QueueOrder, driver: &Driver) -> Error {
+    match (status, order) {
+        (ClStatus::INVALID_QUEUE_PROPERTIES | ClStatus::INVALID_VALUE, QueueOrder::OutOfOrder) => {
+            no_out_of_order(driver)
+        }
+        _ => super::conv::status(call, status, &driver.info.name),
+    }
+}
+
+/// The device has no such queues.
+pub(super) fn no_out_of_order(driver: &Driver) -> Error {
+    let what = format!("an out-of-order queue on {}", driver.info.name);
+    Error::unsupported(what, "CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE")
+}
+
+/// A queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub raw: Arc<RawQueue>,
+}
+
+impl Queue {
+    pub fn new(context: Arc<Context>, order: QueueOrder) -> Result<Queue> {
+        Ok(Queue { raw: Arc::new(RawQueue::new(context, order)?) })
+    }
+
+    /// A memory of this queue's context.
+    pub fn own<'a>(&self, memory: &'a dyn hal::Memory) -> Result<&'a Memory> {
+        let driver = self.raw.driver();
+        let own = memory.as_any().downcast_ref::<Memory>();
+        let own = own.ok_or_else(|| driver.foreign("memory", None))?;
+        driver.same_domain("memory", own.domain())?;
+        Ok(own)
+    }
+
+    fn own_event<'a>(&self, event: &'a Arc<dyn hal::Event>) -> Result<&'a Event> {
+        let driver = self.raw.driver();
+        driver.same_domain("an event", event.domain())?;
+        let own = event.as_any().downcast_ref::<Event>();
+        own.ok_or_else(|| driver.foreign("an event", None))
+    }
+}
+
+impl hal::Queue for Queue {
+    fn domain(&self) -> Domain {
+        self.raw.driver().domain
+    }
+
+    fn mark(&self) -> Result<Arc<dyn hal::Event>> {
+        Ok(Arc::new(self.raw.mark()?))
+    }
+
+    fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+        let own = events.iter().map(|event| self.own_event(event)).collect::<Result<Vec<_>>>()?;
+        if own.is_empty() {
+            return Ok(());
+        }
+        // The specification wants a flush of the other queue before this one waits for it.
+        own.iter().filter(|event| !event.is_of(&self.raw)).try_for_each(|event| event.flush())?;
+        own.iter().try_for_each(|event| event.check_gates())?;
+        let handles: Vec<_> = own.iter().map(|event| event.handle()).collect();
+        self.raw.wait_list(&handles)?;
+        own.iter().for_each(|event| self.raw.gates.extend(event.behind()));
+        Ok(())
+    }
+
+    fn gate(&self) -> Result<Box<dyn hal::Gate>> {
+        Ok(Box::new(Gate::new(&self.raw)?))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.raw.flush()
+    }
+
+    fn reside(&self, memory: &dyn hal::Memory, to: Residency) -> Result<bool> {
+        self.own(memory)?.reside(&self.raw, to)
+    }
+
+    unsafe fn read(
+        &self,
+        from: &dyn hal::Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        // SAFETY: the caller's promise about `into`.
+        let event = unsafe { transfer::read(&self.raw, self.own(from)?, offset, into, bytes) }?;
+        Ok(Arc::new(event))
+    }
+
+    unsafe fn write(
+        &self,
+        to: &dyn hal::Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        // SAFETY: the caller's promise about `from`.
+        let event = unsafe { transfer::write(&self.raw, self.own(to)?, offset, from, bytes) }?;
+        Ok(Arc::new(event))
+    }
+
+    fn fill(
+        &self,
+        memory: &dyn hal::Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        transfer::fill(&self.raw, self.own(memory)?, offset, bytes, pattern)
+    }
+
+    fn copy(
+        &self,
+        from: &dyn hal::Memory,
+        from_offset: usize,
+        to: &dyn hal::Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (from, to) = (self.own(from)?, self.own(to)?);
+        transfer::copy(&self.raw, (from, from_offset), (to, to_offset), bytes)
+    }
+
+    unsafe fn launch(&self, kernel: &dyn hal::Kernel, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
+        // SAFETY: the caller's promise about the kernel.
+        unsafe { kernel::launch(self, kernel, grid, args) }
+    }
+
+    fn raw(&self) -> usize {
+        self.raw.raw.0 as usize
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,52 @@
+//! What drivers do against the specification, where it would end in undefined behaviour.
+
+/// What a driver is known to do wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Quirks {
+    /// A user event must not end with an error. PoCL 3.1 aborts the process (until 7.0
+    /// `pocl_update_event_failed` locks a command's event after its last release), and also 7.0 does not
+    /// call back for the commands behind it. Clover neither calls back nor runs the queue any further.
+    /// So a gate that fails lets its work run there, and the events behind it report the failure ([`super::gate::Behind`]).
+    pub cannot_fail_gates: bool,
+    /// Clover: `clReleaseMemObject` frees at once, under commands that are queued (seen as a crash of
+    /// a write behind a user event). So the release itself waits for the queues.
+    pub releases_early: bool,
+    /// Oclgrind: `clFlush` runs the whole queue on the calling thread, and so never returns from behind
+    /// a user event that this thread was to complete; a callback that is registered afterwards is not
+    /// called. So it has neither gates nor callbacks.
+    pub runs_in_flush: bool,
+    /// Clover: a map is carried out when it is enqueued, whatever it should wait for; behind a gate it
+    /// gives the bytes of before. So it has no gates.
+    pub maps_at_once: bool,
+}
+
+impl Quirks {
+    /// By the platform's name and version.
+    pub fn of(platform: &str, version: &str) -> Quirks {
+        let (is_pocl, is_clover) = (version.contains("PoCL"), platform == "Clover");
+        Quirks {
+            cannot_fail_gates: is_pocl || is_clover,
+            releases_early: is_clover,
+            runs_in_flush: platform == "Oclgrind",
+            maps_at_once: is_clover,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_are_known_by_name() {
+        let of = |platform, version| {
+            let quirks = Quirks::of(platform, version);
+            [quirks.cannot_fail_gates, quirks.releases_early, quirks.runs_in_flush]
+        };
+        let pocl = "Portable Computing Language";
+        assert_eq!(of(pocl, "OpenCL 3.0 PoCL 3.1+debian  Linux, None"), [true, false, false]);
+        assert_eq!(of("Clover", "OpenCL 1.1 Mesa 22.3.6"), [true, true, false]);
+        assert_eq!(of("NVIDIA CUDA", "OpenCL 3.0 CUDA 13.0.97"), [false; 3]);
+        assert_eq!(of("Oclgrind", "OpenCL 1.2 (Oclgrind 21.10)"), [false, false, true]);
+    }
+}

@@ -1,0 +1,208 @@
+//! Who may use memory now, and the map and unmap commands that change it.
+//!
+//! Attached is unmapped; published is mapped for reading; away is mapped for reading and writing. The
+//! state is changed only after the driver took the command, so that a failure leaves it true.
+
+use super::{
+    conv,
+    memory::{Address, Inner, Place},
+    queue::RawQueue,
+};
+use crate::{
+    Error, Result,
+    hal::{Residency, Strategy},
+    sync::{Arc, lock},
+};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClMem, consts as cl},
+};
+use std::{ptr, time::Duration};
+
+/// How long an unmap may wait for its map, where the driver wants the one before the other.
+const MAP_WAIT: Duration = Duration::from_secs(10);
+
+/// The mutable part of a memory.
+pub(super) struct State {
+    residency: Residency,
+    /// Where it is mapped, and on which queue: an unmap in `Drop` needs one.
+    map: Option<(Address, Arc<RawQueue>)>,
+    /// Where every map must be, once somebody relies on it.
+    fixed: Option<Address>,
+    /// Queues whose work may use it, where the driver does not track that: SVM, and on clover all.
+    users: Vec<Arc<RawQueue>>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State { residency: Residency::Attached, map: None, fixed: None, users: Vec::new() }
+    }
+}
+
+impl State {
+    pub fn residency(&self) -> Residency {
+        self.residency
+    }
+
+    pub fn mapped(&self) -> Option<Address> {
+        self.map.as_ref().map(|(at, _)| *at)
+    }
+
+    /// From now on a map at another address is an error.
+    pub fn must_be_at(&mut self, at: Address) {
+        self.fixed = Some(at);
+    }
+
+    /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
+    pub fn check_use(&self, writes: bool) -> Result<()> {
+        match self.residency {
+            Residency::Away => Err(handed_out("away: others may write it")),
+            Residency::Published if writes => Err(handed_out("published: others may read it")),
+            _ => Ok(()),
+        }
+    }
+
+    fn used_on(&mut self, queue: &Arc<RawQueue>) {
+        if !self.users.iter().any(|user| Arc::ptr_eq(user, queue)) {
+            self.users.push(queue.clone());
+        }
+    }
+}
+
+fn handed_out(why: &str) -> Error {
+    Error::invalid(format!("the memory is {why}; it must be attached before the device uses it"))
+}
+
+impl Inner {
+    pub fn needs_residency(&self) -> bool {
+        !matches!(self.strategy, Strategy::FineSvm | Strategy::Device)
+    }
+
+    /// Enqueues what the change takes; says whether anything was.
+    pub fn reside(&self, queue: &Arc<RawQueue>, to: Residency) -> Result<bool> {
+        if !self.needs_residency() {
+            return Ok(false);
+        }
+        let mut state = lock(&self.state);
+        if state.residency == to {
+            return Ok(false);
+        }
+        queue.keep_order()?;
+        self.unmap(queue, &mut state)?;
+        self.map(queue, &mut state, to)?;
+        queue.keep_order()?;
+        Ok(true)
+    }
+
+    fn map(&self, queue: &Arc<RawQueue>, state: &mut State, to: Residency) -> Result<()> {
+        let Some(flags) = conv::map_flags(to) else { return Ok(()) };
+        let at = match self.place {
+            Place::Object(mem) => map_object(queue, mem, flags, self.bytes)?,
+            Place::Svm { pointer, .. } => map_svm(queue, pointer, flags, self.bytes)?,
+        };
+        state.map = Some((at, queue.clone()));
+        state.residency = to;
+        self.note_use(queue, state);
+        match state.fixed {
+            // Taken back, so that the next attempt is refused as well, and does not find it mapped.
+            Some(fixed) if fixed != at => {
+                self.unmap(queue, state)?;
+                Err(moved(fixed, at))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unmap(&self, queue: &Arc<RawQueue>, state: &mut State) -> Result<()> {
+        let Some((at, mapped_on)) = state.map.clone() else { return Ok(()) };
+        match self.place {
+            Place::Object(mem) => unmap_object(queue, mem, at, &mapped_on)?,
+            Place::Svm { pointer, .. } => unmap_svm(queue, pointer)?,
+        }
+        self.note_use(queue, state);
+        state.map = None;
+        state.residency = Residency::Attached;
+        Ok(())
+    }
+
+    /// Remembers a queue where the driver itself does not wait with freeing for its work.
+    pub fn note_use(&self, queue: &Arc<RawQueue>, state: &mut State) {
+        let is_svm = matches!(self.place, Place::Svm { .. });
+        if is_svm || self.context.driver.quirks.releases_early {
+            state.used_on(queue);
+        }
+    }
+
+    /// At the end: unmaps what is mapped (some drivers leak it otherwise), and says who used it.
+    pub fn retire(&self) -> Vec<Arc<RawQueue>> {
+        let mut state = lock(&self.state);
+        if let Some((_, queue)) = state.map.clone() {
+            // Once more after a failure: on PoCL a map keeps the object, and so its pages, for ever.
+            let unmapped = self.unmap(&queue, &mut state);
+            let unmapped = unmapped.or_else(|_| self.unmap(&queue, &mut state));
+            if let Err(why) = unmapped.and_then(|()| queue.flush()) {
+                tracing::warn!("a memory was released while mapped: {why}");
+            }
+        }
+        std::mem::take(&mut state.users)
+    }
+}
+
+fn moved(fixed: Address, at: Address) -> Error {
+    let what = format!("memory relied upon at {:p} that the driver maps at {:p}", fixed.0, at.0);
+    Error::unsupported(what, "a stable map address")
+}
+
+fn map_object(queue: &RawQueue, mem: ClMem, flags: u64, bytes: usize) -> Result<Address> {
+    let driver = queue.driver();
+    // SAFETY: a live queue and memory object of one context, mapped whole; no event is asked for.
+    let mapped = unsafe {
+        let (blocking, none, no) = (cl::CL_FALSE, ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_map_buffer(queue.raw, mem, blocking, flags, 0, bytes, 0, none, no)
+    };
+    Ok(Address(driver.check("clEnqueueMapBuffer", mapped)?.cast()))
+}
+
+fn unmap_object(
+    queue: &RawQueue,
+    mem: ClMem,
+    at: Address,
+    mapped_on: &Arc<RawQueue>,
+) -> Result<()> {
+    let driver = queue.driver();
+    // SAFETY: mapped at this address, and not yet unmapped.
+    let unmap = || unsafe {
+        let (none, no) = (ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_unmap_mem_object(queue.raw, mem, at.void(), 0, none, no)
+    };
+    let unmapped = match unmap() {
+        // Rusticl 22.3 knows an address as mapped only once the map command has run, and refuses an
+        // unmap that is enqueued right behind it.
+        Err(ClStatus::INVALID_VALUE) => {
+            mapped_on.drain(MAP_WAIT)?;
+            unmap()
+        }
+        unmapped => unmapped,
+    };
+    driver.check("clEnqueueUnmapMemObject", unmapped)
+}
+
+fn map_svm(queue: &RawQueue, at: Address, flags: u64, bytes: usize) -> Result<Address> {
+    let driver = queue.driver();
+    // SAFETY: a live queue and a live coarse-grained allocation of one context, of that length.
+    let mapped = unsafe {
+        let (blocking, none, no) = (cl::CL_FALSE, ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_svm_map(queue.raw, blocking, flags, at.void(), bytes, 0, none, no)
+    };
+    driver.check("clEnqueueSVMMap", mapped)?;
+    Ok(at)
+}
+
+fn unmap_svm(queue: &RawQueue, at: Address) -> Result<()> {
+    let driver = queue.driver();
+    // SAFETY: mapped at this address, and not yet unmapped.
+    let unmapped = unsafe {
+        driver.cl.enqueue_svm_unmap(queue.raw, at.void(), 0, ptr::null(), ptr::null_mut())
+    };
+    driver.check("clEnqueueSVMUnmap", unmapped)
+}

@@ -1,0 +1,132 @@
+//! Every driver call of a scenario fails once: an error or no effect, no panic, nothing left behind.
+
+use super::*;
+use crate::hal::{Arg, Export, Grid, HostRange, Residency};
+use std::ptr::NonNull;
+
+/// A part of what there is, up to the first error.
+type Scenario = fn(&Rig) -> Result<()>;
+
+/// Apart from the others, since compiling takes most of the time.
+fn launches(rig: &Rig) -> Result<()> {
+    let queue = rig.device.queue(QueueOrder::InOrder)?;
+    let add = rig.program(PROGRAM)?.kernel("add", 2)?;
+    for strategy in rig.strategies() {
+        let memory = rig.memory(strategy, 4096)?;
+        let args = [Arg::Memory(&*memory, Access::ReadWrite), Arg::Bytes(&[1, 0, 0, 0])];
+        let grid = Grid { dims: 1, global: [1024, 1, 1], local: None };
+        // SAFETY: 1024 words.
+        unsafe { queue.launch(&*add, &grid, &args) }?;
+    }
+    Ok(())
+}
+
+fn hand_overs(rig: &Rig) -> Result<()> {
+    let queue = rig.device.queue(QueueOrder::InOrder)?;
+    for strategy in rig.strategies() {
+        let memory = rig.memory(strategy, 4096)?;
+        queue.fill(&*memory, 0, 4096, &[0])?;
+        queue.fill(&*memory, 0, 3072, &[1, 2, 3])?;
+        queue.reside(&*memory, Residency::Published)?;
+        queue.reside(&*memory, Residency::Away)?;
+        queue.reside(&*memory, Residency::Attached)?;
+        if strategy != Strategy::Device {
+            let export = memory.export(&*queue)?;
+            queue.reside(&*memory, Residency::Attached)?;
+            let again = rig.device.import(&export, Access::Read)?;
+            queue.reside(&*again, Residency::Away)?;
+        }
+    }
+    Ok(())
+}
+
+fn waits(rig: &Rig) -> Result<()> {
+    let queue = rig.device.queue(QueueOrder::InOrder)?;
+    let pages = Arc::new(vec![0u8; 8192]);
+    let start = pages.as_ptr().align_offset(4096);
+    let range = HostRange { pointer: NonNull::from(&pages[start]), bytes: 4096, owner: pages };
+    let pages = rig.device.import(&Export::Host(range), Access::Read)?;
+    queue.reside(&*pages, Residency::Away)?;
+    let gate = match rig.device.info().caps.gates {
+        true => Some(queue.gate()?),
+        false => None,
+    };
+    let event = queue.mark()?;
+    let other = rig.device.queue(QueueOrder::InOrder)?;
+    other.wait_for(std::slice::from_ref(&event))?;
+    event.poll()?;
+    let _ = event.wait(Duration::from_millis(1));
+    if let Some(gate) = gate {
+        event.on_complete(Box::new(|_| ())).map_err(|(why, _)| why)?;
+        gate.open(Ok(()));
+    }
+    event.wait(SECONDS)?;
+    other.mark()?.wait(SECONDS)
+}
+
+#[test]
+fn each_call_fails_once() {
+    let _alone = alone();
+    for index in 0..rigs().len() {
+        for scenario in [launches, hand_overs, waits] {
+            sweep(index, scenario);
+        }
+    }
+}
+
+fn sweep(index: usize, scenario: Scenario) {
+    let mut seen = std::collections::BTreeMap::new();
+    let mut past_the_end = 0;
+    // How often a wait polls varies, so the end is where several runs had no call left to fail.
+    for n in 1.. {
+        let rig = rigs().swap_remove(index);
+        if n == 1 {
+            println!("on {}", rig.name());
+        }
+        rig.probe.fail_nth(n, -6);
+        let result = scenario(&rig).err().map(|why| why.to_string());
+        match rig.probe.failed() {
+            Some(failed) => *seen.entry((failed, result)).or_insert(0) += 1,
+            None => past_the_end += 1,
+        }
+        let failed = rig.probe.failed();
+        if n % 8 == 1 {
+            rig.probe.fail_nth(0, 0);
+            scenario(&rig).unwrap_or_else(|why| panic!("again, after {failed:?} failed: {why}"));
+        }
+        let probe = rig.probe.clone();
+        drop(rig);
+        settled(&probe);
+        if past_the_end == 5 {
+            break;
+        }
+    }
+    assert!(seen.len() > 10, "{seen:?}");
+    for ((call, result), times) in seen {
+        println!("  {times:>4} {call}: {}", result.unwrap_or_else(|| "went on".to_owned()));
+    }
+}
+
+#[test]
+fn a_context_that_failed_is_tried_again() {
+    each(|rig| {
+        rig.probe.fail_nth(1, -6);
+        let failed = rig.device.queue(QueueOrder::InOrder);
+        assert!(matches!(failed, Err(Error::Driver { call: "clCreateContext", .. })), "{failed:?}");
+        rig.queue();
+    });
+}
+
+#[test]
+fn no_memory_says_how_much_there_may_be() {
+    each(|rig| {
+        rig.queue();
+        for code in [-4, -5, -6, -61] {
+            rig.probe.fail_nth(1, code);
+            let memory = rig.memory(Strategy::Device, 4096);
+            let Err(Error::OutOfMemory { asked: 4096, limit: Some(_), .. }) = memory else {
+                panic!("{memory:?}")
+            };
+        }
+    });
+}

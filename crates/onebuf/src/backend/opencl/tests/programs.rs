@@ -1,0 +1,185 @@
+//! Compiling, arguments, launches.
+
+use super::*;
+use crate::hal::{Arg, Grid, Residency};
+
+const N: usize = 1 << 12;
+
+fn line(n: usize, local: Option<usize>) -> Grid {
+    Grid { dims: 1, global: [n, 1, 1], local: local.map(|n| [n, 1, 1]) }
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    bytemuck::cast_slice(words).to_vec()
+}
+
+fn invalid(result: Result<()>) -> String {
+    match result {
+        Err(Error::InvalidArgument(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn kernels_run_on_every_strategy() {
+    each(|rig| {
+        let queue = rig.queue();
+        let program = rig.program(PROGRAM).unwrap();
+        let (add, copy) = (program.kernel("add", 2).unwrap(), program.kernel("copy", 2).unwrap());
+        let data: Vec<u32> = (0..N as u32).collect();
+        for strategy in rig.strategies() {
+            let (a, b) =
+                (rig.memory(strategy, N * 4).unwrap(), rig.memory(strategy, N * 4).unwrap());
+            put(&*queue, &*a, 0, &bytes_of(&data));
+            // SAFETY: one work-item per element.
+            unsafe {
+                let args = [Arg::Memory(&*a, Access::ReadWrite), Arg::Bytes(&5u32.to_ne_bytes())];
+                queue.launch(&*add, &line(N, None), &args).unwrap();
+                queue.launch(&*add, &line(N, Some(16)), &args).unwrap();
+                let args = [Arg::Memory(&*a, Access::Read), Arg::Memory(&*b, Access::Write)];
+                queue.launch(&*copy, &line(N, None), &args).unwrap();
+            }
+            let back = words(&get(&*queue, &*b, 0, N * 4));
+            assert!(back.iter().zip(&data).all(|(b, d)| *b == d + 10), "{strategy}");
+        }
+    });
+}
+
+#[test]
+fn local_memory_is_passed_and_limited() {
+    each(|rig| {
+        let queue = rig.queue();
+        let turn = rig.program(PROGRAM).unwrap().kernel("turn", 2).unwrap();
+        let memory = rig.memory(Strategy::Device, 64 * 4).unwrap();
+        put(&*queue, &*memory, 0, &bytes_of(&(0..64).collect::<Vec<_>>()));
+        let data = Arg::Memory(&*memory, Access::ReadWrite);
+        // SAFETY: groups of 16 with 16 words each.
+        unsafe { queue.launch(&*turn, &line(64, Some(16)), &[data, Arg::Local(64)]) }.unwrap();
+        let back = words(&get(&*queue, &*memory, 0, 64 * 4));
+        assert_eq!(back[..17], [15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 31]);
+        let much = rig.device.info().caps.local_memory_bytes as usize + 1;
+        // SAFETY: refused.
+        let why = invalid(unsafe {
+            queue.launch(&*turn, &line(64, Some(16)), &[data, Arg::Local(much)])
+        });
+        assert!(why.contains("bytes of local memory"), "{why}");
+    });
+}
+
+#[test]
+fn wrong_launches_are_named() {
+    each(|rig| {
+        let queue = rig.queue();
+        let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
+        let memory = rig.memory(Strategy::MappedDevice, N * 4).unwrap();
+        let data = Arg::Memory(&*memory, Access::ReadWrite);
+        let five = 5u32.to_ne_bytes();
+        // SAFETY: each is refused.
+        let launch = |grid: &Grid, args: &[Arg<'_>]| unsafe { queue.launch(&*add, grid, args) };
+        let good = [data, Arg::Bytes(&five)];
+        let max = rig.device.info().caps.max_group_size;
+        assert!(invalid(launch(&line(0, None), &good)).contains("no work-items"));
+        assert!(invalid(launch(&line(max * 4, Some(max * 2)), &good)).contains("group may have"));
+        assert!(invalid(launch(&Grid { dims: 4, ..line(1, None) }, &good)).contains("1 to 3"));
+        assert!(invalid(launch(&line(N, None), &[data])).contains("takes 2 arguments, 1 given"));
+        let why = invalid(launch(&line(N, None), &[data, Arg::Bytes(&[1, 2])]));
+        assert!(why.contains("argument 1 of kernel `add` (a value of 2 bytes)"), "{why}");
+        let uneven = launch(&line(100, Some(64)), &good);
+        println!("  uneven groups: {uneven:?}");
+
+        queue.reside(&*memory, Residency::Away).unwrap();
+        assert!(invalid(launch(&line(N, None), &good)).contains("is away"));
+        let strategy = Strategy::Device;
+        let spec = AllocSpec { bytes: 64, align: 4, strategy, access: Access::Read };
+        let read_only = rig.device.allocate(&spec).unwrap();
+        let args = [Arg::Memory(&*read_only, Access::ReadWrite), Arg::Bytes(&five)];
+        assert!(invalid(launch(&line(16, None), &args)).contains("made for read"));
+    });
+}
+
+#[test]
+fn a_published_memory_may_be_read_by_kernels() {
+    each(|rig| {
+        let queue = rig.queue();
+        let copy = rig.program(PROGRAM).unwrap().kernel("copy", 2).unwrap();
+        let (a, b) = (Strategy::MappedDevice, Strategy::Device);
+        let (a, b) = (rig.memory(a, 64).unwrap(), rig.memory(b, 64).unwrap());
+        put(&*queue, &*a, 0, &numbers(64));
+        queue.reside(&*a, Residency::Published).unwrap();
+        let args = [Arg::Memory(&*a, Access::Read), Arg::Memory(&*b, Access::Write)];
+        // SAFETY: 16 words each.
+        unsafe { queue.launch(&*copy, &line(16, None), &args) }.unwrap();
+        assert_eq!(get(&*queue, &*b, 0, 64), numbers(64));
+    });
+}
+
+#[test]
+fn kernels_are_looked_up_by_name_and_number_of_parameters() {
+    each(|rig| {
+        let program = rig.program(PROGRAM).unwrap();
+        println!("  log: {:?}", program.log());
+        let why = program.kernel("add", 3).map(drop);
+        assert_eq!(invalid(why), "kernel `add` takes 2 arguments, the signature declares 3");
+        let why = invalid(program.kernel("subtract", 2).map(drop));
+        assert!(why.contains("no kernel `subtract`"), "{why}");
+        if !rig.device.info().version.starts_with("OpenCL 1.1") {
+            assert!(why.contains("add") && why.contains("turn"), "{why}");
+        }
+        assert!(program.kernel("a\0b", 2).is_err());
+    });
+}
+
+#[test]
+fn a_build_error_shows_the_source() {
+    each(|rig| {
+        let error = rig.program("kernel void f(global int *a) {\n    a[0] = nowhere;\n}\n");
+        let Err(Error::Build { device, log }) = error else { panic!("{error:?}") };
+        println!("{log}");
+        assert_eq!(device, rig.device.info().name);
+        assert!(log.contains("nowhere"), "{log}");
+        assert!(log.contains("    2 |     a[0] = nowhere;\n      |            ^"), "{log}");
+    });
+}
+
+#[test]
+fn programs_in_other_words_are_refused() {
+    each(|rig| {
+        let none = rig.device.build(&Source::default());
+        assert!(matches!(none, Err(Error::Unsupported { .. })), "{none:?}");
+        let texts = vec![(OPENCL_C, PROGRAM.into())];
+        let options = "-no-such-option-here".to_owned();
+        let source = Source { texts, options, ..Source::default() };
+        let built = rig.device.build(&source).map(drop);
+        println!("  unknown option: {built:?}");
+        assert!(!matches!(built, Err(Error::Driver { .. })), "{built:?}");
+    });
+}
+
+#[test]
+fn one_kernel_is_launched_by_many_threads() {
+    // Oclgrind, which has no gates, is one simulator for all queues and aborts on two threads.
+    each_with_gates(|rig| {
+        let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
+        thread::scope(|scope| {
+            for n in 1..5u32 {
+                let add = &add;
+                scope.spawn(move || {
+                    let queue = rig.queue();
+                    let memory = rig.memory(Strategy::Device, 256).unwrap();
+                    queue.fill(&*memory, 0, 256, &[0]).unwrap();
+                    for _ in 0..50 {
+                        let data = Arg::Memory(&*memory, Access::ReadWrite);
+                        let args = [data, Arg::Bytes(&n.to_ne_bytes())];
+                        // SAFETY: 64 words.
+                        unsafe { queue.launch(&**add, &line(64, None), &args) }.unwrap();
+                    }
+                    assert_eq!(words(&get(&*queue, &*memory, 0, 256)), [n * 50; 64]);
+                });
+            }
+        });
+    });
+}

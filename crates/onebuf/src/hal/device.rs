@@ -1,0 +1,132 @@
+//! Devices and the memory they allocate or import.
+//!
+//! # Safety
+//! The only unsafe here says that a [`HostRange`]'s address may travel between threads.
+
+#![allow(unsafe_code)]
+
+use super::{Access, DeviceInfo, Program, Queue, QueueOrder, Source, Strategy};
+use crate::{Result, sync::Arc};
+use std::{any::Any, fmt, ptr::NonNull};
+
+/// One API's view of one chip.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// What is known of it.
+    fn info(&self) -> &DeviceInfo;
+
+    /// New memory, contents unspecified.
+    fn allocate(&self, spec: &AllocSpec) -> Result<Arc<dyn Memory>>;
+
+    /// A view of memory that lives elsewhere. Whatever keeps the original alive is kept until the
+    /// driver has let go of it.
+    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>>;
+
+    /// A new queue.
+    fn queue(&self, order: QueueOrder) -> Result<Arc<dyn Queue>>;
+
+    /// Compiles a program in the language that this device speaks.
+    fn build(&self, source: &Source) -> Result<Arc<dyn Program>>;
+}
+
+/// What memory to allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocSpec {
+    /// How many bytes; never zero.
+    pub bytes: usize,
+    /// Alignment in bytes, a power of two. Drivers that allocate for themselves cannot be made to obey:
+    /// memory that is exported is checked.
+    pub align: usize,
+    /// In what form; one of the device's strategies.
+    pub strategy: Strategy,
+    /// What kernels will do with it.
+    pub access: Access,
+}
+
+/// Host pages, and what keeps them mapped.
+#[derive(Clone)]
+pub struct HostRange {
+    /// First byte.
+    pub pointer: NonNull<u8>,
+    /// How many bytes may be used.
+    pub bytes: usize,
+    /// The owner: pages stay while a clone of this lives.
+    pub owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the pointer is only an address here; whoever dereferences it holds a guard of the buffer.
+unsafe impl Send for HostRange {}
+// SAFETY: as above.
+unsafe impl Sync for HostRange {}
+
+impl fmt::Debug for HostRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostRange")
+            .field("pointer", &self.pointer)
+            .field("bytes", &self.bytes)
+            .finish()
+    }
+}
+
+/// What one device gives so that another can see its memory.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Export {
+    /// Host pages at a stable address.
+    Host(HostRange),
+}
+
+/// Who may use a device's view of shared memory now. Moving between these makes data visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residency {
+    /// Others may write: the device's view is handed out, kernels must not touch it.
+    Away,
+    /// Others may read what the device wrote; its kernels may still read.
+    Published,
+    /// The device's kernels read and write.
+    Attached,
+}
+
+/// Memory of one device: allocated by it, or another's memory seen from it.
+///
+/// Dropping it lets the driver free it once queued work that uses it is done.
+pub trait Memory: Send + Sync + fmt::Debug {
+    /// Usable size.
+    fn bytes(&self) -> usize;
+
+    /// In what form it is.
+    fn strategy(&self) -> Strategy;
+
+    /// Where the host sees the bytes while the memory is `Published` or `Away`; `None` when it never
+    /// does, or when it is not mapped now.
+    fn host_pointer(&self) -> Option<NonNull<u8>>;
+
+    /// Whether [`Queue::reside`] has anything to do for this memory.
+    fn needs_residency(&self) -> bool;
+
+    /// Who may use it now.
+    fn residency(&self) -> Residency;
+
+    /// What lets another device see it. From then on its address must not move, and a driver that
+    /// moves it gets an error from [`Queue::reside`].
+    fn export(&self, queue: &dyn Queue) -> Result<Export>;
+
+    /// The native handle.
+    fn raw(&self) -> RawHandle;
+
+    /// What is worth telling of how it came out (huge pages, placement).
+    fn remark(&self) -> Option<String> {
+        None
+    }
+
+    /// For the backend's own downcasts.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A native handle or address, as an integer. The view above gives it its type back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawHandle {
+    /// An object of the API.
+    Object(usize),
+    /// An address that kernels use as it is.
+    Address(usize),
+}

@@ -1,0 +1,21 @@
+//! What devices are: the words in which memory and work are asked for, and plain data about devices.
+//!
+//! Inside the crate this is also what a backend is to everything above it: object-safe traits. No API's
+//! name appears here. Two objects may meet in one call when their [`Domain`]s are equal; everything
+//! else that joins two backends goes through an `Export`. The traits stay inside: they are contracts
+//! between parts that trust each other, while everything public is safe to call.
+
+mod device;
+mod program;
+mod queue;
+mod words;
+
+pub use device::RawHandle;
+pub(crate) use device::{AllocSpec, Device, Export, HostRange, Memory, Residency};
+pub(crate) use program::{Arg, Grid, Kernel, Language, NativeArg, NativeKernel, Program};
+pub use program::{NativeArgs, Source};
+pub(crate) use queue::{Callback, Event, Gate, Queue, QueueOrder};
+pub use words::{
+    Access, Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain, Hint, PciAddress, PhysicalId,
+    RouteKind, Rung, Strategy,
+};

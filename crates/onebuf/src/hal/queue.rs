@@ -1,0 +1,119 @@
+//! Queues of work, and the events that tell how far they are.
+//!
+//! # Safety
+//! The unsafe methods are contracts for backends; callers keep host memory alive until the event.
+
+#![allow(unsafe_code)]
+
+use super::{Arg, Domain, Grid, Kernel, Memory, Residency};
+use crate::{Result, sync::Arc};
+use std::{any::Any, fmt, time::Duration};
+
+/// In which order a queue runs its work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum QueueOrder {
+    /// One after the other.
+    #[default]
+    InOrder,
+    /// As dependencies allow.
+    OutOfOrder,
+}
+
+/// A stream of work. Calls enqueue and return; nothing here waits for the device but what says so.
+///
+/// Memory passed in belongs to this queue's device and is `Attached`, unless said otherwise.
+pub trait Queue: Send + Sync + fmt::Debug {
+    /// Where its objects belong.
+    fn domain(&self) -> Domain;
+
+    /// An event that completes when all work enqueued so far has.
+    fn mark(&self) -> Result<Arc<dyn Event>>;
+
+    /// Makes later work wait for events of the same domain.
+    fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()>;
+
+    /// Makes later work wait at a gate that the host opens.
+    fn gate(&self) -> Result<Box<dyn Gate>>;
+
+    /// Sees to it that enqueued work starts without further calls.
+    fn flush(&self) -> Result<()>;
+
+    /// Changes who may use the memory. Returns whether anything was enqueued.
+    fn reside(&self, memory: &dyn Memory, to: Residency) -> Result<bool>;
+
+    /// Copies from device memory to the host; the bytes are there when the event completes.
+    ///
+    /// # Safety
+    /// `into` must stay valid for writes, and be touched by nobody, until the event completes.
+    unsafe fn read(
+        &self,
+        from: &dyn Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>>;
+
+    /// Copies from the host to device memory; `from` has been read when the event completes.
+    ///
+    /// # Safety
+    /// `from` must stay valid for reads, and be written by nobody, until the event completes.
+    unsafe fn write(
+        &self,
+        to: &dyn Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>>;
+
+    /// Repeats a pattern over a range; both are multiples of the pattern's length.
+    fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()>;
+
+    /// Copies between memories of this queue's device; ranges do not overlap.
+    fn copy(
+        &self,
+        from: &dyn Memory,
+        from_offset: usize,
+        to: &dyn Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()>;
+
+    /// Starts a kernel.
+    ///
+    /// # Safety
+    /// The kernel must stay inside the memories given and do to each only what its access says.
+    unsafe fn launch(&self, kernel: &dyn Kernel, grid: &Grid, args: &[Arg<'_>]) -> Result<()>;
+
+    /// The native queue, as an integer; zero where there is none.
+    fn raw(&self) -> usize;
+
+    /// For the backend's own downcasts.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Runs once, with how the work ended. It may run on a driver's thread and must not block.
+pub type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// A point in a queue. `poll` and `wait` report an error when the work itself failed.
+pub trait Event: Send + Sync + fmt::Debug {
+    /// Where it belongs.
+    fn domain(&self) -> Domain;
+
+    /// Whether it was reached.
+    fn poll(&self) -> Result<bool>;
+
+    /// Waits on the calling thread; [`crate::Error::Timeout`] when time runs out.
+    fn wait(&self, timeout: Duration) -> Result<()>;
+
+    /// Calls back when it is reached, at once if it was. A refused callback is given back.
+    fn on_complete(&self, callback: Callback) -> Result<(), (crate::Error, Callback)>;
+
+    /// For the backend's own downcasts.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Something a queue waits at. Dropped unopened, it fails the work behind it: nothing waits forever.
+pub trait Gate: Send {
+    /// Lets the work behind it run, or fail.
+    fn open(self: Box<Self>, outcome: Result<()>);
+}

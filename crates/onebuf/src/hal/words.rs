@@ -1,0 +1,301 @@
+//! Plain data: what devices are, and the words in which memory and work are asked for.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What *kernels* do with a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Kernels only read.
+    Read,
+    /// Kernels only write.
+    Write,
+    /// Kernels do both.
+    #[default]
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether kernels may read.
+    pub fn reads(self) -> bool {
+        self != Access::Write
+    }
+
+    /// Whether kernels may write.
+    pub fn writes(self) -> bool {
+        self != Access::Read
+    }
+
+    /// Whether everything `other` does is allowed by `self`.
+    pub fn allows(self, other: Access) -> bool {
+        (self.reads() || !other.reads()) && (self.writes() || !other.writes())
+    }
+}
+
+/// What the caller expects of a buffer's life. A wish: it breaks ties, it forbids nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hint {
+    /// Mostly used by the CPU.
+    CpuPreferred,
+    /// Mostly used by kernels.
+    GpuPreferred,
+    /// Used by both at a fine grain: prefer memory that needs no hand-over calls.
+    Coherent,
+    /// Written once, read once, in turn.
+    Streaming,
+}
+
+/// What to do about copies that nobody asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyPolicy {
+    /// Make them, count them.
+    #[default]
+    Allow,
+    /// Make them, count them, log each.
+    Warn,
+    /// Refuse a plan that would need one.
+    Forbid,
+}
+
+/// In what form a device allocates memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// Ordinary pages of this process.
+    HostPages,
+    /// Shared virtual memory that CPU and device use at once.
+    FineSvm,
+    /// Shared virtual memory that is mapped and unmapped in turn.
+    CoarseSvm,
+    /// Device memory that the driver maps for the CPU.
+    MappedDevice,
+    /// Device memory that the CPU reaches only by enqueued copies.
+    Device,
+}
+
+impl Strategy {
+    /// Every strategy, most widely visible first.
+    pub const ALL: [Strategy; 5] = [
+        Strategy::HostPages,
+        Strategy::FineSvm,
+        Strategy::CoarseSvm,
+        Strategy::MappedDevice,
+        Strategy::Device,
+    ];
+}
+
+/// How memory that lives on one device is seen on another, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouteKind {
+    /// One device.
+    Same,
+    /// One set of host pages.
+    HostPointer,
+    /// One virtual address.
+    SvmPointer,
+    /// A device address that is valid in both.
+    RawAddress,
+    /// An opaque file descriptor.
+    OpaqueFd,
+    /// A dma-buf.
+    DmaBuf,
+    /// A sharing call that one API has for the other.
+    ApiShare,
+    /// Another chip's memory, accessed directly.
+    Peer,
+    /// Another process' memory.
+    Ipc,
+    /// A pinned, chunked, pipelined copy: always there, always counted.
+    Staged,
+}
+
+impl RouteKind {
+    /// Every kind, best first.
+    pub const ALL: [RouteKind; 10] = [
+        RouteKind::Same,
+        RouteKind::HostPointer,
+        RouteKind::SvmPointer,
+        RouteKind::RawAddress,
+        RouteKind::OpaqueFd,
+        RouteKind::DmaBuf,
+        RouteKind::ApiShare,
+        RouteKind::Peer,
+        RouteKind::Ipc,
+        RouteKind::Staged,
+    ];
+}
+
+/// A step of the synchronisation ladder, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rung {
+    /// One in-order queue: nothing to do.
+    SameQueue,
+    /// A semaphore that the device waits on.
+    Semaphore,
+    /// An event of the API that both queues belong to.
+    Event,
+    /// The queue waits for a value in shared memory.
+    WaitValue,
+    /// A completion callback opens a gate in the other queue.
+    Callback,
+    /// The calling thread waits.
+    HostWait,
+}
+
+/// Prints the snake-case name that the JSON contracts use.
+macro_rules! display_as_json {
+    ($($type:ty),*) => {$(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.serialize(f)
+            }
+        }
+    )*};
+}
+display_as_json!(Access, Hint, CopyPolicy, Strategy, RouteKind, Rung, DeviceKind);
+
+/// The name of a compute API, as in device ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Api(pub &'static str);
+
+impl fmt::Display for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0)
+    }
+}
+
+/// What sort of chip a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// A CPU.
+    Cpu,
+    /// A GPU.
+    Gpu,
+    /// A DSP, FPGA or the like.
+    Accelerator,
+    /// None of these, or unknown.
+    Other,
+}
+
+/// Where a chip sits on the PCI bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PciAddress {
+    /// Domain; zero where the API does not say.
+    pub domain: u32,
+    /// Bus.
+    pub bus: u8,
+    /// Device.
+    pub device: u8,
+    /// Function.
+    pub function: u8,
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
+/// What tells that two APIs speak of one chip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PhysicalId {
+    /// The driver's device UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// The bus address.
+    pub pci: Option<PciAddress>,
+}
+
+impl PhysicalId {
+    /// Whether both are known to be the same chip: by UUID where both have one, else by address.
+    pub fn same_chip(&self, other: &PhysicalId) -> bool {
+        match (self.uuid, other.uuid) {
+            (Some(a), Some(b)) => a == b,
+            _ => self.pci.is_some() && self.pci == other.pci,
+        }
+    }
+
+    /// The UUID in the usual hexadecimal form.
+    pub fn uuid_text(&self) -> Option<String> {
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        self.uuid.map(|u| [&u[0..4], &u[4..6], &u[6..8], &u[8..10], &u[10..16]].map(hex).join("-"))
+    }
+}
+
+/// Objects with equal domains may meet in one call of their API (one context, one process' pages).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Domain(pub u64);
+
+/// What a device can do, read once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Caps {
+    /// The forms in which it allocates.
+    pub strategies: Vec<Strategy>,
+    /// Whether it can use host pages that somebody else allocated.
+    pub imports_host_pages: bool,
+    /// External-memory handle types it says it imports, by the API's own numbers.
+    pub import_handle_types: Vec<u32>,
+    /// Alignment that its memory needs, in bytes.
+    pub align_bytes: usize,
+    /// Device and host use one physical memory.
+    pub unified_memory: bool,
+    /// Largest single allocation, in bytes.
+    pub max_alloc_bytes: u64,
+    /// Memory of one work-group, in bytes.
+    pub local_memory_bytes: u64,
+    /// Largest work-group.
+    pub max_group_size: usize,
+    /// Largest work-group per dimension.
+    pub max_group_sizes: [usize; 3],
+    /// Parallel units.
+    pub compute_units: u32,
+    /// Whether queues can run out of order.
+    pub out_of_order: bool,
+    /// Whether its events can call back, so that another queue's gate opens without a waiting thread.
+    pub callbacks: bool,
+    /// Whether its queues can wait at a gate that the host opens.
+    pub gates: bool,
+    /// Whether shared virtual memory has atomics.
+    pub svm_atomics: bool,
+    /// Whether any pointer of the process can be used by kernels.
+    pub svm_system: bool,
+}
+
+/// Everything that is known of a device without using it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceInfo {
+    /// Which API.
+    pub api: Api,
+    /// The device's own name.
+    pub name: String,
+    /// Who makes the driver; for OpenCL, the platform.
+    pub platform: String,
+    /// The API's version as the driver gives it.
+    pub version: String,
+    /// The driver's version.
+    pub driver: String,
+    /// What tells this driver's library file from another: path, size, time.
+    pub library: String,
+    /// CPU, GPU or other.
+    pub kind: DeviceKind,
+    /// Which chip.
+    pub physical: PhysicalId,
+    /// Its memory, in bytes.
+    pub memory_bytes: u64,
+    /// Names of the extensions it declares, whole.
+    pub extensions: Vec<String>,
+    /// What it can do.
+    pub caps: Caps,
+}
+
+impl DeviceInfo {
+    /// Whether it declares the extension, by its whole name.
+    pub fn declares(&self, extension: &str) -> bool {
+        self.extensions.iter().any(|name| name == extension)
+    }
+}
