@@ -1,0 +1,464 @@
+//! Choosing where a buffer lives and how each device sees it: a pure function over the topology.
+//!
+//! Every way to build the buffer (an allocator, a form, a route per device) has a [`Score`]; the
+//! plan is the way with the least. A route is judged by itself and a score only adds up what its
+//! routes say, so one more route, or a better verdict on an old one, can never make the plan worse.
+
+use crate::{
+    Error, Result,
+    hal::{CopyPolicy, DeviceInfo, DeviceKind, Hint, RouteKind, Rung, Strategy},
+    route::{is_host, zero_copy_by_contract},
+    topology::{DeviceIx, Route, State, Topology},
+};
+use std::collections::BTreeSet;
+
+mod explain;
+use explain::Bar;
+
+/// What a buffer is wanted for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// Who uses it: at least one, each once, in any order. May contain the host.
+    pub devices: Vec<DeviceIx>,
+    /// Its size; not zero.
+    pub bytes: u64,
+    /// What to do about implied copies.
+    pub policy: CopyPolicy,
+    /// A wish about its form.
+    pub hint: Option<Hint>,
+    /// The form it must have.
+    pub strategy: Option<Strategy>,
+    /// The device that must allocate it; it need not be one of `devices`.
+    pub allocate_on: Option<DeviceIx>,
+    /// The kind of route that every device but the allocator must get.
+    pub route: Option<RouteKind>,
+    /// The caller vouches for routes that are only declared, and for copies that were not measured.
+    pub trust_declared: bool,
+}
+
+/// Where the buffer lives and how each device sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Who allocates.
+    pub allocate_on: DeviceIx,
+    /// In which form.
+    pub strategy: Strategy,
+    /// One per requested device, by index.
+    pub routes: Vec<Hop>,
+    /// Better routes from this allocator that could not be taken.
+    pub rejected: Vec<Rejected>,
+    /// What the choice was made by.
+    pub score: Score,
+}
+
+impl Plan {
+    /// Whether the host sees the memory without a copy, asked for or not.
+    pub fn host_sees(&self) -> bool {
+        !self.score.host_blind_late
+    }
+}
+
+/// How one device sees the buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hop {
+    /// Which device.
+    pub to: DeviceIx,
+    /// By which route.
+    pub kind: RouteKind,
+    /// How its queues are joined with the allocator's.
+    pub sync: Rung,
+    /// Whether handing over copies nothing; `None` when nobody knows.
+    pub zero_copy: Option<bool>,
+    /// On what ground the route is used.
+    pub why: String,
+}
+
+/// A route that would have been better, had it been usable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rejected {
+    /// Who would have seen the memory.
+    pub to: DeviceIx,
+    /// Where it would have lived.
+    pub from: DeviceIx,
+    /// By which route.
+    pub kind: RouteKind,
+    /// Why not, and what to do about it.
+    pub why: String,
+}
+
+/// How good a plan is: compared field by field in this order, less is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Score {
+    /// Devices whose route copies, or is not known not to.
+    pub copies: u64,
+    /// Devices whose route rests on the caller's word alone.
+    pub on_trust: u64,
+    /// How far the form is from the hint.
+    pub off_hint: u8,
+    /// The host does not see the memory without a copy. Not counted where a device's own memory
+    /// comes first: under `GpuPreferred`, and without a hint when a device has memory of its own.
+    pub host_blind: bool,
+    /// The places of the routes' kinds in [`RouteKind::ALL`], added up.
+    pub kinds: u64,
+    /// One hand-over to each device, measured where it was, else the routes' own guess.
+    pub handoff_ns: u64,
+    /// As `host_blind`, for those: there it only breaks ties.
+    pub host_blind_late: bool,
+    /// How far the form is from the device's natural one.
+    pub off_form: u8,
+    /// The allocator's index, and the form, so that no two ways tie.
+    pub place: Option<(DeviceIx, Strategy)>,
+}
+
+/// Chooses. The same topology and request give the same plan, whatever the order of the devices.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`]: no devices, one of them twice or unknown, or no bytes.
+/// - [`Error::OutOfMemory`]: a device's limit is below the buffer's size.
+/// - [`Error::CopyForbidden`]: every way needs a copy, or may need one.
+/// - [`Error::Unsupported`]: what was forced is not there, or no route joins the devices.
+pub fn plan(topology: &Topology, request: &Request) -> Result<Plan> {
+    check(topology, request)?;
+    let planner = Planner { topology, request };
+    let drafts = planner.places()?.into_iter().map(|place| planner.draft(place));
+    // Any plan is less than any obstacle.
+    let key = |draft: &Result<Plan, Obstacle<'_>>| {
+        draft.as_ref().map(|plan| plan.score).map_err(|obstacle| obstacle.rank())
+    };
+    let best = drafts.min_by_key(key).ok_or_else(|| planner.no_place())?;
+    best.map_err(|obstacle| planner.refuse(&obstacle))
+}
+
+fn check(topology: &Topology, request: &Request) -> Result<()> {
+    let devices = &request.devices;
+    let distinct: BTreeSet<_> = devices.iter().collect();
+    let known = |device: &DeviceIx| device.get() < topology.nodes().len();
+    let rules = [
+        (!devices.is_empty(), "devices: at least one is needed"),
+        (distinct.len() == devices.len(), "devices: each may be named once"),
+        (devices.iter().all(known), "devices: one of them is not in this topology"),
+        (request.allocate_on.iter().all(known), "allocate_on: not in this topology"),
+        (request.bytes > 0, "bytes: a buffer is not empty"),
+    ];
+    let broken = rules.into_iter().find(|(kept, _)| !kept);
+    broken.map_or(Ok(()), |(_, rule)| Err(Error::invalid(rule)))
+}
+
+/// Where and in which form the memory could be allocated.
+#[derive(Clone, Copy)]
+struct Place {
+    on: DeviceIx,
+    form: Strategy,
+}
+
+/// A usable way for one device to see the memory.
+struct Way<'t> {
+    kind: RouteKind,
+    route: Option<&'t Route>,
+    zero_copy: Option<bool>,
+    copies: bool,
+    on_trust: bool,
+    handoff_ns: u64,
+}
+
+impl Way<'_> {
+    const SAME: Self = {
+        let (kind, zero_copy) = (RouteKind::Same, Some(true));
+        Way { kind, route: None, zero_copy, copies: false, on_trust: false, handoff_ns: 0 }
+    };
+
+    /// The same order as in [`Score`], so that the best way of each device makes the best sum.
+    fn rank(&self) -> (bool, bool, RouteKind, u64) {
+        (self.copies, self.on_trust, self.kind, self.handoff_ns)
+    }
+}
+
+/// What keeps one place from becoming a plan: the first device that would not see the memory.
+struct Obstacle<'t> {
+    from: DeviceIx,
+    to: DeviceIx,
+    missing: usize,
+    bar: Option<(Bar, &'t Route)>,
+}
+
+impl Obstacle<'_> {
+    /// Least for the place that came nearest, and there for the bar that is easiest to lift.
+    fn rank(&self) -> (usize, bool, Bar, RouteKind) {
+        let (bar, kind) = self.bar.map_or((Bar::OtherKind, RouteKind::Staged), |b| (b.0, b.1.kind));
+        (self.missing, kind == RouteKind::Staged, bar, kind)
+    }
+}
+
+struct Planner<'t> {
+    topology: &'t Topology,
+    request: &'t Request,
+}
+
+impl<'t> Planner<'t> {
+    fn places(&self) -> Result<Vec<Place>> {
+        let forms = |on| self.info(on).caps.strategies.iter().map(move |&form| Place { on, form });
+        let wanted = |place: &Place| self.request.strategy.is_none_or(|form| form == place.form);
+        Ok(self.allocators()?.into_iter().flat_map(forms).filter(wanted).collect())
+    }
+
+    /// Whoever may allocate. The host may even when nobody asked for it: its pages are what most
+    /// devices can see.
+    fn allocators(&self) -> Result<Vec<DeviceIx>> {
+        let mut must_fit = self.devices().chain(self.request.allocate_on);
+        must_fit.try_for_each(|device| self.fits(device))?;
+        if let Some(forced) = self.request.allocate_on {
+            return Ok(vec![forced]);
+        }
+        let asked = |device| self.request.devices.contains(&device);
+        let host = |device| is_host(self.info(device)) && self.fits(device).is_ok();
+        Ok(self.topology.indices().filter(|&device| asked(device) || host(device)).collect())
+    }
+
+    /// Whoever sees a buffer holds it in one piece, its own, imported or staged.
+    fn fits(&self, device: DeviceIx) -> Result<()> {
+        let node = self.topology.node(device);
+        let (asked, limit) = (self.request.bytes, node.info.caps.max_alloc_bytes);
+        if asked <= limit {
+            return Ok(());
+        }
+        Err(Error::OutOfMemory { device: node.id.clone(), asked, limit: Some(limit) })
+    }
+
+    fn no_place(&self) -> Error {
+        let on = self.request.allocate_on.map_or("any of the devices", |device| self.id(device));
+        let form = self.request.strategy.map_or("any".into(), |form| form.to_string());
+        let what = format!("memory of the form {form} on {on}");
+        Error::unsupported(what, "a device that allocates in that form")
+    }
+
+    fn draft(&self, place: Place) -> Result<Plan, Obstacle<'t>> {
+        let best = |to| self.best(place, to).map(|way| (to, way)).ok_or(to);
+        let ways: Result<Vec<_>, _> = self.devices().map(best).collect();
+        let ways = ways.map_err(|to| self.obstacle(place, to))?;
+        Ok(Plan {
+            allocate_on: place.on,
+            strategy: place.form,
+            routes: ways.iter().map(|(to, way)| self.hop(place.on, *to, way)).collect(),
+            rejected: ways.iter().flat_map(|(to, way)| self.rejected(place, *to, way)).collect(),
+            score: self.score(place, &ways),
+        })
+    }
+
+    fn best(&self, place: Place, to: DeviceIx) -> Option<Way<'t>> {
+        if place.on == to {
+            return Some(Way::SAME);
+        }
+        let routes = self.topology.between(place.on, to).iter();
+        routes.filter_map(|route| self.judge(place, route).ok()).min_by_key(Way::rank)
+    }
+
+    fn judge(&self, place: Place, route: &'t Route) -> Result<Way<'t>, Bar> {
+        if self.request.route.is_some_and(|kind| kind != route.kind) {
+            return Err(Bar::OtherKind);
+        }
+        self.assess(place, route)
+    }
+
+    fn assess(&self, place: Place, route: &'t Route) -> Result<Way<'t>, Bar> {
+        if route.strategy.is_some_and(|form| form != place.form) {
+            return Err(Bar::WrongForm);
+        }
+        self.believe(route)?;
+        let way = self.way(route);
+        let forbidden = way.copies && self.request.policy == CopyPolicy::Forbid;
+        if forbidden { Err(Bar::Copies) } else { Ok(way) }
+    }
+
+    /// Declared is not working: it takes proof, the contract or the caller's word.
+    fn believe(&self, route: &Route) -> Result<(), Bar> {
+        let proven = route.verdict.proven_for(self.request.bytes);
+        let vouched = proven || route.guaranteed || self.request.trust_declared;
+        match route.verdict.state {
+            State::Refuted => Err(Bar::Refuted),
+            _ if vouched => Ok(()),
+            State::Proven => Err(Bar::UnprovenSize),
+            State::Declared => Err(Bar::Unproven),
+        }
+    }
+
+    fn way(&self, route: &'t Route) -> Way<'t> {
+        let zero_copy = zero_copy(route, self.request.bytes);
+        let hoped = zero_copy.is_none() && self.request.trust_declared;
+        let proven = route.verdict.proven_for(self.request.bytes);
+        Way {
+            kind: route.kind,
+            route: Some(route),
+            zero_copy,
+            copies: zero_copy != Some(true) && !hoped,
+            on_trust: hoped || !(proven || route.guaranteed),
+            handoff_ns: handoff_ns(route),
+        }
+    }
+
+    fn score(&self, place: Place, ways: &[(DeviceIx, Way<'_>)]) -> Score {
+        let sum = |part: fn(&Way<'_>) -> u64| {
+            ways.iter().map(|(_, way)| part(way)).fold(0, u64::saturating_add)
+        };
+        let host_blind = !self.host_sees(place);
+        let device_first = self.device_first();
+        Score {
+            copies: sum(|way| way.copies.into()),
+            on_trust: sum(|way| way.on_trust.into()),
+            off_hint: self.off_hint(place, host_blind),
+            host_blind: host_blind && !device_first,
+            kinds: sum(|way| way.kind as u64),
+            handoff_ns: sum(|way| way.handoff_ns),
+            host_blind_late: host_blind,
+            off_form: self.off_form(place),
+            place: Some((place.on, place.form)),
+        }
+    }
+
+    /// Whether seeing the memory from the host matters less than having it near a device: host pages
+    /// would cost a chip with memory of its own its bandwidth.
+    fn device_first(&self) -> bool {
+        let apart = |device: DeviceIx| {
+            let info = self.info(device);
+            !is_host(info) && info.kind != DeviceKind::Cpu && !info.caps.unified_memory
+        };
+        match self.request.hint {
+            Some(hint) => hint == Hint::GpuPreferred,
+            None => self.devices().any(apart),
+        }
+    }
+
+    /// Plain pages are the same whoever allocated them, so for those either direction tells. A
+    /// forced kind has no say: it is about the devices that were asked for.
+    fn host_sees(&self, place: Place) -> bool {
+        let plain = place.form == Strategy::HostPages;
+        let mut hosts = self.topology.indices().filter(|&device| is_host(self.info(device)));
+        let back = |on| plain && self.sees(Place { on, ..place }, place.on);
+        hosts.any(|on| self.sees(place, on) || back(on))
+    }
+
+    fn sees(&self, place: Place, to: DeviceIx) -> bool {
+        let free = |route| self.assess(place, route).is_ok_and(|way| !way.copies);
+        place.on == to || self.topology.between(place.on, to).iter().any(free)
+    }
+
+    fn off_hint(&self, place: Place, host_blind: bool) -> u8 {
+        use Strategy::{FineSvm, HostPages, MappedDevice};
+        let (form, gpu) = (place.form, self.info(place.on).kind == DeviceKind::Gpu);
+        match (self.request.hint, form) {
+            (None, _) => 0,
+            (Some(Hint::CpuPreferred), _) => (form != HostPages && host_blind).into(),
+            (Some(Hint::GpuPreferred), HostPages | FineSvm) => 1,
+            (Some(Hint::GpuPreferred), _) => (!gpu).into(),
+            (Some(Hint::Coherent), FineSvm) => 0,
+            (Some(Hint::Coherent), HostPages) => 1,
+            (Some(Hint::Coherent), _) => 2,
+            (Some(Hint::Streaming), _) => (!matches!(form, MappedDevice | HostPages)).into(),
+        }
+    }
+
+    /// A chip with memory of its own is best served from there; one without loses nothing by a map.
+    fn off_form(&self, place: Place) -> u8 {
+        let unified = self.info(place.on).caps.unified_memory;
+        match place.form {
+            Strategy::MappedDevice => (!unified).into(),
+            Strategy::Device => unified.into(),
+            Strategy::CoarseSvm => 2,
+            Strategy::FineSvm => 3,
+            Strategy::HostPages => 4,
+        }
+    }
+
+    fn hop(&self, from: DeviceIx, to: DeviceIx, way: &Way<'_>) -> Hop {
+        let sync = way.route.map_or(Rung::SameQueue, |route| self.rung(from, to, route));
+        let why = way.route.map_or_else(|| "one device".into(), |route| self.ground(route));
+        Hop { to, kind: way.kind, sync, zero_copy: way.zero_copy, why }
+    }
+
+    /// The rung that was measured, else the best that works in both directions.
+    fn rung(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> Rung {
+        let linked = |d| {
+            let info = self.info(d);
+            info.caps.callbacks && info.caps.gates && !is_host(info)
+        };
+        let best = if linked(from) && linked(to) { Rung::Callback } else { Rung::HostWait };
+        route.verdict.sync.unwrap_or(best)
+    }
+
+    fn ground(&self, route: &Route) -> String {
+        let ground = match route {
+            _ if route.verdict.proven_for(self.request.bytes) => "proven",
+            _ if route.guaranteed => "by contract",
+            _ => "on the caller's word",
+        };
+        format!("{ground}: {}", route.verdict.why)
+    }
+
+    fn rejected(&self, place: Place, to: DeviceIx, taken: &Way<'_>) -> Vec<Rejected> {
+        let routes = self.topology.between(place.on, to).iter();
+        let better = routes.filter(|route| route.kind < taken.kind);
+        better.map(|route| self.rejection(place, route)).collect()
+    }
+
+    /// A better kind that may be used and yet was not taken copies, or lacks proof.
+    fn rejection(&self, place: Place, route: &'t Route) -> Rejected {
+        let bar = match self.judge(place, route) {
+            Ok(way) if way.copies => Bar::Copies,
+            Ok(_) => Bar::Unproven,
+            Err(bar) => bar,
+        };
+        let why = bar.why(route, self.request);
+        Rejected { to: route.to, from: route.from, kind: route.kind, why }
+    }
+
+    fn obstacle(&self, place: Place, to: DeviceIx) -> Obstacle<'t> {
+        let routes = self.topology.between(place.on, to).iter();
+        let barred = routes.filter_map(|r| self.judge(place, r).err().map(|bar| (bar, r)));
+        let barred = barred.filter(|(bar, _)| *bar != Bar::OtherKind);
+        let bar = barred.min_by_key(|(bar, r)| (r.kind == RouteKind::Staged, *bar, r.kind));
+        let missing = self.devices().filter(|&to| self.best(place, to).is_none()).count();
+        Obstacle { from: place.on, to, missing, bar }
+    }
+
+    fn refuse(&self, obstacle: &Obstacle<'_>) -> Error {
+        let route = format!("{} -> {}", self.id(obstacle.from), self.id(obstacle.to));
+        let why = obstacle.bar.map_or("no route is known".into(), |(bar, route)| {
+            format!("{}: {}", route.kind, bar.why(route, self.request))
+        });
+        let copies = matches!(obstacle.bar, Some((Bar::Copies, _)));
+        if copies || (self.request.policy == CopyPolicy::Forbid && self.request.route.is_none()) {
+            return Error::CopyForbidden { route, why };
+        }
+        let kind = self.request.route.map_or("sharing".into(), |kind| kind.to_string());
+        Error::unsupported(format!("{kind} for {route}"), format!("a usable route ({why})"))
+    }
+
+    /// By index, so that the request's own order has no say.
+    fn devices(&self) -> impl Iterator<Item = DeviceIx> {
+        self.topology.indices().filter(|device| self.request.devices.contains(device))
+    }
+
+    fn info(&self, device: DeviceIx) -> &'t DeviceInfo {
+        &self.topology.node(device).info
+    }
+
+    fn id(&self, device: DeviceIx) -> &'t str {
+        &self.topology.node(device).id
+    }
+}
+
+/// What was measured at one size says nothing good of another; something bad it does.
+fn zero_copy(route: &Route, bytes: u64) -> Option<bool> {
+    let verdict = &route.verdict;
+    let beyond = verdict.state == State::Proven && !verdict.proven_for(bytes);
+    match verdict.zero_copy {
+        _ if route.kind == RouteKind::Staged => Some(false),
+        Some(true) if beyond => zero_copy_by_contract(route),
+        known => known,
+    }
+}
+
+/// A route's cost is a guess in microseconds.
+fn handoff_ns(route: &Route) -> u64 {
+    let measured = route.verdict.handoff_us.filter(|us| us.is_finite());
+    measured.map_or(u64::from(route.cost) * 1000, |us| (us * 1000.0) as u64)
+}

@@ -1,0 +1,89 @@
+//! A plan in words: for people, and for programs.
+
+use super::{Hop, Plan, Rejected, Request};
+use crate::topology::{DeviceIx, Route, Topology};
+use serde_json::{Value, json};
+
+impl Plan {
+    /// The plan in a few lines for people.
+    pub fn explain(&self, topology: &Topology) -> String {
+        let id = |device: DeviceIx| &topology.node(device).id;
+        let mut text = format!("allocated on {} as {}\n", id(self.allocate_on), self.strategy);
+        for hop in &self.routes {
+            let Hop { to, kind, sync, why, .. } = hop;
+            let copies = copies(hop);
+            text += &format!("  {}: {kind}, {copies}, joined by {sync} ({why})\n", id(*to));
+        }
+        for Rejected { to, from, kind, why } in &self.rejected {
+            text += &format!("  not taken, {} -> {}: {kind}, {why}\n", id(*from), id(*to));
+        }
+        text
+    }
+
+    /// The plan as the CLI prints it for other programs.
+    pub fn to_json(&self, topology: &Topology) -> Value {
+        let id = |device: DeviceIx| &topology.node(device).id;
+        let hop = |hop: &Hop| {
+            let Hop { to, kind, sync, zero_copy, why } = hop;
+            json!({"to": id(*to), "kind": kind, "sync": sync, "zero_copy": zero_copy, "why": why})
+        };
+        let rejected = |rejected: &Rejected| {
+            let Rejected { to, from, kind, why } = rejected;
+            json!({"to": id(*to), "from": id(*from), "kind": kind, "why": why})
+        };
+        json!({
+            "schema": 1,
+            "allocate_on": id(self.allocate_on),
+            "strategy": self.strategy,
+            "routes": self.routes.iter().map(hop).collect::<Vec<_>>(),
+            "rejected": self.rejected.iter().map(rejected).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn copies(hop: &Hop) -> &'static str {
+    match hop.zero_copy {
+        Some(true) => "no copies",
+        Some(false) => "copies",
+        None => "copies not ruled out",
+    }
+}
+
+/// Why a route cannot be used, the most helpful to hear first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Bar {
+    Unproven,
+    UnprovenSize,
+    Copies,
+    Refuted,
+    WrongForm,
+    OtherKind,
+}
+
+impl Bar {
+    pub(super) fn why(self, route: &Route, request: &Request) -> String {
+        let verdict = &route.verdict;
+        match self {
+            Bar::Unproven => "unproven: run `onebuf doctor`".into(),
+            Bar::UnprovenSize => unproven_size(route, request.bytes),
+            Bar::Copies if verdict.zero_copy == Some(false) => {
+                format!("it copies ({})", verdict.why)
+            }
+            Bar::Copies => "not known to be free of copies: run `onebuf doctor`".into(),
+            Bar::Refuted => format!("refuted: {}", verdict.why),
+            Bar::WrongForm => wrong_form(route),
+            Bar::OtherKind => "another kind of route was asked for".into(),
+        }
+    }
+}
+
+fn unproven_size(route: &Route, bytes: u64) -> String {
+    let tried = route.verdict.envelope.clone().unwrap_or_default();
+    let (min, max) = (tried.min_bytes, tried.max_bytes);
+    format!("unproven at this size: {bytes} bytes, where {min} to {max} were tried")
+}
+
+fn wrong_form(route: &Route) -> String {
+    let form = route.strategy.map_or_else(String::new, |form| form.to_string());
+    format!("serves memory of the form {form} only")
+}

@@ -1,0 +1,148 @@
+//! Which routes there could be between devices, told from what the devices say of themselves.
+//!
+//! Nothing here is tried. A candidate starts as declared, with what the APIs' contracts promise of
+//! it; experiments replace that by a verdict.
+
+pub(crate) mod staged;
+
+use crate::{
+    hal::{Api, DeviceInfo, RouteKind, Strategy},
+    topology::{DeviceIx, Node, Route, Verdict},
+};
+
+/// Whether this is the host itself: plain CPU code, no driver.
+pub fn is_host(info: &DeviceInfo) -> bool {
+    info.api == Api("host")
+}
+
+/// Whether the contract alone says that handing over copies nothing, or that it does.
+///
+/// Memory on one device stays where it is; fine-grained SVM is used by host and device at one
+/// address; staging is a copy. Of every other route the APIs leave it to the driver.
+pub fn zero_copy_by_contract(route: &Route) -> Option<bool> {
+    match (route.kind, route.strategy) {
+        (RouteKind::Same, _) => Some(true),
+        (RouteKind::Staged, _) => Some(false),
+        (RouteKind::SvmPointer, Some(Strategy::FineSvm)) if route.guaranteed => Some(true),
+        _ => None,
+    }
+}
+
+/// Every candidate route, at most one for each ordered pair and kind.
+pub fn candidates(nodes: &[Node]) -> Vec<Route> {
+    let ends = || nodes.iter().enumerate().map(|(i, n)| (DeviceIx(i as u16), &n.info));
+    ends().flat_map(|a| ends().flat_map(move |b| Pair { a, b }.routes())).collect()
+}
+
+/// Replaces what is declared by what `lookup` knows from experiments.
+pub fn with_verdicts(routes: Vec<Route>, lookup: impl Fn(&Route) -> Option<Verdict>) -> Vec<Route> {
+    let judged = |route: Route| match lookup(&route) {
+        Some(verdict) => Route { verdict, ..route },
+        None => route,
+    };
+    routes.into_iter().map(judged).collect()
+}
+
+/// Where memory lives, and who is to see it.
+struct Pair<'n> {
+    a: (DeviceIx, &'n DeviceInfo),
+    b: (DeviceIx, &'n DeviceInfo),
+}
+
+impl Pair<'_> {
+    fn routes(&self) -> Vec<Route> {
+        if self.a.0 == self.b.0 {
+            return vec![self.same()];
+        }
+        self.host_pointer().into_iter().chain(self.svm_pointer()).chain([self.staged()]).collect()
+    }
+
+    fn same(&self) -> Route {
+        self.promised(RouteKind::Same, None, 0, "nothing", "one device")
+    }
+
+    /// The host gets the mapped form where there is a choice: mapping is a contract between one API
+    /// and the host, and plain pages can as well be allocated by the host itself.
+    fn host_pointer(&self) -> Option<Route> {
+        let (pages, mapped) = (Strategy::HostPages, Strategy::MappedDevice);
+        if self.to_host() && self.offers(mapped) {
+            return Some(self.mapped_for_host());
+        }
+        let form = [pages, mapped].into_iter().find(|&form| self.offers(form))?;
+        let why = "two APIs over one host pointer is undefined by the specifications";
+        self.imports().then(|| self.hoped(RouteKind::HostPointer, form, why))
+    }
+
+    fn mapped_for_host(&self) -> Route {
+        let why = "mapping and unmapping is the API's own contract with the host";
+        let form = Some(Strategy::MappedDevice);
+        self.promised(RouteKind::HostPointer, form, 10, "a driver that maps the memory", why)
+    }
+
+    fn svm_pointer(&self) -> Option<Route> {
+        let forms = [Strategy::FineSvm, Strategy::CoarseSvm];
+        let form = forms.into_iter().find(|&form| self.offers(form))?;
+        if self.to_host() {
+            return Some(self.svm_for_host(form));
+        }
+        let why = "no specification speaks of one API's shared virtual memory in another";
+        self.imports().then(|| self.hoped(RouteKind::SvmPointer, form, why))
+    }
+
+    /// The coarse form is mapped in turn, so its hand-over costs calls; the fine one costs none.
+    fn svm_for_host(&self, form: Strategy) -> Route {
+        let cost = if form == Strategy::FineSvm { 1 } else { 10 };
+        let why = "shared virtual memory is the API's own contract with the host";
+        self.promised(
+            RouteKind::SvmPointer,
+            Some(form),
+            cost,
+            "a driver with this form of SVM",
+            why,
+        )
+    }
+
+    fn staged(&self) -> Route {
+        let why = "copies through the host, always counted";
+        let needs = "room for a second copy of the bytes";
+        self.promised(RouteKind::Staged, None, 1000, needs, why)
+    }
+
+    /// A route that the contract guarantees.
+    fn promised(
+        &self,
+        kind: RouteKind,
+        strategy: Option<Strategy>,
+        cost: u32,
+        needs: &str,
+        why: &str,
+    ) -> Route {
+        let (from, to) = (self.a.0, self.b.0);
+        let verdict = Verdict { why: why.into(), ..Verdict::default() };
+        let needs = needs.into();
+        let mut route = Route { from, to, kind, strategy, needs, guaranteed: true, cost, verdict };
+        route.verdict.zero_copy = zero_copy_by_contract(&route);
+        route
+    }
+
+    /// A route through imported host pages, which nothing but an experiment can vouch for.
+    fn hoped(&self, kind: RouteKind, form: Strategy, why: &str) -> Route {
+        let needs = "a driver that uses the pages it imports in place";
+        let mut route = self.promised(kind, Some(form), 20, needs, why);
+        route.guaranteed = false;
+        route.verdict.zero_copy = None;
+        route
+    }
+
+    fn offers(&self, form: Strategy) -> bool {
+        self.a.1.caps.strategies.contains(&form)
+    }
+
+    fn imports(&self) -> bool {
+        self.b.1.caps.imports_host_pages
+    }
+
+    fn to_host(&self) -> bool {
+        is_host(self.b.1)
+    }
+}

@@ -1,0 +1,118 @@
+//! Machines to plan on, and requests.
+
+use onebuf::{
+    hal::{Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, PhysicalId, RouteKind, Strategy},
+    plan::Request,
+    topology::{DeviceIx, Node, Route, State, Topology, Verdict},
+};
+
+pub const MIB: u64 = 1 << 20;
+pub const HOST: DeviceIx = DeviceIx(0);
+pub const A: DeviceIx = DeviceIx(1);
+pub const B: DeviceIx = DeviceIx(2);
+pub const C: DeviceIx = DeviceIx(3);
+
+pub const CPU_FORMS: &[Strategy] = &[Strategy::HostPages, Strategy::MappedDevice];
+pub const SVM_FORMS: &[Strategy] =
+    &[Strategy::HostPages, Strategy::FineSvm, Strategy::CoarseSvm, Strategy::MappedDevice];
+
+pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
+    Caps {
+        strategies: strategies.to_vec(),
+        imports_host_pages: unified_memory,
+        import_handle_types: Vec::new(),
+        align_bytes: 4096,
+        unified_memory,
+        max_alloc_bytes: 1 << 40,
+        local_memory_bytes: 0,
+        max_group_size: 1,
+        max_group_sizes: [1; 3],
+        compute_units: 1,
+        out_of_order: false,
+        callbacks: true,
+        gates: true,
+        svm_atomics: false,
+        svm_system: false,
+    }
+}
+
+pub fn node(id: &str, api: &'static str, kind: DeviceKind, caps: Caps) -> Node {
+    let text = String::new;
+    let info = DeviceInfo {
+        api: Api(api),
+        name: id.into(),
+        platform: text(),
+        version: text(),
+        driver: text(),
+        library: text(),
+        kind,
+        physical: PhysicalId::default(),
+        memory_bytes: 1 << 40,
+        extensions: Vec::new(),
+        caps,
+    };
+    Node { id: id.into(), info }
+}
+
+pub fn host() -> Node {
+    node("host", "host", DeviceKind::Cpu, caps(&[Strategy::HostPages], true))
+}
+
+pub fn cpu(id: &str, forms: &[Strategy]) -> Node {
+    node(id, "opencl", DeviceKind::Cpu, caps(forms, true))
+}
+
+pub fn gpu(id: &str, api: &'static str) -> Node {
+    node(id, api, DeviceKind::Gpu, caps(&[Strategy::Device], false))
+}
+
+/// Plain Debian: three OpenCL platforms on one CPU, only the first with SVM.
+pub fn debian() -> Vec<Node> {
+    vec![host(), cpu("opencl:0", SVM_FORMS), cpu("opencl:1", CPU_FORMS), cpu("opencl:2", CPU_FORMS)]
+}
+
+pub fn verdict(state: State, zero_copy: bool, why: &str) -> Verdict {
+    Verdict { state, zero_copy: Some(zero_copy), why: why.into(), ..Verdict::default() }
+}
+
+pub fn works() -> Verdict {
+    verdict(State::Proven, true, "every page, both ways")
+}
+
+/// A machine on which some routes have been judged.
+pub fn machine(nodes: Vec<Node>, judge: impl Fn(&Route) -> Option<Verdict>) -> Topology {
+    let judged = |mut route: Route| {
+        route.verdict = judge(&route).unwrap_or(route.verdict);
+        route
+    };
+    let routes = Topology::declared(nodes.clone()).routes().iter().cloned().map(judged).collect();
+    Topology::new(nodes, routes)
+}
+
+pub fn proven(nodes: Vec<Node>) -> Topology {
+    machine(nodes, |route| (route.kind != RouteKind::Staged).then(works))
+}
+
+pub fn edge(from: DeviceIx, to: DeviceIx, kind: RouteKind, verdict: Verdict) -> Route {
+    let strategy = Some(Strategy::Device).filter(|_| kind != RouteKind::Staged);
+    let guaranteed = kind == RouteKind::Staged;
+    Route { from, to, kind, strategy, needs: String::new(), guaranteed, cost: 1, verdict }
+}
+
+/// What the devices declare, and more.
+pub fn with_edges(nodes: Vec<Node>, edges: Vec<Route>) -> Topology {
+    let declared = Topology::declared(nodes.clone()).routes().to_vec();
+    Topology::new(nodes, [declared, edges].concat())
+}
+
+pub fn ask(devices: &[DeviceIx], policy: CopyPolicy) -> Request {
+    Request { devices: devices.to_vec(), bytes: MIB, policy, ..Request::default() }
+}
+
+pub fn allow(devices: &[DeviceIx]) -> Request {
+    ask(devices, CopyPolicy::Allow)
+}
+
+pub fn forbid(devices: &[DeviceIx]) -> Request {
+    ask(devices, CopyPolicy::Forbid)
+}

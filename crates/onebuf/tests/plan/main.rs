@@ -1,0 +1,232 @@
+//! The planner on machines as they are found, and on random ones.
+
+mod machines;
+mod properties;
+
+use machines::{
+    A, B, C, HOST, MIB, allow, cpu, debian, edge, forbid, gpu, host, machine, proven, verdict,
+    with_edges, works,
+};
+use onebuf::{
+    Error,
+    hal::{CopyPolicy, DeviceKind, Hint, RouteKind, Rung, Strategy},
+    plan::{Plan, Request, plan},
+    topology::{DeviceIx, Envelope, Route, State, Topology, Verdict},
+};
+
+fn kinds(plan: &Plan) -> Vec<RouteKind> {
+    plan.routes.iter().map(|hop| hop.kind).collect()
+}
+
+fn forbidden(topology: &Topology, request: &Request) -> (String, String) {
+    match plan(topology, request) {
+        Err(Error::CopyForbidden { route, why }) => (route, why),
+        other => panic!("expected CopyForbidden, got {other:?}"),
+    }
+}
+
+#[test]
+fn proven_debian_shares_without_a_copy() {
+    let plan = plan(&proven(debian()), &forbid(&[A, B, C])).unwrap();
+    assert_eq!(plan.strategy, Strategy::HostPages);
+    assert_eq!(plan.routes.len(), 3);
+    assert!(plan.routes.iter().all(|hop| hop.zero_copy == Some(true)));
+    assert!(plan.rejected.is_empty());
+}
+
+#[test]
+fn two_platforms_share_pages_that_the_host_sees_too() {
+    let plan = plan(&proven(debian()), &forbid(&[B, C])).unwrap();
+    assert_eq!((plan.allocate_on, plan.strategy), (B, Strategy::HostPages));
+    assert_eq!(kinds(&plan), [RouteKind::Same, RouteKind::HostPointer]);
+    assert_eq!(plan.routes[1].sync, Rung::Callback);
+    assert!(plan.host_sees());
+}
+
+#[test]
+fn unproven_debian_says_run_the_doctor() {
+    let topology = machine(debian(), |_| None);
+    let (route, why) = forbidden(&topology, &forbid(&[A, B]));
+    assert_eq!((&*route, &*why), ("opencl:0 -> opencl:1", UNPROVEN_POINTER));
+    let staged = plan(&topology, &allow(&[A, B])).unwrap();
+    assert_eq!(kinds(&staged), [RouteKind::Same, RouteKind::Staged]);
+    assert!(staged.rejected.iter().any(|r| r.why == "unproven: run `onebuf doctor`"));
+}
+
+const UNPROVEN_POINTER: &str = "host_pointer: unproven: run `onebuf doctor`";
+
+#[test]
+fn the_callers_word_is_enough_for_what_is_declared() {
+    let request = Request { trust_declared: true, ..forbid(&[A, B]) };
+    let plan = plan(&machine(debian(), |_| None), &request).unwrap();
+    assert!(!kinds(&plan).contains(&RouteKind::Staged));
+    assert!(plan.routes.iter().any(|hop| hop.why.starts_with("on the caller's word")));
+}
+
+#[test]
+fn proof_beats_the_callers_word() {
+    let svm_only = |r: &Route| (r.kind == RouteKind::SvmPointer).then(works);
+    let request = Request { trust_declared: true, allocate_on: Some(A), ..forbid(&[A, B]) };
+    let plan = plan(&machine(debian(), svm_only), &request).unwrap();
+    assert_eq!(kinds(&plan), [RouteKind::Same, RouteKind::SvmPointer]);
+}
+
+#[test]
+fn one_refuted_route_is_walked_around() {
+    let nodes = || debian()[..3].to_vec();
+    let broken = |r: &Route| r.from == A && r.to == B;
+    let judge = |r: &Route| match r.kind {
+        RouteKind::Staged => None,
+        _ if broken(r) => Some(verdict(State::Refuted, false, "page 3 differs")),
+        _ => Some(works()),
+    };
+    let around = plan(&machine(nodes(), judge), &forbid(&[A, B])).unwrap();
+    assert_ne!(around.allocate_on, A);
+    let pinned = Request { allocate_on: Some(A), ..forbid(&[A, B]) };
+    let (route, why) = forbidden(&machine(nodes(), judge), &pinned);
+    assert_eq!((&*route, &*why), ("opencl:0 -> opencl:1", "host_pointer: refuted: page 3 differs"));
+}
+
+#[test]
+fn a_shadow_copy_is_a_copy() {
+    let shadow = |r: &Route| match r.kind {
+        RouteKind::Staged => None,
+        _ if r.to == B || r.from == B => Some(verdict(State::Proven, false, "grows with size")),
+        _ => Some(works()),
+    };
+    let topology = machine(debian(), shadow);
+    let (_, why) = forbidden(&topology, &forbid(&[A, B]));
+    assert_eq!(why, "host_pointer: it copies (grows with size)");
+    let plan = plan(&topology, &allow(&[A, B])).unwrap();
+    assert_eq!((plan.score.copies, plan.routes.len()), (1, 2));
+    assert!(!kinds(&plan).contains(&RouteKind::Staged), "sharing still beats staging");
+}
+
+#[test]
+fn a_discrete_gpu_keeps_its_memory() {
+    let topology = proven(vec![host(), gpu("cuda:0", "cuda")]);
+    let alone = plan(&topology, &allow(&[A])).unwrap();
+    assert_eq!((alone.allocate_on, alone.strategy), (A, Strategy::Device));
+    assert_eq!(alone.routes[0].sync, Rung::SameQueue);
+    let both = plan(&topology, &allow(&[HOST, A])).unwrap();
+    assert!(kinds(&both).contains(&RouteKind::Staged));
+    assert_eq!(forbidden(&topology, &forbid(&[HOST, A])).0, "host -> cuda:0");
+}
+
+#[test]
+fn two_gpus_are_peers() {
+    let nodes = vec![host(), gpu("cuda:0", "cuda"), gpu("cuda:1", "cuda")];
+    let slow = Verdict { handoff_us: Some(9.0), ..works() };
+    let fast = Verdict { handoff_us: Some(2.0), sync: Some(Rung::Event), ..works() };
+    let edges = vec![edge(A, B, RouteKind::Peer, slow), edge(B, A, RouteKind::Peer, fast)];
+    let plan = plan(&with_edges(nodes, edges), &forbid(&[A, B])).unwrap();
+    assert_eq!((plan.allocate_on, kinds(&plan)), (B, vec![RouteKind::Peer, RouteKind::Same]));
+    assert_eq!(plan.routes[0].sync, Rung::Event);
+}
+
+#[test]
+fn an_exported_descriptor_joins_two_apis_on_one_chip() {
+    let nodes = vec![host(), gpu("opencl:0", "opencl"), gpu("cuda:0", "cuda")];
+    let envelope = Envelope { min_bytes: 4096, max_bytes: 64 * MIB, sizes: Vec::new() };
+    let proof = Verdict { envelope: Some(envelope), ..works() };
+    let topology = with_edges(nodes, vec![edge(B, A, RouteKind::OpaqueFd, proof)]);
+    let inside = plan(&topology, &forbid(&[A, B])).unwrap();
+    assert_eq!((inside.allocate_on, kinds(&inside)[0]), (B, RouteKind::OpaqueFd));
+    let (_, why) = forbidden(&topology, &Request { bytes: 65 * MIB, ..forbid(&[A, B]) });
+    assert!(why.starts_with("opaque_fd: unproven at this size: 68157440 bytes"), "{why}");
+}
+
+#[test]
+fn one_device_gets_a_form_that_the_host_sees() {
+    let form = |topology: &Topology| plan(topology, &allow(&[A])).unwrap().strategy;
+    assert_eq!(form(&proven(debian())), Strategy::MappedDevice);
+    let only_pages = |r: &Route| (r.from == HOST && r.kind == RouteKind::HostPointer).then(works);
+    let unseen = || vec![host(), cpu("opencl:0", &[Strategy::Device, Strategy::MappedDevice])];
+    assert_eq!(form(&machine(unseen(), only_pages)), Strategy::HostPages);
+    let refuted = |_: &Route| Some(verdict(State::Refuted, false, "no"));
+    assert_eq!(form(&machine(unseen(), refuted)), Strategy::MappedDevice);
+}
+
+#[test]
+fn fine_grained_svm_needs_no_doctor() {
+    let plan = plan(&machine(debian(), |_| None), &forbid(&[HOST, A])).unwrap();
+    assert_eq!((plan.allocate_on, plan.strategy), (A, Strategy::FineSvm));
+    assert_eq!(plan.routes[0].sync, Rung::HostWait);
+}
+
+#[test]
+fn hints_choose_among_equals() {
+    let mut nodes = debian();
+    nodes[1].info.kind = DeviceKind::Gpu;
+    let topology = proven(nodes);
+    let form = |hint| {
+        plan(&topology, &Request { hint: Some(hint), ..allow(&[HOST, A]) }).unwrap().strategy
+    };
+    assert_eq!(form(Hint::Coherent), Strategy::FineSvm);
+    assert_eq!(form(Hint::GpuPreferred), Strategy::MappedDevice);
+    assert!(matches!(form(Hint::Streaming), Strategy::HostPages | Strategy::MappedDevice));
+    assert_ne!(form(Hint::CpuPreferred), Strategy::Device);
+}
+
+#[test]
+fn forced_things_are_done_or_refused_by_name() {
+    let topology = proven(debian());
+    let staged = Request { route: Some(RouteKind::Staged), ..allow(&[A, B]) };
+    let copied = plan(&topology, &staged).unwrap();
+    assert!(kinds(&copied).contains(&RouteKind::Staged) && copied.host_sees());
+    let impossible = [
+        Request { route: Some(RouteKind::Peer), ..forbid(&[A, B]) },
+        Request { strategy: Some(Strategy::Device), ..allow(&[A, B]) },
+        Request { strategy: Some(Strategy::FineSvm), allocate_on: Some(B), ..allow(&[B]) },
+    ];
+    for request in impossible {
+        let error = plan(&topology, &request).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+    }
+    let copying = Request { policy: CopyPolicy::Forbid, ..staged };
+    forbidden(&topology, &copying);
+}
+
+#[test]
+fn nonsense_is_an_invalid_argument() {
+    let topology = proven(debian());
+    let nowhere = Some(DeviceIx(9));
+    let nonsense = [
+        allow(&[]),
+        allow(&[A, A]),
+        allow(&[DeviceIx(9)]),
+        Request { bytes: 0, ..allow(&[A]) },
+        Request { allocate_on: nowhere, ..allow(&[A]) },
+    ];
+    for request in nonsense {
+        assert!(matches!(plan(&topology, &request), Err(Error::InvalidArgument(_))));
+    }
+}
+
+#[test]
+fn a_plan_explains_itself() {
+    let topology = machine(debian(), |_| None);
+    let plan = plan(&topology, &allow(&[A, B])).unwrap();
+    let text = plan.explain(&topology);
+    assert!(text.starts_with("allocated on opencl:"), "{text}");
+    assert!(text.contains("staged, copies, joined by callback"), "{text}");
+    assert!(text.contains("unproven: run `onebuf doctor`"), "{text}");
+    let json = plan.to_json(&topology);
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["routes"][1]["kind"], "staged");
+    assert_eq!(json["rejected"][0]["kind"], "host_pointer");
+}
+
+#[test]
+fn candidates_are_one_per_pair_and_kind() {
+    let topology = Topology::declared(debian());
+    let routes = topology.routes();
+    let mut keys: Vec<_> = routes.iter().map(|r| (r.from, r.to, r.kind)).collect();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), routes.len());
+    let staged = routes.iter().filter(|r| r.kind == RouteKind::Staged && r.from != r.to);
+    assert_eq!(staged.count(), 4 * 3);
+    let risky = |r: &&Route| r.kind == RouteKind::HostPointer && r.from != HOST && r.to != HOST;
+    assert!(routes.iter().filter(risky).all(|r| !r.guaranteed && r.verdict.zero_copy.is_none()));
+}
