@@ -1,0 +1,146 @@
+//! Host guards that deref to slices.
+
+use super::Buffer;
+use crate::{Access, CopyPolicy, Error, Result, ledger::Cause, view::Hold};
+use bytemuck::Pod;
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+};
+
+/// Where a guard's slice is.
+enum Slice<'b, T: Pod> {
+    /// The buffer itself.
+    Direct(Hold<'b>),
+    /// A copy, for memory that the host cannot see. The hold keeps others away meanwhile.
+    Copied(Vec<T>, Hold<'b>),
+}
+
+impl<'b, T: Pod> Slice<'b, T> {
+    fn open(buffer: &'b Buffer<T>, access: Access) -> Result<Self> {
+        let core = &buffer.core;
+        if core.host_site().is_some() {
+            let line = core.hub.service_line(core.hub.host_index())?;
+            return Ok(Slice::Direct(Hold::take(core, &line, access)?));
+        }
+        if core.policy == CopyPolicy::Forbid {
+            return Err(Error::CopyForbidden {
+                route: format!("{} -> host", core.device_id(core.plan.allocate_on)),
+                why: "the host cannot see this memory: share the buffer with the host too".into(),
+            });
+        }
+        let (data, hold) = core.copied_hold::<T>(access)?;
+        core.hub.ledger().record(
+            core.plan.allocate_on,
+            core.hub.host_index(),
+            Cause::Implied,
+            core.bytes,
+        );
+        Ok(Slice::Copied(data, hold))
+    }
+
+    fn get(&self) -> &[T] {
+        match self {
+            Slice::Copied(data, _) => data,
+            Slice::Direct(hold) => hold.host_bytes().map_or(&[], bytemuck::cast_slice),
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut [T] {
+        match self {
+            Slice::Copied(data, _) => data,
+            Slice::Direct(hold) => hold.host_bytes_mut().map_or(&mut [], bytemuck::cast_slice_mut),
+        }
+    }
+}
+
+/// The host reads the buffer while this lives.
+pub struct Map<'b, T: Pod>(Slice<'b, T>);
+
+/// The host reads and writes the buffer while this lives.
+pub struct MapMut<'b, T: Pod> {
+    slice: Option<Slice<'b, T>>,
+    buffer: &'b Buffer<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    /// Lets the host read the buffer in place.
+    ///
+    /// # Errors
+    /// [`Error::CopyForbidden`] when the host cannot see the memory and the policy forbids a copy (it
+    /// makes and counts one otherwise); [`Error::Busy`]; [`Error::Timeout`].
+    pub fn map(&self) -> Result<Map<'_, T>> {
+        Slice::open(self, Access::Read).map(Map)
+    }
+
+    /// Lets the host read and write the buffer in place.
+    ///
+    /// # Errors
+    /// As for [`Buffer::map`].
+    pub fn map_mut(&self) -> Result<MapMut<'_, T>> {
+        let slice = Slice::open(self, Access::ReadWrite)?;
+        Ok(MapMut { slice: Some(slice), buffer: self })
+    }
+}
+
+impl<T: Pod> Deref for Map<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.0.get()
+    }
+}
+
+impl<T: Pod> Deref for MapMut<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.slice.as_ref().map_or(&[], Slice::get)
+    }
+}
+
+impl<T: Pod> DerefMut for MapMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.slice.as_mut().map_or(&mut [], Slice::get_mut)
+    }
+}
+
+impl<T: Pod> MapMut<'_, T> {
+    /// Ends the map, and says whether the changes arrived: they can fail to only where the host worked
+    /// on a copy. Dropping does the same and logs the error.
+    pub fn unmap(mut self) -> Result<()> {
+        self.close()
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let Some(Slice::Copied(data, hold)) = self.slice.take() else { return Ok(()) };
+        let core = &self.buffer.core;
+        core.hub.ledger().record(
+            core.hub.host_index(),
+            core.plan.allocate_on,
+            Cause::Implied,
+            core.bytes,
+        );
+        core.upload(&hold, 0, bytemuck::cast_slice(&data))
+    }
+}
+
+impl<T: Pod> Drop for MapMut<'_, T> {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "a mapped copy could not be written back: its changes are lost");
+        }
+    }
+}
+
+impl<T: Pod + fmt::Debug> fmt::Debug for Map<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Map({} elements)", self.len())
+    }
+}
+
+impl<T: Pod + fmt::Debug> fmt::Debug for MapMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MapMut({} elements)", self.len())
+    }
+}

@@ -1,0 +1,144 @@
+//! `Buffer<T>`: typed memory that a set of devices sees.
+
+mod batch;
+mod builder;
+mod core;
+mod io;
+mod map;
+mod marks;
+mod pending;
+
+pub use batch::WriteBatch;
+pub use builder::BufferBuilder;
+pub(crate) use core::Core;
+pub use map::{Map, MapMut};
+pub use pending::Pending;
+
+use crate::{
+    Access, Error, Fence, Hub, Queue, ReadView, Result, WriteView, plan::Plan, sync::Arc,
+    view::Hold,
+};
+use bytemuck::Pod;
+use std::{fmt, marker::PhantomData, ops::RangeBounds};
+
+/// Typed memory visible to a set of devices. One allocation, however many devices see it.
+///
+/// All methods take `&self`: who may use the buffer when is decided at run time, by guards. Many
+/// readers or one writer; a second one gets [`Error::Busy`] until the first guard is dropped.
+pub struct Buffer<T: Pod> {
+    core: Arc<Core>,
+    element: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    fn new(core: Core) -> Self {
+        Self { core: Arc::new(core), element: PhantomData }
+    }
+
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.core.bytes / size_of::<T>()
+    }
+
+    /// Never: a buffer has at least one element.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// How many bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.core.bytes
+    }
+
+    /// The hub it belongs to.
+    pub fn hub(&self) -> &Hub {
+        &self.core.hub
+    }
+
+    /// The plan it was built by.
+    pub fn plan(&self) -> &Plan {
+        &self.core.plan
+    }
+
+    /// Where it lies, who sees it by which route, and why no better one was taken.
+    pub fn explain(&self) -> String {
+        let mut text = self.core.plan.explain(self.core.hub.topology());
+        for site in &self.core.sites {
+            if let Some(remark) = site.memory.as_ref().and_then(|m| m.remark()) {
+                let id = self.core.device_id(site.device);
+                text.push_str(&format!("\n{id} ({}): {remark}", site.kind));
+            }
+        }
+        text
+    }
+
+    /// Lets kernels on `queue` read the buffer while the view lives.
+    ///
+    /// Taking the view makes the newest contents visible there and orders the queue after the work
+    /// that made them.
+    ///
+    /// # Errors
+    /// [`Error::NotShared`], [`Error::Busy`] while somebody writes, [`Error::Timeout`].
+    pub fn read_on(&self, queue: &Queue) -> Result<ReadView<'_, T>> {
+        Ok(ReadView::new(self.hold(queue, Access::Read)?))
+    }
+
+    /// Lets kernels on `queue` read and write the buffer while the view lives.
+    ///
+    /// # Errors
+    /// [`Error::NotShared`], [`Error::Busy`] while anybody else holds a guard, [`Error::Timeout`].
+    pub fn write_on(&self, queue: &Queue) -> Result<WriteView<'_, T>> {
+        Ok(WriteView::new(self.hold(queue, Access::ReadWrite)?))
+    }
+
+    fn hold(&self, queue: &Queue, access: Access) -> Result<Hold<'_>> {
+        if !self.core.hub.is(&queue.hub) {
+            return Err(Error::ForeignContext {
+                have: format!("a queue of another hub ({})", queue.device()),
+                want: "a queue of the buffer's hub".into(),
+            });
+        }
+        Hold::take(&self.core, &queue.line, access)
+    }
+
+    /// The newest work on this buffer as a fence; `None` when there was none yet.
+    pub fn fence(&self) -> Option<Fence> {
+        self.core.fence()
+    }
+
+    /// Checks a range of elements; gives its first byte and its number of bytes.
+    fn byte_range(&self, range: impl RangeBounds<usize>) -> Result<(usize, usize)> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let len = self.len();
+        let overflow = || Error::invalid("a range that ends past the largest index");
+        let start = match range.start_bound() {
+            Included(&at) => at,
+            Excluded(&at) => at.checked_add(1).ok_or_else(overflow)?,
+            Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Included(&at) => at.checked_add(1).ok_or_else(overflow)?,
+            Excluded(&at) => at,
+            Unbounded => len,
+        };
+        if start >= end || end > len {
+            return Err(Error::invalid(format!(
+                "elements {start}..{end} of a buffer of {len}: the range must be non-empty and inside"
+            )));
+        }
+        Ok((start * size_of::<T>(), (end - start) * size_of::<T>()))
+    }
+}
+
+impl<T: Pod> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let element = std::any::type_name::<T>();
+        let home = self.core.device_id(self.core.plan.allocate_on);
+        write!(
+            f,
+            "Buffer<{element}>({} elements on {home}, {})",
+            self.len(),
+            self.core.plan.strategy
+        )
+    }
+}

@@ -1,0 +1,96 @@
+//! Transfers under way. They own their host memory and give it back when it is safe.
+
+use crate::{Error, Result, fence::Alarm, hal::Event, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+/// A read or write under way. Wait for it, or `.await` it, to get the vector back.
+///
+/// Dropped early it waits, for the hub's timeout at most; after that the vector is leaked, because the
+/// driver may still use it.
+#[must_use = "the data is in the vector that the wait gives back"]
+pub struct Pending<T> {
+    data: Option<Vec<T>>,
+    event: Option<Arc<dyn Event>>,
+    timeout: Duration,
+    alarm: Alarm,
+}
+
+impl<T> Pending<T> {
+    pub(super) fn new(data: Vec<T>, event: Arc<dyn Event>, timeout: Duration) -> Self {
+        Self { data: Some(data), event: Some(event), timeout, alarm: Alarm::default() }
+    }
+
+    pub(super) fn ready(data: Vec<T>, timeout: Duration) -> Self {
+        Self { data: Some(data), event: None, timeout, alarm: Alarm::default() }
+    }
+
+    /// Whether the transfer is done.
+    pub fn is_done(&self) -> Result<bool> {
+        self.event.as_ref().map_or(Ok(true), |event| event.poll())
+    }
+
+    /// Waits, and gives the vector back.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]: the vector stays here, and the wait may be repeated. When the transfer
+    /// failed, what the driver said; the vector is gone then.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Vec<T>> {
+        if let Some(event) = &self.event {
+            match event.wait(timeout) {
+                Err(error @ Error::Timeout { .. }) => return Err(error),
+                outcome => self.event = outcome.map(|()| None)?,
+            }
+        }
+        self.data
+            .take()
+            .ok_or_else(|| Error::invalid("this transfer's vector was given back already"))
+    }
+
+    fn register(&mut self, waker: &Waker) -> Result<()> {
+        match &self.event {
+            Some(event) => self.alarm.set(event, waker),
+            None => Ok(()),
+        }
+    }
+}
+
+// The vector is never pinned: only its heap memory is in the driver's hands.
+impl<T> Unpin for Pending<T> {}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<Vec<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Err(error) = self.register(cx.waker()) {
+            return Poll::Ready(Err(error));
+        }
+        match self.is_done() {
+            Ok(false) => Poll::Pending,
+            Ok(true) => Poll::Ready(self.wait(Duration::ZERO)),
+            // Only the question may have failed: the vector stays until a wait, here or in the drop.
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        // Whatever the error, it does not say that the driver has let go of the vector.
+        let in_use = |event: &Arc<dyn Event>| event.wait(self.timeout).is_err();
+        if self.event.as_ref().is_some_and(in_use) {
+            std::mem::forget(self.data.take());
+        }
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("done", &self.is_done()).finish()
+    }
+}

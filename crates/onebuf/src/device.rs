@@ -1,0 +1,67 @@
+//! Devices as callers hold them.
+
+use crate::{
+    Hub, Program, Queue, Result,
+    hal::{self, DeviceInfo},
+    topology::DeviceIx,
+};
+use std::fmt;
+
+/// One API's view of one chip, such as `host` or `opencl:0`. Cheap to clone.
+#[derive(Clone)]
+pub struct Device {
+    hub: Hub,
+    ix: DeviceIx,
+}
+
+impl Device {
+    pub(crate) fn new(hub: &Hub, ix: DeviceIx) -> Self {
+        Self { hub: hub.clone(), ix }
+    }
+
+    /// Its id, such as `opencl:0`.
+    pub fn id(&self) -> &str {
+        &self.hub.topology().node(self.ix).id
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.hub.topology().node(self.ix).info
+    }
+
+    /// Its place in the hub's list, for [`crate::plan::Request`].
+    pub fn index(&self) -> DeviceIx {
+        self.ix
+    }
+
+    /// The hub it belongs to.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// A new in-order queue.
+    pub fn queue(&self) -> Result<Queue> {
+        Queue::new(&self.hub, self.ix)
+    }
+
+    /// Compiles a program for this device.
+    ///
+    /// # Errors
+    /// [`crate::Error::Build`] with the compiler's log and the source lines it speaks of;
+    /// [`crate::Error::Unsupported`] when the source has no text in this device's language.
+    pub fn program(&self, source: &hal::Source) -> Result<Program> {
+        Program::build(self, source)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}: {})", self.id(), self.info().name)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.id())
+    }
+}

@@ -1,0 +1,466 @@
+//! One experiment: does memory of one device, seen from another by this route, really have the same
+//! bytes, on every page, in both directions, with work interleaved, and at what cost?
+
+use super::subject::{Page, Side, Step, Unit, step_model};
+use crate::{
+    Buffer, BufferBuilder, Error, Hub, Result, RouteKind, Rung,
+    topology::{Envelope, State, Verdict},
+};
+use bytemuck::Pod;
+use std::time::Instant;
+
+/// Raised whenever the experiment changes: verdicts of another version no longer speak.
+pub const EXPERIMENT_VERSION: u32 = 1;
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+
+/// Every size at which sharing is checked: one byte, one page, odd sizes, around the huge-page size, large.
+pub const SIZES: [usize; 8] =
+    [1, PAGE, 10_007, 5 * PAGE + 4, 2 * MIB - PAGE, 2 * MIB, 2 * MIB + PAGE, 64 * MIB];
+
+/// The size up to which every page is touched when nothing else is asked for.
+pub const DEFAULT_REACH: u64 = 256 << 20;
+
+/// Bytes that a check of a large buffer reads at a time.
+const CHECK_BYTES: usize = 16 * MIB;
+
+/// Hand-overs in a row, nothing waited for: an order that only mostly holds breaks here.
+const ROUNDS: usize = 100;
+
+/// The sizes between which a hand-over must not grow, and how often it is timed.
+const SMALL: usize = MIB;
+const LARGE: usize = 64 * MIB;
+const TIMES: usize = 9;
+
+/// A hand-over that copies nothing takes less than this part of a copy's time longer at the large size.
+const COPY_SHARE: f64 = 0.1;
+
+/// Makes the experiment for one route. Whatever goes wrong refutes it, with the reason.
+pub(super) fn run(
+    hub: &Hub,
+    [from, to]: [&str; 2],
+    kind: RouteKind,
+    reach: u64,
+    tell: &mut dyn FnMut(&str),
+) -> Verdict {
+    let opened = Experiment::open(hub, [from, to], kind, reach, tell);
+    let made = opened.and_then(|mut experiment| experiment.verdict());
+    made.unwrap_or_else(|why| Verdict { state: State::Refuted, why, ..Verdict::default() })
+}
+
+struct Experiment<'e> {
+    hub: &'e Hub,
+    from: Side,
+    to: Side,
+    kind: RouteKind,
+    reach: u64,
+    /// Forced below the best rung when that one failed.
+    sync: Option<Rung>,
+    seed: u64,
+    tell: &'e mut dyn FnMut(&str),
+}
+
+impl<'e> Experiment<'e> {
+    fn open(
+        hub: &'e Hub,
+        [from, to]: [&str; 2],
+        kind: RouteKind,
+        reach: u64,
+        tell: &'e mut dyn FnMut(&str),
+    ) -> Result<Self, String> {
+        tell("building the kernels");
+        let side =
+            |id| hub.device(id).and_then(|device| Side::open(&device)).map_err(|e| e.to_string());
+        let (from, to) = (side(from)?, side(to)?);
+        let reach = reach.min(limit(&from)).min(limit(&to));
+        Ok(Self { hub, from, to, kind, reach, sync: None, seed: fresh_seed(), tell })
+    }
+
+    fn verdict(&mut self) -> Result<Verdict, String> {
+        self.control()?;
+        let mut why = "every page, both directions, interleaved".to_owned();
+        if let Err(reason) = self.sharing() {
+            if self.planned()? != Rung::Callback {
+                return Err(reason);
+            }
+            // The memory may be fine and the callbacks not: once more with the thread waiting.
+            self.sync = Some(Rung::HostWait);
+            self.sharing()?;
+            why = format!("{why}; not with callbacks: {reason}");
+        }
+        let sync = Some(self.planned()?);
+        let max_bytes = self.reach()?;
+        let cost = self.cost()?;
+        Ok(Verdict {
+            state: State::Proven,
+            zero_copy: Some(cost.zero_copy),
+            why: format!("{why}; {}", cost.why),
+            sync,
+            handoff_us: Some(cost.handoff_us),
+            gb_per_s: Some(cost.gb_per_s),
+            envelope: Some(Envelope {
+                min_bytes: SIZES.into_iter().min().unwrap_or(0) as u64,
+                max_bytes,
+                sizes: SIZES.map(|s| s as u64).into(),
+            }),
+        })
+    }
+
+    /// A buffer that lives on `from` and is seen on `to` by the route.
+    fn shared<T: Pod>(&self, elements: usize) -> Result<Buffer<T>, String> {
+        self.builder(elements).build().map_err(|e| e.to_string())
+    }
+
+    fn builder<T: Pod>(&self, elements: usize) -> BufferBuilder<'_, T> {
+        let builder =
+            self.hub.buffer::<T>(elements).shared_with([&self.from.device, &self.to.device]);
+        let builder = builder.allocate_on(&self.from.device).route(self.kind).trust_declared(true);
+        match self.sync {
+            Some(rung) => builder.sync(rung),
+            None => builder,
+        }
+    }
+
+    /// The rung by which the two are joined.
+    fn planned(&self) -> Result<Rung, String> {
+        let plan = self.builder::<u32>(PAGE).plan().map_err(|e| e.to_string())?;
+        let hop = plan.routes.iter().find(|hop| hop.to == self.to.device.index());
+        let planned = hop.map_or(Rung::HostWait, |hop| hop.sync);
+        Ok(self.sync.map_or(planned, |forced| planned.max(forced)))
+    }
+
+    /// Sizes, sub-ranges, two buffers at once.
+    fn sharing(&mut self) -> Result<(), String> {
+        for bytes in SIZES {
+            match bytes % 4 {
+                0 => self.share::<u32>(bytes / 4),
+                _ => self.share::<u8>(bytes),
+            }
+            .map_err(|why| format!("at {bytes} bytes: {why}"))?;
+        }
+        (self.tell)("sharing two buffers at once");
+        self.share_two().map_err(|why| format!("two buffers at once: {why}"))?;
+        (self.tell)("handing over many times");
+        self.share_often().map_err(|why| format!("{ROUNDS} rounds: {why}"))
+    }
+
+    fn share<T: Unit>(&mut self, elements: usize) -> Result<(), String> {
+        let bytes = elements * size_of::<T>();
+        self.stage(bytes, "the first writes");
+        let buffer = self.shared::<T>(elements)?;
+        let mut model = self.random::<T>(elements);
+        write_from(&self.from, &buffer, &model)?;
+        check_from(&self.to, &buffer, &model, "written by the first, read by the second")?;
+        self.stage(bytes, "the second writes");
+        model = self.random::<T>(elements);
+        write_from(&self.to, &buffer, &model)?;
+        check_from(&self.from, &buffer, &model, "written by the second, read by the first")?;
+        for _ in 0..2 {
+            self.stage(bytes, "kernels in turn");
+            self.step_both(&buffer, &mut model, 0, elements)?;
+        }
+        self.stage(bytes, "kernels on a part");
+        self.step_both(&buffer, &mut model, elements / 3, (elements / 3).max(1))?;
+        check_from(&self.from, &buffer, &model, "after kernels in turn, read by the first")?;
+        check_from(&self.to, &buffer, &model, "after kernels in turn, read by the second")
+    }
+
+    /// Says what comes next; often, for a slow device must not look like one that hangs.
+    fn stage(&mut self, bytes: usize, what: &str) {
+        (self.tell)(&format!("sharing {bytes} bytes: {what}"));
+    }
+
+    /// A kernel on each side, nothing between them but what onebuf does.
+    fn step_both<T: Unit>(
+        &mut self,
+        buffer: &Buffer<T>,
+        model: &mut [T],
+        first: usize,
+        n: usize,
+    ) -> Result<(), String> {
+        let steps = [self.step(), self.step()];
+        for (side, step) in [&self.from, &self.to].into_iter().zip(steps) {
+            side.step(buffer, first, n, step).map_err(|e| e.to_string())?;
+            step_model(&mut model[first..first + n], step);
+        }
+        Ok(())
+    }
+
+    fn share_two(&mut self) -> Result<(), String> {
+        let elements = MIB / 4;
+        let buffers = [self.shared::<u32>(elements)?, self.shared::<u32>(elements)?];
+        let mut models = [self.random(elements), self.random(elements)];
+        for (buffer, model) in buffers.iter().zip(&models) {
+            write_from(&self.to, buffer, model)?;
+        }
+        for _ in 0..2 {
+            for (buffer, model) in buffers.iter().zip(&mut models) {
+                self.step_both(buffer, model, 0, elements)?;
+            }
+        }
+        let mut both = buffers.iter().zip(&models);
+        both.try_for_each(|(buffer, model)| {
+            check_from(&self.from, buffer, model, "read by the first")
+        })
+    }
+
+    fn share_often(&mut self) -> Result<(), String> {
+        let elements = 16 * PAGE / 4;
+        let buffer = self.shared::<u32>(elements)?;
+        let mut model = self.random(elements);
+        write_from(&self.from, &buffer, &model)?;
+        for _ in 0..ROUNDS {
+            self.step_both(&buffer, &mut model, 0, elements)?;
+        }
+        check_from(&self.to, &buffer, &model, "read by the second")
+    }
+
+    /// Kernels in turn on one word of every page of a buffer as large as was asked for. Returns the size
+    /// that was reached: the largest dense one when there is no memory for more.
+    fn reach(&mut self) -> Result<u64, String> {
+        let pages = self.reach as usize / PAGE;
+        if pages * PAGE <= LARGE {
+            return Ok(LARGE as u64);
+        }
+        (self.tell)(&format!("reaching {} bytes", pages * PAGE));
+        let buffer = match self.builder::<Page>(pages).build() {
+            Err(Error::OutOfMemory { .. }) => return Ok(LARGE as u64),
+            built => built.map_err(|e| e.to_string())?,
+        };
+        let mut model = vec![0u32; pages];
+        for _ in 0..2 {
+            for step in [self.step(), self.step()].into_iter().zip([&self.from, &self.to]) {
+                let (step, side) = step;
+                side.step_pages(&buffer, step).map_err(|e| e.to_string())?;
+                step_model(&mut model, step);
+            }
+            (self.tell)("reaching every page");
+        }
+        for side in [&self.from, &self.to] {
+            check_pages(side, &buffer, &model, self.tell)
+                .map_err(|why| format!("at {} bytes: {why}", pages * PAGE))?;
+        }
+        Ok((pages * PAGE) as u64)
+    }
+
+    /// The same work on two buffers that are certainly not shared: the check must see it, everywhere.
+    fn control(&mut self) -> Result<(), String> {
+        (self.tell)("making sure that the check can fail");
+        let elements = 16 * PAGE / 4;
+        // In the plainest form that each has: what it says of its other forms is not tried here.
+        let own = |side: &Side| {
+            let builder = self.hub.buffer::<u32>(elements).shared_with([&side.device]);
+            let plainest = side.device.info().caps.strategies.iter().copied().max();
+            let builder = builder.allocate_on(&side.device);
+            let builder = plainest.into_iter().fold(builder, BufferBuilder::strategy);
+            builder.build().map_err(|e| e.to_string())
+        };
+        let buffers = [own(&self.from)?, own(&self.to)?];
+        let mut model = self.random::<u32>(elements);
+        for (side, buffer) in [&self.from, &self.to].into_iter().zip(&buffers) {
+            write_from(side, buffer, &model)?;
+        }
+        let step = self.step();
+        self.from.step(&buffers[0], 0, elements, step).map_err(|e| e.to_string())?;
+        step_model(&mut model, step);
+        check_from(&self.from, &buffers[0], &model, "a device's own buffer")?;
+        let seen = read_from(&self.to, &buffers[1])?;
+        let pages = seen.chunks(PAGE / 4).zip(model.chunks(PAGE / 4));
+        match pages.filter(|(seen, model)| seen == model).count() {
+            0 => Ok(()),
+            same => {
+                Err(format!("the experiment is broken: {same} pages of two separate buffers agree"))
+            }
+        }
+    }
+
+    /// What a hand-over costs at two sizes, and what the receiver gets through the route.
+    fn cost(&mut self) -> Result<Cost, String> {
+        (self.tell)("timing hand-overs");
+        let small = self.time_hand_over(SMALL)?;
+        let large = self.time_hand_over(LARGE)?;
+        let copy = time_copy(LARGE - SMALL);
+        let grows = large.seconds - small.seconds > COPY_SHARE * copy;
+        let moves = !large.stable_address;
+        let zero_copy = self.kind != RouteKind::Staged && !grows && !moves;
+        let why = match (zero_copy, moves) {
+            (true, _) => "the hand-over does not grow with the size".to_owned(),
+            (_, true) => "the map's address moves: a copy behind it".to_owned(),
+            _ => format!(
+                "the hand-over copies: {:.0} us at 1 MiB, {:.0} us at 64 MiB",
+                small.seconds * 1e6,
+                large.seconds * 1e6
+            ),
+        };
+        let gb_per_s = match self.kind {
+            RouteKind::Staged => LARGE as f64 / large.seconds.max(1e-9) / 1e9,
+            _ => 2.0 * LARGE as f64 / large.sweep_seconds.max(1e-9) / 1e9,
+        };
+        Ok(Cost { zero_copy, why, handoff_us: large.seconds * 1e6, gb_per_s })
+    }
+
+    /// The fastest of several hand-overs to `to`, a one-element kernel on each side, less the same
+    /// kernel without a hand-over.
+    fn time_hand_over(&mut self, bytes: usize) -> Result<Timing, String> {
+        let elements = bytes / 4;
+        let buffer = self.shared::<u32>(elements)?;
+        let step = self.step();
+        let touch = |side: &Side, n: usize| -> Result<f64> {
+            let start = Instant::now();
+            side.step(&buffer, 0, n, step)?;
+            side.queue.finish()?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let (mut crossed, mut stayed, mut sweep) = (f64::MAX, f64::MAX, f64::MAX);
+        let mut addresses = Vec::new();
+        for _ in 0..TIMES {
+            let mut once = || -> Result<()> {
+                touch(&self.from, 1)?;
+                crossed = crossed.min(touch(&self.to, 1)?);
+                stayed = stayed.min(touch(&self.to, 1)?);
+                Ok(())
+            };
+            once().map_err(|e| e.to_string())?;
+            addresses.push(self.mapped_address(&buffer)?);
+            (self.tell)("timing hand-overs");
+        }
+        for _ in 0..3 {
+            sweep = sweep.min(touch(&self.to, elements).map_err(|e| e.to_string())?);
+        }
+        let stable_address = addresses.windows(2).all(|pair| pair[0] == pair[1]);
+        Ok(Timing { seconds: (crossed - stayed).max(0.0), sweep_seconds: sweep, stable_address })
+    }
+
+    /// Where the host sees the buffer, when the host is the one who looks.
+    fn mapped_address(&self, buffer: &Buffer<u32>) -> Result<usize, String> {
+        let looks =
+            self.to.device.index() == self.hub.host().index() && self.kind != RouteKind::Staged;
+        if !looks {
+            return Ok(0);
+        }
+        buffer.map().map(|map| map.as_ptr() as usize).map_err(|e| e.to_string())
+    }
+
+    /// A multiplier that loses nothing, and something to add.
+    fn step(&mut self) -> Step {
+        Step { mul: self.next() | 1, add: self.next() }
+    }
+
+    fn random<T: Unit>(&mut self, elements: usize) -> Vec<T> {
+        let seed = self.next();
+        (0..elements as u32).map(|i| T::from_bits(mix(seed ^ mix(i)))).collect()
+    }
+
+    fn next(&mut self) -> u32 {
+        self.seed = self
+            .seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 32) as u32
+    }
+}
+
+struct Cost {
+    zero_copy: bool,
+    why: String,
+    handoff_us: f64,
+    gb_per_s: f64,
+}
+
+struct Timing {
+    seconds: f64,
+    sweep_seconds: f64,
+    stable_address: bool,
+}
+
+/// The largest buffer that a device takes.
+fn limit(side: &Side) -> u64 {
+    side.device.info().caps.max_alloc_bytes
+}
+
+fn write_from<T: Unit>(side: &Side, buffer: &Buffer<T>, model: &[T]) -> Result<(), String> {
+    buffer.write_through(&side.queue, model).map_err(|e| e.to_string())
+}
+
+fn read_from<T: Unit>(side: &Side, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
+    buffer.read_through(&side.queue).map_err(|e| e.to_string())
+}
+
+/// Reads everything through one side's own API and compares every element.
+fn check_from<T: Unit>(
+    side: &Side,
+    buffer: &Buffer<T>,
+    model: &[T],
+    when: &str,
+) -> Result<(), String> {
+    let seen = read_from(side, buffer)?;
+    match differing_pages(&seen, model) {
+        None => Ok(()),
+        Some(text) => Err(format!("{when}: {text}")),
+    }
+}
+
+/// The first word of every page is the model's, all others are zero, seen through one side's API.
+fn check_pages(
+    side: &Side,
+    buffer: &Buffer<Page>,
+    model: &[u32],
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), String> {
+    let mut chunk = vec![[0; 1024]; (CHECK_BYTES / PAGE).min(model.len())];
+    for (at, words) in model.chunks(chunk.len()).enumerate() {
+        tell("checking every page");
+        let (first, seen) = (at * (CHECK_BYTES / PAGE), &mut chunk[..words.len()]);
+        buffer.read_through_at(&side.queue, first, seen).map_err(|e| e.to_string())?;
+        let good =
+            |(page, word): (&Page, &u32)| page[0] == *word && page[1..].iter().all(|&x| x == 0);
+        if let Some(bad) = seen.iter().zip(words).position(|both| !good(both)) {
+            return Err(format!("page {} of {} differs", first + bad, model.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Which pages differ, in words.
+fn differing_pages<T: Unit>(seen: &[T], model: &[T]) -> Option<String> {
+    let per_page = PAGE / size_of::<T>();
+    let pages = seen.chunks(per_page).zip(model.chunks(per_page));
+    let bad: Vec<usize> =
+        pages.enumerate().filter(|(_, (a, b))| a != b).map(|(page, _)| page).collect();
+    let first = *bad.first()?;
+    let at = (first * per_page..seen.len()).find(|&i| seen[i] != model[i])?;
+    let total = seen.len().div_ceil(per_page);
+    Some(format!(
+        "page {first} of {total} differs ({} in all): byte {} is {:#x} instead of {:#x}",
+        bad.len(),
+        at * size_of::<T>(),
+        seen[at],
+        model[at]
+    ))
+}
+
+/// What copying so much costs this machine: the yardstick for hand-overs.
+fn time_copy(bytes: usize) -> f64 {
+    let from = vec![1u8; bytes];
+    let mut to = vec![2u8; bytes];
+    let mut once = || {
+        let start = Instant::now();
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&mut to);
+        start.elapsed().as_secs_f64()
+    };
+    (0..3).map(|_| once()).fold(f64::MAX, f64::min)
+}
+
+fn mix(x: u32) -> u32 {
+    let x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
+    let x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
+    x ^ (x >> 16)
+}
+
+/// Fresh data each time: a driver must not be right by remembering.
+fn fresh_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |t| t.as_nanos() as u64) ^ u64::from(std::process::id()) << 40
+}

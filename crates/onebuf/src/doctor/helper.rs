@@ -1,0 +1,200 @@
+//! The helper process: one experiment, told line by line.
+//!
+//! The helper writes `stage <text>` before each step and `verdict <json>` at the end. A line more
+//! than the silence limit after the last one means that the driver hangs in that stage.
+
+use super::{experiment, identity};
+use crate::{
+    Error, Hub, Result, RouteKind,
+    topology::{Node, State, Verdict},
+};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+/// The first argument by which a program knows that it is the helper.
+pub const HELPER_COMMAND: &str = "onebuf-doctor-helper";
+
+/// Runs the experiment and exits, when this process was started as a helper; returns otherwise. Call
+/// it first thing in `main`, before anything loads a driver.
+pub fn helper_main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, from, to, kind, wait_ms, reach] = args.as_slice()
+        && command == HELPER_COMMAND
+    {
+        std::process::exit(match tell([from, to], kind, wait_ms, reach) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("{error}");
+                1
+            }
+        });
+    }
+}
+
+/// The helper's side. Everything it learns goes to standard output at once.
+fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
+    let kind: RouteKind = serde_json::from_value(kind.into())
+        .map_err(|_| Error::invalid(format!("`{kind}` is not a kind of route")))?;
+    let number =
+        |text: &str| text.parse().map_err(|_| Error::invalid(format!("`{text}` is no number")));
+    let (timeout, reach) = (Duration::from_millis(number(wait_ms)?), number(reach)?);
+    say("stage", "discovering devices");
+    let hub = Hub::builder().timeout(timeout).verdicts(Default::default()).build()?;
+    let of = |id: &str| hub.device(id).map(|d| identity::of_node(hub.topology().node(d.index())));
+    say("devices", &format!("{} and {}", of(ids[0])?, of(ids[1])?));
+    let verdict = experiment::run(&hub, ids, kind, reach, &mut |stage| say("stage", stage));
+    let text = serde_json::to_string(&verdict).map_err(|e| Error::invalid(e.to_string()))?;
+    say("verdict", &text);
+    Ok(())
+}
+
+fn say(word: &str, text: &str) {
+    let mut out = std::io::stdout().lock();
+    // The parent may be gone; then nobody wants to know.
+    let _ = writeln!(out, "{word} {}", text.replace('\n', " ")).and_then(|()| out.flush());
+}
+
+/// The doctor's side.
+pub(super) struct Helper<'d> {
+    pub program: &'d Path,
+    pub silence: Duration,
+    pub reach: u64,
+}
+
+impl Helper<'_> {
+    /// Tries one route. A helper that dies or hangs refutes it; one that cannot be started is an error.
+    pub fn run(&self, from: &Node, to: &Node, kind: RouteKind) -> Result<Verdict> {
+        // Waits inside the helper are shorter than the silence: a hang that the library can see is
+        // told in its own words.
+        let wait_ms = (self.silence * 4 / 5).as_millis().to_string();
+        let mut command = Command::new(self.program);
+        let reach = self.reach.to_string();
+        command.args([HELPER_COMMAND, &from.id, &to.id, &kind.to_string(), &wait_ms, &reach]);
+        command.env_clear().envs(identity::environment().iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| Error::Unavailable {
+            what: "the doctor's helper".into(),
+            tried: vec![self.program.display().to_string()],
+            reason: error.to_string(),
+        })?;
+        let complaints = complaints(&mut child);
+        let heard = self.listen(&mut child);
+        // Whatever a driver does after the verdict, or instead of it, is of no interest.
+        if !matches!(&heard, Ok(Heard { verdict: None, .. })) {
+            let _ = child.kill();
+        }
+        let status = child.wait().ok();
+        let last_words = complaints.join().unwrap_or_default();
+        let wanted = format!("{} and {}", identity::of_node(from), identity::of_node(to));
+        match heard {
+            Err(stage) => {
+                Ok(refuted(format!("hung: nothing for {} s while {stage}", self.silence.as_secs())))
+            }
+            Ok(Heard { verdict: Some(verdict), devices, .. }) if devices == wanted => Ok(verdict),
+            Ok(Heard { verdict: Some(_), devices, .. }) => Err(Error::Unavailable {
+                what: "the doctor's helper".into(),
+                tried: vec![self.program.display().to_string()],
+                reason: format!("it sees other devices: {devices} instead of {wanted}"),
+            }),
+            Ok(Heard { stage, .. }) => Ok(died(status, &stage, &last_words)),
+        }
+    }
+
+    /// Reads what the helper says; the stage it was in when it said nothing for too long.
+    fn listen(&self, child: &mut Child) -> Result<Heard, String> {
+        let mut heard = Heard { stage: "starting".into(), ..Heard::default() };
+        let Some(out) = child.stdout.take() else { return Ok(heard) };
+        let (send, lines) = mpsc::channel();
+        // A thread per helper: it ends with the pipe, at the latest when the child is killed.
+        thread::spawn(move || {
+            BufReader::new(out).lines().map_while(|l| l.ok()).try_for_each(|l| send.send(l))
+        });
+        loop {
+            match lines.recv_timeout(self.silence) {
+                Ok(line) => heard.note(&line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(heard),
+                Err(mpsc::RecvTimeoutError::Timeout) => return Err(heard.stage),
+            }
+            if heard.verdict.is_some() {
+                return Ok(heard);
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Heard {
+    stage: String,
+    devices: String,
+    verdict: Option<Verdict>,
+}
+
+impl Heard {
+    /// Lines in other words come from drivers that write to standard output.
+    fn note(&mut self, line: &str) {
+        match line.split_once(' ') {
+            Some(("stage", stage)) => self.stage = stage.into(),
+            Some(("devices", devices)) => self.devices = devices.into(),
+            Some(("verdict", json)) => self.verdict = serde_json::from_str(json).ok(),
+            _ => {}
+        }
+    }
+}
+
+/// Drains standard error, so that a chatty driver does not block, and keeps its last line.
+fn complaints(child: &mut Child) -> thread::JoinHandle<String> {
+    let err = child.stderr.take();
+    thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(mut err) = err {
+            let mut bytes = Vec::new();
+            let _ = err.read_to_end(&mut bytes);
+            text = String::from_utf8_lossy(&bytes).into_owned();
+        }
+        text.lines()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    })
+}
+
+/// A helper that was killed refutes its route. One that gave up by itself says nothing about it, so
+/// the route is what it was before.
+fn died(status: Option<ExitStatus>, stage: &str, last_words: &str) -> Verdict {
+    let words = if last_words.is_empty() { String::new() } else { format!(" ({last_words})") };
+    match status.and_then(|s| s.signal()) {
+        Some(signal) => {
+            let name = signal_name(signal);
+            refuted(format!("crashed: signal {signal}{name} while {stage}{words}"))
+        }
+        None => {
+            let why = format!("not tried: the helper gave up while {stage}{words}");
+            Verdict { why, ..Verdict::default() }
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGSEGV => " (SIGSEGV)",
+        libc::SIGABRT => " (SIGABRT)",
+        libc::SIGBUS => " (SIGBUS)",
+        libc::SIGILL => " (SIGILL)",
+        libc::SIGFPE => " (SIGFPE)",
+        libc::SIGKILL => " (SIGKILL)",
+        _ => "",
+    }
+}
+
+fn refuted(why: String) -> Verdict {
+    Verdict { state: State::Refuted, why, ..Verdict::default() }
+}

@@ -1,0 +1,57 @@
+//! What a verdict depends on: change any of it, and the verdict no longer speaks.
+
+use super::EXPERIMENT_VERSION;
+use crate::{RouteKind, topology::Node};
+use std::{ffi::OsString, sync::OnceLock};
+
+/// Environment variables that select drivers or change how they share.
+const SELECTORS: [&str; 13] = [
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "LP_CL",
+    "OCL_ICD_FILENAMES",
+    "OCL_ICD_VENDORS",
+    "ONEBUF_OPENCL_LIB",
+    "ONEBUF_STUB",
+    "ONEBUF_STUB_PLATFORMS",
+    "POCL_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "RUSTICL_ENABLE",
+];
+
+/// The environment as it was before this process loaded a driver.
+///
+/// Drivers write into it: the Khronos loader cuts `OCL_ICD_FILENAMES` off at the first name, PoCL sets
+/// variables of hwloc's. A helper that inherited that would see other devices, and a key made of it
+/// would never be found again. It is a fact of the process, so it is kept once for all hubs.
+pub(crate) fn environment() -> &'static [(OsString, OsString)] {
+    static BEFORE: OnceLock<Vec<(OsString, OsString)>> = OnceLock::new();
+    BEFORE.get_or_init(|| std::env::vars_os().collect())
+}
+
+/// A device's part of the key: both the doctor and its helper compute it, and must agree.
+pub(super) fn of_node(node: &Node) -> String {
+    let info = &node.info;
+    [&node.id, &info.platform, &info.name, &info.version, &info.driver, &info.library]
+        .map(|s| s.trim())
+        .join("|")
+}
+
+/// The whole key, readable: it is only ever compared.
+pub(super) fn key(from: &Node, to: &Node, kind: RouteKind) -> String {
+    let kernel = rustix::system::uname();
+    let kernel = kernel.release().to_string_lossy().into_owned();
+    let selects = |name: &OsString| SELECTORS.iter().any(|selector| name == selector);
+    let set = environment().iter().filter(|(name, _)| selects(name));
+    let set = set.map(|(name, value)| format!("{}={}", name.display(), value.display()));
+    let mut environment: Vec<String> = set.collect();
+    environment.sort();
+    format!(
+        "v{EXPERIMENT_VERSION} {kind} from [{}] to [{}] on {kernel} with [{}]",
+        of_node(from),
+        of_node(to),
+        environment.join(" ")
+    )
+}

@@ -1,0 +1,173 @@
+//! The doctor: proves each route by experiment, and remembers the verdict.
+//!
+//! Drivers say what they support; this finds out. Each route is tried in a process of its own, so that
+//! a driver which crashes, hangs or corrupts refutes that route and harms nothing else. See
+//! [`Doctor::run`]; a program that wants to be its own helper calls [`helper_main`] first thing.
+
+mod experiment;
+mod helper;
+pub(crate) mod identity;
+mod subject;
+mod verdicts;
+
+pub use experiment::{DEFAULT_REACH, EXPERIMENT_VERSION, SIZES};
+pub use helper::{HELPER_COMMAND, helper_main};
+pub use verdicts::Verdicts;
+
+use crate::{
+    Hub, Result, RouteKind,
+    topology::{Node, Route, State, Verdict},
+};
+use serde_json::{Value, json};
+use std::{path::PathBuf, time::Duration};
+
+/// Runs experiments through a helper program, and keeps their verdicts.
+#[derive(Clone, Debug)]
+pub struct Doctor {
+    program: PathBuf,
+    cache: PathBuf,
+    fresh: bool,
+    silence: Duration,
+    reach: u64,
+}
+
+/// How far a run is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Experiments done.
+    pub done: usize,
+    /// Experiments there are.
+    pub total: usize,
+    /// The route that is being tried, as `from -> to kind`.
+    pub route: String,
+}
+
+/// What a run found: one row per ordered pair of devices and kind of route.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Device ids, in the topology's order.
+    pub devices: Vec<String>,
+    /// Routes with their verdicts.
+    pub routes: Vec<Route>,
+    /// How many experiments were made now; the other verdicts were remembered.
+    pub experiments: usize,
+}
+
+impl Doctor {
+    /// A doctor whose helper is `program`: the `onebuf` command, or one that calls [`helper_main`].
+    pub fn new(program: impl Into<PathBuf>) -> Result<Self> {
+        Ok(Self {
+            program: program.into(),
+            cache: verdicts::folder()?,
+            fresh: false,
+            silence: Duration::from_secs(10),
+            reach: DEFAULT_REACH,
+        })
+    }
+
+    /// Makes every experiment again, whatever is remembered.
+    pub fn fresh(mut self, fresh: bool) -> Self {
+        self.fresh = fresh;
+        self
+    }
+
+    /// Keeps verdicts in this folder instead of the user's cache.
+    pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache = folder.into();
+        self
+    }
+
+    /// How long a helper may say nothing before its route counts as hung; 10 s otherwise.
+    pub fn silence(mut self, limit: Duration) -> Self {
+        self.silence = limit;
+        self
+    }
+
+    /// Touches every page of buffers up to this size, so that plans up to it can rest on the verdict;
+    /// [`DEFAULT_REACH`] otherwise. Verdicts that reach less far are made again.
+    pub fn reach(mut self, bytes: u64) -> Self {
+        self.reach = bytes;
+        self
+    }
+
+    /// Tries every route between different devices of the hub that has no verdict yet.
+    ///
+    /// The hub itself is immutable: discover a new one to plan with what was found.
+    pub fn run(&self, hub: &Hub, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
+        self.run_where(hub, |_| true, progress)
+    }
+
+    /// Tries only the routes that `wanted` accepts; the report holds only those.
+    pub fn run_where(
+        &self,
+        hub: &Hub,
+        wanted: impl Fn(&Route) -> bool,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Report> {
+        let topology = hub.topology();
+        let mut verdicts =
+            if self.fresh { Verdicts::default() } else { Verdicts::load(&self.cache)? };
+        let mut routes: Vec<Route> =
+            topology.routes().iter().filter(|r| r.from != r.to && wanted(r)).cloned().collect();
+        let total = routes.len();
+        let mut experiments = 0;
+        for (done, route) in routes.iter_mut().enumerate() {
+            let (from, to) = (topology.node(route.from), topology.node(route.to));
+            let name = format!("{} -> {} {}", from.id, to.id, route.kind);
+            progress(&Progress { done, total, route: name });
+            route.verdict = match verdicts.find(from, to, route.kind) {
+                Some(known) if self.reaches(from, to, &known) => known,
+
+                _ => {
+                    experiments += 1;
+                    let verdict = self.try_route(from, to, route.kind)?;
+                    if verdict.state != State::Declared {
+                        verdicts.insert(from, to, route.kind, verdict.clone());
+                        // Saved one by one: an interrupted run keeps what it has found.
+                        verdicts.save(&self.cache)?;
+                    }
+                    verdict
+                }
+            };
+        }
+        progress(&Progress { done: total, total, route: String::new() });
+        let devices = topology.nodes().iter().map(|n| n.id.clone()).collect();
+        Ok(Report { devices, routes, experiments })
+    }
+
+    /// Whether a verdict speaks of sizes as large as asked for, or as large as the devices can. One that
+    /// reaches less far than the default met a machine without memory for more.
+    fn reaches(&self, from: &Node, to: &Node, known: &Verdict) -> bool {
+        let limit = from.info.caps.max_alloc_bytes.min(to.info.caps.max_alloc_bytes);
+        let far = |max_bytes: u64| max_bytes >= self.reach.min(limit) / 4096 * 4096;
+        self.reach <= DEFAULT_REACH || known.envelope.as_ref().is_none_or(|e| far(e.max_bytes))
+    }
+
+    fn try_route(&self, from: &Node, to: &Node, kind: RouteKind) -> Result<Verdict> {
+        helper::Helper { program: &self.program, silence: self.silence, reach: self.reach }
+            .run(from, to, kind)
+    }
+}
+
+impl Report {
+    /// The rows as the JSON contract has them.
+    pub fn to_json(&self) -> Value {
+        self.routes.iter().map(|route| self.row(route)).collect()
+    }
+
+    fn row(&self, route: &Route) -> Value {
+        let verdict = &route.verdict;
+        json!({
+            "from": self.devices[route.from.get()],
+            "to": self.devices[route.to.get()],
+            "kind": route.kind,
+            "state": verdict.state,
+            "zero_copy": verdict.zero_copy,
+            "why": verdict.why,
+            "sync": verdict.sync,
+            "handoff_us": verdict.handoff_us,
+            "gb_per_s": verdict.gb_per_s,
+            "envelope": verdict.envelope,
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! Remembered verdicts: a file in the user's cache folder.
+
+use super::identity;
+use crate::{
+    Error, Result, RouteKind,
+    topology::{Node, Verdict},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+const FILE: &str = "verdicts.json";
+const SCHEMA: u32 = 1;
+
+/// Verdicts by everything they depend on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Verdicts {
+    schema: u32,
+    verdicts: BTreeMap<String, Verdict>,
+}
+
+impl Verdicts {
+    /// What is remembered of a route.
+    pub fn find(&self, from: &Node, to: &Node, kind: RouteKind) -> Option<Verdict> {
+        if self.is_empty() {
+            return None; // before the system is asked for what a key depends on
+        }
+        self.verdicts.get(&identity::key(from, to, kind)).cloned()
+    }
+
+    /// Remembers.
+    pub fn insert(&mut self, from: &Node, to: &Node, kind: RouteKind, verdict: Verdict) {
+        self.verdicts.insert(identity::key(from, to, kind), verdict);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.verdicts.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.verdicts.is_empty()
+    }
+
+    /// Loads them from a folder; none when there is no file.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] for a file that cannot be read or is not what [`Verdicts::save`] wrote, or a
+    /// folder that others can write to.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let path = folder.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(unreadable(&path, &error.to_string())),
+        };
+        check_private(folder)?;
+        let verdicts: Self =
+            serde_json::from_str(&text).map_err(|e| unreadable(&path, &e.to_string()))?;
+        if verdicts.schema != SCHEMA {
+            return Err(unreadable(
+                &path,
+                &format!("schema {} where {SCHEMA} is known", verdicts.schema),
+            ));
+        }
+        Ok(verdicts)
+    }
+
+    /// The same for a hub, which goes on without: the error becomes a note.
+    pub(crate) fn load_or_note(folder: Option<&Path>) -> (Self, Option<Error>) {
+        let loaded = match folder {
+            Some(folder) => Self::load(folder),
+            None => self::folder().and_then(|folder| Self::load(&folder)),
+        };
+        match loaded {
+            Ok(verdicts) => (verdicts, None),
+            Err(error) => {
+                tracing::warn!(%error, "no verdicts");
+                (Self::default(), Some(error))
+            }
+        }
+    }
+
+    /// Adds them to what the folder holds, in one atomic step.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(FILE);
+        let failed = |error: io::Error| unreadable(&path, &error.to_string());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        check_private(folder)?;
+        // A file that cannot be read holds nothing worth keeping.
+        let mut all = Self::load(folder).unwrap_or_default();
+        all.schema = SCHEMA;
+        all.verdicts.extend(self.verdicts.clone());
+        let text =
+            serde_json::to_string_pretty(&all).map_err(|e| unreadable(&path, &e.to_string()))?;
+        let scratch = folder.join(format!("{FILE}.{}", std::process::id()));
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&scratch);
+        let written = file.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
+        written.and_then(|()| fs::rename(&scratch, &path)).map_err(|error| {
+            let _ = fs::remove_file(&scratch);
+            failed(error)
+        })
+    }
+
+    /// Forgets everything remembered in a folder. Returns whether there was anything.
+    pub fn clear(folder: &Path) -> Result<bool> {
+        let path = folder.join(FILE);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(unreadable(&path, &error.to_string())),
+        }
+    }
+
+    /// Where the user's verdicts are kept: `onebuf` in `$XDG_CACHE_HOME`, or in `~/.cache`.
+    pub fn user_folder() -> Result<PathBuf> {
+        folder()
+    }
+}
+
+pub(super) fn folder() -> Result<PathBuf> {
+    let set =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    base.map(|base| base.join("onebuf")).ok_or_else(|| Error::Cache {
+        path: "cache folder".into(),
+        reason: "neither XDG_CACHE_HOME nor HOME is set to an absolute path: set one of them"
+            .into(),
+    })
+}
+
+/// A verdict decides what memory is shared: it must not come from somebody else.
+fn check_private(folder: &Path) -> Result<()> {
+    let meta = fs::metadata(folder).map_err(|e| unreadable(folder, &e.to_string()))?;
+    let mine = meta.uid() == rustix::process::geteuid().as_raw();
+    if mine && meta.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(Error::Cache {
+        path: folder.display().to_string(),
+        reason: "not private: it must be yours, and writable by nobody else (chmod 700)".into(),
+    })
+}
+
+fn unreadable(path: &Path, what: &str) -> Error {
+    Error::Cache {
+        path: path.display().to_string(),
+        reason: format!("{what}; `onebuf cache clear` removes it, `onebuf doctor` makes a new one"),
+    }
+}

@@ -1,0 +1,363 @@
+//! The hub: this process's view of the machine.
+
+use crate::{
+    BufferBuilder, CopyPolicy, Error, Ledger, Result, backend,
+    device::Device,
+    doctor::{Verdicts, identity},
+    hal::{self, DeviceKind, Domain, QueueOrder},
+    queue::Line,
+    route,
+    sync::{Arc, Mutex, lock},
+    topology::{DeviceIx, Node, Topology},
+};
+use bytemuck::Pod;
+use onebuf_sys::Probe;
+use serde::Serialize;
+use std::{fmt, path::PathBuf, time::Duration};
+
+/// How long waits last when nothing else was said.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// This process's view of the machine: the devices found, and what is known of the routes between
+/// them. There is no global state; hubs live side by side. Cheap to clone; buffers, queues and
+/// devices keep their hub alive.
+#[derive(Clone)]
+pub struct Hub(Arc<Inner>);
+
+struct Inner {
+    devices: Vec<Arc<dyn hal::Device>>,
+    topology: Topology,
+    ledger: Ledger,
+    policy: CopyPolicy,
+    timeout: Duration,
+    unavailable: Vec<Unavailable>,
+    notes: Vec<Error>,
+    /// Queues of our own, by device, for transfers and hand-overs; opened when first needed.
+    service: Vec<Mutex<Option<Arc<Line>>>>,
+}
+
+/// An API that is not to be had here: a fact, not an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unavailable {
+    /// Which API.
+    pub api: &'static str,
+    /// What was tried, in order.
+    pub tried: Vec<String>,
+    /// Whether its library was there.
+    pub loaded: bool,
+    /// What the driver answered.
+    pub code: Option<i32>,
+    /// Why, in words.
+    pub reason: String,
+    /// What would help, if anything is known to.
+    pub hint: Option<String>,
+}
+
+impl Hub {
+    /// Finds what is installed and loads what experiments have shown before. A missing API is a fact,
+    /// not an error; nothing is spawned and nothing is tried.
+    ///
+    /// ```
+    /// let hub = onebuf::Hub::discover()?;
+    /// assert!(hub.device("host").is_ok());
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    pub fn discover() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// For hubs that are not the default.
+    pub fn builder() -> HubBuilder {
+        HubBuilder::default()
+    }
+
+    /// Every device, the host first.
+    pub fn devices(&self) -> Vec<Device> {
+        self.0.topology.indices().map(|ix| Device::new(self, ix)).collect()
+    }
+
+    /// The first device that fits: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`,
+    /// `accelerator`), or a part of its name or platform, in any case.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] that lists what there is, and what could not be loaded.
+    pub fn device(&self, selector: &str) -> Result<Device> {
+        self.select(selector).into_iter().next().ok_or_else(|| self.no_device(selector))
+    }
+
+    /// Every device that fits, as for [`Hub::device`]; the kind of match that comes first there wins.
+    pub fn select(&self, selector: &str) -> Vec<Device> {
+        let wanted = selector.trim().to_lowercase();
+        let all = self.devices();
+        let by = |fits: &dyn Fn(&Device) -> bool| -> Vec<Device> {
+            all.iter().filter(|d| fits(d)).cloned().collect()
+        };
+        let matches = [
+            by(&|d| d.id() == wanted),
+            by(&|d| d.info().api.0 == wanted),
+            by(&|d| d.info().kind.to_string() == wanted && d.info().kind != DeviceKind::Other),
+            by(&|d| !wanted.is_empty() && d.info().name.to_lowercase().contains(&wanted)),
+            by(&|d| !wanted.is_empty() && d.info().platform.to_lowercase().contains(&wanted)),
+        ];
+        matches.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
+    fn no_device(&self, selector: &str) -> Error {
+        let tried = self.0.topology.nodes().iter().map(|n| format!("{} ({})", n.id, n.info.name));
+        let missing = self.0.unavailable.iter();
+        let missing = missing.map(|u| {
+            let hint = u.hint.as_deref().map_or_else(String::new, |hint| format!(" ({hint})"));
+            format!("; {}: {}{hint}", u.api, u.reason)
+        });
+        let notes = self.0.notes.iter().map(|note| format!("; {note}"));
+        let more: String = missing.chain(notes).collect();
+        Error::Unavailable {
+            what: format!("device `{selector}`"),
+            tried: tried.collect(),
+            reason: format!("no device of this hub fits{more}"),
+        }
+    }
+
+    /// The CPU.
+    pub fn host(&self) -> Device {
+        Device::new(self, self.host_index())
+    }
+
+    /// A new buffer of so many elements; say what it shall be, then `build`.
+    pub fn buffer<T: Pod>(&self, len: usize) -> BufferBuilder<'_, T> {
+        BufferBuilder::new(self, len)
+    }
+
+    /// The devices and routes, as [`crate::plan::plan`] takes them.
+    pub fn topology(&self) -> &Topology {
+        &self.0.topology
+    }
+
+    /// What was moved so far by buffers of this hub.
+    pub fn ledger(&self) -> &Ledger {
+        &self.0.ledger
+    }
+
+    /// APIs that are not to be had here, and why.
+    pub fn unavailable(&self) -> &[Unavailable] {
+        &self.0.unavailable
+    }
+
+    /// What went wrong while discovering without stopping it: an unreadable verdict cache, a device
+    /// that did not answer.
+    pub fn notes(&self) -> &[Error] {
+        &self.0.notes
+    }
+
+    /// How long waits of this hub last.
+    pub fn timeout(&self) -> Duration {
+        self.0.timeout
+    }
+
+    /// What this hub does about implied copies.
+    pub fn copy_policy(&self) -> CopyPolicy {
+        self.0.policy
+    }
+
+    /// Whether both are one hub.
+    pub fn is(&self, other: &Hub) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn host_index(&self) -> DeviceIx {
+        DeviceIx(0)
+    }
+
+    pub(crate) fn hal(&self, device: DeviceIx) -> &dyn hal::Device {
+        &*self.0.devices[device.get()]
+    }
+
+    pub(crate) fn open_line(&self, device: DeviceIx) -> Result<Arc<Line>> {
+        let hal = self.hal(device);
+        Ok(Line::new(device, &hal.info().caps, hal.queue(QueueOrder::InOrder)?))
+    }
+
+    /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
+    pub(crate) fn service_line(&self, device: DeviceIx) -> Result<Arc<Line>> {
+        let mut slot = lock(&self.0.service[device.get()]);
+        match &*slot {
+            Some(line) => Ok(line.clone()),
+            None => Ok(slot.insert(self.open_line(device)?).clone()),
+        }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.devices()).finish()
+    }
+}
+
+/// What a hub shall look for, and how it behaves.
+#[derive(Default)]
+#[must_use = "nothing is discovered until `build`"]
+pub struct HubBuilder {
+    opencl_library: Option<String>,
+    without_opencl: bool,
+    probe: Option<Arc<Probe>>,
+    fakes: Vec<backend::fake::FakeConfig>,
+    policy: CopyPolicy,
+    timeout: Option<Duration>,
+    cache: Option<PathBuf>,
+    verdicts: Option<Verdicts>,
+}
+
+impl HubBuilder {
+    /// Loads this OpenCL library, whatever the environment says.
+    pub fn opencl_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.opencl_library = Some(path_or_soname.into());
+        self
+    }
+
+    /// Looks for no OpenCL.
+    pub fn without_opencl(mut self) -> Self {
+        self.without_opencl = true;
+        self
+    }
+
+    /// Counts every driver call and lets chosen ones fail: for tests.
+    pub fn probe(mut self, probe: Arc<Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
+    /// Adds a device that exists only in tests.
+    pub fn fake(mut self, config: backend::fake::FakeConfig) -> Self {
+        self.fakes.push(config);
+        self
+    }
+
+    /// What to do about implied copies, for every buffer of the hub.
+    pub fn copies(mut self, policy: CopyPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How long waits last; 60 s otherwise.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The folder of cached verdicts; the user's cache folder otherwise.
+    pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache = Some(folder.into());
+        self
+    }
+
+    /// Uses these verdicts and no cache.
+    pub fn verdicts(mut self, verdicts: Verdicts) -> Self {
+        self.verdicts = Some(verdicts);
+        self
+    }
+
+    /// Discovers.
+    ///
+    /// # Errors
+    /// Only when the host itself cannot be used; everything else is in [`Hub::unavailable`] and
+    /// [`Hub::notes`].
+    pub fn build(self) -> Result<Hub> {
+        // Before any driver is loaded: drivers change it.
+        identity::environment();
+        let mut found = Found::default();
+        let mut domains = (1..).map(Domain);
+        let mut next = move || domains.next().unwrap_or(Domain(0));
+        found.add_all("host", [Arc::new(backend::host::HostDevice::new(next())) as _]);
+        if self.without_opencl {
+            found.unavailable.push(switched_off());
+        } else {
+            found.opencl(self.opencl_library.as_deref(), self.probe.clone(), &mut next);
+        }
+        let mut fakes: Vec<Arc<dyn hal::Device>> = Vec::new();
+        for mut config in self.fakes {
+            config.domain = next();
+            config.probe = config.probe.or(self.probe.clone());
+            fakes.push(Arc::new(backend::fake::FakeDevice::new(config)));
+        }
+        found.add_all("fake", fakes);
+
+        let (verdicts, note) = match self.verdicts {
+            Some(verdicts) => (verdicts, None),
+            None => Verdicts::load_or_note(self.cache.as_deref()),
+        };
+        found.notes.extend(note);
+        let nodes = found.nodes;
+        let routes = route::with_verdicts(route::candidates(&nodes), |route| {
+            verdicts.find(&nodes[route.from.get()], &nodes[route.to.get()], route.kind)
+        });
+        let names = nodes.iter().map(|node| node.id.clone()).collect();
+        Ok(Hub(Arc::new(Inner {
+            service: found.devices.iter().map(|_| Mutex::new(None)).collect(),
+            devices: found.devices,
+            topology: Topology::new(nodes, routes),
+            ledger: Ledger::new(names),
+            policy: self.policy,
+            timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            unavailable: found.unavailable,
+            notes: found.notes,
+        })))
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    devices: Vec<Arc<dyn hal::Device>>,
+    nodes: Vec<Node>,
+    unavailable: Vec<Unavailable>,
+    notes: Vec<Error>,
+}
+
+impl Found {
+    /// Numbers the devices of one API; the host has no number.
+    fn add_all(&mut self, api: &str, devices: impl IntoIterator<Item = Arc<dyn hal::Device>>) {
+        for (number, device) in devices.into_iter().enumerate() {
+            let id = if api == "host" { api.into() } else { format!("{api}:{number}") };
+            self.nodes.push(Node { id, info: device.info().clone() });
+            self.devices.push(device);
+        }
+    }
+
+    fn opencl(
+        &mut self,
+        library: Option<&str>,
+        probe: Option<Arc<Probe>>,
+        next: &mut impl FnMut() -> Domain,
+    ) {
+        match backend::opencl::discover(library, probe, next) {
+            Ok(found) => {
+                self.add_all("opencl", found.devices);
+                let note = |problem| Error::Unavailable {
+                    what: "an OpenCL device".into(),
+                    tried: vec![],
+                    reason: problem,
+                };
+                self.notes.extend(found.problems.into_iter().map(note));
+            }
+            Err(missing) => self.unavailable.push(missing.into()),
+        }
+    }
+}
+
+impl From<onebuf_sys::Missing> for Unavailable {
+    fn from(missing: onebuf_sys::Missing) -> Self {
+        let onebuf_sys::Missing { api, tried, loaded, code, reason, hint } = missing;
+        let hint = Some(hint).filter(|hint| !hint.is_empty());
+        Self { api, tried, loaded, code, reason, hint }
+    }
+}
+
+fn switched_off() -> Unavailable {
+    Unavailable {
+        api: "opencl",
+        tried: Vec::new(),
+        loaded: false,
+        code: None,
+        reason: "switched off by the program".into(),
+        hint: Some("leave `without_opencl` away".into()),
+    }
+}

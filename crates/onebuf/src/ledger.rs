@@ -1,0 +1,111 @@
+//! Every byte that onebuf moved: from where, to where, and whether anybody asked.
+
+use crate::{
+    sync::{AtomicU64, Ordering},
+    topology::DeviceIx,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why bytes were moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The caller requested this read, write, fill or copy.
+    Asked,
+    /// Staging, a driver's shadow copy, failover: nobody asked.
+    Implied,
+}
+
+/// What was moved between one ordered pair for one cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Where the bytes came from.
+    pub from: String,
+    /// Where they went.
+    pub to: String,
+    /// Why.
+    pub cause: Cause,
+    /// How many.
+    pub bytes: u64,
+    /// In how many operations.
+    pub operations: u64,
+}
+
+/// Counters for every ordered pair of devices and both causes; two relaxed additions per record.
+#[derive(Debug)]
+pub struct Ledger {
+    names: Vec<String>,
+    cells: Vec<Cell>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    bytes: AtomicU64,
+    operations: AtomicU64,
+}
+
+impl Ledger {
+    pub(crate) fn new(names: Vec<String>) -> Self {
+        let cell = || Cell { bytes: AtomicU64::new(0), operations: AtomicU64::new(0) };
+        let cells = (0..names.len() * names.len() * 2).map(|_| cell()).collect();
+        Self { names, cells }
+    }
+
+    pub(crate) fn record(&self, from: DeviceIx, to: DeviceIx, cause: Cause, bytes: usize) {
+        let cell = &self.cells[self.index(from.get(), to.get(), cause)];
+        cell.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        cell.operations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn index(&self, from: usize, to: usize, cause: Cause) -> usize {
+        (from * self.names.len() + to) * 2 + usize::from(cause == Cause::Implied)
+    }
+
+    /// Everything that was moved, pairs without traffic left out.
+    pub fn entries(&self) -> Vec<Entry> {
+        let n = self.names.len();
+        let all = (0..n).flat_map(|from| (0..n).map(move |to| (from, to)));
+        let both = all.flat_map(|(f, t)| [Cause::Asked, Cause::Implied].map(|c| (f, t, c)));
+        both.map(|(from, to, cause)| {
+            let cell = &self.cells[self.index(from, to, cause)];
+            Entry {
+                from: self.names[from].clone(),
+                to: self.names[to].clone(),
+                cause,
+                bytes: cell.bytes.load(Ordering::Relaxed),
+                operations: cell.operations.load(Ordering::Relaxed),
+            }
+        })
+        .filter(|entry| entry.operations > 0)
+        .collect()
+    }
+
+    /// Bytes moved for one cause.
+    pub fn bytes(&self, cause: Cause) -> u64 {
+        self.entries().iter().filter(|e| e.cause == cause).map(|e| e.bytes).sum()
+    }
+
+    /// Bytes that callers requested to be moved.
+    pub fn asked_bytes(&self) -> u64 {
+        self.bytes(Cause::Asked)
+    }
+
+    /// Bytes that were moved although nobody asked; zero on proven zero-copy routes.
+    pub fn implied_bytes(&self) -> u64 {
+        self.bytes(Cause::Implied)
+    }
+}
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "asked: {} bytes, implied: {} bytes", self.asked_bytes(), self.implied_bytes())?;
+        for e in self.entries() {
+            let cause = if e.cause == Cause::Asked { "asked" } else { "implied" };
+            let plural = if e.operations == 1 { "" } else { "s" };
+            write!(f, "\n  {} -> {}: {} bytes {cause}", e.from, e.to, e.bytes)?;
+            write!(f, " in {} operation{plural}", e.operations)?;
+        }
+        Ok(())
+    }
+}

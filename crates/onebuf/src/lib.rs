@@ -1,0 +1,102 @@
+//! One buffer, every compute API.
+//!
+//! A program allocates a [`Buffer`] once and uses it from CPU code and from every OpenCL platform on the
+//! machine. No bytes are copied where the machine allows it; the right fence is waited on without being
+//! asked; and both can be proven: the [`Ledger`] counts every byte moved, the [`doctor`] tries every
+//! route.
+//!
+//! ```text
+//!   hub ── device ── queue ─┐
+//!    │                      ├─ view: "this queue reads (or writes) this buffer now"
+//!    └──── buffer ──────────┘        taken: release → fence → acquire.   dropped: position noted.
+//!            │
+//!          plan: where it is allocated, by which route each device sees it, by which rung they sync
+//! ```
+//!
+//! # Twenty lines
+//!
+//! ```
+//! use onebuf::{Access, Hub, Signature, Source, args};
+//!
+//! # fn main() -> onebuf::Result<()> {
+//! let hub = Hub::discover()?;                          // a missing API is a fact, not an error
+//! let host = hub.host();
+//! let signal = hub.buffer::<f32>(1024).shared_with([&host]).build()?;
+//! signal.write(&vec![1.0; 1024])?;                     // counted as asked for
+//!
+//! let twice = Source::opencl_c("kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }")
+//!     .with_native("twice", |args| {                   // the same for the CPU
+//!         args.slice_mut::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
+//!         Ok(())
+//!     });
+//! let fits = Signature::new().buffer::<f32>(Access::ReadWrite).require(|call| {
+//!     if call.global()[0] <= call.len(0) { Ok(()) } else { Err("more work-items than elements".into()) }
+//! });
+//! // SAFETY: work-item i touches x[i] only, and there are no more of them than elements.
+//! let twice = unsafe { host.program(&twice)?.kernel("twice", fits)? };
+//!
+//! let queue = host.queue()?;
+//! queue.launch(&twice, [1024], args![signal.write_on(&queue)?])?;
+//! assert!(signal.map()?.iter().all(|&x| x == 2.0));    // waits for the kernel, reads in place
+//! assert_eq!(hub.ledger().implied_bytes(), 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Replace `hub.host()` by `hub.device("opencl:0")?` and nothing else changes; name several devices in
+//! `shared_with`, and they take turns on the same bytes.
+//!
+//! # Does, does not
+//!
+//! Linux; buffers, not images; the host and OpenCL 1.1 to 3.1. A route is used when an experiment on
+//! this machine has proven it, or when the API's contract guarantees it; see [`doctor`]. Copies that
+//! nobody asked for are counted, and refused under [`CopyPolicy::Forbid`].
+//!
+//! # Where to read on
+//!
+//! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in. [`plan::plan`] chooses, as a pure
+//! function of a [`topology::Topology`]. [`fake`] has a device that exists only for tests.
+
+#![deny(unsafe_code)]
+
+mod backend;
+mod buffer;
+mod device;
+pub mod doctor;
+mod error;
+mod fence;
+pub mod hal;
+mod hub;
+mod ledger;
+pub mod plan;
+mod program;
+mod queue;
+mod route;
+mod sync;
+pub mod topology;
+mod view;
+
+pub use buffer::{Buffer, BufferBuilder, Map, MapMut, Pending, WriteBatch};
+pub use device::Device;
+pub use error::{Error, Result};
+pub use fence::Fence;
+pub use hal::{Access, CopyPolicy, Hint, NativeArgs, RouteKind, Rung, Source, Strategy};
+pub use hub::{Hub, HubBuilder, Unavailable};
+pub use ledger::{Cause, Entry, Ledger};
+pub use program::{Arg, Call, Grid, IntoArg, Kernel, Program, Signature};
+pub use queue::Queue;
+pub use view::{ReadView, WriteView};
+
+pub use bytemuck;
+pub use half;
+pub use num_complex::{self, Complex32, Complex64};
+pub use onebuf_sys::Probe;
+
+/// A device that exists only for tests: memory of its own, late completion, a protocol checker.
+pub mod fake {
+    pub use crate::backend::fake::{Delay, FakeConfig, Sharing};
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadmeExamples;
