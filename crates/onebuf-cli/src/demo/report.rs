@@ -1,0 +1,158 @@
+//! What the demonstration found, for people and for programs.
+
+use super::{
+    Args,
+    pipeline::{Measured, Pipeline, Stage},
+};
+use crate::{
+    out::Answer,
+    screen::{Colour, Screen},
+    table::{Cell, Table},
+    units,
+};
+use onebuf::Complex32;
+use serde_json::{Value, json};
+
+pub struct Report<'r> {
+    pub args: &'r Args,
+    pub pipeline: &'r Pipeline,
+    /// The best way there is; `None` when only the staged one was wanted.
+    pub direct: Option<Measured>,
+    /// The staged way; `None` for a single device.
+    pub staged: Option<Measured>,
+    /// Why copies could not be forbidden.
+    pub obstacle: Option<String>,
+}
+
+impl Report<'_> {
+    pub fn answer(&self, screen: Screen) -> Answer {
+        Answer { json: self.json(), text: self.text(screen) }
+    }
+
+    /// The way that the report is about.
+    fn main(&self) -> Option<&Measured> {
+        self.direct.as_ref().or(self.staged.as_ref())
+    }
+
+    fn speedup(&self) -> Option<f64> {
+        let (direct, staged) = (self.direct.as_ref()?, self.staged.as_ref()?);
+        Some(staged.frame_us / direct.frame_us)
+    }
+
+    fn json(&self) -> Value {
+        let of = |way: &Option<Measured>, value: fn(&Measured) -> f64| way.as_ref().map(value);
+        let bytes = |way: &Option<Measured>, value: fn(&Measured) -> u64| way.as_ref().map(value);
+        let stage = |stage: &Stage| json!({ "name": stage.name, "device": stage.device.id() });
+        let stages: Vec<Value> = self.pipeline.stages.iter().map(stage).collect();
+        let errors = [&self.direct, &self.staged].into_iter().flatten().map(|m| m.max_rel_error);
+        json!({
+            "stages": stages,
+            "routes": self.main().map(|measured| self.routes(measured)),
+            "sync": self.main().map(|measured| measured.sync),
+            "frames": self.args.frames,
+            "samples": self.args.samples,
+            "lost_packets": 0,
+            "incomplete_frames": 0,
+            "frame_us": of(&self.direct, |m| m.frame_us),
+            "staged_frame_us": of(&self.staged, |m| m.frame_us),
+            "handoff_us": of(&self.direct, |m| m.handoff_us),
+            "staged_handoff_us": of(&self.staged, |m| m.handoff_us),
+            "bytes_copied": bytes(&self.direct, |m| m.bytes_copied),
+            "staged_bytes_copied": bytes(&self.staged, |m| m.bytes_copied),
+            "io_bytes_copied": bytes(&self.direct, |m| m.io_bytes_copied),
+            "staged_io_bytes_copied": bytes(&self.staged, |m| m.io_bytes_copied),
+            "speedup": self.speedup(),
+            "max_rel_error": errors.fold(0.0, f64::max),
+        })
+    }
+
+    fn routes(&self, measured: &Measured) -> Vec<Value> {
+        let id = |device| self.pipeline.stages[0].device.hub().topology().node(device).id.as_str();
+        let hops = self.pipeline.hops(&measured.plan).into_iter();
+        hops.map(|hop| json!({ "to": id(hop.to), "kind": hop.kind, "sync": hop.sync })).collect()
+    }
+
+    fn text(&self, screen: Screen) -> String {
+        let samples = u64::from(self.args.samples);
+        let mut text = format!(
+            "{} frames of {samples} complex samples ({}), one buffer\n\n",
+            self.args.frames,
+            units::bytes(samples * size_of::<Complex32>() as u64),
+        );
+        text += &self.stages(screen);
+        text += &self.costs(screen);
+        text += &self.verdict(screen);
+        text
+    }
+
+    fn stages(&self, screen: Screen) -> String {
+        let Some(measured) = self.main() else { return String::new() };
+        let hub = self.pipeline.stages[0].device.hub();
+        let mut table =
+            Table::new(["stage", "device", "sees it by", "waits by"]).remark("which is");
+        for (stage, rung) in self.pipeline.stages.iter().zip(measured.sync) {
+            let hops = self.pipeline.hops(&measured.plan);
+            let hop = hops.iter().find(|hop| hop.to == stage.device.index());
+            let kind = hop.map_or_else(|| "same".into(), |hop| hop.kind.to_string());
+            let info = stage.device.info();
+            let cells = [stage.name, stage.device.id(), &kind, &rung.to_string()].map(Cell::from);
+            table.row(cells, format!("{} ({})", info.name.trim(), info.platform.trim()));
+        }
+        let home = &hub.topology().node(measured.plan.allocate_on).id;
+        format!(
+            "{}\nthe buffer lies on {home} as {}\n\n",
+            table.render(screen),
+            measured.plan.strategy
+        )
+    }
+
+    fn costs(&self, screen: Screen) -> String {
+        let direct = if self.obstacle.is_some() { "best way" } else { "zero-copy" };
+        let mut table = Table::new(["", direct, "staged"]);
+        let mut row = |name: &str, show: fn(&Measured) -> String| {
+            let cell = |way: &Option<Measured>| {
+                Cell::number(way.as_ref().map_or_else(|| "-".into(), show))
+            };
+            table.row([Cell::from(name), cell(&self.direct), cell(&self.staged)], "");
+        };
+        row("frame, median", |m| units::time(m.frame_us));
+        row("hand-over, median", |m| units::time(m.handoff_us));
+        row("copied by hand-overs", |m| units::bytes(m.bytes_copied));
+        row("copied by upload, read", |m| units::bytes(m.io_bytes_copied));
+        row("largest error / RMS", |m| format!("{:.1e}", m.max_rel_error));
+        table.render(screen)
+    }
+
+    /// What to take home.
+    fn verdict(&self, screen: Screen) -> String {
+        let [first, second] = self.pipeline.stages.each_ref().map(|stage| stage.device.id());
+        let sentence = match (&self.direct, &self.obstacle, self.speedup()) {
+            (None, ..) => "Every frame was staged, as asked, and every sample is right.".into(),
+            (_, Some(why), _) => format!("No zero-copy way between {first} and {second}: {why}."),
+            (_, _, None) => format!(
+                "Both stages ran on {first}: one device has nothing to hand over. {}",
+                match first {
+                    "host" => "With OpenCL installed, two devices take turns.",
+                    _ => "Name two different ones to see that.",
+                }
+            ),
+            (Some(direct), _, Some(speedup)) => {
+                let (copied, colour) = copied(direct);
+                let turns = format!("{first} and {second} took turns on one buffer: {copied}.");
+                let turns = screen.paint(colour, &turns);
+                format!("{turns} Staged frames take {speedup:.2} times as long.")
+            }
+        };
+        format!("\n{sentence}\n")
+    }
+}
+
+/// What the ledger says of a plan that rules copies out. Uploads and reads are not the plan's, so they
+/// are told apart.
+fn copied(direct: &Measured) -> (&'static str, Colour) {
+    match (direct.bytes_copied, direct.io_bytes_copied) {
+        (0, 0) => ("nothing was copied unasked", Colour::Green),
+        (0, _) => ("hand-overs copied nothing, uploads or reads did", Colour::Yellow),
+        _ => ("hand-overs copied, although the plan ruled that out", Colour::Red),
+    }
+}

@@ -1,0 +1,119 @@
+//! `onebuf devices`: what there is, and what is not and why.
+
+use crate::{
+    out::{self, Answer, Result},
+    screen::Screen,
+    table::{Cell, Table},
+    units,
+};
+use onebuf::{Device, Error, Hub, Strategy};
+use serde_json::{Value, json};
+
+/// List the devices that every API finds, and the APIs that are not to be had
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onebuf devices
+  onebuf devices --json | jq -r '.devices[].id'
+  ONEBUF_OPENCL_LIB=none onebuf devices     without OpenCL")]
+pub struct Args {}
+
+pub fn run(screen: Screen) -> Result<Answer> {
+    let hub = discover()?;
+    Ok(Answer { json: json(&hub), text: table(&hub, screen) + &missing_text(&hub) })
+}
+
+/// Discovers, and tells what went wrong without stopping it.
+pub fn discover() -> Result<Hub> {
+    let hub = Hub::discover()?;
+    hub.notes().iter().for_each(out::warn);
+    Ok(hub)
+}
+
+/// The same for who will run the doctor: remembered verdicts that cannot be read are replaced there,
+/// or are its error.
+pub fn discover_for_doctor() -> Result<Hub> {
+    let hub = Hub::discover()?;
+    hub.notes().iter().filter(|note| !is_of_cache(note)).for_each(out::warn);
+    Ok(hub)
+}
+
+/// Whether it speaks of the remembered verdicts.
+pub fn is_of_cache(note: &Error) -> bool {
+    matches!(note, Error::Cache { .. })
+}
+
+/// The lists of devices and of missing APIs.
+pub fn json(hub: &Hub) -> Value {
+    let devices: Vec<Value> = hub.devices().iter().map(row).collect();
+    json!({ "devices": devices, "unavailable": hub.unavailable() })
+}
+
+fn row(device: &Device) -> Value {
+    let info = device.info();
+    let derived = words(device).into_iter().map(str::to_owned);
+    let features: Vec<String> = derived.chain(info.extensions.iter().cloned()).collect();
+    json!({
+        "id": device.id(),
+        "api": info.api,
+        "name": info.name,
+        "platform": info.platform,
+        "version": info.version,
+        "driver": info.driver,
+        "kind": info.kind,
+        "physical": {
+            "uuid": info.physical.uuid_text(),
+            "pci": info.physical.pci.map(|address| address.to_string()),
+        },
+        "memory_bytes": Some(info.memory_bytes).filter(|&bytes| bytes > 0),
+        "features": features,
+    })
+}
+
+/// What the device can do that matters for sharing, in one word each.
+fn words(device: &Device) -> Vec<&'static str> {
+    let caps = &device.info().caps;
+    let has = |strategy| caps.strategies.contains(&strategy);
+    let all = [
+        ("host_pointer", caps.imports_host_pages),
+        ("svm_fine", has(Strategy::FineSvm)),
+        ("svm_coarse", has(Strategy::CoarseSvm)),
+        ("svm_atomics", caps.svm_atomics),
+        ("svm_system", caps.svm_system),
+        ("unified_memory", caps.unified_memory),
+        ("out_of_order", caps.out_of_order),
+        ("callbacks", caps.callbacks),
+        ("user_events", caps.gates),
+    ];
+    all.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect()
+}
+
+fn table(hub: &Hub, screen: Screen) -> String {
+    let mut table = Table::new(["id", "name", "platform", "driver", "memory"]).remark("can do");
+    for device in hub.devices() {
+        let info = device.info();
+        let memory = match info.memory_bytes {
+            0 => "-".into(),
+            bytes => units::bytes(bytes),
+        };
+        let text = |text: &str| Cell::from(text.trim());
+        let cells = [device.id(), &info.name, &info.platform, &info.driver].map(text);
+        table.row(cells.into_iter().chain([Cell::number(memory)]).collect::<Vec<_>>(), {
+            words(&device).join(" ")
+        });
+    }
+    table.render(screen)
+}
+
+/// The APIs that are not to be had, one paragraph each; nothing when there are none.
+pub fn missing_text(hub: &Hub) -> String {
+    let paragraph = |api: &onebuf::Unavailable| {
+        let tried = match api.tried.is_empty() {
+            true => String::new(),
+            false => format!(" (tried {})", api.tried.join(", ")),
+        };
+        let hint = api.hint.as_ref().map_or_else(String::new, |hint| format!("  {hint}\n"));
+        format!("\nnot available: {}: {}{tried}\n{hint}", api.api, api.reason)
+    };
+    hub.unavailable().iter().map(paragraph).collect()
+}

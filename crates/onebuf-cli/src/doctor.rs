@@ -1,0 +1,188 @@
+//! `onebuf doctor`: which routes work, by experiment.
+
+use crate::{
+    devices,
+    out::{Answer, Failure, Result},
+    screen::{Colour, Screen},
+    table::{Cell, Table},
+    units,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use onebuf::{
+    Hub, RouteKind,
+    doctor::{Doctor, Progress, Report, Verdicts},
+    topology::{DeviceIx, Route, State},
+};
+use serde_json::json;
+use std::{
+    collections::BTreeSet,
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
+
+/// Prove by experiment which routes between devices work, and which of them copy nothing
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onebuf doctor                           what is not known yet is tried, the rest remembered
+  onebuf doctor --fresh                   try everything again
+  onebuf doctor --devices opencl:0,host   only the routes between these two
+  onebuf doctor --reach 4GiB              for buffers of up to 4 GiB
+  onebuf doctor --json | jq '.routes[] | select(.zero_copy)'
+
+Every route is tried in a process of its own: a driver that crashes or hangs refutes its route and
+harms nothing else. Refuted routes are a finding, not a failure: the exit status is 0.")]
+pub struct Args {
+    /// Try again what was tried before
+    #[arg(long)]
+    fresh: bool,
+    /// Only routes between these devices, or of this one if only one is named
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    devices: Vec<String>,
+    /// The size up to which every page is tried; larger buffers are not planned on these verdicts
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::parse_bytes)]
+    reach: u64,
+}
+
+pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
+    let hub = devices::discover_for_doctor()?;
+    let chosen = chosen(&hub, &args.devices)?;
+    let between = |route: &Route| {
+        let named = [route.from, route.to].map(|device| chosen.contains(&device));
+        if chosen.len() == 1 { named.contains(&true) } else { named == [true, true] }
+    };
+    let start = Instant::now();
+    let report = examine(&hub, args.fresh, args.reach, between)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let mut json = devices::json(&hub);
+    json["routes"] = report.to_json();
+    json["experiments"] = json!(report.experiments);
+    json["seconds"] = json!(seconds);
+    let text = match report.routes.is_empty() {
+        true => "one device alone: there is no route to try\n".into(),
+        false => table(&report, screen) + &summary(&report, seconds),
+    };
+    Ok(Answer { json, text: text + &devices::missing_text(&hub) })
+}
+
+/// The devices that a list of selectors means; all of them when it is empty.
+fn chosen(hub: &Hub, selectors: &[String]) -> Result<BTreeSet<DeviceIx>> {
+    if selectors.is_empty() {
+        return Ok(hub.topology().indices().collect());
+    }
+    let mut chosen = BTreeSet::new();
+    for selector in selectors {
+        // Fails if none fits, with a list of what there is.
+        hub.device(selector)?;
+        chosen.extend(hub.select(selector).iter().map(|device| device.index()));
+    }
+    Ok(chosen)
+}
+
+/// Tries the routes wanted, and shows how far it is when somebody watches.
+pub fn examine(
+    hub: &Hub,
+    fresh: bool,
+    reach: u64,
+    wanted: impl Fn(&Route) -> bool,
+) -> Result<Report> {
+    if fresh && hub.notes().iter().any(devices::is_of_cache) {
+        Verdicts::clear(&Verdicts::user_folder()?)?;
+    }
+    let helper = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("the path of this program, the helper: {error}")))?;
+    let bar = progress_bar()?;
+    let mut show = |progress: &Progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(progress.route.clone());
+    };
+    let report = Doctor::new(helper)?.fresh(fresh).reach(reach).run_where(hub, wanted, &mut show);
+    bar.finish_and_clear();
+    Ok(report?)
+}
+
+fn progress_bar() -> Result<ProgressBar> {
+    if !std::io::stderr().is_terminal() {
+        return Ok(ProgressBar::hidden());
+    }
+    let style =
+        ProgressStyle::with_template("{spinner} {pos}/{len} {bar:24} {elapsed} {wide_msg}")?;
+    let bar = ProgressBar::new(0).with_style(style);
+    // One experiment takes seconds: the spinner shows that something happens.
+    bar.enable_steady_tick(Duration::from_millis(100));
+    Ok(bar)
+}
+
+fn table(report: &Report, screen: Screen) -> String {
+    let head = ["from", "to", "kind", "state", "zero-copy", "sync", "hand-over µs", "GB/s"];
+    let mut table = Table::new(head).remark("why");
+    for route in &report.routes {
+        let verdict = &route.verdict;
+        let id = |device: DeviceIx| Cell::from(report.devices[device.get()].as_str());
+        let zero_copy = match verdict.zero_copy {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "-",
+        };
+        let cells = [
+            id(route.from),
+            id(route.to),
+            Cell::from(route.kind.to_string()),
+            state(verdict.state),
+            Cell::from(zero_copy),
+            Cell::from(verdict.sync.map_or_else(|| "-".into(), |rung| rung.to_string())),
+            Cell::number(units::known(verdict.handoff_us)),
+            Cell::number(units::known(verdict.gb_per_s)),
+        ];
+        table.row(cells, verdict.why.as_str());
+    }
+    table.render(screen)
+}
+
+fn state(state: State) -> Cell {
+    match state {
+        State::Proven => Cell::from("proven").coloured(Colour::Green),
+        State::Declared => Cell::from("declared").coloured(Colour::Yellow),
+        State::Refuted => Cell::from("refuted").coloured(Colour::Red),
+    }
+}
+
+fn summary(report: &Report, seconds: f64) -> String {
+    let count = |fits: &dyn Fn(&Route) -> bool| report.routes.iter().filter(|r| fits(r)).count();
+    let proven = |route: &Route| route.verdict.state == State::Proven;
+    let free = |route: &Route| proven(route) && route.verdict.zero_copy == Some(true);
+    let refuted = count(&|route| route.verdict.state == State::Refuted);
+    let mut text = format!(
+        "\n{} routes proven zero-copy, {} copy, {refuted} refuted ({} experiments, {seconds:.1} s)\n",
+        count(&free),
+        count(&|route| proven(route) && !free(route)),
+        report.experiments,
+    );
+    text += &next(report, &free);
+    if refuted > 0 {
+        text +=
+            "refuted routes are never used; after a driver update, `onebuf doctor` tries again\n";
+    }
+    text
+}
+
+/// What to do with it, with a pair for which it is worth doing.
+fn next(report: &Report, free: &dyn Fn(&Route) -> bool) -> String {
+    let shared = |route: &&Route| free(route) && route.kind != RouteKind::Staged;
+    // Two devices that both see the host's pages see one another's.
+    let mut ids: Vec<&str> = report
+        .routes
+        .iter()
+        .filter(shared)
+        .flat_map(|route| [route.from, route.to])
+        .map(|device| report.devices[device.get()].as_str())
+        .collect();
+    ids.sort_by_key(|id| (*id == "host", *id));
+    ids.dedup();
+    match ids[..] {
+        [a, b, ..] => format!("next: `onebuf plan --devices {a},{b} --explain`, `onebuf demo`\n"),
+        _ => "no two devices here share memory without a copy; `onebuf demo` measures the copy\n"
+            .into(),
+    }
+}

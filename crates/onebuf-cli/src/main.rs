@@ -1,0 +1,109 @@
+//! The `onebuf` program: what this machine has, which routes between its devices work, and proof.
+#![deny(unsafe_code)]
+
+mod cache;
+mod demo;
+mod devices;
+mod doctor;
+mod out;
+mod plan;
+mod screen;
+mod table;
+mod units;
+mod version;
+
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use clap_complete::Shell;
+use out::{Answer, Output, Result};
+use screen::Screen;
+use serde_json::json;
+use std::process::ExitCode;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+
+/// One buffer, every compute API: what this machine has, what works between its devices, and proof.
+#[derive(Parser)]
+#[command(name = "onebuf", disable_version_flag = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  onebuf devices                  what there is
+  onebuf doctor                   prove every route by experiment, once; verdicts are remembered
+  onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
+  onebuf demo                     two devices take turns on one buffer
+
+Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
+ONEBUF_LOG filters the log on stderr (try ONEBUF_LOG=debug); NO_COLOR switches colour off.")]
+struct Cli {
+    /// Print one JSON object on stdout, and nothing else there
+    #[arg(long, global = true, display_order = 100)]
+    json: bool,
+    /// Print the version and the drivers found
+    #[arg(short = 'V', long)]
+    version: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Devices(devices::Args),
+    Doctor(doctor::Args),
+    Plan(plan::Args),
+    Demo(demo::Args),
+    Cache(cache::Args),
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  onebuf completions bash > ~/.local/share/bash-completion/completions/onebuf
+  onebuf completions fish > ~/.config/fish/completions/onebuf.fish")]
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    // The doctor tries each route in a process of its own, and this program is that process too.
+    onebuf::doctor::helper_main();
+    let cli = Cli::parse();
+    log_to_stderr();
+    match answer(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("onebuf: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(cli: &Cli) -> Result<()> {
+    let output = Output::open(cli.json)?;
+    let screen = Screen::of_stdout();
+    let answer = match &cli.command {
+        _ if cli.version => version::run(&output)?,
+        Some(Command::Devices(_)) => devices::run(screen)?,
+        Some(Command::Doctor(args)) => doctor::run(args, screen)?,
+        Some(Command::Plan(args)) => plan::run(args, screen)?,
+        Some(Command::Demo(args)) => demo::run(args, screen)?,
+        Some(Command::Cache(args)) => cache::run(args)?,
+        Some(Command::Completions { shell }) => completions(*shell),
+        None => Cli::command().error(ErrorKind::MissingSubcommand, "name a command").exit(),
+    };
+    output.give(answer)
+}
+
+fn completions(shell: Shell) -> Answer {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "onebuf", &mut script);
+    let text = String::from_utf8_lossy(&script).into_owned();
+    Answer { json: json!({ "shell": shell.to_string(), "script": text }), text }
+}
+
+fn log_to_stderr() {
+    let filter = EnvFilter::builder()
+        .with_env_var("ONEBUF_LOG")
+        .with_default_directive(LevelFilter::ERROR.into())
+        .from_env_lossy();
+    // Plain, so that the log reads the same in a file.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    log.with_writer(std::io::stderr).init();
+}

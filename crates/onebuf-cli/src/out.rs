@@ -1,0 +1,93 @@
+//! What a command answers, and how it gets to standard output.
+
+use serde_json::{Value, json};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Write},
+};
+
+/// The version of every JSON object's shape.
+const SCHEMA: u32 = 1;
+
+/// An answer in both forms; which is printed is decided in one place.
+pub struct Answer {
+    /// An object; the schema is added.
+    pub json: Value,
+    /// For people, whole lines.
+    pub text: String,
+}
+
+/// Why it could not be done, in words for the user.
+#[derive(Debug)]
+pub struct Failure(String);
+
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Something that the user should know, though the command goes on.
+pub fn warn(text: impl fmt::Display) {
+    eprintln!("onebuf: warning: {text}");
+}
+
+/// Standard output: lines for people, or one JSON object.
+pub enum Output {
+    Text,
+    Json(File),
+}
+
+impl Output {
+    /// Drivers print to standard output as they please. Where a program reads ours, it is kept for the
+    /// answer alone, and what drivers print goes to standard error.
+    pub fn open(json: bool) -> Result<Self> {
+        if !json {
+            return Ok(Output::Text);
+        }
+        let kept = rustix::io::fcntl_dupfd_cloexec(io::stdout(), 3)?;
+        rustix::stdio::dup2_stdout(io::stderr())?;
+        Ok(Output::Json(kept.into()))
+    }
+
+    /// Prints lines for people at once, before what may take long or fail.
+    pub fn say(&self, text: &str) -> Result<()> {
+        match self {
+            Output::Text => unless_gone(io::stdout().write_all(text.as_bytes())),
+            Output::Json(_) => Ok(()),
+        }
+    }
+
+    pub fn give(self, Answer { mut json, text }: Answer) -> Result<()> {
+        match self {
+            Output::Text => self.say(&text),
+            Output::Json(mut stdout) => {
+                json["schema"] = json!(SCHEMA);
+                unless_gone(writeln!(stdout, "{json:#}"))
+            }
+        }
+    }
+}
+
+/// A reader that has seen enough (`onebuf devices | head -1`) is no failure.
+fn unless_gone(written: io::Result<()>) -> Result<()> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,124 @@
+//! `onebuf plan`: where a buffer would lie, and how each device would see it.
+
+use crate::{
+    devices,
+    out::{Answer, Result},
+    screen::Screen,
+    table::{Cell, Table},
+    units,
+};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use onebuf::{
+    CopyPolicy, Device, Hint, Hub, Strategy,
+    plan::{Plan, Rejected},
+    topology::State,
+};
+use serde::de::DeserializeOwned;
+
+/// Say where a buffer for these devices would lie, how each would see it, and why not better
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onebuf plan --devices opencl:0,opencl:1
+  onebuf plan --devices opencl:0,host --size 64MiB --forbid-copies --explain
+  onebuf plan --devices gpu,cpu --hint streaming --json
+
+Devices are named by id (opencl:1), API (opencl), type (cpu, gpu, accelerator) or a part of their
+name. Nothing is allocated and nothing is tried; `onebuf doctor` does that.")]
+pub struct Args {
+    /// Who shall see the buffer
+    #[arg(long, required = true, value_name = "A,B,…", value_delimiter = ',')]
+    devices: Vec<String>,
+    /// How large it shall be, in bytes
+    #[arg(long, value_name = "N", conflicts_with = "size", value_parser = clap::value_parser!(u64).range(1..))]
+    bytes: Option<u64>,
+    /// How large it shall be, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = units::parse_bytes)]
+    size: u64,
+    /// Refuse a plan that copies although nobody asked
+    #[arg(long)]
+    forbid_copies: bool,
+    /// What the buffer's life will be like
+    #[arg(long, value_parser = word::<Hint>(&["cpu_preferred", "gpu_preferred", "coherent", "streaming"]))]
+    hint: Option<Hint>,
+    /// Force the form of the memory
+    #[arg(long, value_parser = word::<Strategy>(&STRATEGIES))]
+    strategy: Option<Strategy>,
+    /// Tell the whole story, rejected routes included
+    #[arg(long)]
+    explain: bool,
+}
+
+const STRATEGIES: [&str; 5] = ["host_pages", "fine_svm", "coarse_svm", "mapped_device", "device"];
+
+/// The library's own words, with completions for them.
+fn word<T>(words: &[&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let read = |word: String| serde_json::from_value::<T>(word.into());
+    PossibleValuesParser::new(words.iter().copied()).try_map(read)
+}
+
+pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
+    let hub = devices::discover()?;
+    let devices: Vec<Device> =
+        args.devices.iter().map(|selector| hub.device(selector)).collect::<onebuf::Result<_>>()?;
+    let bytes = args.bytes.unwrap_or(args.size);
+    let mut wish = hub.buffer::<u8>(usize::try_from(bytes)?).shared_with(&devices);
+    if args.forbid_copies {
+        wish = wish.copies(CopyPolicy::Forbid);
+    }
+    if let Some(hint) = args.hint {
+        wish = wish.hint(hint);
+    }
+    if let Some(strategy) = args.strategy {
+        wish = wish.strategy(strategy);
+    }
+    let plan = wish.plan()?;
+    let text = match args.explain {
+        true => plan.explain(hub.topology()).trim_end().to_owned() + "\n",
+        false => short(&hub, &plan, bytes, screen),
+    };
+    Ok(Answer { json: plan.to_json(hub.topology()), text })
+}
+
+fn short(hub: &Hub, plan: &Plan, bytes: u64, screen: Screen) -> String {
+    let id = |device| hub.topology().node(device).id.as_str();
+    let home = id(plan.allocate_on);
+    let mut text = format!("{} on {home} as {}\n\n", units::bytes(bytes), plan.strategy);
+    let mut table = Table::new(["seen by", "route", "sync", "zero-copy"]).remark("why");
+    for hop in &plan.routes {
+        let zero_copy = match hop.zero_copy {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "-",
+        };
+        let words = [id(hop.to), &hop.kind.to_string(), &hop.sync.to_string(), zero_copy];
+        table.row(words.map(Cell::from), hop.why.as_str());
+    }
+    text += &table.render(screen);
+    if !plan.rejected.is_empty() {
+        let many = plan.rejected.len();
+        text += &format!("\n{many} other routes were not taken: `--explain` says why\n");
+    }
+    if plan.rejected.iter().any(|rejected| is_untried(hub, rejected)) {
+        text += "some were never tried on this machine: run `onebuf doctor`\n";
+    }
+    text
+}
+
+fn is_untried(hub: &Hub, rejected: &Rejected) -> bool {
+    let mut routes = hub.topology().between(rejected.from, rejected.to).iter();
+    routes.any(|r| r.kind == rejected.kind && r.verdict.state == State::Declared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STRATEGIES, Strategy};
+
+    #[test]
+    fn every_strategy_can_be_asked_for() {
+        assert_eq!(Strategy::ALL.map(|strategy| strategy.to_string()), STRATEGIES);
+    }
+}

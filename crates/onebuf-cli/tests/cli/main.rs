@@ -1,0 +1,5 @@
+//! The program as its users run it: what it prints, and with what status it ends.
+
+mod program;
+mod support;
+mod terminal;

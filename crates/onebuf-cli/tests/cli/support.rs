@@ -1,0 +1,112 @@
+//! Runs the built program, with a cache folder of its own.
+
+use serde_json::Value;
+use std::{
+    io::Write,
+    path::PathBuf,
+    process::{Command, Output},
+};
+use tempfile::TempDir;
+
+pub struct Cli {
+    cache: TempDir,
+}
+
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Cli {
+    pub fn new() -> Self {
+        Self { cache: tempfile::tempdir().expect("a folder for the cache") }
+    }
+
+    /// Where verdicts are kept.
+    pub fn verdicts(&self) -> PathBuf {
+        self.cache.path().join("onebuf/verdicts.json")
+    }
+
+    /// The program, not yet started. Mesa's CPU devices are off unless asked for.
+    pub fn command(&self, args: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onebuf"));
+        command.args(args.split_whitespace()).env("XDG_CACHE_HOME", self.cache.path());
+        command.env("RUSTICL_ENABLE", "llvmpipe").env("LP_CL", "1");
+        command.env_remove("ONEBUF_LOG").env_remove("NO_COLOR");
+        command
+    }
+
+    pub fn run(&self, args: &str) -> Ran {
+        self.command(args).output().expect("the program starts").into()
+    }
+
+    /// The same on a machine without OpenCL.
+    pub fn run_bare(&self, args: &str) -> Ran {
+        let mut command = self.command(args);
+        command.env("ONEBUF_OPENCL_LIB", "none").output().expect("the program starts").into()
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Self {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+}
+
+impl Ran {
+    /// It did what was asked.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// It could not, said why on stderr, and left stdout empty.
+    #[track_caller]
+    pub fn failed(self, code: i32, why: &str) -> Self {
+        assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
+        assert!(self.stderr.contains(why), "no `{why}` in: {}", self.stderr);
+        assert_eq!(self.stdout, "");
+        self
+    }
+
+    /// Its one JSON object.
+    #[track_caller]
+    pub fn json(self) -> Value {
+        let text = self.ok().stdout;
+        let value: Value = serde_json::from_str(&text).expect("one JSON object and nothing else");
+        assert_eq!(value["schema"], 1, "{text}");
+        value
+    }
+}
+
+/// Every row of a list has these fields, known or null.
+#[track_caller]
+pub fn assert_fields(rows: &Value, fields: &[&str]) {
+    let rows = rows.as_array().unwrap_or_else(|| panic!("a list, not {rows}"));
+    for row in rows {
+        assert_has(row, fields);
+    }
+}
+
+#[track_caller]
+pub fn assert_has(object: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(object.get(field).is_some(), "no `{field}` in {object:#}");
+    }
+}
+
+/// Says that a test did not run; in strict mode that is a failure.
+pub fn skip(why: &str) {
+    let strict =
+        std::env::var("ONEBUF_STRICT").is_ok_and(|level| level != "0" && !level.is_empty());
+    assert!(!strict, "{why} (ONEBUF_STRICT)");
+    // Straight to standard error: the test harness swallows what passing tests print.
+    let _ = writeln!(std::io::stderr(), "skip: {why}");
+}
