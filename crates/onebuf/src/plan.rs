@@ -168,8 +168,13 @@ impl Way<'_> {
     };
 
     /// The same order as in [`Score`], so that the best way of each device makes the best sum.
-    fn rank(&self) -> (bool, bool, RouteKind, u64) {
-        (self.copies, self.on_trust, self.kind, self.handoff_ns)
+    fn rank(&self) -> (bool, bool, u64, u64) {
+        (self.copies, self.on_trust, self.kind_rank(), self.handoff_ns)
+    }
+
+    /// Among ways that copy, the kind says nothing: the faster is the better.
+    fn kind_rank(&self) -> u64 {
+        if self.copies { RouteKind::Staged as u64 } else { self.kind as u64 }
     }
 }
 
@@ -306,7 +311,7 @@ impl<'t> Planner<'t> {
             on_trust: sum(|way| way.on_trust.into()),
             off_hint: self.off_hint(place, host_blind),
             host_blind: host_blind && !device_first,
-            kinds: sum(|way| way.kind as u64),
+            kinds: sum(|way| way.kind_rank()),
             handoff_ns: sum(|way| way.handoff_ns),
             host_blind_late: host_blind,
             off_form: self.off_form(place),

@@ -250,8 +250,9 @@ impl Kernel {
 
     fn check(&self, queue: &Queue, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
         let name = &self.0.name;
-        let (mine, its) = (&self.0.device, queue.device());
-        if !(mine.hub().is(its.hub()) && mine.index() == its.index()) {
+        let mine = &self.0.device;
+        if !(mine.hub().is(&queue.hub) && mine.index() == queue.line.device) {
+            let its = queue.device();
             return Err(Error::invalid(format!(
                 "kernel `{name}` was built for {mine}, the queue is of {its}: build the program for {its} too"
             )));

@@ -4,11 +4,11 @@ use super::EXPERIMENT_VERSION;
 use crate::{RouteKind, topology::Node};
 use std::{ffi::OsString, sync::OnceLock};
 
-/// Environment variables that select drivers or change how they share.
-const SELECTORS: [&str; 13] = [
+/// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
+/// them: the driver's file is in its device's part, and tools set it for their own reasons.
+const SELECTORS: [&str; 12] = [
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
-    "LD_LIBRARY_PATH",
     "LD_PRELOAD",
     "LP_CL",
     "OCL_ICD_FILENAMES",

@@ -175,10 +175,12 @@ impl Chunk {
         Ok(())
     }
 
+    /// An error does not say that the driver has let go of the memory: only success does.
     fn wait(&mut self, timeout: Duration) -> Result<()> {
-        let Some(event) = &self.busy else { return Ok(()) };
-        event.wait(timeout)?;
-        self.busy = None;
+        if let Some(event) = &self.busy {
+            event.wait(timeout)?;
+            self.busy = None;
+        }
         Ok(())
     }
 
@@ -191,11 +193,8 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // After an error a transfer may be under way, or the question whether it is may have failed:
-        // give it a moment, and leak unless it is known to be over.
-        if let Some(event) = self.busy.take()
-            && event.wait(Duration::from_secs(1)).is_err()
-        {
+        // An error path may leave a transfer under way; give it a moment, then leak.
+        if self.wait(Duration::from_secs(1)).is_err() {
             std::mem::forget(std::mem::take(&mut self.memory));
         }
     }

@@ -1,0 +1,233 @@
+//! The arrows of the architecture, checked by reading the sources: who may name whom.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// No one of these words may stand in the code of `hal`.
+const API_NAMES: [&str; 9] = ["opencl", "cl", "cuda", "cu", "hip", "gl", "egl", "vulkan", "vk"];
+
+/// Where a module stands, or what one names: `["backend", "fake", "queue"]`.
+type Place = Vec<String>;
+
+/// Whether the arrows allow code at `from` to name `to`.
+fn allowed(from: &[String], to: &[String]) -> bool {
+    let area = |place: &[String]| place.first().cloned().unwrap_or_default();
+    let (ours, theirs) = (area(from), area(to));
+    // Words that every layer speaks.
+    if ours == theirs && ours != "backend" || ["", "error", "sync"].contains(&theirs.as_str()) {
+        return true;
+    }
+    match ours.as_str() {
+        // Backends never see each other; `native` is what two of them share.
+        "backend" if theirs == "backend" => to.get(1) == from.get(1) || to[1] == "native",
+        "backend" => theirs == "hal",
+        "hal" | "error" | "sync" => false,
+        "topology" | "plan" | "route" => ["hal", "topology", "plan", "route"].contains(&&*theirs),
+        // Above, only the hub makes devices, and only programs name a backend's language.
+        _ => theirs != "backend" || ["", "hub", "program"].contains(&&*ours),
+    }
+}
+
+/// What is not allowed in one module, a sentence each.
+fn violations(module: &[String], text: &str, exports: &BTreeMap<String, String>) -> Vec<String> {
+    let code = without_comments(text);
+    // `super::*` is how a module's own tests, in the same file, see it.
+    let paths = paths(&code).into_iter().filter(|path| *path != ["super", "*"]);
+    let named = paths.map(|path| resolve(module, &path, exports));
+    let mut found: Vec<String> = named
+        .filter(|place| !allowed(module, place))
+        .map(|place| format!("{} names {}", module.join("::"), place.join("::")))
+        .collect();
+    if module.first().is_some_and(|area| area == "hal") {
+        let api = |word: &&str| API_NAMES.contains(&word.to_lowercase().as_str());
+        let words = tokens(&code).into_iter().flat_map(|token| token.split('_'));
+        found.extend(words.filter(api).map(|word| format!("hal names an API: {word}")));
+    }
+    found
+}
+
+/// Comments may name anything.
+fn without_comments(text: &str) -> String {
+    let code = |line: &str| {
+        let quoted = |at: usize| line[..at].matches('"').count() % 2 == 1;
+        let comment = line.match_indices("//").map(|(at, _)| at).find(|&at| !quoted(at));
+        line[..comment.unwrap_or(line.len())].to_owned()
+    };
+    text.lines().map(code).collect::<Vec<_>>().join("\n")
+}
+
+fn tokens(code: &str) -> Vec<&str> {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut tokens, mut rest) = (Vec::new(), code.trim_start());
+    while let Some(first) = rest.chars().next() {
+        let len = match first {
+            c if in_word(c) => rest.find(|c| !in_word(c)).unwrap_or(rest.len()),
+            ':' if rest.starts_with("::") => 2,
+            c => c.len_utf8(),
+        };
+        tokens.push(&rest[..len]);
+        rest = rest[len..].trim_start();
+    }
+    tokens
+}
+
+/// Every path from `crate` or `super` on, with use trees unfolded.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let tokens = tokens(code);
+    let mut found = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let starts = at == 0 || tokens[at - 1] != "::";
+        if starts && ["crate", "super"].contains(token) && tokens.get(at + 1) == Some(&"::") {
+            unfold(&tokens[at..], &[], &mut found);
+        }
+    }
+    found
+}
+
+/// Reads one path or use tree; returns how many tokens that were.
+fn unfold(tokens: &[&str], stem: &[String], found: &mut Vec<Vec<String>>) -> usize {
+    let mut path = stem.to_vec();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        if *token == "{" {
+            at += 1;
+            while let Some(token) = tokens.get(at).filter(|token| **token != "}") {
+                at += if *token == "," { 1 } else { unfold(&tokens[at..], &path, found) };
+            }
+            return at + 1;
+        }
+        path.push((*token).to_owned());
+        at += 1;
+        match tokens.get(at) {
+            Some(&"::") => at += 1,
+            _ => break,
+        }
+    }
+    found.push(path);
+    if tokens.get(at) == Some(&"as") { at + 2 } else { at }
+}
+
+/// From the crate's root on; names that the root exports again stand for their modules.
+fn resolve(module: &[String], path: &[String], exports: &BTreeMap<String, String>) -> Place {
+    let mut place = if path[0] == "crate" { Vec::new() } else { module.to_vec() };
+    for word in path {
+        match word.as_str() {
+            "crate" | "self" => {}
+            "super" => drop(place.pop()),
+            name => place.push(name.to_owned()),
+        }
+    }
+    if let Some(home) = place.first().and_then(|name| exports.get(name)) {
+        place.insert(0, home.clone());
+    }
+    place
+}
+
+/// Which module each name comes from that `lib.rs` exports.
+fn exports(lib: &str) -> BTreeMap<String, String> {
+    let code = without_comments(lib).replace("pub use ", "crate::");
+    let pairs = paths(&code).into_iter().filter_map(|path| match &path[..] {
+        [_, module, .., name] => Some((name.clone(), module.clone())),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+/// Every source file below a folder, with where its module stands.
+fn sources(folder: &Path) -> Vec<(Place, PathBuf)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "rs") {
+                let inside =
+                    path.strip_prefix(folder).expect("below the folder").with_extension("");
+                let words = inside.iter().map(|word| word.to_string_lossy().into_owned());
+                let named = words.filter(|word| !["mod", "lib"].contains(&word.as_str()));
+                found.push((named.collect(), path));
+            }
+        }
+    }
+    found
+}
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()))
+}
+
+#[test]
+fn modules_name_only_what_lies_below_them() {
+    let folder = crates().join("onebuf/src");
+    let exports = exports(&read(folder.join("lib.rs")));
+    assert_eq!(exports.get("Hub").map(String::as_str), Some("hub"));
+    let sources = sources(&folder);
+    assert!(sources.len() > 40, "only {} files were found", sources.len());
+    let found: Vec<String> = sources
+        .iter()
+        .flat_map(|(module, path)| violations(module, &read(path), &exports))
+        .collect();
+    assert!(found.is_empty(), "against the arrows:\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_symbol_tables_know_nothing_of_the_library() {
+    let folder = crates().join("onebuf-sys");
+    for (module, path) in sources(&folder.join("src")) {
+        let code = without_comments(&read(path));
+        assert!(!tokens(&code).contains(&"onebuf"), "onebuf-sys names onebuf in {module:?}");
+    }
+    assert_eq!(dependencies(&read(folder.join("Cargo.toml"))), [""; 0]);
+}
+
+#[test]
+fn the_program_uses_the_library_alone() {
+    let folder = crates().join("onebuf-cli");
+    for (module, path) in sources(&folder.join("src")) {
+        let code = without_comments(&read(path));
+        assert!(!tokens(&code).contains(&"onebuf_sys"), "the CLI names onebuf-sys in {module:?}");
+    }
+    assert_eq!(dependencies(&read(folder.join("Cargo.toml"))), ["onebuf"]);
+}
+
+/// The crates of this project that a manifest depends on.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let start = |line: &'_ str| line.find(['.', ' ', '=']).unwrap_or(line.len());
+    let names = manifest.lines().map(|line| &line[..start(line)]);
+    names.filter(|name| name.starts_with("onebuf")).collect()
+}
+
+/// The checker is worth what it catches.
+#[test]
+fn violations_are_caught() {
+    let exports = exports("pub mod hal;\npub use error::{Error, Result};\npub use hub::Hub;");
+    let caught = |module: &[&str], text: &str| {
+        let module: Place = module.iter().map(|word| (*word).to_owned()).collect();
+        violations(&module, text, &exports)
+    };
+    let fake = ["backend", "fake", "queue"];
+    let nested =
+        "use crate::{\n    Error,\n    backend::{native, opencl::Thing},\n    hal::Queue,\n};";
+    assert_eq!(caught(&fake, nested), ["backend::fake::queue names backend::opencl::Thing"]);
+    assert_eq!(caught(&fake, "use super::super::host::Pages;").len(), 1, "by `super` too");
+    assert_eq!(caught(&fake, "let hub = crate::Hub::discover();").len(), 1, "by another name too");
+    assert_eq!(caught(&fake, "use crate::plan::Plan;").len(), 1);
+    assert_eq!(caught(&["hal", "words"], "pub fn cl_mem() {}").len(), 1);
+    assert_eq!(caught(&["hal", "words"], "const X: &str = \"OpenCL\";").len(), 1);
+    assert_eq!(caught(&["plan"], "use crate::backend::fake::FakeDevice;").len(), 1);
+    assert_eq!(caught(&["buffer", "core"], "use crate::backend::host::HostPages;").len(), 1);
+
+    let fine = "use super::{claim::Claim, line};\nuse crate::{Error, backend::native, sync::Arc};";
+    assert_eq!(caught(&fake, fine), [""; 0]);
+    assert_eq!(caught(&["hal", "words"], "/// For OpenCL, see crate::Hub.\nstruct A;"), [""; 0]);
+    assert_eq!(caught(&["hub"], "use crate::{backend, queue::Line};"), [""; 0]);
+}
