@@ -1,0 +1,45 @@
+//! Two OpenCL platforms take turns on one buffer: over shared pages, and by staged copies.
+//!
+//! The shared hand-over must not grow with the size; the staged one has to.
+
+use criterion::{Criterion, Throughput};
+use onebuf::{Buffer, Result, RouteKind};
+use onebuf_benches::{Side, hub, platforms};
+use std::time::Duration;
+
+const SIZES: [usize; 2] = [1 << 20, 16 << 20];
+
+fn main() -> Result<()> {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(10)
+        .configure_from_args();
+    let hub = hub(0)?;
+    if let [a, b] = &platforms(&hub, 2, "hand-overs between two platforms")[..] {
+        let sides = [Side::new(a)?, Side::new(b)?];
+        let mut group = criterion.benchmark_group(format!("handoff/{a}_{b}"));
+        for bytes in SIZES {
+            // Declared routes will do: a benchmark compares, and `onebuf doctor` proves.
+            let wish = hub.buffer::<u32>(bytes / 4).shared_with([a, b]).trust_declared(true);
+            let shared = wish.clone().allocate_on(&hub.host()).route(RouteKind::HostPointer);
+            let staged = wish.route(RouteKind::Staged);
+            group.throughput(Throughput::Bytes(bytes as u64));
+            for (name, wish) in [("shared", shared), ("staged", staged)] {
+                let buffer = wish.build()?;
+                group.bench_function(format!("{name}/{} MiB", bytes >> 20), |bench| {
+                    bench.iter(|| round(&sides, &buffer))
+                });
+            }
+        }
+        group.finish();
+    }
+    criterion.final_summary();
+    Ok(())
+}
+
+/// There and back: two hand-overs, two launches, one wait.
+fn round(sides: &[Side; 2], buffer: &Buffer<u32>) {
+    sides.iter().for_each(|side| side.touch(buffer).expect("a turn"));
+    sides[1].queue.finish().expect("both turns end");
+}

@@ -1,0 +1,71 @@
+//! 2. Two OpenCL platforms take turns on one buffer, and nothing is copied.
+//!
+//! `cargo run -p onebuf-examples --example 02-two-platforms`
+//!
+//! Two drivers that know nothing of each other share memory only if both use the same pages, and no
+//! specification says that they do. So onebuf tries it, once: run `onebuf doctor` or example 6 first.
+
+use onebuf::{Access, Complex32, CopyPolicy, Device, Error, Hub, Result, Signature, Source, args};
+
+const N: usize = 1 << 22; // 4M complex samples, 32 MiB
+const TEXT: &str = "kernel void gain(global float2 *x, float by) { x[get_global_id(0)] *= by; }";
+
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    let turns = two_devices(&hub);
+    for device in &turns {
+        println!("{device}: {} ({})", device.info().name, device.info().platform);
+    }
+
+    // `Forbid`: an error rather than a copy that nobody asked for. The error says what to do; here
+    // we go on with copies, to see them counted.
+    let wish = hub.buffer::<Complex32>(N).shared_with(&turns);
+    let signal = match wish.clone().copies(CopyPolicy::Forbid).build() {
+        Err(error @ Error::CopyForbidden { .. }) => {
+            println!("{error}\nso it is copied instead, and counted:");
+            wish.build()?
+        }
+        built => built?,
+    };
+    signal.write(&vec![Complex32::new(1.0, 0.0); N])?;
+
+    // Each takes its turn. `write_on` orders the second queue after the first and makes the data
+    // visible there, by the best way that the two drivers have in common.
+    for device in &turns {
+        // SAFETY: work-item i touches x[i] only, and the signature checks that there is an x[i].
+        let gain = unsafe { device.program(&source())?.kernel("gain", signature())? };
+        let queue = device.queue()?;
+        let view = signal.write_on(&queue)?;
+        println!("{device} waits for the one before by {}", view.rung());
+        queue.launch(&gain, [N], args![view, 2.0_f32])?;
+    }
+
+    assert!(signal.map()?.iter().all(|x| *x == Complex32::new(4.0, 0.0)));
+    println!("both took their turn: {} samples are 4", signal.len());
+    println!("{}", hub.ledger());
+    Ok(())
+}
+
+/// One device of each of two platforms; the host where there are fewer.
+fn two_devices(hub: &Hub) -> Vec<Device> {
+    let mut found: Vec<Device> = hub.select("opencl");
+    found.dedup_by_key(|device| device.info().platform.clone());
+    if found.len() < 2 {
+        println!("{} OpenCL platforms here: the host stands in", found.len());
+    }
+    found.into_iter().chain([hub.host(), hub.host()]).take(2).collect()
+}
+
+fn source() -> Source {
+    Source::opencl_c(TEXT).with_native("gain", |args| {
+        let by = args.value::<f32>(1)?;
+        args.slice_mut::<Complex32>(0)?.iter_mut().for_each(|x| *x *= by);
+        Ok(())
+    })
+}
+
+fn signature() -> Signature {
+    Signature::new().buffer::<Complex32>(Access::ReadWrite).value::<f32>().require(|call| {
+        if call.global()[0] <= call.len(0) { Ok(()) } else { Err("more items than samples".into()) }
+    })
+}

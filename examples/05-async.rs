@@ -1,0 +1,63 @@
+//! 5. Fences and transfers are futures.
+//!
+//! `cargo run -p onebuf-examples --example 05-async`
+//!
+//! They wake their task from the driver's own callback, and work with any executor. This one is as
+//! small as it gets: the thread sleeps until somebody wakes it.
+
+use onebuf::{Hub, Result};
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake},
+    thread::{self, Thread},
+};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    let device = hub.device("opencl").unwrap_or_else(|missing| {
+        println!("{missing}");
+        hub.host()
+    });
+    println!("on {device}");
+    let buffer = hub.buffer::<u64>(1 << 20).shared_with([&device]).build()?;
+
+    let sum = block_on(async {
+        // An asynchronous transfer owns its vector until it is done: there is nothing to free too
+        // early. The wait gives it back, to be used again.
+        let numbers: Vec<u64> = (0..1 << 20).collect();
+        let numbers = buffer.write_async(.., numbers)?.await?;
+
+        // Work on the buffer that is enqueued later waits for the write by itself; one may as well
+        // wait for the fence of the last write.
+        if let Some(fence) = buffer.fence() {
+            fence.await?;
+        }
+
+        // Into the same vector, and no further allocation.
+        let numbers = buffer.read_async(.., numbers)?.await?;
+        Ok::<_, onebuf::Error>(numbers.iter().sum::<u64>())
+    })?;
+    assert_eq!(sum, (1 << 20) * ((1 << 20) - 1) / 2);
+    println!("the sum is {sum}");
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Numbered examples, to be read in order; see the files beside this one.
