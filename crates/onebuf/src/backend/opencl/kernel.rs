@@ -21,19 +21,13 @@ use std::{any::Any, ffi::CString, ptr};
 
 /// A `cl_kernel` that is released once.
 #[derive(Debug)]
-pub(super) struct Kernel {
+struct RawKernel {
     program: Arc<RawProgram>,
     raw: ClKernel,
-    name: String,
-    parameters: usize,
-    /// Held from the first argument to the enqueue: arguments are the kernel's state, and setting
-    /// them is the one thing in OpenCL that two threads must not do at once.
-    arguments: Mutex<()>,
 }
 
-impl Kernel {
-    /// Looks a kernel up and compares the number of its parameters.
-    pub fn new(program: &Arc<RawProgram>, name: &str, parameters: usize) -> Result<Kernel> {
+impl RawKernel {
+    fn new(program: &Arc<RawProgram>, name: &str) -> Result<RawKernel> {
         let driver = &program.context.driver;
         let c_name = CString::new(name).map_err(|_| unknown(program, name))?;
         // SAFETY: a live program.
@@ -42,9 +36,40 @@ impl Kernel {
             ClStatus::INVALID_KERNEL_NAME => unknown(program, name),
             _ => conv::status("clCreateKernel", status, &driver.info.name),
         })?;
-        let (program, name) = (program.clone(), name.to_owned());
-        let kernel = Kernel { program, raw, name, parameters, arguments: Mutex::new(()) };
-        kernel.check_parameters()?;
+        Ok(RawKernel { program: program.clone(), raw })
+    }
+}
+
+impl Drop for RawKernel {
+    fn drop(&mut self) {
+        let driver = &self.program.context.driver;
+        // SAFETY: this struct owns one reference.
+        let released = unsafe { driver.cl.release_kernel(self.raw) };
+        driver.note("clReleaseKernel", released);
+    }
+}
+
+/// One kernel of a program.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    program: Arc<RawProgram>,
+    name: String,
+    parameters: usize,
+    /// By which arguments are SVM pointers, one bit each: NVIDIA refuses a launch (-52) when an argument
+    /// that was an SVM pointer becomes a `cl_mem`, so each such form has a `cl_kernel` of its own.
+    ///
+    /// Locked from the first argument to the enqueue: arguments are the kernel's state, and setting
+    /// them is the one thing in OpenCL that two threads must not do at once.
+    forms: Mutex<Vec<(u64, RawKernel)>>,
+}
+
+impl Kernel {
+    /// Looks a kernel up and compares the number of its parameters.
+    pub fn new(program: &Arc<RawProgram>, name: &str, parameters: usize) -> Result<Kernel> {
+        let first = RawKernel::new(program, name)?;
+        let (program, name, raw) = (program.clone(), name.to_owned(), first.raw);
+        let kernel = Kernel { program, name, parameters, forms: Mutex::new(vec![(0, first)]) };
+        kernel.check_parameters(raw)?;
         Ok(kernel)
     }
 
@@ -52,8 +77,8 @@ impl Kernel {
         &self.program.context.driver
     }
 
-    fn check_parameters(&self) -> Result<()> {
-        let (driver, raw, what) = (self.driver(), self.raw, cl::CL_KERNEL_NUM_ARGS);
+    fn check_parameters(&self, raw: ClKernel) -> Result<()> {
+        let (driver, what) = (self.driver(), cl::CL_KERNEL_NUM_ARGS);
         let takes = query::value::<u32>(|n, at, len| {
             // SAFETY: a live kernel; `query` gives a place of the length it says.
             unsafe { driver.cl.get_kernel_info(raw, what, n, at, len) }
@@ -68,9 +93,31 @@ impl Kernel {
         )))
     }
 
+    /// The `cl_kernel` for arguments of these places.
+    fn form(
+        &self,
+        forms: &mut Vec<(u64, RawKernel)>,
+        places: &[Option<Place>],
+    ) -> Result<ClKernel> {
+        let svm = |place: &Option<Place>| matches!(place, Some(Place::Svm { .. }));
+        let bit = |(at, place)| u64::from(svm(place)).checked_shl(at).unwrap_or(0);
+        let form = (0..).zip(places).map(bit).fold(0, |form, bit| form | bit);
+        if let Some((_, known)) = forms.iter().find(|(known, _)| *known == form) {
+            return Ok(known.raw);
+        }
+        forms.push((form, RawKernel::new(&self.program, &self.name)?));
+        Ok(forms[forms.len() - 1].1.raw)
+    }
+
     /// # Safety
     /// The arguments' mutex is held, and the memory lives until the kernel was enqueued.
-    unsafe fn set(&self, index: usize, arg: &Arg<'_>, place: Option<Place>) -> Result<()> {
+    unsafe fn set(
+        &self,
+        raw: ClKernel,
+        index: usize,
+        arg: &Arg<'_>,
+        place: Option<Place>,
+    ) -> Result<()> {
         let (cl, at) = (&self.driver().cl, index as u32);
         let call = match place {
             Some(Place::Svm { .. }) => "clSetKernelArgSVMPointer",
@@ -81,14 +128,14 @@ impl Kernel {
         let set = unsafe {
             match (arg, place) {
                 (Arg::Bytes(bytes), _) => {
-                    cl.set_kernel_arg(self.raw, at, bytes.len(), bytes.as_ptr().cast())
+                    cl.set_kernel_arg(raw, at, bytes.len(), bytes.as_ptr().cast())
                 }
-                (Arg::Local(bytes), _) => cl.set_kernel_arg(self.raw, at, *bytes, ptr::null()),
+                (Arg::Local(bytes), _) => cl.set_kernel_arg(raw, at, *bytes, ptr::null()),
                 (_, Some(Place::Svm { pointer, .. })) => {
-                    cl.set_kernel_arg_svm_pointer(self.raw, at, pointer.void())
+                    cl.set_kernel_arg_svm_pointer(raw, at, pointer.void())
                 }
                 (_, Some(Place::Object(mem))) => {
-                    cl.set_kernel_arg(self.raw, at, size_of_val(&mem), (&raw const mem).cast())
+                    cl.set_kernel_arg(raw, at, size_of_val(&mem), (&raw const mem).cast())
                 }
                 (Arg::Memory(..), None) => Err(ClStatus::INVALID_MEM_OBJECT),
             }
@@ -103,14 +150,6 @@ impl Kernel {
 impl hal::Kernel for Kernel {
     fn as_any(&self) -> &dyn Any {
         self
-    }
-}
-
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        // SAFETY: this struct owns one reference.
-        let released = unsafe { self.driver().cl.release_kernel(self.raw) };
-        self.driver().note("clReleaseKernel", released);
     }
 }
 
@@ -146,14 +185,15 @@ pub(super) unsafe fn launch(
     check_grid(&kernel.name, grid, &driver.info.caps)?;
     check_args(kernel, args, &driver.info.caps)?;
 
-    let _arguments = lock(&kernel.arguments);
-    for (index, arg) in args.iter().enumerate() {
-        let place = memory(queue, arg)?;
+    let places = args.iter().map(|arg| memory(queue, arg)).collect::<Result<Vec<_>>>()?;
+    let mut forms = lock(&kernel.forms);
+    let raw = kernel.form(&mut forms, &places)?;
+    for (index, (arg, place)) in args.iter().zip(places).enumerate() {
         // SAFETY: the mutex is held; the memory is borrowed until the enqueue below.
-        unsafe { kernel.set(index, arg, place) }?;
+        unsafe { kernel.set(raw, index, arg, place) }?;
     }
     // SAFETY: the caller's promise.
-    unsafe { enqueue(queue, kernel, grid) }
+    unsafe { enqueue(queue, kernel, raw, grid) }
 }
 
 /// What an argument's memory is known by, after noting that this queue uses it.
@@ -167,15 +207,14 @@ fn memory(queue: &Queue, arg: &Arg<'_>) -> Result<Option<Place>> {
 
 /// # Safety
 /// As [`launch`], with the arguments set and their mutex held.
-unsafe fn enqueue(queue: &Queue, kernel: &Kernel, grid: &Grid) -> Result<()> {
+unsafe fn enqueue(queue: &Queue, kernel: &Kernel, form: ClKernel, grid: &Grid) -> Result<()> {
     let (driver, raw) = (queue.raw.driver(), queue.raw.raw);
     let (dims, global) = (grid.dims as u32, grid.global.as_ptr());
     let local = grid.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
     // SAFETY: live objects of one context, three sizes each; the caller's promise about the kernel.
     let enqueued = unsafe {
-        let (cl, kernel, from, wait, no) =
-            (&driver.cl, kernel.raw, ptr::null(), ptr::null(), ptr::null_mut());
-        cl.enqueue_nd_range_kernel(raw, kernel, dims, from, global, local, 0, wait, no)
+        let (cl, from, wait, no) = (&driver.cl, ptr::null(), ptr::null(), ptr::null_mut());
+        cl.enqueue_nd_range_kernel(raw, form, dims, from, global, local, 0, wait, no)
     };
     enqueued.map_err(|status| conv::launch(status, &kernel.name, grid, &driver.info.name))
 }
