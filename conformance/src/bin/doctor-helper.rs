@@ -1,0 +1,67 @@
+//! The doctor in a process of its own, so that a test can give it a driver of its own: it is the
+//! helper of its experiments, too.
+//!
+//! `doctor-helper CACHE SILENCE_MS [fresh] [staged] [use]` prints one JSON object. The staged routes
+//! are tried only on request; `use` then shares a buffer by what was found.
+
+use onebuf::{
+    CopyPolicy, Hub, Result, RouteKind,
+    doctor::{Doctor, helper_main},
+};
+use onebuf_conformance::{Side, Step};
+use serde_json::{Value, json};
+use std::{path::Path, process::exit, time::Duration};
+
+fn main() {
+    helper_main();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [cache, silence_ms, words @ ..] = args.as_slice() else {
+        eprintln!("usage: doctor-helper CACHE SILENCE_MS [fresh] [staged] [use]");
+        exit(2);
+    };
+    let silence = Duration::from_millis(silence_ms.parse().unwrap_or(10_000));
+    match report(Path::new(cache), silence, words) {
+        Ok(report) => println!("{report}"),
+        Err(error) => {
+            eprintln!("{error}");
+            exit(1);
+        }
+    }
+}
+
+fn report(cache: &Path, silence: Duration, words: &[String]) -> Result<Value> {
+    let says = |word: &str| words.iter().any(|w| w == word);
+    let hub = Hub::builder().cache(cache).build()?;
+    let helper = std::env::current_exe().unwrap_or_default();
+    let doctor = Doctor::new(helper)?.cache(cache).silence(silence).fresh(says("fresh"));
+    let staged = says("staged");
+    let wanted = |route: &onebuf::topology::Route| staged || route.kind != RouteKind::Staged;
+    let report = doctor.run_where(&hub, wanted, &mut |_| ())?;
+    Ok(json!({
+        "devices": report.devices,
+        "unavailable": hub.unavailable(),
+        "notes": hub.notes().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "routes": report.to_json(),
+        "experiments": report.experiments,
+        "use": if says("use") { share(cache)? } else { Value::Null },
+    }))
+}
+
+/// Shares a buffer of the host's with the first device, by the verdicts in the cache: whether that
+/// may be had without copies, and what a turn of both costs.
+fn share(cache: &Path) -> Result<Value> {
+    let hub = Hub::builder().cache(cache).build()?;
+    let (host, device) = (Side::open(&hub.host())?, Side::open(&hub.device("opencl:0")?)?);
+    let builder = hub.buffer::<u32>(10_000).shared_with([&host.device, &device.device]);
+    let builder = builder.allocate_on(&host.device);
+    let forbidden = builder.clone().copies(CopyPolicy::Forbid).build().err();
+    let buffer = builder.build()?;
+    host.step(&buffer, Step::nth(1))?;
+    device.step(&buffer, Step::nth(2))?;
+    host.step(&buffer, Step::nth(3))?;
+    Ok(json!({
+        "forbidden": forbidden.map(|error| error.to_string()),
+        "route": buffer.plan().routes.iter().map(|hop| hop.kind).max(),
+        "implied_bytes": hub.ledger().implied_bytes(),
+    }))
+}

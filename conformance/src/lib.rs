@@ -1,0 +1,22 @@
+//! What the conformance tests share: the machine they run on, kernels with a model beside them, data
+//! that no driver can guess, and the stub driver.
+//!
+//! A missing device is a printed skip, or a failure in strict mode (`ONEBUF_STRICT=1`).
+
+mod data;
+mod elements;
+mod life;
+mod machine;
+mod side;
+mod skip;
+mod stub;
+mod wait;
+
+pub use data::{Random, assert_same, random_words};
+pub use elements::{Element, Sample, axpy_source};
+pub use life::life;
+pub use machine::{Machine, fakes, kinds, machine, pairs, rungs, shared};
+pub use side::{GROUP, Side, Step, step_model};
+pub use skip::{absent, note, strict};
+pub use stub::stub;
+pub use wait::{Watchdog, block_on};

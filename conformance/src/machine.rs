@@ -1,0 +1,126 @@
+//! Every device there is, real and fake, opened once for a whole test program.
+
+use crate::{Side, absent};
+use onebuf::{
+    Buffer, Error, Hub, HubBuilder, RouteKind, Rung, Strategy,
+    fake::{Delay, FakeConfig, Sharing},
+};
+use std::{
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+/// The OpenCL platforms that `./dev` installs.
+const REQUIRED: [&str; 3] = ["Portable Computing Language", "rusticl", "Clover"];
+
+/// One hub over everything, and a side for each of its devices.
+#[derive(Debug)]
+pub struct Machine {
+    /// The hub. It knows no verdicts.
+    pub hub: Hub,
+    /// Every device, the host first.
+    pub sides: Vec<Side>,
+}
+
+impl Machine {
+    /// Discovers and opens; `builder` says what there is besides the host.
+    ///
+    /// # Panics
+    /// When a device that is there does not work.
+    pub fn open(builder: HubBuilder) -> Self {
+        let hub = builder.build().expect("the host");
+        let open = |device| Side::open(&device).unwrap_or_else(|e| panic!("{device}: {e}"));
+        let sides = hub.devices().into_iter().map(open).collect();
+        Self { hub, sides }
+    }
+
+    /// The side of the device that fits.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn side(&self, selector: &str) -> &Side {
+        let device = self.hub.device(selector).expect("a device of this machine");
+        &self.sides[device.index().get()]
+    }
+}
+
+/// The whole machine, one test at a time: drivers of one process share LLVM and llvmpipe, which are
+/// not all sound when two of them start in two threads; and the ledger is the hub's.
+pub fn machine() -> MutexGuard<'static, Machine> {
+    static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
+    let machine = MACHINE.get_or_init(|| {
+        let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+        let machine = Machine::open(fakes().into_iter().fold(builder, HubBuilder::fake));
+        require_platforms(&machine.hub);
+        Mutex::new(machine)
+    });
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn require_platforms(hub: &Hub) {
+    let missing = hub.unavailable().iter().map(|u| u.reason.as_str()).next();
+    for platform in REQUIRED {
+        if !hub.devices().iter().any(|d| d.info().platform == platform) {
+            absent(platform, missing.unwrap_or("no device of this platform"));
+        }
+    }
+}
+
+/// Fake devices, each with habits of its own.
+pub fn fakes() -> [FakeConfig; 4] {
+    let named = |name: &str| FakeConfig { name: name.into(), ..FakeConfig::default() };
+    let late = Delay::Random { seed: 7, max: Duration::from_micros(300) };
+    [
+        FakeConfig { delay: late, ..named("late, with shadow copies") },
+        FakeConfig { shares_host_pages: Sharing::Alias, unified: true, ..named("sharing pages") },
+        FakeConfig {
+            shares_host_pages: Sharing::No,
+            strategies: vec![Strategy::Device],
+            delay: late,
+            ..named("apart")
+        },
+        FakeConfig { callbacks: false, gates: false, delay: late, ..named("mute") },
+    ]
+}
+
+/// Every ordered pair of different devices.
+pub fn pairs(sides: &[Side]) -> impl Iterator<Item = (&Side, &Side)> {
+    let all = sides.iter().flat_map(move |a| sides.iter().map(move |b| (a, b)));
+    all.filter(|(a, b)| a.device.index() != b.device.index())
+}
+
+/// The rungs that a pair must work with. Mesa's drivers map at once, whatever the queue still waits
+/// for, and refuse to unmap what is not mapped yet: work behind a gate is not for them, as the doctor
+/// finds out as well.
+pub fn rungs(a: &Side, b: &Side) -> &'static [Rung] {
+    let mesa = |side: &Side| REQUIRED[1..].contains(&side.device.info().platform.as_str());
+    if mesa(a) || mesa(b) { &[Rung::HostWait] } else { &[Rung::HostWait, Rung::SameQueue] }
+}
+
+/// The kinds of route that one device declares to another.
+pub fn kinds(hub: &Hub, from: &Side, to: &Side) -> Vec<RouteKind> {
+    let routes = hub.topology().between(from.device.index(), to.device.index());
+    routes.iter().map(|route| route.kind).collect()
+}
+
+/// A buffer that lives on `from` and that `to` sees by the route, declared or proven; `None` where the
+/// driver's map turns out not to be aligned as the other driver needs it.
+///
+/// # Panics
+/// When it cannot be built for another reason.
+pub fn shared(
+    from: &Side,
+    to: &Side,
+    kind: RouteKind,
+    sync: Rung,
+    n: usize,
+) -> Option<Buffer<u32>> {
+    let builder = from.device.hub().buffer::<u32>(n).shared_with([&from.device, &to.device]);
+    let builder = builder.allocate_on(&from.device).route(kind).sync(sync).trust_declared(true);
+    match builder.build() {
+        Ok(buffer) => Some(buffer),
+        // The address is the driver's choice at each allocation: a fact of this build, not of the pair.
+        Err(Error::Unsupported { needs, .. }) if needs.contains("aligned") => None,
+        Err(error) => panic!("{} -> {} {kind}: {error}", from.device, to.device),
+    }
+}

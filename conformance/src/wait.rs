@@ -1,0 +1,55 @@
+//! Futures without a runtime, and an end for tests that would hang.
+
+use crate::note;
+use std::{
+    pin::pin,
+    sync::{Arc, mpsc},
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, which sleeps between its wakes.
+///
+/// # Panics
+/// When nothing wakes it for 20 s.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    const LIMIT: Duration = Duration::from_secs(20);
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let start = Instant::now();
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        thread::park_timeout(LIMIT);
+        assert!(start.elapsed() < LIMIT, "a future was not woken");
+    }
+}
+
+/// Ends the process, with a message, unless dropped in time: a deadlock cannot be unwound.
+#[derive(Debug)]
+pub struct Watchdog(#[allow(dead_code, reason = "its drop is the signal")] mpsc::Sender<()>);
+
+impl Watchdog {
+    /// Starts to count.
+    pub fn new(what: &'static str, limit: Duration) -> Self {
+        let (alive, dropped) = mpsc::channel();
+        thread::spawn(move || {
+            if dropped.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                note(&format!("{what}: no end after {limit:?}"));
+                std::process::abort();
+            }
+        });
+        Self(alive)
+    }
+}

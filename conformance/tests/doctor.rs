@@ -1,0 +1,303 @@
+//! The proof of the prover: the doctor's verdict on drivers whose faults are known.
+
+use onebuf::{
+    Hub, RouteKind,
+    doctor::{Doctor, Verdicts},
+    topology::State,
+};
+use onebuf_conformance::{Watchdog, absent, note, stub};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
+
+/// One run of the doctor over the stub driver.
+struct Run<'r> {
+    mode: &'r str,
+    cache: &'r Path,
+    silence_ms: u32,
+    words: &'r [&'r str],
+    environment: &'r [(&'r str, &'r str)],
+}
+
+impl Run<'_> {
+    /// What it printed, or its complaint.
+    fn answer(&self) -> Option<Result<Answer, String>> {
+        let mut command = Command::new(HELPER);
+        command.arg(self.cache).arg(self.silence_ms.to_string()).args(self.words);
+        command.env("ONEBUF_OPENCL_LIB", stub()?).env("ONEBUF_STUB", self.mode);
+        command.envs(self.environment.iter().copied());
+        let output = command.output().expect("the helper starts");
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            return Some(Err(err));
+        }
+        let json = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        Some(Ok(Answer(json)))
+    }
+}
+
+/// The doctor's report.
+#[derive(Debug)]
+struct Answer(Value);
+
+impl Answer {
+    /// The verdict on one route.
+    #[track_caller]
+    fn route(&self, from: &str, to: &str, kind: &str) -> &Value {
+        let routes = self.0["routes"].as_array().expect("routes");
+        let fits = |r: &&Value| r["from"] == from && r["to"] == to && r["kind"] == kind;
+        routes.iter().find(fits).unwrap_or_else(|| panic!("no {from} -> {to} {kind}: {self:?}"))
+    }
+
+    #[track_caller]
+    fn proven(&self, from: &str, to: &str, kind: &str, zero_copy: bool) {
+        let route = self.route(from, to, kind);
+        assert_eq!(
+            (&route["state"], &route["zero_copy"]),
+            (&"proven".into(), &zero_copy.into()),
+            "{route}"
+        );
+        assert!(route["envelope"]["max_bytes"].as_u64() >= Some(64 << 20), "{route}");
+    }
+
+    #[track_caller]
+    fn refuted(&self, from: &str, to: &str, kind: &str, why: &str) {
+        let route = self.route(from, to, kind);
+        assert_eq!(route["state"], "refuted", "{route}");
+        let text = route["why"].as_str().expect("a reason");
+        assert!(text.contains(why), "`{why}` is not in: {text}");
+    }
+
+    fn experiments(&self) -> u64 {
+        self.0["experiments"].as_u64().expect("a number")
+    }
+
+    fn devices(&self) -> usize {
+        self.0["devices"].as_array().map_or(0, Vec::len)
+    }
+}
+
+/// A run in a fresh cache that must succeed; `None` without a C compiler.
+fn doctor(mode: &str, words: &[&str], environment: &[(&str, &str)]) -> Option<Answer> {
+    timed(mode, 10_000, words, environment)
+}
+
+fn timed(
+    mode: &str,
+    silence_ms: u32,
+    words: &[&str],
+    environment: &[(&str, &str)],
+) -> Option<Answer> {
+    let _watchdog = Watchdog::new("the doctor", Duration::from_secs(300));
+    let cache = private_folder();
+    let run = Run { mode, cache: cache.path(), silence_ms, words, environment };
+    run.answer().map(|answer| answer.unwrap_or_else(|err| panic!("{mode}: {err}")))
+}
+
+fn private_folder() -> TempDir {
+    tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o700))
+        .tempdir()
+        .expect("a folder")
+}
+
+#[test]
+fn good_is_proven_and_copies_nothing() {
+    let Some(answer) = doctor("good", &["staged", "use"], &[]) else { return };
+    answer.proven("host", "opencl:0", "host_pointer", true);
+    answer.proven("opencl:0", "host", "host_pointer", true);
+    answer.proven("opencl:0", "host", "svm_pointer", true);
+    answer.proven("host", "opencl:0", "staged", false);
+    answer.proven("opencl:0", "host", "staged", false);
+    assert_eq!(answer.experiments(), 5);
+    assert_eq!(answer.0["use"]["forbidden"], Value::Null, "{answer:?}");
+    assert_eq!(answer.0["use"]["route"], "host_pointer", "{answer:?}");
+    assert_eq!(answer.0["use"]["implied_bytes"], 0, "{answer:?}");
+}
+
+#[test]
+fn shadow_shares_but_copies() {
+    let Some(answer) = doctor("shadow", &["use"], &[]) else { return };
+    answer.proven("host", "opencl:0", "host_pointer", false);
+    answer.proven("opencl:0", "host", "host_pointer", false);
+    let used = &answer.0["use"];
+    let forbidden = used["forbidden"].as_str().expect("forbidden");
+    assert!(forbidden.contains("host -> opencl:0") && forbidden.contains("copies"), "{forbidden}");
+    assert_eq!(used["implied_bytes"], 2 * 40_000, "{used}");
+}
+
+#[test]
+fn moving_has_a_copy_behind_its_maps() {
+    let Some(answer) = doctor("moving", &[], &[]) else { return };
+    answer.proven("opencl:0", "host", "host_pointer", false);
+    let why = answer.route("opencl:0", "host", "host_pointer")["why"].as_str().expect("a reason");
+    assert!(why.contains("address moves"), "{why}");
+    // Imported pages do not move: that route is as good as it looks.
+    answer.proven("host", "opencl:0", "host_pointer", true);
+}
+
+#[test]
+fn one_page_left_behind_is_found() {
+    let Some(answer) = doctor("last_page", &[], &[]) else { return };
+    answer.refuted("host", "opencl:0", "host_pointer", "page 0 of 1 differs");
+    answer.proven("opencl:0", "host", "host_pointer", true);
+}
+
+#[test]
+fn memory_that_is_not_shared_is_refuted() {
+    let Some(answer) = doctor("separate", &[], &[]) else { return };
+    answer.refuted("host", "opencl:0", "host_pointer", "differs");
+    let Some(answer) = doctor("stale_read", &[], &[]) else { return };
+    answer.refuted("host", "opencl:0", "host_pointer", "differs");
+    answer.refuted("opencl:0", "host", "host_pointer", "differs");
+}
+
+#[test]
+fn a_crash_refutes_what_crashes() {
+    let Some(answer) = doctor("crash", &[], &[]) else { return };
+    answer.refuted("host", "opencl:0", "host_pointer", "signal 11");
+    answer.refuted("opencl:0", "host", "host_pointer", "signal 11");
+    answer.proven("opencl:0", "host", "svm_pointer", true); // fine-grained: nothing is mapped
+    let Some(answer) = doctor("crash_kernel", &["staged"], &[]) else { return };
+    for kind in ["host_pointer", "staged"] {
+        answer.refuted("host", "opencl:0", kind, "signal 11");
+        answer.refuted("opencl:0", "host", kind, "signal 11");
+    }
+}
+
+#[test]
+fn a_hang_is_refuted_in_time() {
+    for mode in ["hang", "hang_map"] {
+        let start = Instant::now();
+        let Some(answer) = timed(mode, 3_000, &[], &[]) else { return };
+        for (from, to) in [("host", "opencl:0"), ("opencl:0", "host")] {
+            let route = answer.route(from, to, "host_pointer");
+            assert_eq!(route["state"], "refuted", "{mode}: {route}");
+            let why = route["why"].as_str().expect("a reason");
+            assert!(why.contains("hung") || why.contains("timed out"), "{mode}: {why}");
+        }
+        // Three routes, each given up on after 3 s of silence.
+        assert!(start.elapsed() < Duration::from_secs(60), "{mode}: {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_liar_is_found_out_and_harms_nobody() {
+    let Some(answer) = doctor("liar", &[], &[]) else { return };
+    assert_eq!(answer.devices(), 2, "{answer:?}");
+    answer.refuted("opencl:0", "host", "svm_pointer", "");
+    answer.proven("host", "opencl:0", "host_pointer", true);
+}
+
+#[test]
+fn too_little_memory_and_a_lost_device_are_reasons() {
+    let Some(answer) = doctor("oom", &[], &[]) else { return };
+    answer.refuted("host", "opencl:0", "host_pointer", "out of memory");
+    answer.refuted("opencl:0", "host", "host_pointer", "out of memory");
+    answer.refuted("opencl:0", "host", "svm_pointer", "out of memory");
+    let Some(answer) = doctor("lost", &[], &[]) else { return };
+    for (from, to) in [("host", "opencl:0"), ("opencl:0", "host")] {
+        answer.refuted(from, to, "host_pointer", "CL_OUT_OF_RESOURCES");
+    }
+}
+
+#[test]
+fn nothing_there_is_a_fact_with_a_reason() {
+    for mode in ["no_platforms", "no_devices"] {
+        let Some(answer) = doctor(mode, &[], &[]) else { return };
+        assert_eq!((answer.devices(), answer.experiments()), (1, 0), "{answer:?}");
+        let missing = &answer.0["unavailable"][0];
+        assert_eq!((&missing["api"], &missing["loaded"]), (&"opencl".into(), &true.into()));
+        let reason = missing["reason"].as_str().expect("a reason");
+        assert!(reason.contains("no platform"), "{mode}: {reason}");
+        assert!(missing["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{mode}");
+    }
+}
+
+#[test]
+fn a_bad_driver_beside_a_good_one_harms_only_itself() {
+    let two = [("ONEBUF_STUB_PLATFORMS", "2")];
+    let Some(answer) = doctor("crash", &[], &two) else { return };
+    assert_eq!(answer.devices(), 3, "{answer:?}");
+    answer.proven("host", "opencl:0", "host_pointer", true);
+    answer.proven("opencl:0", "host", "host_pointer", true);
+    answer.refuted("host", "opencl:1", "host_pointer", "signal 11");
+    answer.refuted("opencl:1", "host", "host_pointer", "signal 11");
+    answer.refuted("opencl:0", "opencl:1", "host_pointer", "signal 11");
+}
+
+#[test]
+fn verdicts_are_remembered_until_something_changes() {
+    let cache = private_folder();
+    let quick = |words: &[&str], environment: &[(&str, &str)]| {
+        // Refuted at once, so that remembering is what takes the time.
+        let run =
+            Run { mode: "separate", cache: cache.path(), silence_ms: 10_000, words, environment };
+        run.answer()
+    };
+    let Some(first) = quick(&[], &[]) else { return };
+    let first = first.unwrap();
+    let experiments = first.experiments();
+    assert_eq!(experiments, 3);
+    let again = quick(&[], &[]).unwrap().unwrap();
+    assert_eq!(again.experiments(), 0);
+    assert_eq!(again.0["routes"], first.0["routes"]);
+    let newer = quick(&[], &[("ONEBUF_STUB_VERSION", "1.1")]).unwrap().unwrap();
+    assert_eq!(newer.experiments(), experiments, "another driver version");
+    let older = quick(&[], &[]).unwrap().unwrap();
+    assert_eq!(older.experiments(), 0, "the first driver's verdicts are still there");
+    let fresh = quick(&["fresh"], &[]).unwrap().unwrap();
+    assert_eq!(fresh.experiments(), experiments, "asked to try again");
+
+    let file = cache.path().join("verdicts.json");
+    fs::write(&file, "{").unwrap();
+    let error = quick(&[], &[]).unwrap().unwrap_err();
+    assert!(error.contains("verdicts.json") && error.contains("onebuf cache clear"), "{error}");
+    assert!(Verdicts::clear(cache.path()).unwrap() && !file.exists());
+
+    fs::set_permissions(cache.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let error = quick(&[], &[]).unwrap().unwrap_err();
+    assert!(error.contains("not private") && error.contains("chmod 700"), "{error}");
+}
+
+#[test]
+fn a_helper_that_cannot_start_is_an_error() {
+    let hub = Hub::builder().without_opencl().fake(Default::default()).build().unwrap();
+    let cache = private_folder();
+    let doctor = Doctor::new("/nowhere/onebuf").unwrap().cache(cache.path());
+    let error = doctor.run(&hub, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/onebuf"), "{error}");
+}
+
+#[test]
+fn a_real_driver_is_examined() {
+    let hub = Hub::builder().verdicts(Verdicts::default()).build().unwrap();
+    let Ok(pocl) = hub.device("Portable Computing Language") else {
+        return absent("PoCL", "not found");
+    };
+    let cache = private_folder();
+    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
+    let pair = |route: &onebuf::topology::Route| {
+        let ends = (route.from == hub.host().index(), route.to == pocl.index());
+        ends == (true, true) && route.kind == RouteKind::HostPointer
+    };
+    let mut told = Vec::new();
+    let report = doctor.run_where(&hub, pair, &mut |p| told.push((p.done, p.total))).unwrap();
+    assert_eq!((report.routes.len(), report.experiments), (1, 1));
+    let verdict = &report.routes[0].verdict;
+    note(&format!("host -> PoCL host_pointer: {:?}, {}", verdict.state, verdict.why));
+    assert_eq!(verdict.state, State::Proven, "{}", verdict.why);
+    assert_eq!(told, [(0, 1), (1, 1)]);
+    // A hub that loads the cache believes it.
+    let hub = Hub::builder().cache(cache.path()).build().unwrap();
+    let known = hub.topology().routes().iter().filter(|r| r.verdict.state == State::Proven);
+    assert_eq!(known.count(), 1);
+}

@@ -1,0 +1,125 @@
+//! Whichever driver call fails, nothing leaks, hangs, panics or lies, and the hub goes on.
+
+use onebuf::{
+    Device, Error, Hub, Probe, Result,
+    fake::{Delay, FakeConfig},
+};
+use onebuf_conformance::{Watchdog, absent, fakes, life, note};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Out of resources, out of host memory, allocation failure, invalid value, invalid queue.
+const CODES: [i32; 5] = [-5, -6, -4, -30, -36];
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// One test with real drivers at a time: they are not sound when two of them start in two threads.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn hub(probe: &Arc<Probe>, fakes: &[FakeConfig]) -> Hub {
+    let builder = Hub::builder().probe(probe.clone()).verdicts(Default::default());
+    let builder = if fakes.is_empty() { builder } else { builder.without_opencl() };
+    let builder = builder.timeout(Duration::from_secs(5));
+    fakes.iter().cloned().fold(builder, |b, fake| b.fake(fake)).build().expect("the host")
+}
+
+/// Nothing is left; a driver's thread may be late.
+#[track_caller]
+fn assert_settled(probe: &Probe, what: &str) {
+    let start = Instant::now();
+    while !probe.live().is_empty() && start.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(probe.live().is_empty(), "{what}: {:?} left, {:?}", probe.live(), probe.trace());
+}
+
+/// Makes each call of a life fail in turn, in a hub of its own.
+fn sweep(name: &str, fakes: &[FakeConfig], pick: impl Fn(&Hub) -> Result<Device>) {
+    let start = Instant::now();
+    let mut outcomes: BTreeMap<(&str, bool), u32> = BTreeMap::new();
+    let mut slowest = (Duration::ZERO, "");
+    let mut previous = "";
+    let mut n = 0;
+    let mut repeated = 0;
+    loop {
+        // A wait asks many times in a row: of those, some.
+        n += if repeated > 2 { 5 } else { 1 };
+        let probe = Probe::new();
+        let hub = hub(&probe, fakes);
+        let device = pick(&hub).expect("discovery was not disturbed");
+        let code = CODES[n as usize % CODES.len()];
+        probe.fail_nth(n, code);
+        let began = Instant::now();
+        let outcome = life(&device);
+        let Some(call) = probe.failed() else {
+            outcome.unwrap_or_else(|e| panic!("{name}: nothing failed, yet {e}"));
+            let swept: u32 = outcomes.values().sum();
+            let took = start.elapsed();
+            note(&format!("{name}: {swept} of {n} calls swept in {took:?}, slowest {slowest:?}"));
+            let coped = outcomes.keys().filter(|(_, coped)| *coped).map(|(call, _)| *call);
+            note(&format!("{name}: coped with {}", coped.collect::<Vec<_>>().join(", ")));
+            assert!(swept >= 100, "{name}: {swept} calls are no life");
+            break;
+        };
+        let what = format!("{name}: call {n}, {call}, failed with {code}: {outcome:?}");
+        slowest = slowest.max((began.elapsed(), call));
+        assert!(!matches!(outcome, Err(Error::Timeout { .. })), "{what}");
+        *outcomes.entry((call, outcome.is_ok())).or_default() += 1;
+        repeated = if std::mem::replace(&mut previous, call) == call { repeated + 1 } else { 0 };
+        if repeated == 0 {
+            life(&device).unwrap_or_else(|e| panic!("{what}; then the hub does not work: {e}"));
+        }
+        drop((device, hub));
+        assert_settled(&probe, &what);
+    }
+}
+
+#[test]
+fn a_fake_device_whose_calls_fail() {
+    let _watchdog = Watchdog::new("the sweep over fake devices", LIMIT);
+    for mut fake in fakes() {
+        let name = fake.name.clone();
+        fake.delay = Delay::Random { seed: 3, max: Duration::from_micros(50) };
+        sweep(&name, &[fake], |hub| hub.device("fake:0"));
+    }
+}
+
+#[test]
+fn pocl_whose_calls_fail() {
+    let _watchdog = Watchdog::new("the sweep over PoCL", LIMIT);
+    let _alone = alone();
+    let pick = |hub: &Hub| hub.device("Portable Computing Language");
+    match pick(&hub(&Probe::new(), &[])) {
+        Ok(_) => sweep("PoCL", &[], pick),
+        Err(_) => absent("PoCL", "not found"),
+    }
+}
+
+#[test]
+fn discovery_whose_calls_fail() {
+    let _watchdog = Watchdog::new("the sweep over discovery", LIMIT);
+    let _alone = alone();
+    let all = hub(&Probe::new(), &[]).devices().len();
+    let mut swept = 0;
+    for n in 1.. {
+        let probe = Probe::new();
+        probe.fail_nth(n, CODES[n as usize % CODES.len()]);
+        let hub = hub(&probe, &[]);
+        let Some(call) = probe.failed() else { break };
+        swept = n;
+        // What cannot be asked is left out and named; the rest is there.
+        let lost = all - hub.devices().len();
+        let told = hub.notes().len() + hub.unavailable().len();
+        assert!(lost == 0 || told > 0, "call {n}, {call}: {lost} devices lost without a word");
+        life(&hub.host()).unwrap_or_else(|e| panic!("call {n}, {call}: {e}"));
+        drop(hub);
+        assert_settled(&probe, call);
+    }
+    note(&format!("discovery: {swept} calls swept"));
+}

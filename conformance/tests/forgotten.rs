@@ -1,0 +1,148 @@
+//! Guards that are never dropped: the buffer stays busy, its memory stays, and nobody else notices.
+
+use onebuf::{Buffer, Error, Hub, HubBuilder, Probe, Result, Strategy};
+use onebuf_conformance::{Side, Step, fakes};
+use std::{
+    mem::forget,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+const N: usize = 1000;
+
+struct Bench {
+    _alone: MutexGuard<'static, ()>,
+    probe: Arc<Probe>,
+    sides: Vec<Side>,
+}
+
+/// The host, the fake devices and whatever OpenCL there is.
+fn bench() -> Bench {
+    // Drivers are not sound when two of them start in two threads.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let probe = Probe::new();
+    let builder = Hub::builder().verdicts(Default::default()).probe(probe.clone());
+    let builder = builder.timeout(Duration::from_secs(5));
+    let hub = fakes().into_iter().fold(builder, HubBuilder::fake).build().unwrap();
+    let sides = hub.devices().iter().map(|device| Side::open(device).unwrap()).collect();
+    Bench { _alone, probe, sides }
+}
+
+impl Bench {
+    fn buffer(&self, side: &Side, strategy: Strategy) -> Buffer<u32> {
+        let builder = side.device.hub().buffer::<u32>(N).shared_with([&side.device]);
+        builder.allocate_on(&side.device).strategy(strategy).init(vec![7; N]).build().unwrap()
+    }
+
+    fn each(&self, test: impl Fn(&Side, Buffer<u32>, &str)) {
+        for side in &self.sides {
+            for &strategy in &side.device.info().caps.strategies {
+                let bystander = self.buffer(side, strategy);
+                let what = format!("{} {strategy}", side.device);
+                test(side, self.buffer(side, strategy), &what);
+                side.step(&bystander, Step { mul: 1, add: 0 }).unwrap();
+                assert_eq!(bystander.to_vec().unwrap()[..3], [7, 8, 9], "{what}");
+            }
+        }
+    }
+
+    /// References to memory that drivers still hold.
+    fn memories(&self) -> i64 {
+        let live = self.probe.live();
+        ["mem", "svm"].iter().filter_map(|kind| live.get(kind)).sum()
+    }
+}
+
+#[track_caller]
+fn busy<T>(outcome: Result<T>, what: &str) {
+    match outcome {
+        Err(Error::Busy { .. } | Error::Timeout { .. }) => {}
+        Err(other) => panic!("{what}: {other}"),
+        Ok(_) => panic!("{what}: not busy"),
+    }
+}
+
+#[track_caller]
+fn no_writer(side: &Side, buffer: &Buffer<u32>, what: &str) {
+    busy(buffer.write_on(&side.queue), what);
+    busy(buffer.write(&[1; N]), what);
+    busy(buffer.fill(1), what);
+    busy(buffer.map_mut(), what);
+    busy(buffer.write_async(.., vec![1; N]), what);
+    busy(buffer.copy_from(0, buffer, 5..10), what);
+    busy(buffer.batch().write(0, &[1]).and_then(|batch| batch.flush()), what);
+}
+
+#[track_caller]
+fn no_reader(side: &Side, buffer: &Buffer<u32>, what: &str) {
+    no_writer(side, buffer, what);
+    busy(buffer.read_on(&side.queue), what);
+    busy(buffer.to_vec(), what);
+    busy(buffer.map(), what);
+    busy(buffer.read_async(.., vec![0; N]), what);
+}
+
+#[test]
+fn guards_of_every_kind() {
+    let bench = bench();
+    bench.each(|side, buffer, what| {
+        forget(buffer.read_on(&side.queue).unwrap());
+        no_writer(side, &buffer, what);
+        assert_eq!(buffer.to_vec().unwrap(), [7; N], "{what}: readers share");
+    });
+    bench.each(|side, buffer, what| {
+        forget(buffer.map().unwrap());
+        no_writer(side, &buffer, what);
+        assert_eq!(buffer.map().unwrap()[0], 7, "{what}: readers share");
+    });
+    bench.each(|side, buffer, what| {
+        forget(buffer.write_on(&side.queue).unwrap());
+        no_reader(side, &buffer, what);
+    });
+    bench.each(|side, buffer, what| {
+        forget(buffer.map_mut().unwrap());
+        no_reader(side, &buffer, what);
+    });
+}
+
+#[test]
+fn memory_under_a_forgotten_guard_is_kept() {
+    let bench = bench();
+    let kept = std::cell::Cell::new(0);
+    bench.each(|side, buffer, _| {
+        forget(buffer.write_on(&side.queue).unwrap());
+        drop(buffer);
+        kept.set(kept.get() + i64::from(side.device.id() != "host"));
+    });
+    assert!(kept.get() > 0 && bench.memories() >= kept.get(), "{:?}", bench.probe.live());
+}
+
+#[test]
+fn what_holds_no_mark_leaves_the_buffer_usable() {
+    let bench = bench();
+    bench.each(|side, buffer, what| {
+        forget(buffer.read_async(.., vec![0; N]).unwrap());
+        forget(buffer.write_async(..2, vec![5; 2]).unwrap());
+        let mut batch = buffer.batch();
+        batch.write(0, &[9]).unwrap();
+        forget(batch);
+        forget(side.queue.fence());
+        forget(buffer.fence());
+        side.step(&buffer, Step { mul: 1, add: 0 }).unwrap();
+        forget(buffer.fence().map(|fence| fence.wait(Duration::from_secs(5))));
+        assert_eq!(buffer.to_vec().unwrap()[..4], [5, 6, 9, 10], "{what}");
+        drop(buffer);
+    });
+    assert_eq!(settled(&bench), 0, "{:?}", bench.probe.live());
+}
+
+fn settled(bench: &Bench) -> i64 {
+    for _ in 0..2000 {
+        if bench.memories() == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bench.memories()
+}

@@ -1,0 +1,52 @@
+//! Everything once, on devices whose books can be read: run as it is, and under Valgrind.
+
+use onebuf::{Hub, HubBuilder, Probe};
+use onebuf_conformance::{Side, Step, absent, fakes, life, note, stub};
+use std::time::{Duration, Instant};
+
+/// Late threads may still hold something.
+fn settle(left: impl Fn() -> i64) -> i64 {
+    let start = Instant::now();
+    while left() != 0 && start.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    left()
+}
+
+#[test]
+fn the_host_and_fake_devices_give_everything_back() {
+    let probe = Probe::new();
+    let builder = Hub::builder().without_opencl().verdicts(Default::default()).probe(probe.clone());
+    let hub = fakes().into_iter().fold(builder, HubBuilder::fake).build().unwrap();
+    for device in hub.devices() {
+        life(&device).unwrap_or_else(|e| panic!("{device}: {e}"));
+    }
+    drop(hub);
+    assert_eq!(settle(|| probe.live().values().sum()), 0, "{:?}", probe.live());
+}
+
+#[test]
+fn a_driver_gets_everything_back() {
+    let Some(path) = stub() else { return };
+    // SAFETY: the stub runs no code that needs more than being loaded once, here or by the hub.
+    let library = unsafe { libloading::Library::new(&path) };
+    let Ok(library) = library else { return absent("stub driver", "it does not load") };
+    // SAFETY: that is its type in the source.
+    let live = unsafe { library.get::<extern "C" fn() -> i32>(b"onebuf_stub_live") };
+    let live = live.expect("the stub's own count");
+    assert_eq!(live(), 0);
+    let hub = Hub::builder().opencl_library(path.to_string_lossy()).verdicts(Default::default());
+    let hub = hub.build().unwrap();
+    let device = hub.device("opencl:0").unwrap();
+    life(&device).unwrap();
+    // Objects that are still in use are let go of as well: the count has to be able to fail.
+    let side = Side::open(&device).unwrap();
+    let buffer = hub.buffer::<u32>(1000).shared_with([&device]).build().unwrap();
+    side.step(&buffer, Step::nth(1)).unwrap();
+    let pending = buffer.read_async(.., vec![0; 1000]).unwrap();
+    let most = live();
+    assert!(most > 0);
+    drop((pending, buffer, side, device, hub));
+    assert_eq!(settle(|| live().into()), 0);
+    note(&format!("the stub driver counted down from {most} objects to none"));
+}

@@ -1,0 +1,84 @@
+//! Nothing wears out: hand-overs by the thousand between all pairs, every element checked, and the
+//! process compared with itself. `ONEBUF_SOAK` says how many hand-overs for each ordered pair.
+
+use onebuf::{Buffer, RouteKind, Rung};
+use onebuf_conformance::{
+    Machine, Side, Step, assert_same, kinds, life, machine, note, pairs, shared, step_model,
+};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+const WORDS: usize = (64 << 10) / 4;
+/// Hand-overs between two looks at everything. A step loses nothing, so what went wrong stays wrong.
+const CHECK: u32 = 100;
+/// Hand-overs in the life of one buffer.
+const LIFE: u32 = 1000;
+
+fn rounds() -> u32 {
+    let wanted = std::env::var("ONEBUF_SOAK").ok();
+    wanted.map_or(200, |text| text.parse().expect("ONEBUF_SOAK is a number"))
+}
+
+/// By the best route that the pair has; with waits of the host's, which all drivers can.
+fn buffer(machine: &Machine, from: &Side, to: &Side) -> Buffer<u32> {
+    let mut kinds = kinds(&machine.hub, from, to).into_iter();
+    let built = kinds.find_map(|kind| shared(from, to, kind, Rung::HostWait, WORDS));
+    built.or_else(|| shared(from, to, RouteKind::Staged, Rung::HostWait, WORDS)).expect("a route")
+}
+
+fn hand_over(machine: &Machine, from: &Side, to: &Side, rounds: u32) {
+    let mut seen = vec![0; WORDS];
+    for life in (0..rounds).step_by(LIFE as usize) {
+        let buffer = buffer(machine, from, to);
+        let mut model = vec![0; WORDS];
+        for n in life..rounds.min(life + LIFE) {
+            let side = if n % 2 == 0 { from } else { to };
+            side.step(&buffer, Step::nth(n)).unwrap();
+            step_model(&mut model, Step::nth(n));
+            if n % CHECK == CHECK - 1 || n + 1 == rounds {
+                buffer.read(&mut seen).unwrap();
+                assert_same(&seen, &model, &format!("round {n}, {}", buffer.explain()));
+            }
+        }
+    }
+}
+
+/// Open descriptors, threads, and resident memory in MiB.
+fn process() -> [usize; 3] {
+    let entries = |folder| fs::read_dir(folder).map_or(0, Iterator::count);
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+    [entries("/proc/self/fd"), entries("/proc/self/task"), pages >> 8]
+}
+
+#[test]
+fn nothing_wears_out() {
+    let machine = machine();
+    let rounds = rounds();
+    let all: Vec<_> = pairs(&machine.sides).collect();
+    let warm_up = || {
+        for (from, to) in &all {
+            hand_over(&machine, from, to, 20);
+        }
+        machine.sides.iter().for_each(|side| life(&side.device).unwrap());
+    };
+    warm_up();
+    let before = process();
+    let mut told = Instant::now();
+    for (number, (from, to)) in all.iter().enumerate() {
+        hand_over(&machine, from, to, rounds);
+        if told.elapsed() > Duration::from_secs(5) || number + 1 == all.len() {
+            told = Instant::now();
+            let done = (number + 1) as u64 * u64::from(rounds);
+            note(&format!("{} of {} pairs, {done} hand-overs", number + 1, all.len()));
+        }
+    }
+    warm_up();
+    let after = process();
+    note(&format!("descriptors, threads, MiB: {before:?} before, {after:?} after"));
+    assert!(after[0] <= before[0] + 2, "descriptors: {} became {}", before[0], after[0]);
+    assert!(after[1] <= before[1] + 4, "threads: {} became {}", before[1], after[1]);
+    assert!(after[2] <= before[2] + 64, "MiB: {} became {}", before[2], after[2]);
+}

@@ -1,0 +1,260 @@
+//! One device and its buffer: every way in and out, in every form of memory.
+
+use onebuf::{Buffer, CopyPolicy, Fence, Strategy, hal::RawHandle};
+use onebuf_conformance::{
+    Machine, Random, Side, Step, assert_same, block_on, machine, random_words, step_model,
+};
+use std::time::Duration;
+
+const SECONDS: Duration = Duration::from_secs(20);
+/// Neither a page nor a group.
+const N: usize = 3 * 1024 + 77;
+
+/// Runs a test on every device in every form that it allocates.
+fn each(test: impl Fn(&Machine, &Side, &Buffer<u32>, &str)) {
+    let machine = machine();
+    for side in &machine.sides {
+        for &strategy in &side.device.info().caps.strategies {
+            let what = format!("{} {strategy}", side.device);
+            test(&machine, side, &buffer(&machine, side, strategy, N), &what);
+        }
+    }
+}
+
+fn buffer(machine: &Machine, side: &Side, strategy: Strategy, n: usize) -> Buffer<u32> {
+    let builder = machine.hub.buffer::<u32>(n).shared_with([&side.device]);
+    let built = builder.allocate_on(&side.device).strategy(strategy).build();
+    built.unwrap_or_else(|e| panic!("{} {strategy}: {e}", side.device))
+}
+
+#[test]
+fn a_new_buffer_is_zeroed_or_what_was_given() {
+    each(|machine, side, buffer, what| {
+        assert_same(&buffer.to_vec().unwrap(), &[0; N], what);
+        let given = random_words(1, N);
+        let initial = machine.hub.buffer::<u32>(N).shared_with([&side.device]).init(&given[..]);
+        assert_same(&initial.build().unwrap().to_vec().unwrap(), &given, what);
+    });
+}
+
+#[test]
+fn explain_says_where_it_lies() {
+    each(|_, side, buffer, what| {
+        let (id, strategy) = (side.device.id(), buffer.plan().strategy);
+        let text = buffer.explain();
+        assert!(text.contains(&format!("allocated on {id} as {strategy}")), "{what}: {text}");
+        assert_eq!(buffer.plan().allocate_on, side.device.index(), "{what}");
+        // The form is real: shared virtual memory is an address, the others are objects.
+        let raw = buffer.read_on(&side.queue).unwrap().raw();
+        let by_address =
+            matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm | Strategy::HostPages);
+        assert_eq!(matches!(raw, RawHandle::Address(_)), by_address, "{what}: {raw:?}");
+    });
+}
+
+#[test]
+fn ranges_are_written_read_and_filled() {
+    each(|_, side, buffer, what| {
+        let mut random = Random::new(2);
+        let mut model = random_words(3, N);
+        buffer.write(&model).unwrap();
+        for round in 0..12 {
+            let start = random.below(N - 1);
+            let end = start + 1 + random.below(N - start);
+            let part = random_words(round, end - start);
+            match round % 4 {
+                0 => {
+                    buffer.write_range(start..end, &part).unwrap();
+                    model[start..end].copy_from_slice(&part);
+                }
+                1 => {
+                    buffer.fill_range(start..=end - 1, part[0]).unwrap();
+                    model[start..end].fill(part[0]);
+                }
+                2 => {
+                    side.step_range(buffer, start, end - start, Step::nth(part[0])).unwrap();
+                    step_model(&mut model[start..end], Step::nth(part[0]));
+                }
+                _ => {
+                    let mut seen = vec![0; end - start];
+                    buffer.read_range(start..end, &mut seen).unwrap();
+                    assert_same(&seen, &model[start..end], what);
+                }
+            }
+        }
+        assert_same(&buffer.to_vec().unwrap(), &model, what);
+        buffer.fill(7).unwrap();
+        assert_same(&side.look(buffer).unwrap(), &[7; N], what);
+    });
+}
+
+#[test]
+fn copies_between_buffers_and_within_one() {
+    each(|machine, side, buffer, what| {
+        let mut model = random_words(4, N);
+        buffer.write(&model).unwrap();
+        for other in &machine.sides {
+            let form = *other.device.info().caps.strategies.last().unwrap();
+            let second = self::buffer(machine, other, form, N);
+            second.copy_from(5, buffer, 100..1100).unwrap();
+            let mut expected = vec![0; N];
+            expected[5..1005].copy_from_slice(&model[100..1100]);
+            assert_same(
+                &second.to_vec().unwrap(),
+                &expected,
+                &format!("{what} to {}", other.device),
+            );
+        }
+        for (at, from) in [(10, 0..2000), (0, 10..2010), (1000, 0..500)] {
+            buffer.copy_from(at, buffer, from.clone()).unwrap();
+            model.copy_within(from, at);
+            assert_same(&side.look(buffer).unwrap(), &model, what);
+        }
+    });
+}
+
+#[test]
+fn transfers_under_way_give_their_vector_back() {
+    each(|_, side, buffer, what| {
+        let mut model = random_words(5, N);
+        let sent = buffer.write_async(.., model.clone()).unwrap().wait(SECONDS).unwrap();
+        assert_same(&sent, &model, what);
+        side.step(buffer, Step::nth(1)).unwrap();
+        step_model(&mut model, Step::nth(1));
+        let mut pending = buffer.read_async(10..N, vec![0; N - 10]).unwrap();
+        assert_same(&pending.wait(SECONDS).unwrap(), &model[10..], what);
+        assert!(pending.is_done().unwrap() && pending.wait(SECONDS).is_err(), "{what}");
+
+        let sent = block_on(buffer.write_async(..2000, model[..2000].to_vec()).unwrap()).unwrap();
+        assert_same(&sent, &model[..2000], what);
+        let back = block_on(buffer.read_async(.., vec![0; N]).unwrap()).unwrap();
+        assert_same(&back, &model, what);
+        drop(buffer.write_async(..1, vec![9]).unwrap());
+        model[0] = 9;
+        assert_same(&buffer.to_vec().unwrap(), &model, what);
+    });
+}
+
+#[test]
+fn a_batch_is_one_hand_over_and_later_writes_win() {
+    each(|machine, side, buffer, what| {
+        let before = machine.hub.ledger().asked_bytes();
+        let mut batch = buffer.batch();
+        batch.write(0, &[1; 10]).unwrap().write(10, &[2; 10]).unwrap();
+        batch.write(5, &[3; 10]).unwrap().write(N - 1, &[4]).unwrap();
+        assert!(batch.write(N, &[5]).is_err(), "{what}");
+        batch.flush().unwrap();
+        batch.write(100, &[6]).unwrap();
+        drop(batch);
+        let mut model = vec![0; N];
+        model[..5].fill(1);
+        model[5..15].fill(3);
+        model[15..20].fill(2);
+        (model[100], model[N - 1]) = (6, 4);
+        assert_same(&side.look(buffer).unwrap(), &model, what);
+        let read = 2 * N as u64 * 4; // by the look
+        assert_eq!(machine.hub.ledger().asked_bytes() - before, 32 * 4 + read, "{what}");
+    });
+}
+
+#[test]
+fn maps_are_slices_of_the_newest_contents() {
+    each(|machine, side, buffer, what| {
+        let mut model = random_words(6, N);
+        let implied = machine.hub.ledger().implied_bytes();
+        {
+            let mut map = buffer.map_mut().unwrap();
+            map.copy_from_slice(&model);
+            assert_same(&map, &model, what);
+        }
+        for round in 0..3 {
+            side.step(buffer, Step::nth(round)).unwrap();
+            step_model(&mut model, Step::nth(round));
+            assert_same(&buffer.map().unwrap(), &model, what);
+            let two = (buffer.map().unwrap(), buffer.map().unwrap());
+            assert_eq!(two.0[1], two.1[1], "{what}");
+        }
+        let mut map = buffer.map_mut().unwrap();
+        map[N - 1] = 11;
+        map.unmap().unwrap();
+        model[N - 1] = 11;
+        assert_same(&side.look(buffer).unwrap(), &model, what);
+        let copied = machine.hub.ledger().implied_bytes() - implied;
+        let copies = buffer.plan().strategy == Strategy::Device;
+        let bytes = buffer.size_bytes() as u64;
+        // Two changing maps go there and back, nine others only there.
+        assert!(!copies || copied == (2 * 2 + 9) * bytes, "{what}: {copied} bytes");
+    });
+}
+
+#[test]
+fn fences_tell_when_the_work_is_done() {
+    each(|_, side, buffer, what| {
+        side.step(buffer, Step::nth(1)).unwrap();
+        let fence: Fence = buffer.fence().unwrap();
+        fence.wait(SECONDS).unwrap();
+        assert!(fence.is_done().unwrap(), "{what}");
+        for _ in 0..5 {
+            side.step(buffer, Step::nth(2)).unwrap();
+        }
+        let all = side.queue.fence();
+        block_on(buffer.fence().unwrap()).unwrap();
+        all.wait_default().unwrap();
+        side.queue.finish().unwrap();
+        let mut model = vec![0; N];
+        [1, 2, 2, 2, 2, 2].iter().for_each(|&n| step_model(&mut model, Step::nth(n)));
+        assert_same(&buffer.to_vec().unwrap(), &model, what);
+    });
+}
+
+#[test]
+fn two_queues_of_one_device_are_ordered() {
+    each(|_, side, buffer, what| {
+        let other = Side::open(&side.device).unwrap();
+        let mut model = vec![0; N];
+        for round in 0..20 {
+            let side = if round % 2 == 0 { side } else { &other };
+            side.step(buffer, Step::nth(round)).unwrap();
+            step_model(&mut model, Step::nth(round));
+        }
+        assert_same(&buffer.to_vec().unwrap(), &model, what);
+        // Many may read at once, on both queues.
+        let views = [&side.queue, &other.queue, &side.queue].map(|q| buffer.read_on(q).unwrap());
+        assert!(buffer.write_on(&side.queue).is_err(), "{what}");
+        drop(views);
+        drop(buffer.write_on(&side.queue).unwrap());
+    });
+}
+
+#[test]
+fn memory_is_aligned_for_every_device() {
+    each(|machine, side, buffer, what| {
+        let least = side.device.info().caps.align_bytes.max(64);
+        if let Ok(address) = buffer.read_on(&side.queue).unwrap().address() {
+            assert_eq!(address.as_ptr() as usize % least, 0, "{what}: {address:?} to {least}");
+        }
+        let host = buffer.plan().strategy == Strategy::HostPages;
+        for align in [1, 64, 4096, 1 << 16].into_iter().filter(|_| host) {
+            let built = machine.hub.buffer::<u32>(N).shared_with([&side.device]).align(align);
+            let map = built.build().unwrap();
+            let at = map.map().unwrap().as_ptr() as usize;
+            assert_eq!(at % align.max(64), 0, "{what}: {at:#x} to {align}");
+        }
+    });
+}
+
+#[test]
+fn every_hint_and_policy_works() {
+    let machine = machine();
+    for side in &machine.sides {
+        use onebuf::Hint::{Coherent, CpuPreferred, GpuPreferred, Streaming};
+        for hint in [Coherent, CpuPreferred, GpuPreferred, Streaming] {
+            let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]).hint(hint);
+            let buffer = builder.copies(CopyPolicy::Forbid).build().unwrap();
+            side.step(&buffer, Step::nth(3)).unwrap();
+            let mut model = vec![0; N];
+            step_model(&mut model, Step::nth(3));
+            assert_same(&buffer.to_vec().unwrap(), &model, &format!("{} {hint}", side.device));
+        }
+    }
+}

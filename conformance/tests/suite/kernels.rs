@@ -1,0 +1,208 @@
+//! Kernels: grids of every dimension, arguments of every kind, elements of every type.
+
+use bytemuck::Pod;
+use onebuf::{
+    Access, Arg, Complex32, Complex64, Device, Error, Grid, IntoArg, Result, Signature, Source,
+    args, half::f16,
+};
+use onebuf_conformance::{
+    Element, GROUP, Machine, Random, Sample, assert_same, axpy_source, machine,
+};
+
+const N: usize = 20 * GROUP;
+
+fn axpy<T: Element + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device) -> Result<()> {
+    let signature = Signature::new().buffer::<T>(Access::Read).buffer::<T>(Access::ReadWrite);
+    let signature = signature.value::<T>().require(|call| {
+        let n = call.global()[0];
+        if n <= call.len(0).min(call.len(1)) { Ok(()) } else { Err("too many work-items".into()) }
+    });
+    // SAFETY: each work-item reads and writes its own element, and there are no more of them.
+    let kernel = unsafe { device.program(&axpy_source::<T>())?.kernel("axpy", signature)? };
+    let mut random = Random::new(1);
+    let mut some = || (0..N).map(|_| T::random(&mut random)).collect::<Vec<T>>();
+    let (x, mut y) = (some(), some());
+    let a = x[7];
+    let buffer =
+        |data: &[T]| machine.hub.buffer(N).shared_with([device]).init(data.to_vec()).build();
+    let (bx, by) = (buffer(&x)?, buffer(&y)?);
+    let queue = device.queue()?;
+    for _ in 0..2 {
+        let grid = Grid::from([N]).local([GROUP]);
+        queue.launch(&kernel, grid, args![bx.read_on(&queue)?, by.write_on(&queue)?, a])?;
+        y.iter_mut().zip(&x).for_each(|(y, x)| *y = T::axpy(a, *x, *y));
+    }
+    assert_same(&by.to_vec()?, &y, &format!("{} on {device}", std::any::type_name::<T>()));
+    assert_same(&bx.to_vec()?, &x, "what is only read");
+    Ok(())
+}
+
+#[test]
+fn elements_of_every_type() {
+    fn on<T: Element + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device) {
+        let name = std::any::type_name::<T>();
+        if T::is_on(device) {
+            axpy::<T>(machine, device).unwrap_or_else(|e| panic!("{name} on {device}: {e}"));
+        }
+    }
+    let machine = machine();
+    for side in &machine.sides {
+        let device = &side.device;
+        on::<f32>(&machine, device);
+        on::<f64>(&machine, device);
+        on::<i32>(&machine, device);
+        on::<u8>(&machine, device);
+        on::<Complex32>(&machine, device);
+        on::<Sample>(&machine, device);
+    }
+}
+
+#[test]
+fn grids_have_one_to_three_dimensions() {
+    const TEXT: &str = "
+kernel void where_am_i(global uint *p) {
+    size_t w = get_global_size(0), h = get_global_size(1);
+    size_t i = get_global_id(0) + w * (get_global_id(1) + h * get_global_id(2));
+    p[i] = get_global_id(0) + 100 * get_global_id(1) + 10000 * get_global_id(2);
+}
+";
+    let source = Source::opencl_c(TEXT).with_native("where_am_i", |args| {
+        let [w, h, d] = args.global();
+        let to = args.slice_mut::<u32>(0)?;
+        let all = (0..d).flat_map(|z| (0..h).flat_map(move |y| (0..w).map(move |x| (x, y, z))));
+        all.zip(to).for_each(|((x, y, z), to)| *to = (x + 100 * y + 10_000 * z) as u32);
+        Ok(())
+    });
+    let machine = machine();
+    for side in &machine.sides {
+        let fits = Signature::new().buffer::<u32>(Access::Write).require(|call| {
+            let items: usize = call.global().iter().product();
+            if items <= call.len(0) { Ok(()) } else { Err("too many work-items".into()) }
+        });
+        let program = side.device.program(&source).unwrap();
+        // SAFETY: each work-item writes the element of its own number, which the requirement bounds.
+        let kernel = unsafe { program.kernel("where_am_i", fits).unwrap() };
+        let grids: [(Grid, [usize; 3]); 5] = [
+            ([77].into(), [77, 1, 1]),
+            ([8, 9].into(), [8, 9, 1]),
+            ([4, 3, 5].into(), [4, 3, 5]),
+            (Grid::from([8, 8]).local([4, 2]), [8, 8, 1]),
+            (Grid::from([4, 4, 4]).local([2, 2, 2]), [4, 4, 4]),
+        ];
+        for (grid, [w, h, d]) in grids {
+            let buffer = machine.hub.buffer::<u32>(w * h * d).shared_with([&side.device]);
+            let buffer = buffer.build().unwrap();
+            let view = buffer.write_on(&side.queue).unwrap();
+            side.queue.launch(&kernel, grid, args![view]).unwrap();
+            let of = |i: usize| i % w + 100 * (i / w % h) + 10_000 * (i / w / h);
+            let model: Vec<u32> = (0..w * h * d).map(|i| of(i) as u32).collect();
+            let what = format!("{} over {grid:?}", side.device);
+            assert_same(&buffer.to_vec().unwrap(), &model, &what);
+        }
+    }
+}
+
+/// Passes one value and lets the kernel write its bytes, so that any type is one test.
+fn echo<T: Pod + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device, text: &str, value: T) {
+    let declared = text.rsplit_once(' ').map_or((text, ""), |(head, name)| (head, name));
+    let kernel = format!(
+        "{}\nkernel void echo(global uchar *to, {} v) {{
+            {} copy = v;
+            for (uint i = 0; i < sizeof(v); i++) to[i] = ((private uchar *)&copy)[i];
+        }}",
+        declared.0, declared.1, declared.1
+    );
+    let source = Source::opencl_c(kernel).with_native("echo", |args| {
+        let value = args.value::<T>(1)?;
+        args.slice_mut::<u8>(0)?.copy_from_slice(bytemuck::bytes_of(&value));
+        Ok(())
+    });
+    let run = || -> Result<Vec<u8>> {
+        let bytes = size_of::<T>();
+        let fits = Signature::new().buffer::<u8>(Access::Write).value::<T>().require(move |call| {
+            if call.len(0) == bytes { Ok(()) } else { Err("another length".into()) }
+        });
+        // SAFETY: it writes as many bytes as the type has, which is the buffer's length.
+        let kernel = unsafe { device.program(&source)?.kernel("echo", fits)? };
+        let to = machine.hub.buffer::<u8>(bytes).shared_with([device]).build()?;
+        let queue = device.queue()?;
+        queue.launch(&kernel, [1], args![to.write_on(&queue)?, value])?;
+        to.to_vec()
+    };
+    let seen = run().unwrap_or_else(|e| panic!("{text} on {device}: {e}"));
+    assert_eq!(seen, bytemuck::bytes_of(&value), "{text} on {device}");
+}
+
+#[test]
+fn values_of_every_kind_arrive() {
+    const STRUCT: &str = "typedef struct { float at[2]; uint id; uchar flags[4]; } S; S";
+    let sample = Sample { at: [1.5, -2.5], id: 0xdead_beef, flags: [1, 2, 3, 4] };
+    let machine = machine();
+    for side in &machine.sides {
+        let (m, d) = (&*machine, &side.device);
+        echo(m, d, " uchar", 0xabu8);
+        echo(m, d, " char", -5i8);
+        echo(m, d, " ushort", 0xabcdu16);
+        echo(m, d, " short", -1234i16);
+        echo(m, d, " uint", 0xdead_beefu32);
+        echo(m, d, " int", -123_456i32);
+        echo(m, d, " ulong", 0xdead_beef_0123_4567u64);
+        echo(m, d, " long", i64::MIN + 3);
+        echo(m, d, " float", 1.5f32);
+        echo(m, d, " ushort", f16::from_f32(0.5).to_bits());
+        echo(m, d, " float2", Complex32::new(1.0, -2.0));
+        echo(m, d, " float4", [1.0f32, 2.0, 3.0, 4.0]);
+        echo(m, d, " uint2", [7u32, 8]);
+        echo(m, d, " uchar16", *b"sixteen bytes ok");
+        echo(m, d, " float16", [0.5f32; 16]);
+        echo(m, d, STRUCT, sample);
+        if f64::is_on(d) {
+            echo(m, d, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n double", 2.5f64);
+            echo(m, d, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n double2", Complex64::I);
+        }
+    }
+}
+
+#[test]
+fn local_memory_is_given_per_launch() {
+    const TEXT: &str = "
+kernel void turn(global uint *p, local uint *group) {
+    size_t i = get_local_id(0), n = get_local_size(0);
+    group[i] = p[get_global_id(0)];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    p[get_global_id(0)] = group[n - 1 - i];
+}
+";
+    let source = Source::opencl_c(TEXT).with_native("turn", |_| Ok(()));
+    let signature = || {
+        let turn = Signature::new().buffer::<u32>(Access::ReadWrite).local::<u32>();
+        turn.require(|call| {
+            let fits = call.global()[0] <= call.len(0) && call.len(1) >= GROUP;
+            if fits { Ok(()) } else { Err("too many work-items, or too large a group".into()) }
+        })
+    };
+    let machine = machine();
+    for side in &machine.sides {
+        let program = side.device.program(&source).unwrap();
+        // SAFETY: each work-item has an element of its own in both; launches here use groups of GROUP.
+        let kernel = unsafe { program.kernel("turn", signature()).unwrap() };
+        let model: Vec<u32> = (0..N as u32).collect();
+        let buffer = machine.hub.buffer(N).shared_with([&side.device]).init(&model[..]);
+        let buffer = buffer.build().unwrap();
+        let view = buffer.write_on(&side.queue).unwrap();
+        let grid = Grid::from([N]).local([GROUP]);
+        match side.queue.launch(&kernel, grid, args![view, Arg::local::<u32>(GROUP)]) {
+            Ok(()) => {
+                let turned = model.chunks(GROUP).flat_map(|g| g.iter().rev().copied());
+                let turned: Vec<u32> = turned.collect();
+                assert_same(&buffer.to_vec().unwrap(), &turned, side.device.id());
+            }
+            // Functions of this process have no groups, and say so.
+            Err(Error::Unsupported { .. }) => {
+                assert_ne!(side.device.info().api.0, "opencl");
+                assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());
+            }
+            Err(error) => panic!("{}: {error}", side.device),
+        }
+    }
+}

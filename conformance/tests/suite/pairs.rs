@@ -1,0 +1,144 @@
+//! Two devices and the memory between them, by every route that they declare.
+
+use onebuf::{RouteKind, Rung, Strategy};
+use onebuf_conformance::{
+    Side, Step, assert_same, kinds, machine, note, pairs, random_words, rungs, shared, step_model,
+};
+
+/// Words: a page, an odd number of pages and a bit, around nothing in particular.
+const SIZES: [usize; 3] = [1024, 5 * 1024 + 1, 64 * 1024 + 13];
+
+/// Runs a test on every ordered pair, route and rung.
+fn each(test: impl Fn(&Side, &Side, RouteKind, Rung, &str)) {
+    let machine = machine();
+    for (from, to) in pairs(&machine.sides) {
+        for kind in kinds(&machine.hub, from, to) {
+            for &rung in rungs(from, to) {
+                let what = format!("{} -> {} {kind}, {rung} or lower", from.device, to.device);
+                test(from, to, kind, rung, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_page_is_seen_from_both_sides() {
+    each(|from, to, kind, rung, what| {
+        for n in SIZES {
+            let Some(buffer) = shared(from, to, kind, rung, n) else { return };
+            let mut model = random_words(n as u64, n);
+            buffer.write(&model).unwrap();
+            for (round, (writer, reader)) in [(from, to), (to, from)].into_iter().enumerate() {
+                let step = Step::nth(round as u32 + 1);
+                writer.step(&buffer, step).unwrap();
+                step_model(&mut model, step);
+                assert_same(&reader.look(&buffer).unwrap(), &model, what);
+                assert_same(&writer.look(&buffer).unwrap(), &model, what);
+                assert_same(&buffer.map().unwrap(), &model, what);
+            }
+            // A part, from both sides in turn, and the rest untouched.
+            for side in [to, from, to] {
+                side.step_range(&buffer, n / 3, n / 3, Step::nth(9)).unwrap();
+                step_model(&mut model[n / 3..n / 3 * 2], Step::nth(9));
+            }
+            assert_same(&from.look(&buffer).unwrap(), &model, what);
+            // What the host does in between is seen by both.
+            buffer.write_range(..10, &[1; 10]).unwrap();
+            buffer.map_mut().unwrap()[10] = 2;
+            model[..10].fill(1);
+            model[10] = 2;
+            assert_same(&to.look(&buffer).unwrap(), &model, what);
+            assert_same(&buffer.to_vec().unwrap(), &model, what);
+        }
+    });
+}
+
+#[test]
+fn interleaved_kernels_run_in_the_order_of_the_program() {
+    const ROUNDS: u32 = 20;
+    let handed_over = std::cell::Cell::new(0);
+    each(|from, to, kind, rung, what| {
+        let n = 500;
+        let Some(buffer) = shared(from, to, kind, rung, n) else { return };
+        let mut model = vec![0; n];
+        for round in 0..ROUNDS {
+            for (side, add) in [(from, 0), (to, 1)] {
+                let step = Step::nth(2 * round + add);
+                side.step(&buffer, step).unwrap_or_else(|e| panic!("{what}, round {round}: {e}"));
+                step_model(&mut model, step);
+            }
+        }
+        assert_same(&buffer.to_vec().unwrap(), &model, what);
+        handed_over.set(handed_over.get() + 2 * ROUNDS);
+    });
+    note(&format!("{} hand-overs between kernels", handed_over.get()));
+    let fakes_and_host_alone = 2000;
+    assert!(handed_over.get() >= fakes_and_host_alone, "{} hand-overs", handed_over.get());
+}
+
+#[test]
+fn readers_on_both_sides_share() {
+    each(|from, to, kind, rung, what| {
+        let n = 2000;
+        let Some(buffer) = shared(from, to, kind, rung, n) else { return };
+        let model = random_words(8, n);
+        buffer.write(&model).unwrap();
+        {
+            let _views = [from, to, from].map(|side| buffer.read_on(&side.queue).unwrap());
+            let map = buffer.map();
+            // The host's own copy of a staged buffer is as good as any.
+            assert_same(&map.unwrap(), &model, what);
+            assert!(buffer.write_on(&from.queue).is_err(), "{what}");
+            assert!(buffer.fill(1).is_err(), "{what}");
+        }
+        to.step(&buffer, Step::nth(1)).unwrap();
+        let mut stepped = model;
+        step_model(&mut stepped, Step::nth(1));
+        assert_same(&from.look(&buffer).unwrap(), &stepped, what);
+    });
+}
+
+#[test]
+fn explain_names_the_route_and_the_rung() {
+    each(|from, to, kind, rung, what| {
+        let Some(buffer) = shared(from, to, kind, rung, 1024) else { return };
+        let text = buffer.explain();
+        // Nothing is proven here; only fine-grained shared virtual memory is free by contract.
+        let copies = match (kind, buffer.plan().strategy) {
+            (RouteKind::Staged, _) => "copies",
+            (RouteKind::SvmPointer, Strategy::FineSvm) if to.device.id() == "host" => "no copies",
+            _ => "copies not ruled out",
+        };
+        let said = format!("{}: {kind}, {copies}, joined by", to.device);
+        assert!(text.contains(&said), "{what}: `{said}` is not in {text}");
+        let plan = buffer.plan();
+        assert_eq!(plan.routes.len(), 2, "{what}");
+        assert!(plan.routes.iter().all(|hop| !hop.why.is_empty()), "{what}: {text}");
+        // The rung in use is no lower than planned, or forced, and no callback where it was ruled out.
+        let hop = plan.routes.iter().find(|hop| hop.to == to.device.index()).unwrap();
+        from.step(&buffer, Step::nth(1)).unwrap();
+        let used = buffer.write_on(&to.queue).unwrap().rung();
+        assert!(used <= hop.sync.max(rung), "{what}: {used} where {} is planned", hop.sync);
+        assert!(rung != Rung::HostWait || used != Rung::Callback, "{what}: {used}");
+    });
+}
+
+#[test]
+fn three_devices_take_turns() {
+    let machine = machine();
+    let sides: Vec<&Side> = machine.sides.iter().collect();
+    for three in sides.windows(3) {
+        let n = 3000;
+        let builder = machine.hub.buffer::<u32>(n).shared_with(three.iter().map(|s| &s.device));
+        let buffer = builder.sync(Rung::HostWait).build().unwrap();
+        let mut model = vec![0; n];
+        for round in 0..12 {
+            three[round % 3].step(&buffer, Step::nth(round as u32)).unwrap();
+            step_model(&mut model, Step::nth(round as u32));
+        }
+        for side in three {
+            let what = format!("{three:?} seen by {}", side.device);
+            assert_same(&side.look(&buffer).unwrap(), &model, &what);
+        }
+    }
+}
