@@ -1,5 +1,6 @@
 //! Nothing wears out: hand-overs by the thousand between all pairs, every element checked, and the
-//! process compared with itself. `ONEBUF_SOAK` says how many hand-overs for each ordered pair.
+//! process compared with itself. `ONEBUF_SOAK` says how many hand-overs for each ordered pair of
+//! real devices.
 
 use onebuf::{Buffer, RouteKind, Rung};
 use onebuf_conformance::{
@@ -15,6 +16,8 @@ const WORDS: usize = (64 << 10) / 4;
 const CHECK: u32 = 100;
 /// Hand-overs in the life of one buffer.
 const LIFE: u32 = 1000;
+/// Enough for a pair with a fake device: its delays are made up, and shuttle tries its schedules.
+const FAKE_ROUNDS: u32 = 2000;
 
 fn rounds() -> u32 {
     let wanted = std::env::var("ONEBUF_SOAK").ok();
@@ -66,12 +69,14 @@ fn nothing_wears_out() {
     };
     warm_up();
     let before = process();
-    let mut told = Instant::now();
+    let (mut told, mut done) = (Instant::now(), 0);
     for (number, (from, to)) in all.iter().enumerate() {
+        let fake = [from, to].iter().any(|side| side.device.info().api.0 == "fake");
+        let rounds = if fake { rounds.min(FAKE_ROUNDS) } else { rounds };
         hand_over(&machine, from, to, rounds);
+        done += u64::from(rounds);
         if told.elapsed() > Duration::from_secs(5) || number + 1 == all.len() {
             told = Instant::now();
-            let done = (number + 1) as u64 * u64::from(rounds);
             note(&format!("{} of {} pairs, {done} hand-overs", number + 1, all.len()));
         }
     }

@@ -31,7 +31,7 @@ impl Queue {
     ///
     /// # Errors
     /// An argument that is missing, of the wrong type or kind, or a view of another queue is an
-    /// [`Error::InvalidArgument`] that names it; nothing was started then.
+    /// [`crate::Error::InvalidArgument`] that names it; nothing was started then.
     pub fn launch<'b>(
         &self,
         kernel: &Kernel,
