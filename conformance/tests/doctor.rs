@@ -70,8 +70,17 @@ impl Answer {
 
     #[track_caller]
     fn refuted(&self, from: &str, to: &str, kind: &str, why: &str) {
+        self.found(from, to, kind, "refuted", why);
+    }
+
+    /// Neither proven nor refuted: it could not be tried.
+    fn not_tried(&self, from: &str, to: &str, kind: &str, why: &str) {
+        self.found(from, to, kind, "declared", why);
+    }
+
+    fn found(&self, from: &str, to: &str, kind: &str, state: &str, why: &str) {
         let route = self.route(from, to, kind);
-        assert_eq!(route["state"], "refuted", "{route}");
+        assert_eq!(route["state"], state, "{route}");
         let text = route["why"].as_str().expect("a reason");
         assert!(text.contains(why), "`{why}` is not in: {text}");
     }
@@ -131,7 +140,8 @@ fn shadow_shares_but_copies() {
     let used = &answer.0["use"];
     let forbidden = used["forbidden"].as_str().expect("forbidden");
     assert!(forbidden.contains("host -> opencl:0") && forbidden.contains("copies"), "{forbidden}");
-    assert_eq!(used["implied_bytes"], 2 * 40_000, "{used}");
+    // Each map and each unmap copies: away before the host writes, there, and back.
+    assert_eq!(used["implied_bytes"], 3 * 40_000, "{used}");
 }
 
 #[test]
@@ -201,9 +211,9 @@ fn a_liar_is_found_out_and_harms_nobody() {
 #[test]
 fn too_little_memory_and_a_lost_device_are_reasons() {
     let Some(answer) = doctor("oom", &[], &[]) else { return };
-    answer.refuted("host", "opencl:0", "host_pointer", "out of memory");
-    answer.refuted("opencl:0", "host", "host_pointer", "out of memory");
-    answer.refuted("opencl:0", "host", "svm_pointer", "out of memory");
+    answer.not_tried("host", "opencl:0", "host_pointer", "out of memory");
+    answer.not_tried("opencl:0", "host", "host_pointer", "out of memory");
+    answer.not_tried("opencl:0", "host", "svm_pointer", "out of memory");
     let Some(answer) = doctor("lost", &[], &[]) else { return };
     for (from, to) in [("host", "opencl:0"), ("opencl:0", "host")] {
         answer.refuted(from, to, "host_pointer", "CL_OUT_OF_RESOURCES");

@@ -202,7 +202,7 @@ impl Call<'_> {
     pub fn len(&self, index: usize) -> usize {
         match self.args.get(index).map(|arg| &arg.0) {
             Some(Kind::Buffer { element, hold }) => hold.bytes() / element.bytes.max(1),
-            Some(Kind::Local { element, count }) => count * element.bytes / element.bytes.max(1),
+            Some(Kind::Local { count, .. }) => *count,
             _ => 0,
         }
     }

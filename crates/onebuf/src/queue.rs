@@ -8,7 +8,7 @@ use crate::{
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
 };
-use std::{fmt, time::Duration};
+use std::{fmt, sync::OnceLock, time::Duration};
 
 /// A stream of work on one device, in order. Cheap to clone; clones are the same stream.
 #[derive(Clone)]
@@ -27,7 +27,8 @@ impl Queue {
         Device::new(&self.hub, self.line.device)
     }
 
-    /// Starts a kernel on the views given. They were taken on this queue, and are released here.
+    /// Starts a kernel on the views given, which were taken on this queue. Given by value, as
+    /// [`args!`](crate::args) makes them, they are released here.
     ///
     /// # Errors
     /// An argument that is missing, of the wrong type or kind, or a view of another queue is an
@@ -101,7 +102,7 @@ impl Line {
     /// Notes that work was enqueued; call it after the enqueue.
     pub fn note(self: &Arc<Self>) -> Position {
         let at = self.noted.fetch_add(1, Ordering::AcqRel) + 1;
-        Position { line: self.clone(), at }
+        Position { line: self.clone(), at, event: OnceLock::new() }
     }
 
     /// Where the queue stands now.
@@ -109,15 +110,9 @@ impl Line {
         self.note()
     }
 
-    /// Makes later work wait for `positions`, by the best rung there is but none better than `best`
-    /// across APIs. Returns the lowest rung that was used.
-    pub fn after(&self, positions: &[Position], best: Rung, timeout: Duration) -> Result<Rung> {
-        positions.iter().try_fold(Rung::SameQueue, |rung, position| {
-            Ok(rung.max(self.after_one(position, best, timeout)?))
-        })
-    }
-
-    fn after_one(&self, position: &Position, best: Rung, timeout: Duration) -> Result<Rung> {
+    /// Makes later work wait for a position, by the best rung there is but none better than `best`
+    /// across APIs. Returns the rung that was used.
+    pub fn after(&self, position: &Position, best: Rung, timeout: Duration) -> Result<Rung> {
         if std::ptr::eq(Arc::as_ptr(&position.line), self) {
             return Ok(Rung::SameQueue);
         }
@@ -134,6 +129,22 @@ impl Line {
         }
         event.wait(timeout)?;
         Ok(Rung::HostWait)
+    }
+
+    /// The newest event if it covers so much, or a new one.
+    fn event_for(&self, at: u64) -> Result<Arc<dyn hal::Event>> {
+        let mut mark = lock(&self.mark);
+        match &*mark {
+            Some((covered, event)) if *covered >= at => Ok(event.clone()),
+            _ => {
+                // Read before marking: all work noted by now was enqueued before the mark.
+                let covered = self.noted.load(Ordering::Acquire);
+                let event = self.hal.mark()?;
+                self.hal.flush()?;
+                *mark = Some((covered, event.clone()));
+                Ok(event)
+            }
+        }
     }
 
     /// Puts a gate into this queue that the event's callback opens.
@@ -155,6 +166,8 @@ impl Line {
 pub(crate) struct Position {
     pub line: Arc<Line>,
     at: u64,
+    /// The first event that was made to cover it; a later one would tell of later work too.
+    event: OnceLock<Arc<dyn hal::Event>>,
 }
 
 impl Position {
@@ -163,18 +176,16 @@ impl Position {
         if self.line.complete.load(Ordering::Acquire) >= self.at {
             return Ok(None);
         }
-        let mut mark = lock(&self.line.mark);
-        match &*mark {
-            Some((covered, event)) if *covered >= self.at => Ok(Some(event.clone())),
-            _ => {
-                // Read before marking: all work noted by now was enqueued before the mark.
-                let covered = self.line.noted.load(Ordering::Acquire);
-                let event = self.line.hal.mark()?;
-                self.line.hal.flush()?;
-                *mark = Some((covered, event.clone()));
-                Ok(Some(event))
-            }
+        if let Some(event) = self.event.get() {
+            return Ok(Some(event.clone()));
         }
+        let event = self.line.event_for(self.at)?;
+        Ok(Some(self.event.get_or_init(|| event).clone()))
+    }
+
+    /// Whether the work has certainly ended, well or not.
+    pub fn is_over(&self) -> bool {
+        self.event().is_ok_and(|event| event.is_none_or(|event| event.is_over()))
     }
 
     /// Whether it was reached. An error is that of the work or that of the question; only the first

@@ -150,6 +150,9 @@ impl Topology {
     }
 
     /// One device.
+    ///
+    /// # Panics
+    /// When the index is of another topology.
     pub fn node(&self, device: DeviceIx) -> &Node {
         &self.nodes[device.get()]
     }

@@ -55,6 +55,10 @@ impl<'b> Hold<'b> {
         self.core.bytes()
     }
 
+    pub fn api(&self) -> &'static str {
+        self.core.hub.topology().node(self.line.device).info.api.0
+    }
+
     pub fn line(&self) -> &Arc<Line> {
         &self.line
     }
@@ -143,10 +147,10 @@ macro_rules! view {
             /// [`Error::Unsupported`] when this device sees the buffer as an address instead.
             pub fn cl_mem(&self) -> Result<*mut std::ffi::c_void> {
                 match self.raw() {
-                    RawHandle::Object(handle) => Ok(handle as *mut _),
-                    RawHandle::Address(_) => Err(Error::unsupported(
+                    RawHandle::Object(handle) if self.hold.api() == "opencl" => Ok(handle as *mut _),
+                    _ => Err(Error::unsupported(
                         "a cl_mem of this view",
-                        "a buffer that is not shared virtual memory: use `address()`",
+                        "an OpenCL queue, and memory that is not shared virtual memory: use `address()`",
                     )),
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::{
     Buffer, Core,
-    core::{HOME, Site, State},
+    core::{HOME, Site, State as BufferState},
 };
 use crate::{
     Access, CopyPolicy, Error, Hint, Hub, Result, RouteKind, Rung, Strategy,
@@ -10,7 +10,7 @@ use crate::{
     hal::{AllocSpec, Memory},
     plan::{Hop, Plan, Request, plan},
     sync::{Arc, Mutex},
-    topology::DeviceIx,
+    topology::{DeviceIx, Route, State},
 };
 use bytemuck::Pod;
 use std::{borrow::Cow, collections::BTreeSet, marker::PhantomData};
@@ -146,9 +146,10 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         let plan = plan(self.hub.topology(), &request)?;
         let policy = request.policy;
         let sites = self.sites(&plan, request.bytes as usize)?;
-        let state = Mutex::new(State::new(&sites));
+        let state = Mutex::new(BufferState::new(&sites));
         let bytes = request.bytes as usize;
-        let buffer = Buffer::new(Core { hub: self.hub, bytes, sites, plan, policy, state });
+        let align = self.align.unwrap_or(1).max(align_of::<T>());
+        let buffer = Buffer::new(Core { hub: self.hub, bytes, align, sites, plan, policy, state });
         match self.initial {
             Some(initial) => buffer.write(&initial)?,
             None => buffer.core.clear()?,
@@ -210,11 +211,11 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
             group: HOME,
             copies: false,
             sync: self.rung(Rung::SameQueue),
+            planned: true,
         }];
         for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
             let groups = sites.iter().map(|s| s.group).max().unwrap_or(HOME);
             let site = self.site(&home, plan.allocate_on, hop, groups + 1, &spec)?;
-            sites[HOME].sync = sites[HOME].sync.max(site.sync);
             sites.push(site);
         }
         self.add_host(&mut sites, plan);
@@ -250,6 +251,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
             group,
             copies: hop.kind != RouteKind::Staged && hop.zero_copy != Some(true),
             sync: self.rung(hop.sync),
+            planned: true,
         })
     }
 
@@ -267,7 +269,12 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     /// The host sees host-visible memory whether it was named or not.
     fn add_host(&self, sites: &mut Vec<Site>, plan: &Plan) {
         let host = self.hub.host_index();
-        if sites.iter().any(|s| s.device == host) || plan.strategy == Strategy::Device {
+        let routes = self.hub.topology().between(plan.allocate_on, host);
+        let refuted = |route: &Route| {
+            route.strategy == Some(plan.strategy) && route.verdict.state == State::Refuted
+        };
+        let blind = plan.strategy == Strategy::Device || routes.iter().any(refuted);
+        if blind || sites.iter().any(|site| site.device == host) {
             return;
         }
         let kind = match plan.strategy {
@@ -282,6 +289,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
             group: HOME,
             copies: !plan.host_sees(),
             sync,
+            planned: false,
         });
     }
 }

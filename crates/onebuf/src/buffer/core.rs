@@ -19,7 +19,7 @@ use crate::{
     sync::{Arc, Mutex, MutexGuard, lock},
     topology::DeviceIx,
 };
-use std::any::Any;
+use std::{any::Any, time::Duration};
 
 /// One device's view of the buffer.
 #[derive(Debug)]
@@ -31,8 +31,10 @@ pub(crate) struct Site {
     pub group: usize,
     /// Whether a hand-over to or from it copies, or is not proven not to.
     pub copies: bool,
-    /// The lowest rung that joins it to the others.
+    /// The best rung that may join it to the others.
     pub sync: Rung,
+    /// Whether the plan has it; the host may be there unasked.
+    pub planned: bool,
 }
 
 /// The part of a buffer that has no type.
@@ -40,6 +42,7 @@ pub(crate) struct Site {
 pub(crate) struct Core {
     pub hub: Hub,
     pub bytes: usize,
+    pub align: usize,
     pub sites: Vec<Site>,
     pub plan: Plan,
     pub policy: CopyPolicy,
@@ -159,8 +162,8 @@ impl Core {
     /// The plan has no copies under `Forbid`; but the host, where it was not asked for, may look through
     /// a mapping that copies.
     fn check_policy(&self, site: usize) -> Result<()> {
-        let Site { device, copies, kind, .. } = self.sites[site];
-        if self.policy != CopyPolicy::Forbid || !copies {
+        let Site { device, copies, kind, planned, .. } = self.sites[site];
+        if self.policy != CopyPolicy::Forbid || !copies || planned {
             return Ok(());
         }
         let (home, device) = (self.device_id(self.sites[HOME].device), self.device_id(device));
@@ -190,13 +193,8 @@ impl Core {
         if keep && !state.groups[group].current {
             self.stage_in(state, site, line)?;
         }
-        let giver = state.groups[group].writer.unwrap_or(HOME);
-        let released = self.release_others(state, site, write)?;
-        let rung = self.order(state, line, site, write)?;
-        let acquired = self.acquire(state, site, line, write)?;
-        if released || acquired {
-            self.count_hand_over(giver, site);
-        }
+        self.release_others(state, site, write)?;
+        let rung = self.acquire(state, site, line, write)?;
         if write {
             for (index, other) in state.groups.iter_mut().enumerate() {
                 other.current = index == group;
@@ -208,28 +206,44 @@ impl Core {
     }
 
     /// Makes what other sites of the group wrote visible, and takes write access away from them where
-    /// this site will write. Returns whether anything was enqueued.
-    fn release_others(&self, state: &mut State, site: usize, write: bool) -> Result<bool> {
+    /// this site will write.
+    fn release_others(&self, state: &mut State, site: usize, write: bool) -> Result<()> {
         let group = self.sites[site].group;
-        let mut changed = false;
         for other in (0..self.sites.len()).filter(|&o| o != site && self.sites[o].group == group) {
-            let Some(memory) = self.sites[other].memory.as_ref().filter(|m| m.needs_residency())
-            else {
-                continue;
-            };
             let wrote = state.groups[group].writer == Some(other);
-            let to = match (write, memory.residency()) {
-                (_, Residency::Away) => continue,
+            let to = match (write, self.residency(other)) {
+                (_, None | Some(Residency::Away)) => continue,
                 (true, _) => Residency::Away,
                 // The home's mapping is what the others look through, written or not.
-                (false, Residency::Attached) if wrote || self.lends_mapping(other) => {
+                (false, Some(Residency::Attached)) if wrote || self.lends_mapping(other) => {
                     Residency::Published
                 }
                 (false, _) => continue,
             };
-            changed |= self.reside(state, other, None, to)?;
+            self.reside_elsewhere(state, other, to)?;
         }
-        Ok(changed)
+        if !write && site != HOME && group == HOME {
+            self.publish_home(state)?;
+        }
+        Ok(())
+    }
+
+    /// A home that is away is brought up to date before the first of several readers looks through its
+    /// mapping: a later one on the home itself then finds nothing to unmap under the others' eyes.
+    fn publish_home(&self, state: &mut State) -> Result<()> {
+        let away = self.lends_mapping(HOME) && self.residency(HOME) == Some(Residency::Away);
+        let writer = state.groups[HOME].writer.and_then(|writer| self.residency(writer));
+        // Pages that their writer has not published yet are not what the home should take.
+        if away && writer != Some(Residency::Attached) && state.marks.alone() {
+            self.reside_elsewhere(state, HOME, Residency::Published)?;
+        }
+        Ok(())
+    }
+
+    /// Where a site's memory is; `None` for memory that needs no hand-over calls.
+    fn residency(&self, site: usize) -> Option<Residency> {
+        let memory = self.sites[site].memory.as_ref().filter(|m| m.needs_residency());
+        memory.map(|memory| memory.residency())
     }
 
     /// Whether other sites see the bytes through this site's mapping.
@@ -237,47 +251,58 @@ impl Core {
         site == HOME && self.sites[HOME].device != self.hub.host_index()
     }
 
-    /// Lets this site's kernels at the memory.
+    /// Orders the queue after earlier work, and lets this site's kernels at the memory.
     fn acquire(
         &self,
         state: &mut State,
         site: usize,
         line: &Arc<Line>,
         write: bool,
-    ) -> Result<bool> {
-        let Some(memory) = self.sites[site].memory.as_ref().filter(|m| m.needs_residency()) else {
-            return Ok(false);
+    ) -> Result<Rung> {
+        let attach = match self.residency(site) {
+            None | Some(Residency::Attached) => false,
+            Some(Residency::Published) => write,
+            Some(Residency::Away) => true,
         };
-        match memory.residency() {
-            Residency::Attached => Ok(false),
-            Residency::Published if !write => Ok(false),
-            _ => self.reside(state, site, Some(line), Residency::Attached),
+        // Attaching the home unmaps what others look through: their work must be over, and no guard
+        // of theirs may be left.
+        let unmaps = attach && self.lends_mapping(site);
+        if unmaps && !state.marks.alone() {
+            return Err(Error::Busy { what: "others read through this memory's mapping".into() });
         }
+        let rung = self.order(state, line, site, write || unmaps)?;
+        if attach {
+            self.reside(state, site, line, Residency::Attached)?;
+        }
+        Ok(rung)
     }
 
-    /// Changes a site's residency on `line`, or on the queue that used it last, after what it must
-    /// wait for. The change becomes a thing to wait for.
+    /// Changes another site's residency, on the queue that used it last, after what it must wait for.
+    fn reside_elsewhere(&self, state: &mut State, site: usize, to: Residency) -> Result<()> {
+        let line = self.line_for(state, site)?;
+        let unmaps = self.lends_mapping(site) && self.residency(site) == Some(Residency::Away);
+        self.order(state, &line, site, to == Residency::Away || unmaps)?;
+        self.reside(state, site, &line, to)
+    }
+
+    /// Changes a site's residency. The change becomes a thing to wait for, also when it got only half
+    /// way.
     fn reside(
         &self,
         state: &mut State,
         site: usize,
-        line: Option<&Arc<Line>>,
+        line: &Arc<Line>,
         to: Residency,
-    ) -> Result<bool> {
-        let Some(memory) = self.sites[site].memory.clone() else { return Ok(false) };
-        let line = match line {
-            Some(line) => line.clone(),
-            None => {
-                let line = self.line_for(state, site)?;
-                self.order(state, &line, site, to == Residency::Away)?;
-                line
-            }
-        };
-        let changed = line.hal.reside(&*memory, to)?;
-        if changed {
+    ) -> Result<()> {
+        let Some(memory) = self.sites[site].memory.clone() else { return Ok(()) };
+        let changed = line.hal.reside(&*memory, to);
+        if changed != Ok(false) {
             state.note_change(line.note());
         }
-        Ok(changed)
+        if changed? {
+            self.count_change(site, to);
+        }
+        Ok(())
     }
 
     /// The queue that used the site last, or the device's service queue.
@@ -290,16 +315,34 @@ impl Core {
 
     /// Orders a queue after the buffer's earlier work.
     fn order(&self, state: &mut State, line: &Arc<Line>, site: usize, write: bool) -> Result<Rung> {
-        let planned = self.sites[site].sync;
-        let timeout = self.hub.timeout();
-        let mut rung = self.settle(state, line.after(&state.writes, planned, timeout))?;
+        let mut rung = self.order_after(state, line, site, |state| &state.writes)?;
         if write {
-            rung = rung.max(self.settle(state, line.after(&state.reads, planned, timeout))?);
-        }
-        if rung == Rung::HostWait && planned < Rung::HostWait && planned > Rung::SameQueue {
-            tracing::warn!(device = self.device_id(line.device), %planned, %rung, "a lower rung than planned");
+            rung = rung.max(self.order_after(state, line, site, |state| &state.reads)?);
         }
         Ok(rung)
+    }
+
+    fn order_after(
+        &self,
+        state: &mut State,
+        line: &Arc<Line>,
+        site: usize,
+        which: fn(&State) -> &Vec<Position>,
+    ) -> Result<Rung> {
+        let timeout = self.hub.timeout();
+        let mut lowest = Rung::SameQueue;
+        for position in which(state).clone() {
+            // The lower of what was proven for either end.
+            let other = self.site_of(position.line.device).map(|s| self.sites[s].sync);
+            let best = self.sites[site].sync.max(other.unwrap_or(Rung::HostWait));
+            let rung = self.settle(state, line.after(&position, best, timeout))?;
+            if rung > best && best > Rung::SameQueue {
+                let device = self.device_id(line.device);
+                tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
+            }
+            lowest = lowest.max(rung);
+        }
+        Ok(lowest)
     }
 
     /// A timeout quarantines the buffer; failed work is reported once, and is over.
@@ -314,15 +357,23 @@ impl Core {
         outcome
     }
 
-    /// Counts a hand-over that is not proven to copy nothing.
-    fn count_hand_over(&self, giver: usize, taker: usize) {
-        let (giver, taker) = (&self.sites[giver], &self.sites[taker]);
-        if giver.copies || taker.copies {
-            self.count_implied(giver.device, taker.device);
+    /// Counts a residency change that is not proven to copy nothing: an alias' own, or the home's where
+    /// the host looks through a mapping that may copy.
+    fn count_change(&self, site: usize, to: Residency) {
+        let host = self.host_site().filter(|&s| self.sites[s].memory.is_none());
+        let other = if site == HOME { host } else { Some(HOME) };
+        let copier = if site == HOME { host } else { Some(site) };
+        let (Some(other), Some(true)) = (other, copier.map(|s| self.sites[s].copies)) else {
+            return;
+        };
+        let (site, other) = (self.sites[site].device, self.sites[other].device);
+        match to {
+            Residency::Attached => self.count_implied(other, site),
+            Residency::Published | Residency::Away => self.count_implied(site, other),
         }
     }
 
-    fn count_implied(&self, from: DeviceIx, to: DeviceIx) {
+    pub fn count_implied(&self, from: DeviceIx, to: DeviceIx) {
         if self.policy == CopyPolicy::Warn {
             let (from, to) = (self.device_id(from), self.device_id(to));
             tracing::warn!(from, to, bytes = self.bytes, "an implied copy");
@@ -344,6 +395,12 @@ impl Core {
         let pointer = home.host_pointer().ok_or_else(|| {
             Error::unsupported("a host view of this buffer", "memory that its device maps")
         })?;
+        if pointer.addr().get() % self.align != 0 {
+            return Err(Error::unsupported(
+                format!("a host view aligned to {} bytes", self.align),
+                "a driver whose maps are aligned so: share the buffer with the host too",
+            ));
+        }
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(home);
         let range = HostRange { pointer, bytes: self.bytes, owner };
         let host = self.hub.hal(self.hub.host_index());
@@ -362,10 +419,17 @@ impl Core {
                 why: "the contents are in another copy of the buffer".into(),
             });
         }
-        let source_end = self.open_end(state, source, None, false)?;
+        let source_line = self.line_for(state, source)?;
+        self.release_others(state, source, false)?;
+        let source_end = self.open_end(state, source, &source_line, false)?;
         self.release_others(state, site, true)?;
-        let target_end = self.open_end(state, site, Some(line), true)?;
+        let target_end = self.open_end(state, site, line, true)?;
         let copied = staged::copy(&source_end, &target_end, self.bytes, self.hub.timeout());
+        if copied.is_err() {
+            // Parts of it may still be under way.
+            state.note_read(source_line.note());
+            state.note_change(line.note());
+        }
         self.settle(state, copied)?;
         state.note_write(line.note());
         state.groups[group] = Group { current: true, writer: Some(site) };
@@ -387,26 +451,16 @@ impl Core {
         &self,
         state: &mut State,
         site: usize,
-        line: Option<&Arc<Line>>,
+        line: &Arc<Line>,
         write: bool,
     ) -> Result<End> {
-        if !write {
-            self.release_others(state, site, false)?;
-        }
-        let line = match line {
-            Some(line) => line.clone(),
-            None => self.line_for(state, site)?,
-        };
-        self.order(state, &line, site, write)?;
-        self.acquire(state, site, &line, write)?;
+        self.acquire(state, site, line, write)?;
         let memory = self.memory(site)?;
-        Ok(
-            match memory.host_pointer().filter(|_| self.sites[site].device == self.hub.host_index())
-            {
-                Some(pointer) => End::Host(pointer),
-                None => End::Device(line.hal.clone(), memory),
-            },
-        )
+        let host = self.sites[site].device == self.hub.host_index();
+        Ok(match memory.host_pointer().filter(|_| host) {
+            Some(pointer) => End::Host(pointer),
+            None => End::Device(line.hal.clone(), memory),
+        })
     }
 
     /// A site that holds the newest contents, for copies that the caller asked for: the host's if it
@@ -445,7 +499,7 @@ impl Core {
         self.line_for(&state, site)
     }
 
-    /// The last write, as a fence; `None` when nothing was ever enqueued.
+    /// The last write as a fence, or the last read where nothing was written.
     pub fn fence(&self) -> Option<Fence> {
         let state = lock(&self.state);
         let position = state.writes.last().or(state.reads.last())?.clone();
@@ -460,9 +514,10 @@ impl Core {
 impl State {
     /// Work that failed is over; the buffer's contents are whatever it left.
     fn forget_failed(&mut self) {
-        let done = |p: &Position| !matches!(p.poll(), Ok(false));
-        self.writes.retain(|p| !done(p));
-        self.reads.retain(|p| !done(p));
+        self.writes.retain(|p| !p.is_over());
+        self.reads.retain(|p| !p.is_over());
+        // What is left may be running: only the question about it failed.
+        self.quarantined |= !(self.writes.is_empty() && self.reads.is_empty());
     }
 
     /// The memory must outlive this buffer: somebody may still use it.
@@ -471,12 +526,15 @@ impl State {
     }
 }
 
+/// How long the drop of a buffer whose work is not known to have ended waits for it.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
 impl Drop for Core {
     fn drop(&mut self) {
         let state = self.lock_state();
         let forgotten = state.marks.any();
-        let late = state.quarantined
-            && state.writes.iter().chain(&state.reads).any(|p| p.poll() != Ok(true));
+        let running = |p: &Position| p.wait(LAST_WAIT).is_err() && !p.is_over();
+        let late = state.quarantined && state.writes.iter().chain(&state.reads).any(running);
         drop(state);
         if forgotten || late {
             // A guard that was never dropped, or work that never ended, may still use the memory.

@@ -107,14 +107,15 @@ impl<T: Pod> Buffer<T> {
         mut into: Vec<T>,
     ) -> Result<Pending<T>> {
         let (offset, bytes) = self.checked(range, into.len())?;
-        self.count_asked(self.home(), self.host(), bytes);
         let Some((line, hold)) = self.core.device_hold(Access::Read)? else {
             self.core.read_bytes(offset, bytemuck::cast_slice_mut(&mut into))?;
+            self.count_asked(self.home(), self.host(), bytes);
             return Ok(Pending::ready(into, self.core.hub.timeout()));
         };
         let pointer = into.as_mut_ptr().cast();
         // SAFETY: the pending owns the vector until the event completes, and leaks it otherwise.
         let event = unsafe { line.hal.read(hold.memory(), offset, pointer, bytes)? };
+        self.count_asked(self.home(), self.host(), bytes);
         let pending = Pending::new(into, event, self.core.hub.timeout());
         line.hal.flush()?;
         Ok(pending)
@@ -126,13 +127,14 @@ impl<T: Pod> Buffer<T> {
     /// As for [`Buffer::write_range`].
     pub fn write_async(&self, range: impl RangeBounds<usize>, from: Vec<T>) -> Result<Pending<T>> {
         let (offset, bytes) = self.checked(range, from.len())?;
-        self.count_asked(self.host(), self.home(), bytes);
         let Some((line, hold)) = self.core.device_hold(Access::ReadWrite)? else {
             self.core.write_bytes(offset, bytemuck::cast_slice(&from))?;
+            self.count_asked(self.host(), self.home(), bytes);
             return Ok(Pending::ready(from, self.core.hub.timeout()));
         };
         // SAFETY: as for `read_async`.
         let event = unsafe { line.hal.write(hold.memory(), offset, from.as_ptr().cast(), bytes)? };
+        self.count_asked(self.host(), self.home(), bytes);
         let pending = Pending::new(from, event, self.core.hub.timeout());
         line.hal.flush()?;
         Ok(pending)

@@ -1,7 +1,7 @@
 //! Host guards that deref to slices.
 
 use super::Buffer;
-use crate::{Access, CopyPolicy, Error, Result, ledger::Cause, view::Hold};
+use crate::{Access, CopyPolicy, Error, Result, view::Hold};
 use bytemuck::Pod;
 use std::{
     fmt,
@@ -30,12 +30,7 @@ impl<'b, T: Pod> Slice<'b, T> {
             });
         }
         let (data, hold) = core.copied_hold::<T>(access)?;
-        core.hub.ledger().record(
-            core.plan.allocate_on,
-            core.hub.host_index(),
-            Cause::Implied,
-            core.bytes,
-        );
+        core.count_implied(core.plan.allocate_on, core.hub.host_index());
         Ok(Slice::Copied(data, hold))
     }
 
@@ -115,13 +110,9 @@ impl<T: Pod> MapMut<'_, T> {
     fn close(&mut self) -> Result<()> {
         let Some(Slice::Copied(data, hold)) = self.slice.take() else { return Ok(()) };
         let core = &self.buffer.core;
-        core.hub.ledger().record(
-            core.hub.host_index(),
-            core.plan.allocate_on,
-            Cause::Implied,
-            core.bytes,
-        );
-        core.upload(&hold, 0, bytemuck::cast_slice(&data))
+        core.upload(&hold, 0, bytemuck::cast_slice(&data))?;
+        core.count_implied(core.hub.host_index(), core.plan.allocate_on);
+        Ok(())
     }
 }
 

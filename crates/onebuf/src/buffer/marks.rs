@@ -34,6 +34,11 @@ impl Marks {
         }
     }
 
+    /// Whether at most one guard is held.
+    pub fn alone(&self) -> bool {
+        self.writer || self.readers <= 1
+    }
+
     pub fn any(&self) -> bool {
         self.writer || self.readers > 0
     }

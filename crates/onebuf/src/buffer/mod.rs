@@ -101,7 +101,8 @@ impl<T: Pod> Buffer<T> {
         Hold::take(&self.core, &queue.line, access)
     }
 
-    /// The newest work on this buffer as a fence; `None` when there was none yet.
+    /// The last write as a fence (the last read, where nothing was written yet); `None` when there was no
+    /// work at all.
     pub fn fence(&self) -> Option<Fence> {
         self.core.fence()
     }

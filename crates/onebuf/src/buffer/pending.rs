@@ -38,8 +38,8 @@ impl<T> Pending<T> {
     /// Waits, and gives the vector back.
     ///
     /// # Errors
-    /// [`Error::Timeout`]: the vector stays here, and the wait may be repeated. When the transfer
-    /// failed, what the driver said; the vector is gone then.
+    /// [`Error::Timeout`], or what the driver said when the transfer failed. The vector stays here, and
+    /// the wait may be repeated.
     pub fn wait(&mut self, timeout: Duration) -> Result<Vec<T>> {
         if let Some(event) = &self.event {
             match event.wait(timeout) {

@@ -37,6 +37,44 @@ const TIMES: usize = 11;
 const SUSPICIOUS: f64 = 20e-6;
 const NOISE: f64 = 100e-6;
 
+/// Why there is no proof.
+enum Trouble {
+    /// There was no room to try: that says nothing of the route.
+    NotTried(String),
+    /// It was tried, and something went wrong.
+    Failed(String),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error {
+            // A driver that has no room for little is not short of memory.
+            Error::OutOfMemory { asked, .. } if asked > MIB as u64 => {
+                Trouble::NotTried(format!("not tried: {error}"))
+            }
+            _ => Trouble::Failed(error.to_string()),
+        }
+    }
+}
+
+impl Trouble {
+    /// Where it happened.
+    fn at(self, place: &str) -> Self {
+        match self {
+            Trouble::Failed(why) => Trouble::Failed(format!("{place}: {why}")),
+            not_tried => not_tried,
+        }
+    }
+
+    fn verdict(self) -> Verdict {
+        let (state, why) = match self {
+            Trouble::NotTried(why) => (State::Declared, why),
+            Trouble::Failed(why) => (State::Refuted, why),
+        };
+        Verdict { state, why, ..Verdict::default() }
+    }
+}
+
 /// Makes the experiment for one route. Whatever goes wrong refutes it, with the reason.
 pub(super) fn run(
     hub: &Hub,
@@ -47,7 +85,7 @@ pub(super) fn run(
 ) -> Verdict {
     let opened = Experiment::open(hub, [from, to], kind, reach, tell);
     let made = opened.and_then(|mut experiment| experiment.verdict());
-    made.unwrap_or_else(|why| Verdict { state: State::Refuted, why, ..Verdict::default() })
+    made.unwrap_or_else(Trouble::verdict)
 }
 
 struct Experiment<'e> {
@@ -55,7 +93,9 @@ struct Experiment<'e> {
     from: Side,
     to: Side,
     kind: RouteKind,
-    reach: u64,
+    /// The largest buffer that both devices take, and how far to go.
+    limit: usize,
+    reach: usize,
     /// Forced below the best rung when that one failed.
     sync: Option<Rung>,
     seed: u64,
@@ -69,48 +109,60 @@ impl<'e> Experiment<'e> {
         kind: RouteKind,
         reach: u64,
         tell: &'e mut dyn FnMut(&str),
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Trouble> {
         tell("building the kernels");
-        let side =
-            |id| hub.device(id).and_then(|device| Side::open(&device)).map_err(|e| e.to_string());
+        let side = |id| hub.device(id).and_then(|device| Side::open(&device));
         let (from, to) = (side(from)?, side(to)?);
-        let reach = reach.min(limit(&from)).min(limit(&to));
-        Ok(Self { hub, from, to, kind, reach, sync: None, seed: fresh_seed(), tell })
+        let limit = limit(&from).min(limit(&to)) as usize;
+        let reach = limit.min(reach as usize);
+        Ok(Self { hub, from, to, kind, limit, reach, sync: None, seed: fresh_seed(), tell })
     }
 
-    fn verdict(&mut self) -> Result<Verdict, String> {
+    fn verdict(&mut self) -> Result<Verdict, Trouble> {
         self.control()?;
         let mut why = "every page, both directions, interleaved".to_owned();
-        if let Err(reason) = self.sharing() {
-            if self.planned()? != Rung::Callback {
-                return Err(reason);
+        match self.sharing() {
+            Ok(()) => {}
+            Err(Trouble::Failed(reason)) if self.planned()? == Rung::Callback => {
+                // The memory may be fine and the callbacks not: once more with the thread waiting.
+                self.sync = Some(Rung::HostWait);
+                self.sharing()?;
+                why = format!("{why}; not with callbacks: {reason}");
             }
-            // The memory may be fine and the callbacks not: once more with the thread waiting.
-            self.sync = Some(Rung::HostWait);
-            self.sharing()?;
-            why = format!("{why}; not with callbacks: {reason}");
+            Err(trouble) => return Err(trouble),
         }
         let max_bytes = self.reach()?;
         let cost = self.cost_by_best_rung()?;
         let sync = Some(self.planned()?);
         Ok(Verdict {
             state: State::Proven,
-            zero_copy: Some(cost.zero_copy),
+            zero_copy: cost.zero_copy,
             why: format!("{why}; {}", cost.why),
             sync,
             handoff_us: Some(cost.handoff_us),
             gb_per_s: Some(cost.gb_per_s),
             envelope: Some(Envelope {
-                min_bytes: SIZES.into_iter().min().unwrap_or(0) as u64,
+                min_bytes: SIZES[0] as u64,
                 max_bytes,
-                sizes: SIZES.map(|s| s as u64).into(),
+                sizes: self.sizes().map(|size| size as u64).collect(),
             }),
         })
     }
 
+    /// The sizes that both devices take.
+    fn sizes(&self) -> impl Iterator<Item = usize> + use<> {
+        let limit = self.limit;
+        SIZES.into_iter().filter(move |&size| size <= limit)
+    }
+
+    /// The largest size at which every byte is checked, in whole pages.
+    fn large(&self) -> usize {
+        LARGE.min(self.limit / PAGE * PAGE)
+    }
+
     /// A buffer that lives on `from` and is seen on `to` by the route.
-    fn shared<T: Pod>(&self, elements: usize) -> Result<Buffer<T>, String> {
-        self.builder(elements).build().map_err(|e| e.to_string())
+    fn shared<T: Pod>(&self, elements: usize) -> Result<Buffer<T>, Trouble> {
+        Ok(self.builder(elements).build()?)
     }
 
     fn builder<T: Pod>(&self, elements: usize) -> BufferBuilder<'_, T> {
@@ -124,29 +176,29 @@ impl<'e> Experiment<'e> {
     }
 
     /// The rung by which the two are joined.
-    fn planned(&self) -> Result<Rung, String> {
-        let plan = self.builder::<u32>(PAGE).plan().map_err(|e| e.to_string())?;
+    fn planned(&self) -> Result<Rung, Trouble> {
+        let plan = self.builder::<u32>(PAGE).plan()?;
         let hop = plan.routes.iter().find(|hop| hop.to == self.to.device.index());
         let planned = hop.map_or(Rung::HostWait, |hop| hop.sync);
         Ok(self.sync.map_or(planned, |forced| planned.max(forced)))
     }
 
     /// Sizes, sub-ranges, two buffers at once.
-    fn sharing(&mut self) -> Result<(), String> {
-        for bytes in SIZES {
+    fn sharing(&mut self) -> Result<(), Trouble> {
+        for bytes in self.sizes() {
             match bytes % 4 {
                 0 => self.share::<u32>(bytes / 4),
                 _ => self.share::<u8>(bytes),
             }
-            .map_err(|why| format!("at {bytes} bytes: {why}"))?;
+            .map_err(|trouble| trouble.at(&format!("at {bytes} bytes")))?;
         }
         (self.tell)("sharing two buffers at once");
-        self.share_two().map_err(|why| format!("two buffers at once: {why}"))?;
+        self.share_two().map_err(|trouble| trouble.at("two buffers at once"))?;
         (self.tell)("handing over many times");
-        self.share_often().map_err(|why| format!("{ROUNDS} rounds: {why}"))
+        self.share_often().map_err(|trouble| trouble.at(&format!("{ROUNDS} rounds")))
     }
 
-    fn share<T: Unit>(&mut self, elements: usize) -> Result<(), String> {
+    fn share<T: Unit>(&mut self, elements: usize) -> Result<(), Trouble> {
         let bytes = elements * size_of::<T>();
         self.stage(bytes, "the first writes");
         let buffer = self.shared::<T>(elements)?;
@@ -179,17 +231,17 @@ impl<'e> Experiment<'e> {
         model: &mut [T],
         first: usize,
         n: usize,
-    ) -> Result<(), String> {
+    ) -> Result<(), Trouble> {
         let steps = [self.step(), self.step()];
         for (side, step) in [&self.from, &self.to].into_iter().zip(steps) {
-            side.step(buffer, first, n, step).map_err(|e| e.to_string())?;
+            side.step(buffer, first, n, step)?;
             step_model(&mut model[first..first + n], step);
         }
         Ok(())
     }
 
-    fn share_two(&mut self) -> Result<(), String> {
-        let elements = MIB / 4;
+    fn share_two(&mut self) -> Result<(), Trouble> {
+        let elements = MIB.min(self.large()) / 4;
         let buffers = [self.shared::<u32>(elements)?, self.shared::<u32>(elements)?];
         let mut models = [self.random(elements), self.random(elements)];
         for (buffer, model) in buffers.iter().zip(&models) {
@@ -206,7 +258,7 @@ impl<'e> Experiment<'e> {
         })
     }
 
-    fn share_often(&mut self) -> Result<(), String> {
+    fn share_often(&mut self) -> Result<(), Trouble> {
         let elements = 16 * PAGE / 4;
         let buffer = self.shared::<u32>(elements)?;
         let mut model = self.random(elements);
@@ -219,34 +271,34 @@ impl<'e> Experiment<'e> {
 
     /// Kernels in turn on one word of every page of a buffer as large as was asked for. Returns the size
     /// that was reached: the largest dense one when there is no memory for more.
-    fn reach(&mut self) -> Result<u64, String> {
-        let pages = self.reach as usize / PAGE;
-        if pages * PAGE <= LARGE {
-            return Ok(LARGE as u64);
+    fn reach(&mut self) -> Result<u64, Trouble> {
+        let (pages, large) = (self.reach / PAGE, self.large());
+        if pages * PAGE <= large {
+            return Ok(large as u64);
         }
         (self.tell)(&format!("reaching {} bytes", pages * PAGE));
         let buffer = match self.builder::<Page>(pages).build() {
-            Err(Error::OutOfMemory { .. }) => return Ok(LARGE as u64),
-            built => built.map_err(|e| e.to_string())?,
+            Err(Error::OutOfMemory { .. }) => return Ok(large as u64),
+            built => built?,
         };
         let mut model = vec![0u32; pages];
         for _ in 0..2 {
             for step in [self.step(), self.step()].into_iter().zip([&self.from, &self.to]) {
                 let (step, side) = step;
-                side.step_pages(&buffer, step).map_err(|e| e.to_string())?;
+                side.step_pages(&buffer, step)?;
                 step_model(&mut model, step);
             }
             (self.tell)("reaching every page");
         }
         for side in [&self.from, &self.to] {
             check_pages(side, &buffer, &model, self.tell)
-                .map_err(|why| format!("at {} bytes: {why}", pages * PAGE))?;
+                .map_err(|trouble| trouble.at(&format!("at {} bytes", pages * PAGE)))?;
         }
         Ok((pages * PAGE) as u64)
     }
 
     /// The same work on two buffers that are certainly not shared: the check must see it, everywhere.
-    fn control(&mut self) -> Result<(), String> {
+    fn control(&mut self) -> Result<(), Trouble> {
         (self.tell)("making sure that the check can fail");
         let elements = 16 * PAGE / 4;
         // In the plainest form that each has: what it says of its other forms is not tried here.
@@ -255,7 +307,7 @@ impl<'e> Experiment<'e> {
             let plainest = side.device.info().caps.strategies.iter().copied().max();
             let builder = builder.allocate_on(&side.device);
             let builder = plainest.into_iter().fold(builder, BufferBuilder::strategy);
-            builder.build().map_err(|e| e.to_string())
+            builder.build()
         };
         let buffers = [own(&self.from)?, own(&self.to)?];
         let mut model = self.random::<u32>(elements);
@@ -263,26 +315,26 @@ impl<'e> Experiment<'e> {
             write_from(side, buffer, &model)?;
         }
         let step = self.step();
-        self.from.step(&buffers[0], 0, elements, step).map_err(|e| e.to_string())?;
+        self.from.step(&buffers[0], 0, elements, step)?;
         step_model(&mut model, step);
         check_from(&self.from, &buffers[0], &model, "a device's own buffer")?;
         let seen = read_from(&self.to, &buffers[1])?;
         let pages = seen.chunks(PAGE / 4).zip(model.chunks(PAGE / 4));
         match pages.filter(|(seen, model)| seen == model).count() {
             0 => Ok(()),
-            same => {
-                Err(format!("the experiment is broken: {same} pages of two separate buffers agree"))
-            }
+            same => Err(Trouble::Failed(format!(
+                "the experiment is broken: {same} pages of two separate buffers agree"
+            ))),
         }
     }
 
     /// The cost with the thread waiting, for a callback that comes late would hide what grows. Callbacks
     /// spare the thread that wait: they stay the rung unless they take more than twice as long.
-    fn cost_by_best_rung(&mut self) -> Result<Cost, String> {
+    fn cost_by_best_rung(&mut self) -> Result<Cost, Trouble> {
         if self.planned()? != Rung::Callback {
             return self.cost();
         }
-        let [called] = self.time_hand_overs([LARGE])?;
+        let [called] = self.time_hand_overs([self.large()])?;
         self.sync = Some(Rung::HostWait);
         let mut cost = self.cost()?;
         let called_us = called.slower() * 1e6;
@@ -296,37 +348,51 @@ impl<'e> Experiment<'e> {
     }
 
     /// What a hand-over costs, and what the receiver gets through the route.
-    fn cost(&mut self) -> Result<Cost, String> {
-        let [small, large] = self.time_hand_overs([SMALL, LARGE])?;
+    fn cost(&mut self) -> Result<Cost, Trouble> {
+        let bytes = self.large();
+        let [small, large] = self.time_hand_overs([SMALL.min(bytes), bytes])?;
         let moves = !(small.stable_address && large.stable_address);
         let copies = self.kind == RouteKind::Staged || self.grows(&small, &large)?;
+        // Too small a device says nothing about growth.
+        let zero_copy = (copies || moves || bytes >= 2 * SMALL).then_some(!copies && !moves);
         let why = match (copies, moves) {
             (false, false) => "the hand-over does not grow with the size".to_owned(),
             (false, true) => "the map's address moves: a copy behind it".to_owned(),
             (true, _) => format!(
-                "the hand-over copies: {:.0} us at 1 MiB, {:.0} us at 64 MiB",
+                "the hand-over copies: {:.0} us at {} KiB, {:.0} us at {} KiB",
                 small.slower() * 1e6,
-                large.slower() * 1e6
+                SMALL.min(bytes) >> 10,
+                large.slower() * 1e6,
+                bytes >> 10
             ),
         };
         let gb_per_s = match self.kind {
-            RouteKind::Staged => LARGE as f64 / large.forth().max(1e-9) / 1e9,
-            _ => 2.0 * LARGE as f64 / self.time_sweep()?.max(1e-9) / 1e9,
+            RouteKind::Staged => bytes as f64 / large.forth().max(1e-9) / 1e9,
+            _ => 2.0 * bytes as f64 / self.time_sweep(bytes)?.max(1e-9) / 1e9,
         };
         let (handoff_us, slower_us) = (large.forth() * 1e6, large.slower() * 1e6);
-        Ok(Cost { zero_copy: !copies && !moves, why, handoff_us, slower_us, gb_per_s })
+        Ok(Cost { zero_copy, why, handoff_us, slower_us, gb_per_s })
     }
 
     /// Whether a hand-over takes longer for more bytes. How fast a hidden copy can be is not known (a
     /// GPU's own memory moves 64 MiB in 40 us), and timing is noisy; so a suspicious difference is
     /// looked at again four times as far, where a copy must cost four times as much.
-    fn grows(&mut self, small: &Timing, large: &Timing) -> Result<bool, String> {
-        let growth = large.slower() - small.slower();
-        if growth < SUSPICIOUS {
+    fn grows(&mut self, small: &Timing, large: &Timing) -> Result<bool, Trouble> {
+        if large.growth_since(small) < SUSPICIOUS {
             return Ok(false);
         }
-        let Ok([small, far]) = self.time_hand_overs([SMALL, 4 * LARGE]) else { return Ok(true) };
-        Ok(far.slower() - small.slower() > NOISE.max(2.0 * growth))
+        let (bytes, far) = (self.large(), 4 * self.large());
+        if far > self.limit {
+            return Ok(true);
+        }
+        match self.time_hand_overs([SMALL.min(bytes), bytes, far]) {
+            Ok([small, large, far]) => {
+                let near = large.growth_since(&small);
+                Ok(far.growth_since(&small) > NOISE.max(2.0 * near))
+            }
+            Err(Trouble::NotTried(_)) => Ok(true),
+            Err(trouble) => Err(trouble),
+        }
     }
 
     /// The fastest of several hand-overs each way, a one-element kernel on each side, less the same
@@ -334,15 +400,13 @@ impl<'e> Experiment<'e> {
     fn time_hand_overs<const N: usize>(
         &mut self,
         sizes: [usize; N],
-    ) -> Result<[Timing; N], String> {
+    ) -> Result<[Timing; N], Trouble> {
         let mut buffers = Vec::new();
         for bytes in sizes {
             buffers.push(self.shared::<u32>(bytes / 4)?);
         }
         let step = self.step();
-        let touch = |side: &Side, buffer: &Buffer<u32>| -> Result<f64, String> {
-            time(side, buffer, 1, step).map_err(|e| e.to_string())
-        };
+        let touch = |side: &Side, buffer: &Buffer<u32>| time(side, buffer, 1, step);
         let mut timings = [Timing::default(); N];
         for _ in 0..TIMES {
             (self.tell)("timing hand-overs");
@@ -359,24 +423,24 @@ impl<'e> Experiment<'e> {
     }
 
     /// One kernel of the receiver over everything.
-    fn time_sweep(&mut self) -> Result<f64, String> {
+    fn time_sweep(&mut self, bytes: usize) -> Result<f64, Trouble> {
         (self.tell)("timing kernels");
-        let (buffer, step) = (self.shared::<u32>(LARGE / 4)?, self.step());
+        let (buffer, step) = (self.shared::<u32>(bytes / 4)?, self.step());
         let mut best = f64::MAX;
         for _ in 0..4 {
-            best = best.min(time(&self.to, &buffer, LARGE / 4, step).map_err(|e| e.to_string())?);
+            best = best.min(time(&self.to, &buffer, bytes / 4, step)?);
         }
         Ok(best)
     }
 
     /// Where the host sees the buffer, when the host is the one who looks.
-    fn mapped_address(&self, buffer: &Buffer<u32>) -> Result<usize, String> {
+    fn mapped_address(&self, buffer: &Buffer<u32>) -> Result<usize, Trouble> {
         let looks =
             self.to.device.index() == self.hub.host().index() && self.kind != RouteKind::Staged;
         if !looks {
             return Ok(0);
         }
-        buffer.map().map(|map| map.as_ptr() as usize).map_err(|e| e.to_string())
+        Ok(buffer.map()?.as_ptr() as usize)
     }
 
     /// A multiplier that loses nothing, and something to add.
@@ -399,7 +463,7 @@ impl<'e> Experiment<'e> {
 }
 
 struct Cost {
-    zero_copy: bool,
+    zero_copy: Option<bool>,
     why: String,
     handoff_us: f64,
     slower_us: f64,
@@ -431,6 +495,13 @@ impl Timing {
         (self.crossed[0] - self.stayed[0]).max(0.0)
     }
 
+    /// How much longer a hand-over and its kernel take than at another size. Not less the kernel alone:
+    /// a driver that copies around every kernel copies for that one too.
+    fn growth_since(&self, other: &Timing) -> f64 {
+        let way = |way: usize| self.crossed[way] - other.crossed[way];
+        way(0).max(way(1))
+    }
+
     fn slower(&self) -> f64 {
         self.forth().max(self.crossed[1] - self.stayed[1])
     }
@@ -449,12 +520,12 @@ fn limit(side: &Side) -> u64 {
     side.device.info().caps.max_alloc_bytes
 }
 
-fn write_from<T: Unit>(side: &Side, buffer: &Buffer<T>, model: &[T]) -> Result<(), String> {
-    buffer.write_through(&side.queue, model).map_err(|e| e.to_string())
+fn write_from<T: Unit>(side: &Side, buffer: &Buffer<T>, model: &[T]) -> Result<(), Trouble> {
+    Ok(buffer.write_through(&side.queue, model)?)
 }
 
-fn read_from<T: Unit>(side: &Side, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
-    buffer.read_through(&side.queue).map_err(|e| e.to_string())
+fn read_from<T: Unit>(side: &Side, buffer: &Buffer<T>) -> Result<Vec<T>, Trouble> {
+    Ok(buffer.read_through(&side.queue)?)
 }
 
 /// Reads everything through one side's own API and compares every element.
@@ -463,11 +534,11 @@ fn check_from<T: Unit>(
     buffer: &Buffer<T>,
     model: &[T],
     when: &str,
-) -> Result<(), String> {
+) -> Result<(), Trouble> {
     let seen = read_from(side, buffer)?;
     match differing_pages(&seen, model) {
         None => Ok(()),
-        Some(text) => Err(format!("{when}: {text}")),
+        Some(text) => Err(Trouble::Failed(format!("{when}: {text}"))),
     }
 }
 
@@ -477,16 +548,17 @@ fn check_pages(
     buffer: &Buffer<Page>,
     model: &[u32],
     tell: &mut dyn FnMut(&str),
-) -> Result<(), String> {
+) -> Result<(), Trouble> {
     let mut chunk = vec![[0; 1024]; (CHECK_BYTES / PAGE).min(model.len())];
     for (at, words) in model.chunks(chunk.len()).enumerate() {
         tell("checking every page");
         let (first, seen) = (at * (CHECK_BYTES / PAGE), &mut chunk[..words.len()]);
-        buffer.read_through_at(&side.queue, first, seen).map_err(|e| e.to_string())?;
+        buffer.read_through_at(&side.queue, first, seen)?;
         let good =
             |(page, word): (&Page, &u32)| page[0] == *word && page[1..].iter().all(|&x| x == 0);
         if let Some(bad) = seen.iter().zip(words).position(|both| !good(both)) {
-            return Err(format!("page {} of {} differs", first + bad, model.len()));
+            let text = format!("page {} of {} differs", first + bad, model.len());
+            return Err(Trouble::Failed(text));
         }
     }
     Ok(())

@@ -10,12 +10,12 @@ use crate::{
 };
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    os::unix::process::ExitStatusExt,
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The first argument by which a program knows that it is the helper.
@@ -57,8 +57,9 @@ fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
 
 fn say(word: &str, text: &str) {
     let mut out = std::io::stdout().lock();
-    // The parent may be gone; then nobody wants to know.
-    let _ = writeln!(out, "{word} {}", text.replace('\n', " ")).and_then(|()| out.flush());
+    // A line of its own, whatever a driver has left unfinished before it. The parent may be gone; then
+    // nobody wants to know.
+    let _ = writeln!(out, "\n{word} {}", text.replace('\n', " ")).and_then(|()| out.flush());
 }
 
 /// The doctor's side.
@@ -73,12 +74,14 @@ impl Helper<'_> {
     pub fn run(&self, from: &Node, to: &Node, kind: RouteKind) -> Result<Verdict> {
         // Waits inside the helper are shorter than the silence: a hang that the library can see is
         // told in its own words.
-        let wait_ms = (self.silence * 4 / 5).as_millis().to_string();
-        let mut command = Command::new(self.program);
+        let wait_ms = (self.silence / 5 * 4).as_millis().to_string();
         let reach = self.reach.to_string();
+        let mut command = Command::new(self.program);
         command.args([HELPER_COMMAND, &from.id, &to.id, &kind.to_string(), &wait_ms, &reach]);
         command.env_clear().envs(identity::environment().iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own: what a driver starts ends with it, and the terminal's signals pass it by.
+        command.process_group(0);
         let mut child = command.spawn().map_err(|error| Error::Unavailable {
             what: "the doctor's helper".into(),
             tried: vec![self.program.display().to_string()],
@@ -86,12 +89,8 @@ impl Helper<'_> {
         })?;
         let complaints = complaints(&mut child);
         let heard = self.listen(&mut child);
-        // Whatever a driver does after the verdict, or instead of it, is of no interest.
-        if !matches!(&heard, Ok(Heard { verdict: None, .. })) {
-            let _ = child.kill();
-        }
-        let status = child.wait().ok();
-        let last_words = complaints.join().unwrap_or_default();
+        let status = end(&mut child, matches!(&heard, Ok(Heard { verdict: None, .. })));
+        let last_words = complaints.recv_timeout(GRACE).unwrap_or_default();
         let wanted = format!("{} and {}", identity::of_node(from), identity::of_node(to));
         match heard {
             Err(stage) => {
@@ -113,9 +112,7 @@ impl Helper<'_> {
         let Some(out) = child.stdout.take() else { return Ok(heard) };
         let (send, lines) = mpsc::channel();
         // A thread per helper: it ends with the pipe, at the latest when the child is killed.
-        thread::spawn(move || {
-            BufReader::new(out).lines().map_while(|l| l.ok()).try_for_each(|l| send.send(l))
-        });
+        thread::spawn(move || lines_of(out).try_for_each(|line| send.send(line)));
         loop {
             match lines.recv_timeout(self.silence) {
                 Ok(line) => heard.note(&line),
@@ -148,51 +145,71 @@ impl Heard {
     }
 }
 
-/// Drains standard error, so that a chatty driver does not block, and keeps its last line.
-fn complaints(child: &mut Child) -> thread::JoinHandle<String> {
-    let err = child.stderr.take();
-    thread::spawn(move || {
-        let mut text = String::new();
-        if let Some(mut err) = err {
-            let mut bytes = Vec::new();
-            let _ = err.read_to_end(&mut bytes);
-            text = String::from_utf8_lossy(&bytes).into_owned();
-        }
-        text.lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    })
+/// Lines as they come; what is no text in them is replaced.
+fn lines_of(pipe: impl Read) -> impl Iterator<Item = String> {
+    let lines = BufReader::new(pipe).split(b'\n').map_while(|line| line.ok());
+    lines.map(|line| String::from_utf8_lossy(&line).into_owned())
 }
 
-/// A helper that was killed refutes its route. One that gave up by itself says nothing about it, so
-/// the route is what it was before.
+/// Drains standard error, so that a chatty driver does not block, and gives its last line at the end.
+fn complaints(child: &mut Child) -> mpsc::Receiver<String> {
+    let (send, last) = mpsc::channel();
+    if let Some(err) = child.stderr.take() {
+        thread::spawn(move || {
+            let said = lines_of(err).filter(|line| !line.trim().is_empty());
+            send.send(said.last().unwrap_or_default().trim().to_owned())
+        });
+    }
+    last
+}
+
+/// How long a helper that has nothing more to say may take to end.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Ends the helper and whatever it started. One that is about to end by itself is let, for its status.
+fn end(child: &mut Child, ending: bool) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while ending && start.elapsed() < GRACE {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let group = rustix::process::Pid::from_child(child);
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    child.wait().ok()
+}
+
+/// A helper that its driver killed refutes its route. One that gave up by itself, or was ended by
+/// somebody else, says nothing about it: the route is what it was before.
 fn died(status: Option<ExitStatus>, stage: &str, last_words: &str) -> Verdict {
     let words = if last_words.is_empty() { String::new() } else { format!(" ({last_words})") };
-    match status.and_then(|s| s.signal()) {
-        Some(signal) => {
-            let name = signal_name(signal);
-            refuted(format!("crashed: signal {signal}{name} while {stage}{words}"))
+    let signal = status.and_then(|s| s.signal());
+    match signal.map(|signal| (signal, crash_name(signal))) {
+        Some((signal, Some(name))) => {
+            refuted(format!("crashed: signal {signal} ({name}) while {stage}{words}"))
         }
-        None => {
-            let why = format!("not tried: the helper gave up while {stage}{words}");
+        ended => {
+            let how =
+                ended.map_or("the helper gave up".into(), |(n, _)| format!("ended by signal {n}"));
+            let why = format!("not tried: {how} while {stage}{words}");
             Verdict { why, ..Verdict::default() }
         }
     }
 }
 
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        libc::SIGSEGV => " (SIGSEGV)",
-        libc::SIGABRT => " (SIGABRT)",
-        libc::SIGBUS => " (SIGBUS)",
-        libc::SIGILL => " (SIGILL)",
-        libc::SIGFPE => " (SIGFPE)",
-        libc::SIGKILL => " (SIGKILL)",
-        _ => "",
-    }
+/// Signals that a process brings upon itself.
+fn crash_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGILL => "SIGILL",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGSYS => "SIGSYS",
+        _ => return None,
+    })
 }
 
 fn refuted(why: String) -> Verdict {

@@ -6,8 +6,11 @@ use std::{ffi::OsString, sync::OnceLock};
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
-const SELECTORS: [&str; 12] = [
+const SELECTORS: [&str; 16] = [
+    "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
+    "GALLIUM_DRIVER",
+    "GPU_DEVICE_ORDINAL",
     "HIP_VISIBLE_DEVICES",
     "LD_PRELOAD",
     "LP_CL",
@@ -18,6 +21,7 @@ const SELECTORS: [&str; 12] = [
     "ONEBUF_STUB_PLATFORMS",
     "POCL_DEVICES",
     "ROCR_VISIBLE_DEVICES",
+    "RUSTICL_DEVICE_TYPE",
     "RUSTICL_ENABLE",
 ];
 
@@ -34,7 +38,9 @@ pub(crate) fn environment() -> &'static [(OsString, OsString)] {
 /// A device's part of the key: both the doctor and its helper compute it, and must agree.
 pub(super) fn of_node(node: &Node) -> String {
     let info = &node.info;
-    [&node.id, &info.platform, &info.name, &info.version, &info.driver, &info.library]
+    let uuid = info.physical.uuid_text().unwrap_or_default();
+    let pci = info.physical.pci.map_or_else(String::new, |pci| pci.to_string());
+    [&node.id, &info.platform, &info.name, &info.version, &info.driver, &info.library, &uuid, &pci]
         .map(|s| s.trim())
         .join("|")
 }

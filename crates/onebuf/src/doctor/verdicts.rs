@@ -86,7 +86,8 @@ impl Verdicts {
         }
     }
 
-    /// Adds them to what the folder holds, in one atomic step.
+    /// Adds them to what the folder holds. The file is replaced as a whole; of two that save at the same
+    /// moment, the later wins.
     pub fn save(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         let failed = |error: io::Error| unreadable(&path, &error.to_string());
@@ -98,7 +99,8 @@ impl Verdicts {
         all.verdicts.extend(self.verdicts.clone());
         let text =
             serde_json::to_string_pretty(&all).map_err(|e| unreadable(&path, &e.to_string()))?;
-        let scratch = folder.join(format!("{FILE}.{}", std::process::id()));
+        let scratch =
+            folder.join(format!("{FILE}.{}.{:?}", std::process::id(), std::thread::current().id()));
         let mut options = fs::OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&scratch);
         let written = file.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));

@@ -102,6 +102,9 @@ pub trait Event: Send + Sync + fmt::Debug {
     /// Whether it was reached.
     fn poll(&self) -> Result<bool>;
 
+    /// Whether its work has certainly ended, well or not. A question that failed is no answer: false.
+    fn is_over(&self) -> bool;
+
     /// Waits on the calling thread; [`crate::Error::Timeout`] when time runs out.
     fn wait(&self, timeout: Duration) -> Result<()>;
 

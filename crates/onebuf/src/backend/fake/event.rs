@@ -149,6 +149,10 @@ impl Event for FakeEvent {
         self.signal.outcome().map_or(Ok(false), |outcome| outcome.map(|()| true))
     }
 
+    fn is_over(&self) -> bool {
+        self.signal.outcome().is_some()
+    }
+
     fn wait(&self, timeout: Duration) -> Result<()> {
         self.watch.call("fake_wait")?;
         match Instant::now().checked_add(timeout) {

@@ -21,6 +21,10 @@ impl Event for Done {
         Ok(true)
     }
 
+    fn is_over(&self) -> bool {
+        true
+    }
+
     fn wait(&self, _timeout: Duration) -> Result<()> {
         Ok(())
     }

@@ -41,16 +41,20 @@ impl RawEvent {
         self.queue.driver()
     }
 
-    /// Whether it is complete; an error when its work failed.
-    fn done(&self) -> Result<bool> {
+    fn status(&self) -> Result<i32> {
         let (driver, event) = (self.driver(), self.raw);
         let what = cl::CL_EVENT_COMMAND_EXECUTION_STATUS;
         let status = query::value::<i32>(|n, at, len| {
             // SAFETY: a live event; `query` gives a place of the length it says.
             unsafe { driver.cl.get_event_info(event, what, n, at, len) }
         });
-        let status = driver.check("clGetEventInfo", status)?;
-        ended(driver, status, &self.behind)?;
+        driver.check("clGetEventInfo", status)
+    }
+
+    /// Whether it is complete; an error when its work failed.
+    fn done(&self) -> Result<bool> {
+        let status = self.status()?;
+        ended(self.driver(), status, &self.behind)?;
         Ok(status == cl::CL_COMPLETE)
     }
 
@@ -229,6 +233,10 @@ impl hal::Event for Event {
         }
         self.flush()?;
         Ok(false)
+    }
+
+    fn is_over(&self) -> bool {
+        self.raw.status().is_ok_and(|status| status <= cl::CL_COMPLETE)
     }
 
     fn wait(&self, timeout: Duration) -> Result<()> {

@@ -24,6 +24,8 @@ impl Outcome {
     const PENDING: u64 = 0;
     const OPENED: u64 = 1;
     const FAILED: u64 = 2;
+    /// Failed, and an event behind it has said so.
+    const TOLD: u64 = 3;
 
     /// To be called before the user event is completed, so that whoever sees that sees this.
     pub fn settle(&self, opened: bool) {
@@ -32,6 +34,15 @@ impl Outcome {
 
     fn is(&self, state: u64) -> bool {
         self.0.load(Ordering::Acquire) == state
+    }
+
+    /// Whether it has failed; from now on somebody knows.
+    fn tell(&self) -> bool {
+        let failed = self.is(Self::FAILED) || self.is(Self::TOLD);
+        if failed {
+            self.0.store(Self::TOLD, Ordering::Release);
+        }
+        failed
     }
 }
 
@@ -42,7 +53,8 @@ pub(super) struct Behind(Vec<Arc<Outcome>>);
 impl Behind {
     /// An error when one of the gates has failed.
     pub fn check(&self, driver: &Driver) -> Result<()> {
-        match self.0.iter().any(|gate| gate.is(Outcome::FAILED)) {
+        // Every gate is asked: one error tells of all of them.
+        match self.0.iter().filter(|gate| gate.tell()).count() > 0 {
             true => driver.check(COMMAND, Err(ClStatus(conv::GATE_FAILED))),
             false => Ok(()),
         }
@@ -63,10 +75,11 @@ impl Gates {
         lock(&self.0).0.extend(event.0.iter().cloned());
     }
 
-    /// What an event that is enqueued now waits behind.
+    /// What an event that is enqueued now waits behind: gates that are shut, and failed ones that no
+    /// event has told of. Events are made late, so the failure may be long past.
     pub fn pending(&self) -> Behind {
         let mut behind = lock(&self.0);
-        behind.0.retain(|gate| gate.is(Outcome::PENDING));
+        behind.0.retain(|gate| gate.is(Outcome::PENDING) || gate.is(Outcome::FAILED));
         behind.clone()
     }
 }
@@ -137,6 +150,9 @@ mod tests {
         let behind = gates.pending();
         second.settle(false);
         assert!(behind.0[0].is(Outcome::FAILED));
+        assert_eq!(gates.pending().0.len(), 1, "a failure that nobody was told of");
+        assert!(behind.0[0].tell());
         assert!(gates.pending().0.is_empty());
+        assert!(behind.0[0].tell(), "whoever was behind it is told again");
     }
 }

@@ -1,0 +1,164 @@
+//! What several guards at once may and may not do, on a device that keeps its memory apart.
+
+use onebuf::{
+    Access, Buffer, CopyPolicy, Error, Hub, Kernel, Queue, Result, RouteKind, Signature, Source,
+    Strategy, args,
+    doctor::Verdicts,
+    fake::{Delay, FakeConfig, Sharing},
+    topology::{State, Verdict},
+};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
+
+fn hub_of(configs: impl IntoIterator<Item = FakeConfig>) -> Hub {
+    let builder = Hub::builder().without_opencl().verdicts(Verdicts::default());
+    configs.into_iter().fold(builder, |builder, config| builder.fake(config)).build().unwrap()
+}
+
+fn add_one(queue: &Queue) -> Kernel {
+    let source = Source::default().with_native("add_one", |args| {
+        args.slice_mut::<u32>(0)?.iter_mut().for_each(|x| *x += 1);
+        Ok(())
+    });
+    let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
+    // SAFETY: it touches the elements it is given, and no others.
+    unsafe { queue.device().program(&source).unwrap().kernel("add_one", signature).unwrap() }
+}
+
+fn launch(buffer: &Buffer<u32>, queue: &Queue, kernel: &Kernel) -> Result<()> {
+    queue.launch(kernel, [1], args![buffer.write_on(queue)?])
+}
+
+#[test]
+fn readers_never_unmap_what_another_looks_through() {
+    for form in [Strategy::MappedDevice, Strategy::CoarseSvm] {
+        let hub = hub_of([FakeConfig::default()]);
+        let device = hub.device("fake:0").unwrap();
+        let buffer = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).strategy(form);
+        let buffer = buffer.allocate_on(&device).trust_declared(true).build().unwrap();
+        buffer.map_mut().unwrap().fill(7);
+        let queue = device.queue().unwrap();
+
+        let first = buffer.map().unwrap();
+        let at = first.as_ptr();
+        let view = buffer.read_on(&queue).unwrap();
+        let second = buffer.map().unwrap();
+        assert_eq!((at, first.as_ptr()), (second.as_ptr(), at), "{form}: the map has moved");
+        assert!(first.iter().chain(second.iter()).all(|&x| x == 7), "{form}");
+        drop((first, second, view));
+
+        let kernel = add_one(&queue);
+        launch(&buffer, &queue, &kernel).unwrap();
+        assert!(buffer.map().unwrap().iter().all(|&x| x == 8), "{form}");
+    }
+}
+
+#[test]
+fn the_home_is_busy_while_another_reads_through_it_what_it_wrote() {
+    let hub = hub_of([FakeConfig::default(), FakeConfig::default()]);
+    let [home, other] = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap());
+    let buffer = hub.buffer::<u32>(64).shared_with([&home, &other]).allocate_on(&home);
+    let buffer = buffer.strategy(Strategy::MappedDevice).trust_declared(true).build().unwrap();
+    let (at_home, away) = (home.queue().unwrap(), other.queue().unwrap());
+    launch(&buffer, &away, &add_one(&away)).unwrap();
+
+    let reading = buffer.read_on(&away).unwrap();
+    assert!(matches!(buffer.read_on(&at_home), Err(Error::Busy { .. })));
+    drop(reading);
+    launch(&buffer, &at_home, &add_one(&at_home)).unwrap();
+    assert_eq!(buffer.to_vec().unwrap(), [2; 64]);
+}
+
+#[derive(Default)]
+struct Count(AtomicU32);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_fence_tells_of_its_own_work_and_not_of_later_work() {
+    let delay = Delay::Fixed(Duration::from_millis(20));
+    let hub = hub_of([FakeConfig { delay, ..FakeConfig::default() }]);
+    let device = hub.device("fake:0").unwrap();
+    let buffer = hub.buffer::<u32>(64).shared_with([&device]).build().unwrap();
+    let queue = device.queue().unwrap();
+    let kernel = add_one(&queue);
+    launch(&buffer, &queue, &kernel).unwrap();
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    let mut fence = pin!(queue.fence());
+    assert!(fence.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+
+    // Later work, marked by somebody else's question, must not take the fence along.
+    for _ in 0..20 {
+        launch(&buffer, &queue, &kernel).unwrap();
+    }
+    let later = queue.fence();
+    assert!(!later.is_done().unwrap());
+    while count.0.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    assert!(!later.is_done().unwrap(), "the fence woke with the later work");
+    assert!(fence.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    later.wait(Duration::from_secs(20)).unwrap();
+}
+
+#[test]
+fn a_callers_word_is_enough_under_forbid() {
+    let alias = FakeConfig { shares_host_pages: Sharing::Alias, ..FakeConfig::default() };
+    let hub = hub_of([alias.clone(), alias]);
+    let devices = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap());
+    let buffer = hub.buffer::<u32>(64).shared_with(&devices).copies(CopyPolicy::Forbid);
+    let buffer = buffer.trust_declared(true).build().unwrap();
+    for device in &devices {
+        let queue = device.queue().unwrap();
+        launch(&buffer, &queue, &add_one(&queue)).unwrap();
+    }
+    assert_eq!(buffer.to_vec().unwrap(), [2; 64]);
+}
+
+#[test]
+fn a_refuted_map_is_not_used() {
+    let hub = hub_of([FakeConfig::default()]);
+    let nodes = hub.topology().nodes().to_vec();
+    let mut verdicts = Verdicts::default();
+    for kind in [RouteKind::HostPointer, RouteKind::SvmPointer] {
+        let verdict =
+            Verdict { state: State::Refuted, why: "for a test".into(), ..Default::default() };
+        verdicts.insert(&nodes[1], &nodes[0], kind, verdict);
+    }
+    let builder = Hub::builder().without_opencl().verdicts(verdicts).fake(FakeConfig::default());
+    let hub = builder.build().unwrap();
+    let device = hub.device("fake:0").unwrap();
+    let form = Strategy::MappedDevice;
+    let buffer = hub.buffer::<u32>(64).shared_with([&device]).strategy(form).build().unwrap();
+    buffer.map_mut().unwrap().fill(3);
+    assert_eq!(buffer.to_vec().unwrap(), [3; 64]);
+    // Down and up again: a copy each way, counted.
+    assert_eq!(hub.ledger().implied_bytes(), 2 * 64 * 4);
+}
+
+#[test]
+fn what_did_not_happen_is_not_counted() {
+    let hub = hub_of([FakeConfig::default()]);
+    let device = hub.device("fake:0").unwrap();
+    let buffer = hub.buffer::<u32>(64).shared_with([&device]).build().unwrap();
+    let queue = device.queue().unwrap();
+    let view = buffer.write_on(&queue).unwrap();
+    let before = hub.ledger().asked_bytes();
+    assert!(matches!(buffer.read_async(.., vec![0; 64]), Err(Error::Busy { .. })));
+    assert!(matches!(buffer.write_async(.., vec![0; 64]), Err(Error::Busy { .. })));
+    assert_eq!(hub.ledger().asked_bytes(), before);
+    drop(view);
+}
