@@ -312,3 +312,18 @@ fn a_real_driver_is_examined() {
     let known = hub.topology().routes().iter().filter(|r| r.verdict.state == State::Proven);
     assert_eq!(known.count(), 1);
 }
+
+#[test]
+fn a_hub_with_a_library_of_its_own_is_examined_with_it() {
+    let Some(library) = stub() else { return };
+    let builder = Hub::builder().verdicts(Verdicts::default());
+    let hub = builder.opencl_library(library.to_str().expect("a path in UTF-8")).build().unwrap();
+    let cache = private_folder();
+    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path());
+    let host_pages = |route: &onebuf::topology::Route| {
+        route.from == hub.host().index() && route.kind == RouteKind::HostPointer
+    };
+    let report = doctor.run_where(&hub, host_pages, &mut |_| ()).unwrap();
+    let states: Vec<State> = report.routes.iter().map(|route| route.verdict.state).collect();
+    assert_eq!(states, [State::Proven], "{:?}", report.routes);
+}

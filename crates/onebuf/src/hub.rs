@@ -32,6 +32,8 @@ struct Inner {
     timeout: Duration,
     unavailable: Vec<Unavailable>,
     notes: Vec<Error>,
+    /// The OpenCL library that was asked for, as its environment variable has it.
+    opencl_library: Option<String>,
     /// Queues of our own, by device, for transfers and hand-overs; opened when first needed.
     service: Vec<Mutex<Option<Arc<Line>>>>,
 }
@@ -162,6 +164,11 @@ impl Hub {
     /// Whether both are one hub.
     pub fn is(&self, other: &Hub) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What a helper process must find in `ONEBUF_OPENCL_LIB` to see the same devices.
+    pub(crate) fn opencl_library(&self) -> Option<&str> {
+        self.0.opencl_library.as_deref()
     }
 
     pub(crate) fn host_index(&self) -> DeviceIx {
@@ -298,6 +305,7 @@ impl HubBuilder {
             ledger: Ledger::new(names),
             policy: self.policy,
             timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            opencl_library: self.opencl_library.or(self.without_opencl.then(|| "none".into())),
             unavailable: found.unavailable,
             notes: found.notes,
         })))

@@ -2,7 +2,8 @@
 
 use super::{
     Buffer, Core,
-    core::{HOME, Site, State as BufferState},
+    core::{HOME, Site},
+    state::State as BufferState,
 };
 use crate::{
     Access, CopyPolicy, Error, Hint, Hub, Result, RouteKind, Rung, Strategy,

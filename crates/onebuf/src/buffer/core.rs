@@ -7,7 +7,7 @@
 //! Two sets of positions order everything: `writes` (what must be done before anybody uses the buffer)
 //! and `reads` (what must also be done before anybody writes it).
 
-use super::marks::Marks;
+use super::state::{Group, State};
 use crate::{
     CopyPolicy, Error, Hub, Result,
     fence::{self, Fence},
@@ -49,65 +49,8 @@ pub(crate) struct Core {
     pub state: Mutex<State>,
 }
 
-#[derive(Debug)]
-pub(crate) struct State {
-    marks: Marks,
-    writes: Vec<Position>,
-    reads: Vec<Position>,
-    /// By group: whether it holds the newest contents, and which site wrote them last.
-    groups: Vec<Group>,
-    /// By site: the queue that used it last; its residency changes go there.
-    lines: Vec<Option<Arc<Line>>>,
-    rung: Rung,
-    /// A wait for this buffer's work ran out of time: its memory must not be freed.
-    quarantined: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Group {
-    current: bool,
-    writer: Option<usize>,
-}
-
 /// The home allocation is the first site and the first group.
 pub(crate) const HOME: usize = 0;
-
-impl State {
-    pub fn new(sites: &[Site]) -> Self {
-        let groups = sites.iter().map(|s| s.group).max().unwrap_or(0) + 1;
-        let group = |g| Group { current: g == HOME, writer: None };
-        Self {
-            marks: Marks::default(),
-            writes: Vec::new(),
-            reads: Vec::new(),
-            groups: (0..groups).map(group).collect(),
-            lines: vec![None; sites.len()],
-            rung: Rung::SameQueue,
-            quarantined: false,
-        }
-    }
-
-    /// The newest point of each queue is enough: queues run in order.
-    fn note_read(&mut self, position: Position) {
-        match self.reads.iter_mut().find(|p| p.same_line(&position)) {
-            Some(older) => *older = position,
-            None => self.reads.push(position),
-        }
-    }
-
-    /// What `position` waited for is behind it.
-    fn note_write(&mut self, position: Position) {
-        self.reads.clear();
-        self.writes.clear();
-        self.writes.push(position);
-    }
-
-    /// A residency change waited for earlier writes, but readers elsewhere may still run.
-    fn note_change(&mut self, position: Position) {
-        self.writes.retain(|p| !p.same_line(&position));
-        self.writes.push(position);
-    }
-}
 
 impl Core {
     pub fn bytes(&self) -> usize {
@@ -508,21 +451,6 @@ impl Core {
 
     pub fn lock_state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-}
-
-impl State {
-    /// Work that failed is over; the buffer's contents are whatever it left.
-    fn forget_failed(&mut self) {
-        self.writes.retain(|p| !p.is_over());
-        self.reads.retain(|p| !p.is_over());
-        // What is left may be running: only the question about it failed.
-        self.quarantined |= !(self.writes.is_empty() && self.reads.is_empty());
-    }
-
-    /// The memory must outlive this buffer: somebody may still use it.
-    pub fn quarantine(&mut self) {
-        self.quarantined = true;
     }
 }
 

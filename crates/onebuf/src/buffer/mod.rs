@@ -7,6 +7,7 @@ mod io;
 mod map;
 mod marks;
 mod pending;
+mod state;
 
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;

@@ -4,6 +4,7 @@
 //! a driver which crashes, hangs or corrupts refutes that route and harms nothing else. See
 //! [`Doctor::run`]; a program that wants to be its own helper calls [`helper_main`] first thing.
 
+mod cost;
 mod experiment;
 mod helper;
 pub(crate) mod identity;
@@ -15,7 +16,7 @@ pub use helper::{HELPER_COMMAND, helper_main};
 pub use verdicts::Verdicts;
 
 use crate::{
-    Hub, Result, RouteKind,
+    Hub, Result,
     topology::{Node, Route, State, Verdict},
 };
 use serde_json::{Value, json};
@@ -120,7 +121,8 @@ impl Doctor {
 
                 _ => {
                     experiments += 1;
-                    let verdict = self.try_route(from, to, route.kind)?;
+                    let helper = self.helper(hub.opencl_library());
+                    let verdict = helper.run(from, to, route.kind)?;
                     if verdict.state != State::Declared {
                         verdicts.insert(from, to, route.kind, verdict.clone());
                         // Saved one by one: an interrupted run keeps what it has found.
@@ -143,9 +145,9 @@ impl Doctor {
         self.reach <= DEFAULT_REACH || known.envelope.as_ref().is_none_or(|e| far(e.max_bytes))
     }
 
-    fn try_route(&self, from: &Node, to: &Node, kind: RouteKind) -> Result<Verdict> {
-        helper::Helper { program: &self.program, silence: self.silence, reach: self.reach }
-            .run(from, to, kind)
+    fn helper<'d>(&'d self, opencl_library: Option<&'d str>) -> helper::Helper<'d> {
+        let Self { program, silence, reach, .. } = self;
+        helper::Helper { program, silence: *silence, reach: *reach, opencl_library }
     }
 }
 
