@@ -273,19 +273,18 @@ impl Core {
         which: fn(&State) -> &Vec<Position>,
     ) -> Result<Rung> {
         let timeout = self.hub.timeout();
-        let mut lowest = Rung::SameQueue;
-        for position in which(state).clone() {
+        let ordered = which(state).iter().try_fold(Rung::SameQueue, |lowest, position| {
             // The lower of what was proven for either end.
             let other = self.site_of(position.line.device).map(|s| self.sites[s].sync);
             let best = self.sites[site].sync.max(other.unwrap_or(Rung::HostWait));
-            let rung = self.settle(state, line.after(&position, best, timeout))?;
+            let rung = line.after(position, best, timeout)?;
             if rung > best && best > Rung::SameQueue {
                 let device = self.device_id(line.device);
                 tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
             }
-            lowest = lowest.max(rung);
-        }
-        Ok(lowest)
+            Ok(lowest.max(rung))
+        });
+        self.settle(state, ordered)
     }
 
     /// A timeout quarantines the buffer; failed work is reported once, and is over.
