@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     task::{Context, Wake, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn hub_of(configs: impl IntoIterator<Item = FakeConfig>) -> Hub {
@@ -106,7 +106,9 @@ fn a_fence_tells_of_its_own_work_and_not_of_later_work() {
     }
     let later = queue.fence();
     assert!(!later.is_done().unwrap());
+    let start = Instant::now();
     while count.0.load(Ordering::SeqCst) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "nobody was woken");
         std::thread::yield_now();
     }
     assert!(!later.is_done().unwrap(), "the fence woke with the later work");
