@@ -97,6 +97,15 @@ enum Param {
     Local(Element),
 }
 
+impl Param {
+    fn access(&self) -> Access {
+        match self {
+            Param::Buffer { access, .. } => *access,
+            Param::Value(_) | Param::Local(_) => Access::Read,
+        }
+    }
+}
+
 impl fmt::Display for Param {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -242,7 +251,9 @@ impl Kernel {
 
     pub(crate) fn launch_on(&self, queue: &Queue, grid: Grid, args: &[Arg<'_>]) -> Result<()> {
         self.check(queue, &grid, args)?;
-        let hal_args: Vec<hal::Arg<'_>> = args.iter().map(Arg::to_hal).collect();
+        let params = &self.0.signature.params;
+        let hal_args: Vec<hal::Arg<'_>> =
+            args.iter().zip(params).map(|(arg, param)| arg.to_hal(param)).collect();
         // SAFETY: the signature, declared in an unsafe call, says that the kernel stays in bounds and
         // honours each access; `check` made sure that the arguments fit it.
         unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, &hal_args) }
@@ -398,9 +409,11 @@ impl<'b> Arg<'b> {
         Arg(Kind::Local { element: Element::of::<T>(), count })
     }
 
-    fn to_hal(&self) -> hal::Arg<'_> {
+    /// For a parameter that it fits. What the kernel does to memory is what its parameter declares, which
+    /// may be less than the view allows.
+    fn to_hal(&self, param: &Param) -> hal::Arg<'_> {
         match &self.0 {
-            Kind::Buffer { hold, .. } => hal::Arg::Memory(hold.memory(), hold.access()),
+            Kind::Buffer { hold, .. } => hal::Arg::Memory(hold.memory(), param.access()),
             Kind::Value { bytes, .. } => hal::Arg::Bytes(bytes.get()),
             Kind::Local { element, count } => hal::Arg::Local(count.saturating_mul(element.bytes)),
         }
@@ -415,6 +428,10 @@ impl<'b> Arg<'b> {
                 }
                 if !hold.access().allows(*access) {
                     return Err(format!("a {} view where {param} is declared", hold.access()));
+                }
+                if !hold.buffer_access().allows(*access) {
+                    let made_for = hold.buffer_access();
+                    return Err(format!("a buffer made for {made_for} where {param} is declared"));
                 }
                 if !hold.is_on(queue) {
                     return Err("the view was taken on another queue: take it on this one".into());

@@ -52,7 +52,12 @@ impl<'b> Hold<'b> {
     }
 
     pub fn bytes(&self) -> usize {
-        self.core.bytes()
+        self.core.bytes
+    }
+
+    /// What the buffer was made for.
+    pub fn buffer_access(&self) -> Access {
+        self.core.access
     }
 
     pub fn api(&self) -> &'static str {

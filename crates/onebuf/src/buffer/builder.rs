@@ -150,7 +150,16 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         let state = Mutex::new(BufferState::new(&sites));
         let bytes = request.bytes as usize;
         let align = self.align.unwrap_or(1).max(align_of::<T>());
-        let buffer = Buffer::new(Core { hub: self.hub, bytes, align, sites, plan, policy, state });
+        let buffer = Buffer::new(Core {
+            hub: self.hub,
+            bytes,
+            align,
+            access: self.access,
+            sites,
+            plan,
+            policy,
+            state,
+        });
         match self.initial {
             Some(initial) => buffer.write(&initial)?,
             None => buffer.core.clear()?,

@@ -9,7 +9,7 @@
 
 use super::state::{Group, State};
 use crate::{
-    CopyPolicy, Error, Hub, Result,
+    Access, CopyPolicy, Error, Hub, Result,
     fence::{self, Fence},
     hal::{Export, HostRange, Memory, Residency, RouteKind, Rung},
     ledger::Cause,
@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub hub: Hub,
     pub bytes: usize,
     pub align: usize,
+    /// What kernels may do with it at all.
+    pub access: Access,
     pub sites: Vec<Site>,
     pub plan: Plan,
     pub policy: CopyPolicy,
@@ -53,10 +55,6 @@ pub(crate) struct Core {
 pub(crate) const HOME: usize = 0;
 
 impl Core {
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     pub fn device_id(&self, device: DeviceIx) -> &str {
         &self.hub.topology().node(device).id
     }
@@ -346,7 +344,7 @@ impl Core {
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(home);
         let range = HostRange { pointer, bytes: self.bytes, owner };
         let host = self.hub.hal(self.hub.host_index());
-        host.import(&Export::Host(range), crate::Access::ReadWrite)
+        host.import(&Export::Host(range), Access::ReadWrite)
     }
 
     /// Brings the newest contents into a group of its own: the staged route.

@@ -20,8 +20,8 @@ use std::{
 
 /// Most waits end within this time, and a callback costs two thread switches.
 const SPIN: Duration = Duration::from_micros(50);
-/// Between these, the driver is asked again while a callback is awaited. NVIDIA's callbacks come tens of
-/// milliseconds late when nobody calls into the driver (32 MiB mapped in 0.6 ms, told after 20).
+/// Between these, the driver is asked again while a callback is awaited. NVIDIA calls back 4 to 19 ms late
+/// for a map, also while somebody asks (32 MiB: complete after 0.6 ms by `clGetEventInfo`).
 const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
 /// Which part of the time waited so far may be lost to a late answer.
 const LATE_SHARE: u32 = 16;

@@ -1,0 +1,79 @@
+//! Buffers that kernels only read, or only write, in every form that each device has.
+
+use onebuf::{
+    Access, Buffer, Device, Error, Kernel, Program, Result, Signature, Source, Strategy, args,
+};
+use onebuf_conformance::machine;
+
+const N: usize = 64;
+const TEXT: &str = "
+kernel void put(global uint *to) { to[get_global_id(0)] = 7; }
+kernel void add(global const uint *from, global uint *to) {
+    size_t i = get_global_id(0);
+    to[i] = from[i] + 1;
+}";
+
+fn program(device: &Device) -> Program {
+    let source = Source::opencl_c(TEXT)
+        .with_native("put", |args| {
+            args.slice_mut::<u32>(0)?.fill(7);
+            Ok(())
+        })
+        .with_native("add", |args| {
+            let (from, to) = args.pair::<u32, u32>(0, 1)?;
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from + 1);
+            Ok(())
+        });
+    device.program(&source).unwrap()
+}
+
+fn kernel(program: &Program, name: &str, accesses: &[Access]) -> Kernel {
+    let signature = accesses.iter().fold(Signature::new(), |s, &access| s.buffer::<u32>(access));
+    // SAFETY: work-item i touches element i, and all launches here have N of each.
+    unsafe { program.kernel(name, signature).unwrap() }
+}
+
+fn buffer(device: &Device, form: Strategy, access: Access) -> Result<Buffer<u32>> {
+    let builder = device.hub().buffer::<u32>(N).shared_with([device]).allocate_on(device);
+    builder.access(access).strategy(form).build()
+}
+
+#[test]
+fn kernels_get_the_access_that_they_declare() {
+    for side in &machine().sides {
+        let (device, queue) = (&side.device, side.device.queue().unwrap());
+        let program = program(device);
+        let put = kernel(&program, "put", &[Access::Write]);
+        let add = kernel(&program, "add", &[Access::Read, Access::Write]);
+        for &form in &device.info().caps.strategies {
+            let what = format!("{device} {form}");
+            let from = buffer(device, form, Access::Read).expect(&what);
+            let to = buffer(device, form, Access::Write).expect(&what);
+            // What the host does is no kernel's access.
+            from.write(&[4; N]).expect(&what);
+            from.fill(5).expect(&what);
+            queue.launch(&put, [N], args![to.write_on(&queue).unwrap()]).expect(&what);
+            assert_eq!(to.to_vec().expect(&what), [7; N], "{what}");
+            let views = args![from.read_on(&queue).unwrap(), to.write_on(&queue).unwrap()];
+            queue.launch(&add, [N], views).expect(&what);
+            assert_eq!(to.to_vec().expect(&what), [6; N], "{what}");
+        }
+    }
+}
+
+#[test]
+fn more_than_the_buffer_was_made_for_is_refused() {
+    for side in &machine().sides {
+        let (device, queue) = (&side.device, side.device.queue().unwrap());
+        let put = kernel(&program(device), "put", &[Access::Write]);
+        for &form in &device.info().caps.strategies {
+            let read_only = buffer(device, form, Access::Read).unwrap();
+            read_only.write(&[4; N]).unwrap();
+            let refused = queue.launch(&put, [N], args![read_only.write_on(&queue).unwrap()]);
+            let what = format!("{device} {form}: {refused:?}");
+            let Err(Error::InvalidArgument(why)) = refused else { panic!("{what}") };
+            assert!(why.contains("argument 0") && why.contains("made for read"), "{why}");
+            assert_eq!(read_only.to_vec().unwrap(), [4; N], "{what}");
+        }
+    }
+}
