@@ -1,0 +1,145 @@
+//! The arguments of a launch.
+
+use super::signature::{Element, Param};
+use crate::{hal, queue::Queue, view::Hold};
+use bytemuck::Pod;
+
+/// One argument of a launch: a view, a value or local memory. Made by [`args!`](crate::args).
+#[derive(Debug)]
+pub struct Arg<'b>(pub(super) Kind<'b>);
+
+#[derive(Debug)]
+pub(super) enum Kind<'b> {
+    Buffer { element: Element, hold: Hold<'b> },
+    Value { element: Element, bytes: Inline },
+    Local { element: Element, count: usize },
+}
+
+/// Most values are small: no allocation for those.
+#[derive(Debug)]
+pub(super) enum Inline {
+    Small([u8; 24], u8),
+    Large(Box<[u8]>),
+}
+
+impl Inline {
+    fn new(bytes: &[u8]) -> Self {
+        let mut small = [0; 24];
+        match small.get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                Inline::Small(small, bytes.len() as u8)
+            }
+            None => Inline::Large(bytes.into()),
+        }
+    }
+
+    pub fn get(&self) -> &[u8] {
+        match self {
+            Inline::Small(bytes, len) => &bytes[..usize::from(*len)],
+            Inline::Large(bytes) => bytes,
+        }
+    }
+}
+
+impl<'b> Arg<'b> {
+    pub(crate) fn buffer<T: Pod>(hold: Hold<'b>) -> Self {
+        Arg(Kind::Buffer { element: Element::of::<T>(), hold })
+    }
+
+    /// A value of any plain type; for structs, whose layout must match the kernel's.
+    pub fn value<T: Pod>(value: T) -> Self {
+        let bytes = Inline::new(bytemuck::bytes_of(&value));
+        Arg(Kind::Value { element: Element::of::<T>(), bytes })
+    }
+
+    /// Group-local memory for `count` elements of `T`.
+    pub fn local<T: Pod>(count: usize) -> Self {
+        Arg(Kind::Local { element: Element::of::<T>(), count })
+    }
+
+    /// For a parameter that it fits. What the kernel does to memory is what its parameter declares, which
+    /// may be less than the view allows.
+    pub(super) fn to_hal(&self, param: &Param) -> hal::Arg<'_> {
+        match &self.0 {
+            Kind::Buffer { hold, .. } => hal::Arg::Memory(hold.memory(), param.access()),
+            Kind::Value { bytes, .. } => hal::Arg::Bytes(bytes.get()),
+            Kind::Local { element, count } => hal::Arg::Local(count.saturating_mul(element.bytes)),
+        }
+    }
+
+    /// Whether it fits the parameter; the reason if not.
+    pub(super) fn check(&self, queue: &Queue, param: &Param) -> Result<(), String> {
+        match (&self.0, param) {
+            (Kind::Buffer { element, hold }, Param::Buffer { element: want, access }) => {
+                if element != want {
+                    return Err(format!("a view of {} where {param} is declared", element.name));
+                }
+                if !hold.access().allows(*access) {
+                    return Err(format!("a {} view where {param} is declared", hold.access()));
+                }
+                if !hold.buffer_access().allows(*access) {
+                    let made_for = hold.buffer_access();
+                    return Err(format!("a buffer made for {made_for} where {param} is declared"));
+                }
+                if !hold.is_on(queue) {
+                    return Err("the view was taken on another queue: take it on this one".into());
+                }
+                Ok(())
+            }
+            (Kind::Value { element, .. }, Param::Value(want)) if element == want => Ok(()),
+            (Kind::Local { element, .. }, Param::Local(want)) if element == want => Ok(()),
+            (Kind::Buffer { element, .. }, _) => {
+                Err(format!("a view of {} where {param} is declared", element.name))
+            }
+            (Kind::Value { element, .. }, _) => {
+                Err(format!("a value of type {} where {param} is declared", element.name))
+            }
+            (Kind::Local { element, .. }, _) => {
+                Err(format!("local memory of {} where {param} is declared", element.name))
+            }
+        }
+    }
+}
+
+/// What can be passed to a kernel.
+pub trait IntoArg<'b> {
+    /// As an argument.
+    fn into_arg(self) -> Arg<'b>;
+}
+
+impl<'b> IntoArg<'b> for Arg<'b> {
+    fn into_arg(self) -> Arg<'b> {
+        self
+    }
+}
+
+macro_rules! values {
+    ($($type:ty),*) => {$(
+        impl<'b> IntoArg<'b> for $type {
+            fn into_arg(self) -> Arg<'b> {
+                Arg::value(self)
+            }
+        }
+    )*};
+}
+values!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, half::f16);
+values!(num_complex::Complex32, num_complex::Complex64);
+
+/// Vectors: `float4` is `[f32; 4]`.
+impl<'b, T: Pod, const N: usize> IntoArg<'b> for [T; N]
+where
+    [T; N]: Pod,
+{
+    fn into_arg(self) -> Arg<'b> {
+        Arg::value(self)
+    }
+}
+
+/// The arguments of a launch: views, values, [`Arg::value`] for structs, [`Arg::local`].
+#[macro_export]
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => {
+        [$($crate::IntoArg::into_arg($arg)),*]
+    };
+}

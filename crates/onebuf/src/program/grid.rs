@@ -1,0 +1,55 @@
+//! How many work-items, in how large groups.
+
+use crate::{Error, Result, hal};
+
+/// Work-items in 1 to 3 dimensions: `[n]`, `[w, h]` or `[w, h, d]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid(pub(super) hal::Grid);
+
+impl Grid {
+    fn new(dims: usize, global: [usize; 3]) -> Self {
+        Self(hal::Grid { dims, global, local: None })
+    }
+
+    /// Sets the work-group's size; the driver chooses it otherwise.
+    pub fn local<const D: usize>(mut self, sizes: [usize; D]) -> Self {
+        let mut local = [1; 3];
+        for (to, from) in local.iter_mut().zip(sizes) {
+            *to = from;
+        }
+        // A wrong number of dimensions is caught by the check at the launch.
+        self.0.local = Some(if D == self.0.dims { local } else { [0; 3] });
+        self
+    }
+
+    pub(super) fn check(&self, kernel: &str) -> Result<()> {
+        let hal::Grid { dims, global, local } = self.0;
+        if global[..dims].contains(&0) {
+            return Err(Error::invalid(format!("kernel `{kernel}`: a global size of zero")));
+        }
+        if local.is_some_and(|local| local[..dims].contains(&0)) {
+            return Err(Error::invalid(format!(
+                "kernel `{kernel}`: a work-group size of zero, or of another number of dimensions than the grid"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl From<[usize; 1]> for Grid {
+    fn from([x]: [usize; 1]) -> Self {
+        Self::new(1, [x, 1, 1])
+    }
+}
+
+impl From<[usize; 2]> for Grid {
+    fn from([x, y]: [usize; 2]) -> Self {
+        Self::new(2, [x, y, 1])
+    }
+}
+
+impl From<[usize; 3]> for Grid {
+    fn from(sizes: [usize; 3]) -> Self {
+        Self::new(3, sizes)
+    }
+}

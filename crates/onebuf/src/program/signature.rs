@@ -1,0 +1,149 @@
+//! What a kernel takes, and what must hold of a launch.
+
+use super::{Arg, Grid, arg::Kind};
+use crate::{Result, hal::Access, sync::Arc};
+use bytemuck::Pod;
+use std::{any::TypeId, fmt};
+
+#[derive(Clone, Copy)]
+pub(super) enum Param {
+    Buffer { element: Element, access: Access },
+    Value(Element),
+    Local(Element),
+}
+
+impl Param {
+    pub fn access(&self) -> Access {
+        match self {
+            Param::Buffer { access, .. } => *access,
+            Param::Value(_) | Param::Local(_) => Access::Read,
+        }
+    }
+}
+
+impl fmt::Display for Param {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Param::Buffer { element, access } => write!(f, "a {access} view of {}", element.name),
+            Param::Value(element) => write!(f, "a value of type {}", element.name),
+            Param::Local(element) => write!(f, "local memory of {}", element.name),
+        }
+    }
+}
+
+/// An element type, remembered at run time.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Element {
+    id: TypeId,
+    pub name: &'static str,
+    pub bytes: usize,
+}
+
+impl Element {
+    pub(crate) fn of<T: Pod>() -> Self {
+        Self { id: TypeId::of::<T>(), name: std::any::type_name::<T>(), bytes: size_of::<T>() }
+    }
+}
+
+impl fmt::Debug for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Checks a launch beyond its types; an error's text goes to the caller.
+type Requirement = Arc<dyn Fn(&Call<'_>) -> Result<(), String> + Send + Sync>;
+
+/// What a kernel takes, parameter by parameter, in order.
+///
+/// ```
+/// use onebuf::{Access, Signature};
+/// // kernel void scale(global float *x, uint n, float by)
+/// let scale = Signature::new()
+///     .buffer::<f32>(Access::ReadWrite)
+///     .value::<u32>()
+///     .value::<f32>()
+///     .require(|call| match call.value::<u32>(1) {
+///         Some(n) if n as usize <= call.len(0) => Ok(()),
+///         _ => Err("n is larger than the buffer".into()),
+///     });
+/// # let _ = scale;
+/// ```
+#[derive(Clone, Default)]
+pub struct Signature {
+    pub(super) params: Vec<Param>,
+    pub(super) require: Option<Requirement>,
+}
+
+impl Signature {
+    /// No parameters yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A buffer of `T`, and what the kernel does with it.
+    pub fn buffer<T: Pod>(mut self, access: Access) -> Self {
+        self.params.push(Param::Buffer { element: Element::of::<T>(), access });
+        self
+    }
+
+    /// A value: a scalar, a vector as an array, or a plain struct.
+    pub fn value<T: Pod>(mut self) -> Self {
+        self.params.push(Param::Value(Element::of::<T>()));
+        self
+    }
+
+    /// Group-local memory of `T`; its length is given at each launch.
+    pub fn local<T: Pod>(mut self) -> Self {
+        self.params.push(Param::Local(Element::of::<T>()));
+        self
+    }
+
+    /// What must hold of each launch for the kernel to stay in bounds. Launches that do not pass are
+    /// refused, so the promise of [`Program::kernel`] needs to hold only for those that do.
+    pub fn require(
+        mut self,
+        check: impl Fn(&Call<'_>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.require = Some(Arc::new(check));
+        self
+    }
+}
+
+impl fmt::Debug for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.params.iter().map(|p| p.to_string())).finish()
+    }
+}
+
+/// A launch about to happen, as [`Signature::require`] sees it.
+pub struct Call<'c> {
+    pub(super) grid: &'c Grid,
+    pub(super) args: &'c [Arg<'c>],
+}
+
+impl Call<'_> {
+    /// Work-items per dimension; unused dimensions are 1.
+    pub fn global(&self) -> [usize; 3] {
+        self.grid.0.global
+    }
+
+    /// Elements of a buffer or of local memory; zero for a value.
+    pub fn len(&self, index: usize) -> usize {
+        match self.args.get(index).map(|arg| &arg.0) {
+            Some(Kind::Buffer { element, hold }) => hold.bytes() / element.bytes.max(1),
+            Some(Kind::Local { count, .. }) => *count,
+            _ => 0,
+        }
+    }
+
+    /// A value argument, if it is one of this size.
+    pub fn value<T: Pod>(&self, index: usize) -> Option<T> {
+        match self.args.get(index).map(|arg| &arg.0) {
+            Some(Kind::Value { element, bytes }) if *element == Element::of::<T>() => {
+                Some(bytemuck::pod_read_unaligned(bytes.get()))
+            }
+            _ => None,
+        }
+    }
+}
