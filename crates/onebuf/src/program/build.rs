@@ -7,7 +7,7 @@
 
 use super::{Kernel, Signature};
 use crate::{
-    Error, Result,
+    Result,
     device::Device,
     hal::{self, NativeArgs, NativeKernel, Source},
     sync::Arc,
@@ -74,7 +74,7 @@ impl Program {
     /// for writing, and ends.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there is no such kernel, or its number of parameters differs.
+    /// [`crate::Error::InvalidArgument`] when there is no such kernel, or its number of parameters differs.
     pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
         let hal = self.hal.kernel(name, signature.params.len())?;
         Ok(Kernel::new(name, &self.device, hal, signature))

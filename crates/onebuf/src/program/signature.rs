@@ -100,7 +100,7 @@ impl Signature {
     }
 
     /// What must hold of each launch for the kernel to stay in bounds. Launches that do not pass are
-    /// refused, so the promise of [`Program::kernel`] needs to hold only for those that do.
+    /// refused, so the promise of [`crate::Program::kernel`] needs to hold only for those that do.
     pub fn require(
         mut self,
         check: impl Fn(&Call<'_>) -> Result<(), String> + Send + Sync + 'static,
