@@ -4,7 +4,7 @@ use crate::{
     BufferBuilder, CopyPolicy, Error, Ledger, Result, backend,
     device::Device,
     doctor::{Verdicts, identity},
-    hal::{self, DeviceKind, Domain, QueueOrder},
+    hal::{self, DeviceKind, Domain, QueueSpec},
     queue::Line,
     route,
     sync::{Arc, Mutex, lock},
@@ -181,7 +181,7 @@ impl Hub {
 
     pub(crate) fn open_line(&self, device: DeviceIx) -> Result<Arc<Line>> {
         let hal = self.hal(device);
-        Ok(Line::new(device, &hal.info().caps, hal.queue(QueueOrder::InOrder)?))
+        Ok(Line::new(device, &hal.info().caps, hal.queue(QueueSpec::default())?))
     }
 
     /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.

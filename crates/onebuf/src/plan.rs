@@ -202,7 +202,11 @@ struct Planner<'t> {
 impl<'t> Planner<'t> {
     fn places(&self) -> Result<Vec<Place>> {
         let forms = |on| self.info(on).caps.strategies.iter().map(move |&form| Place { on, form });
-        let wanted = |place: &Place| self.request.strategy.is_none_or(|form| form == place.form);
+        // Memory on the chip is scarce: whoever wants it says so.
+        let wanted = |place: &Place| match self.request.strategy {
+            Some(form) => form == place.form,
+            None => place.form != Strategy::OnChip,
+        };
         Ok(self.allocators()?.into_iter().flat_map(forms).filter(wanted).collect())
     }
 
@@ -366,7 +370,7 @@ impl<'t> Planner<'t> {
         let unified = self.info(place.on).caps.unified_memory;
         match place.form {
             Strategy::MappedDevice => (!unified).into(),
-            Strategy::Device => unified.into(),
+            Strategy::Device | Strategy::OnChip => unified.into(),
             Strategy::CoarseSvm => 2,
             Strategy::FineSvm => 3,
             Strategy::HostPages => 4,

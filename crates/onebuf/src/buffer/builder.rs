@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Access, CopyPolicy, Error, Hint, Hub, Result, RouteKind, Rung, Strategy,
     device::Device,
-    hal::{AllocSpec, Memory},
+    hal::{AllocSpec, HostAccess, Memory},
     plan::{Hop, Plan, Request, plan},
     sync::{Arc, Mutex},
     topology::{DeviceIx, Route, State},
@@ -212,8 +212,14 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     /// Allocates the home, then lets every other device see it.
     fn sites(&self, plan: &Plan, bytes: usize) -> Result<Vec<Site>> {
         let align = self.alignment(plan)?;
-        let spec = AllocSpec { bytes, align, strategy: plan.strategy, access: self.access };
-        let home = self.hub.hal(plan.allocate_on).allocate(&spec)?;
+        let spec = AllocSpec {
+            bytes,
+            align,
+            strategy: plan.strategy,
+            access: self.access,
+            host: HostAccess::default(),
+        };
+        let home = self.hub.hal(plan.allocate_on).allocate(&spec, None)?;
         let mut sites = vec![Site {
             device: plan.allocate_on,
             kind: RouteKind::Same,
@@ -249,7 +255,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
             RouteKind::Staged => {
                 let caps = &device.info().caps;
                 let own = *caps.strategies.last().unwrap_or(&Strategy::Device);
-                (Some(device.allocate(&AllocSpec { strategy: own, ..*spec })?), next_group)
+                (Some(device.allocate(&AllocSpec { strategy: own, ..*spec }, None)?), next_group)
             }
             _ if hop.to == self.hub.host_index() => (None, HOME),
             _ => (Some(self.alias(home, home_device, hop)?), HOME),
@@ -283,7 +289,8 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         let refuted = |route: &Route| {
             route.strategy == Some(plan.strategy) && route.verdict.state == State::Refuted
         };
-        let blind = plan.strategy == Strategy::Device || routes.iter().any(refuted);
+        let hidden = matches!(plan.strategy, Strategy::Device | Strategy::OnChip);
+        let blind = hidden || routes.iter().any(refuted);
         if blind || sites.iter().any(|site| site.device == host) {
             return;
         }

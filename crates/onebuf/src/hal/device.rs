@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Access, DeviceInfo, Program, Queue, QueueOrder, Source, Strategy};
+use super::{Access, DeviceInfo, HostAccess, Program, Queue, QueueSpec, Source, Strategy};
 use crate::{Result, sync::Arc};
 use std::{any::Any, fmt, ptr::NonNull};
 
@@ -14,15 +14,16 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// What is known of it.
     fn info(&self) -> &DeviceInfo;
 
-    /// New memory, contents unspecified.
-    fn allocate(&self, spec: &AllocSpec) -> Result<Arc<dyn Memory>>;
+    /// New memory. It holds what was given, which is as long as the memory, or something unspecified.
+    /// Shared virtual memory takes no contents.
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>>;
 
     /// A view of memory that lives elsewhere. Whatever keeps the original alive is kept until the
     /// driver has let go of it.
     fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>>;
 
     /// A new queue.
-    fn queue(&self, order: QueueOrder) -> Result<Arc<dyn Queue>>;
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>>;
 
     /// Compiles a program in the language that this device speaks.
     fn build(&self, source: &Source) -> Result<Arc<dyn Program>>;
@@ -40,6 +41,8 @@ pub struct AllocSpec {
     pub strategy: Strategy,
     /// What kernels will do with it.
     pub access: Access,
+    /// What the host will do with it.
+    pub host: HostAccess,
 }
 
 /// Host pages, and what keeps them mapped.
@@ -109,6 +112,11 @@ pub trait Memory: Send + Sync + fmt::Debug {
     /// What lets another device see it. From then on its address must not move, and a driver that
     /// moves it gets an error from [`Queue::reside`].
     fn export(&self, queue: &dyn Queue) -> Result<Export>;
+
+    /// A part of it as memory of its own, for kernels: the same bytes, and one residency with the whole.
+    /// The offset is a multiple of the device's alignment, the access no wider than the whole's, and a
+    /// part has no parts.
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn Memory>>;
 
     /// The native handle.
     fn raw(&self) -> RawHandle;

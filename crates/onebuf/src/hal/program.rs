@@ -76,6 +76,8 @@ pub struct Grid {
     pub global: [usize; 3],
     /// Group size per dimension; the driver's choice when `None`.
     pub local: Option<[usize; 3]>,
+    /// The first work-item's index per dimension.
+    pub offset: [usize; 3],
 }
 
 /// One kernel argument.
@@ -108,6 +110,11 @@ impl NativeArgs<'_> {
     /// Work-items per dimension; unused dimensions are 1.
     pub fn global(&self) -> [usize; 3] {
         self.grid.global
+    }
+
+    /// The first work-item's index per dimension.
+    pub fn offset(&self) -> [usize; 3] {
+        self.grid.offset
     }
 
     fn buffer<T: Pod>(&self, index: usize) -> Result<(*mut T, usize, bool)> {

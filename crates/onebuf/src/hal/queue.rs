@@ -19,6 +19,40 @@ pub enum QueueOrder {
     OutOfOrder,
 }
 
+/// What queue to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct QueueSpec {
+    /// In which order it runs its work.
+    pub order: QueueOrder,
+    /// Whether its events know when their work ran.
+    pub profiling: bool,
+}
+
+/// When a piece of work ran, in nanoseconds of its device's clock. Only differences mean something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// It was enqueued.
+    pub queued_ns: u64,
+    /// It was handed to the device.
+    pub submitted_ns: u64,
+    /// It began to run.
+    pub started_ns: u64,
+    /// It ended.
+    pub ended_ns: u64,
+}
+
+impl Profile {
+    /// How long it ran.
+    pub fn run(&self) -> Duration {
+        Duration::from_nanos(self.ended_ns.saturating_sub(self.started_ns))
+    }
+
+    /// How long it waited before it ran.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.started_ns.saturating_sub(self.queued_ns))
+    }
+}
+
 /// A stream of work. Calls enqueue and return; nothing here waits for the device but what says so.
 ///
 /// Memory passed in belongs to this queue's device and is `Attached`, unless said otherwise.
@@ -78,11 +112,19 @@ pub trait Queue: Send + Sync + fmt::Debug {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Starts a kernel.
+    /// Starts a kernel, after events of the same domain beside what the queue's order says. Gives an
+    /// event of its own when asked for one.
     ///
     /// # Safety
     /// The kernel must stay inside the memories given and do to each only what its access says.
-    unsafe fn launch(&self, kernel: &dyn Kernel, grid: &Grid, args: &[Arg<'_>]) -> Result<()>;
+    unsafe fn launch(
+        &self,
+        kernel: &dyn Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>>;
 
     /// The native queue, as an integer; zero where there is none.
     fn raw(&self) -> usize;
@@ -107,6 +149,10 @@ pub trait Event: Send + Sync + fmt::Debug {
 
     /// Waits on the calling thread; [`crate::Error::Timeout`] when time runs out.
     fn wait(&self, timeout: Duration) -> Result<()>;
+
+    /// When the work ran. [`crate::Error::Unsupported`] unless its queue was opened for profiling;
+    /// [`crate::Error::Busy`] before the work is done.
+    fn profile(&self) -> Result<Profile>;
 
     /// Calls back when it is reached, at once if it was. A refused callback is given back.
     fn on_complete(&self, callback: Callback) -> Result<(), (crate::Error, Callback)>;

@@ -33,6 +33,34 @@ impl Access {
     }
 }
 
+/// What the *host* does with a buffer after it was made, where that is less than everything. Drivers
+/// skip cache maintenance by it; onebuf holds reads, writes and maps to it on every driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostAccess {
+    /// The host reads and writes.
+    #[default]
+    ReadWrite,
+    /// The host only reads.
+    Read,
+    /// The host only writes.
+    Write,
+    /// The host does neither.
+    None,
+}
+
+impl HostAccess {
+    /// Whether the host may read.
+    pub fn reads(self) -> bool {
+        matches!(self, HostAccess::ReadWrite | HostAccess::Read)
+    }
+
+    /// Whether the host may write.
+    pub fn writes(self) -> bool {
+        matches!(self, HostAccess::ReadWrite | HostAccess::Write)
+    }
+}
+
 /// What the caller expects of a buffer's life. A wish: it breaks ties, it forbids nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,17 +100,21 @@ pub enum Strategy {
     CoarseSvm,
     /// Device memory that the driver maps for the CPU.
     MappedDevice,
+    /// Memory on the chip itself, small and fast, where the platform has such. Never chosen, only asked
+    /// for.
+    OnChip,
     /// Device memory that the CPU reaches only by enqueued copies.
     Device,
 }
 
 impl Strategy {
     /// Every strategy, most widely visible first.
-    pub const ALL: [Strategy; 5] = [
+    pub const ALL: [Strategy; 6] = [
         Strategy::HostPages,
         Strategy::FineSvm,
         Strategy::CoarseSvm,
         Strategy::MappedDevice,
+        Strategy::OnChip,
         Strategy::Device,
     ];
 }
@@ -157,7 +189,7 @@ macro_rules! display_as_json {
         }
     )*};
 }
-display_as_json!(Access, Hint, CopyPolicy, Strategy, RouteKind, Rung, DeviceKind);
+display_as_json!(Access, HostAccess, Hint, CopyPolicy, Strategy, RouteKind, Rung, DeviceKind);
 
 /// The name of a compute API, as in device ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

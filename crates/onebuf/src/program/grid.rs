@@ -8,7 +8,7 @@ pub struct Grid(pub(super) hal::Grid);
 
 impl Grid {
     fn new(dims: usize, global: [usize; 3]) -> Self {
-        Self(hal::Grid { dims, global, local: None })
+        Self(hal::Grid { dims, global, local: None, offset: [0; 3] })
     }
 
     /// Sets the work-group's size; the driver chooses it otherwise.
@@ -23,7 +23,7 @@ impl Grid {
     }
 
     pub(super) fn check(&self, kernel: &str) -> Result<()> {
-        let hal::Grid { dims, global, local } = self.0;
+        let hal::Grid { dims, global, local, .. } = self.0;
         if global[..dims].contains(&0) {
             return Err(Error::invalid(format!("kernel `{kernel}`: a global size of zero")));
         }

@@ -47,7 +47,7 @@ impl Kernel {
             args.iter().zip(params).map(|(arg, param)| arg.to_hal(param)).collect();
         // SAFETY: the signature, declared in an unsafe call, says that the kernel stays in bounds and
         // honours each access; `check` made sure that the arguments fit it.
-        unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, &hal_args) }
+        unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, &hal_args, &[], false) }.map(|_| ())
     }
 
     fn check(&self, queue: &Queue, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::{
     Error, Result,
     hal::{
         Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Export, Memory, Program, Queue,
-        QueueOrder, Source,
+        QueueOrder, QueueSpec, Source,
     },
     sync::{Arc, AtomicU64, Ordering},
 };
@@ -54,7 +54,7 @@ impl Device for FakeDevice {
         &self.info
     }
 
-    fn allocate(&self, spec: &AllocSpec) -> Result<Arc<dyn Memory>> {
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
         self.watch.call("fake_allocate")?;
         if !self.config.strategies.contains(&spec.strategy) {
             return Err(Error::unsupported(
@@ -63,7 +63,11 @@ impl Device for FakeDevice {
             ));
         }
         self.check_size(spec.bytes)?;
-        Ok(self.wrap(Block::allocate(&self.config.name, spec)?))
+        let block = Block::allocate(&self.config.name, spec)?;
+        if let Some(contents) = contents {
+            block.initialise(contents)?;
+        }
+        Ok(self.wrap(block))
     }
 
     fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>> {
@@ -80,16 +84,16 @@ impl Device for FakeDevice {
         }
     }
 
-    fn queue(&self, order: QueueOrder) -> Result<Arc<dyn Queue>> {
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
         self.watch.call("fake_queue")?;
-        if order == QueueOrder::OutOfOrder && !self.config.out_of_order {
+        if spec.order == QueueOrder::OutOfOrder && !self.config.out_of_order {
             return Err(Error::unsupported(
                 format!("an out-of-order queue on {}", self.config.name),
                 "`FakeConfig::out_of_order`",
             ));
         }
         let number = self.queues.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(FakeQueue::new(&self.config, order, number, &self.watch)?))
+        Ok(Arc::new(FakeQueue::new(&self.config, spec, number, &self.watch)?))
     }
 
     fn build(&self, source: &Source) -> Result<Arc<dyn Program>> {

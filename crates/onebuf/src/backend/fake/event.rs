@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Error, Result,
     backend::native::panic_text,
-    hal::{Callback, Domain, Event, Gate},
+    hal::{Callback, Domain, Event, Gate, Profile},
     sync::{Arc, Condvar, Mutex, lock},
 };
 use std::{
@@ -22,6 +22,8 @@ use std::{
 pub(super) struct Signal {
     state: Mutex<State>,
     changed: Condvar,
+    /// When its work began and ended.
+    times: Mutex<[Option<Instant>; 2]>,
 }
 
 enum State {
@@ -36,8 +38,14 @@ impl Default for State {
 }
 
 impl Signal {
+    /// Its work begins.
+    pub(super) fn start(&self) {
+        lock(&self.times)[0] = Some(Instant::now());
+    }
+
     /// Completes it and calls back. Only the first call counts.
     pub(super) fn complete(&self, outcome: Result<()>) {
+        lock(&self.times)[1] = Some(Instant::now());
         let callbacks = {
             let mut state = lock(&self.state);
             match &mut *state {
@@ -112,16 +120,19 @@ pub(super) struct FakeEvent {
     domain: Domain,
     signal: Arc<Signal>,
     callbacks: bool,
+    /// When it was enqueued, on a queue that was opened for profiling.
+    queued: Option<Instant>,
     watch: Watch,
     _live: Live,
 }
 
 impl FakeEvent {
-    pub(super) fn new(domain: Domain, callbacks: bool, watch: &Watch) -> Self {
+    pub(super) fn new(domain: Domain, callbacks: bool, profiling: bool, watch: &Watch) -> Self {
         FakeEvent {
             domain,
             signal: Arc::default(),
             callbacks,
+            queued: profiling.then(Instant::now),
             watch: watch.clone(),
             _live: watch.object("event", "fake_release_event"),
         }
@@ -162,6 +173,20 @@ impl Event for FakeEvent {
                 .unwrap_or_else(|| Err(Error::timeout("an event of the fake device", timeout))),
             None => self.signal.wait(),
         }
+    }
+
+    fn profile(&self) -> Result<Profile> {
+        self.watch.call("fake_profile")?;
+        let queued = self.queued.ok_or_else(|| {
+            Error::unsupported("the time of work on a fake queue", "a queue opened with profiling")
+        })?;
+        let [Some(started), Some(ended)] = *lock(&self.signal.times) else {
+            return Err(Error::Busy { what: "the work is not done yet".into() });
+        };
+        // The clock of this device starts when the work was enqueued.
+        let ns = |at: Instant| at.saturating_duration_since(queued).as_nanos() as u64;
+        let (started_ns, ended_ns) = (ns(started), ns(ended));
+        Ok(Profile { queued_ns: 0, submitted_ns: 0, started_ns, ended_ns })
     }
 
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {

@@ -29,12 +29,24 @@ pub(super) enum Step {
     Mark,
     /// Runs when its turn comes; an out-of-order queue may choose another first.
     Run(Work),
+    /// The same, but not before these.
+    After(Vec<Arc<Signal>>, Work),
 }
 
 struct Command {
     number: u64,
     step: Step,
     signal: Option<Arc<Signal>>,
+}
+
+impl Command {
+    /// Whether nothing that it waits for is left.
+    fn is_ready(&self) -> bool {
+        match &self.step {
+            Step::After(signals, _) => signals.iter().all(|signal| signal.outcome().is_some()),
+            _ => true,
+        }
+    }
 }
 
 /// Commands, and how far their thread is.
@@ -123,12 +135,18 @@ impl Line {
     fn execute(&self, command: Command, pace: &mut Pace) {
         let Command { number, step, signal } = command;
         let fault = self.fault(number);
+        if let Some(signal) = &signal {
+            signal.start();
+        }
         let outcome = match (step, fault) {
             (Step::Wait(signals), _) => self.hold(&signals),
             (Step::Always(work), _) => perform(work, pace),
             (Step::Run(work), None) => perform(work, pace),
+            (Step::After(signals, work), None) => {
+                self.hold(&signals).and_then(|()| perform(work, pace))
+            }
             (Step::Mark, None) => Ok(()),
-            (Step::Run(_) | Step::Mark, Some(error)) => Err(error),
+            (Step::Run(_) | Step::After(..) | Step::Mark, Some(error)) => Err(error),
         };
         self.note(number, &outcome, signal.is_some());
         if let Some(signal) = signal {
@@ -177,12 +195,13 @@ impl Line {
 impl State {
     /// In-order queues take the first; others any that nothing orders.
     fn choose(&mut self, pace: &mut Pace) -> Option<Command> {
-        let free = |command: &&Command| matches!(command.step, Step::Run(_));
-        let choices = match pace.shuffles {
-            true => self.pending.iter().take_while(free).count(),
-            false => 0,
-        };
-        self.pending.remove(pace.below(choices as u64) as usize)
+        let free = |command: &&Command| matches!(command.step, Step::Run(_) | Step::After(..));
+        let first_ones = self.pending.iter().take_while(free).enumerate();
+        let ready = first_ones.filter(|(_, command)| command.is_ready()).map(|(index, _)| index);
+        let choices: Vec<usize> = if pace.shuffles { ready.collect() } else { Vec::new() };
+        // With none ready the first will do: what it waits for cannot be behind it.
+        let chosen = choices.get(pace.below(choices.len() as u64) as usize).copied().unwrap_or(0);
+        self.pending.remove(chosen)
     }
 }
 

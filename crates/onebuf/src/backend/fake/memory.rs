@@ -17,12 +17,13 @@ use super::{
 };
 use crate::{
     Error, Result,
+    backend::native::range_in,
     hal::{
         Access, AllocSpec, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy,
     },
     sync::{Arc, Mutex, lock},
 };
-use std::{any::Any, ptr::NonNull};
+use std::{any::Any, ops::Range, ptr::NonNull};
 
 /// What fresh device memory holds: not zero, so that nobody relies on it.
 const DEVICE_POISON: u8 = 0xA5;
@@ -55,7 +56,7 @@ impl Block {
     pub(super) fn allocate(device: &str, spec: &AllocSpec) -> Result<Self> {
         let heap = |poison| Heap::new(device, spec.bytes, spec.align, poison);
         let (own, host) = match spec.strategy {
-            Strategy::Device => (Some(heap(DEVICE_POISON)?), None),
+            Strategy::Device | Strategy::OnChip => (Some(heap(DEVICE_POISON)?), None),
             Strategy::MappedDevice | Strategy::CoarseSvm => {
                 (Some(heap(DEVICE_POISON)?), Some(heap(HOST_POISON)?))
             }
@@ -89,6 +90,16 @@ impl Block {
         Ok(block)
     }
 
+    /// What new memory holds.
+    pub(super) fn initialise(&self, contents: &[u8]) -> Result<()> {
+        if contents.len() != self.bytes {
+            return Err(Error::invalid("contents of another length than the memory"));
+        }
+        // SAFETY: as many bytes as there are, and nobody knows the block yet.
+        unsafe { self.device.copy_from_nonoverlapping(NonNull::from(contents).cast(), self.bytes) };
+        Ok(())
+    }
+
     fn new(
         strategy: Strategy,
         access: Access,
@@ -104,11 +115,6 @@ impl Block {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// What kernels do with it.
-    pub(super) fn access(&self) -> Access {
-        self.access
     }
 
     /// First byte of the device's side. Only whoever holds a claim may use what is there.
@@ -169,6 +175,11 @@ impl Block {
 pub(super) struct FakeMemory {
     domain: Domain,
     block: Arc<Block>,
+    /// Which of its bytes, and for what.
+    range: Range<usize>,
+    access: Access,
+    /// Whether it is a region of another.
+    region: bool,
     watch: Watch,
     _live: Live,
 }
@@ -177,19 +188,35 @@ impl FakeMemory {
     pub(super) fn new(domain: Domain, block: Block, watch: &Watch) -> Self {
         FakeMemory {
             domain,
+            range: 0..block.bytes,
+            access: block.access,
+            region: false,
             block: Arc::new(block),
             watch: watch.clone(),
             _live: watch.object("mem", "fake_release_mem"),
         }
     }
 
+    pub(super) fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+
+    /// Which of the block's bytes it is.
+    pub(super) fn range(&self) -> &Range<usize> {
+        &self.range
+    }
+
+    /// What kernels may do with it.
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
     /// What is behind the trait, when it belongs to this domain.
-    pub(super) fn block(memory: &dyn Memory, domain: Domain) -> Result<&Arc<Block>> {
+    pub(super) fn of(memory: &dyn Memory, domain: Domain) -> Result<&FakeMemory> {
         memory
             .as_any()
             .downcast_ref::<FakeMemory>()
             .filter(|memory| memory.domain == domain)
-            .map(|memory| &memory.block)
             .ok_or_else(|| Error::ForeignContext {
                 have: format!("{memory:?}"),
                 want: format!("memory of {API} {domain:?}"),
@@ -199,7 +226,7 @@ impl FakeMemory {
 
 impl Memory for FakeMemory {
     fn bytes(&self) -> usize {
-        self.block.bytes
+        self.range.len()
     }
 
     fn strategy(&self) -> Strategy {
@@ -208,7 +235,9 @@ impl Memory for FakeMemory {
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         let hidden = self.needs_residency() && self.residency() == Residency::Attached;
-        self.block.host.as_ref().filter(|_| !hidden).map(|host| host.pointer)
+        let host = self.block.host.as_ref().filter(|_| !hidden)?;
+        // SAFETY: inside the block.
+        Some(unsafe { host.pointer.add(self.range.start) })
     }
 
     fn needs_residency(&self) -> bool {
@@ -232,12 +261,32 @@ impl Memory for FakeMemory {
         })
     }
 
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn Memory>> {
+        self.watch.call("fake_region")?;
+        let range = range_in(self.bytes(), offset, bytes)?;
+        if self.region || range.is_empty() || !self.access.allows(access) {
+            return Err(Error::invalid(
+                "a region of a region, an empty one, or one that allows more",
+            ));
+        }
+        Ok(Arc::new(FakeMemory {
+            domain: self.domain,
+            block: self.block.clone(),
+            range,
+            access,
+            region: true,
+            watch: self.watch.clone(),
+            _live: self.watch.object("mem", "fake_release_mem"),
+        }))
+    }
+
     fn raw(&self) -> RawHandle {
+        let start = self.range.start;
         match (&self.block.host, self.block.strategy) {
             (Some(host), Strategy::CoarseSvm | Strategy::FineSvm | Strategy::HostPages) => {
-                RawHandle::Address(host.pointer.addr().get())
+                RawHandle::Address(host.pointer.addr().get() + start)
             }
-            _ => RawHandle::Object(self.block.device.addr().get()),
+            _ => RawHandle::Object(self.block.device.addr().get() + start),
         }
     }
 

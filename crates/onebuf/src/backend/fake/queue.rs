@@ -22,7 +22,7 @@ use crate::{
     backend::native::{self, NativeCode, check_host_pointer, fill_range, overlaps, range_in},
     hal::{
         Access, Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Queue, QueueOrder,
-        Residency,
+        QueueSpec, Residency,
     },
     sync::{Arc, lock},
 };
@@ -34,6 +34,7 @@ pub(super) struct FakeQueue {
     domain: Domain,
     callbacks: bool,
     gates: bool,
+    profiling: bool,
     watch: Watch,
     worker: Worker,
     _live: Live,
@@ -42,15 +43,16 @@ pub(super) struct FakeQueue {
 impl FakeQueue {
     pub(super) fn new(
         config: &FakeConfig,
-        order: QueueOrder,
+        spec: QueueSpec,
         number: u64,
         watch: &Watch,
     ) -> Result<Self> {
-        let shuffles = order == QueueOrder::OutOfOrder;
+        let shuffles = spec.order == QueueOrder::OutOfOrder;
         Ok(FakeQueue {
             domain: config.domain,
             callbacks: config.callbacks,
             gates: config.gates,
+            profiling: spec.profiling,
             watch: watch.clone(),
             worker: Worker::start(Pace::new(config.delay, shuffles, number))?,
             _live: watch.object("queue", "fake_release_queue"),
@@ -61,15 +63,15 @@ impl FakeQueue {
         self.worker.line()
     }
 
-    fn block(&self, memory: &dyn Memory) -> Result<Arc<Block>> {
-        FakeMemory::block(memory, self.domain).cloned()
+    fn own<'m>(&self, memory: &'m dyn Memory) -> Result<&'m FakeMemory> {
+        FakeMemory::of(memory, self.domain)
     }
 
     /// A part of a memory, checked.
     fn part(&self, memory: &dyn Memory, offset: usize, bytes: usize) -> Result<Part> {
-        let block = self.block(memory)?;
-        let range = range_in(block.bytes(), offset, bytes)?;
-        Ok(Part { block, range })
+        let memory = self.own(memory)?;
+        let range = range_in(memory.bytes(), offset, bytes)?;
+        Ok(Part::of(memory, range))
     }
 
     fn run(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
@@ -78,7 +80,7 @@ impl FakeQueue {
 
     /// Appends a step and gives the event that tells of its end.
     fn with_event(&self, step: Step) -> Arc<dyn Event> {
-        let event = FakeEvent::new(self.domain, self.callbacks, &self.watch);
+        let event = FakeEvent::new(self.domain, self.callbacks, self.profiling, &self.watch);
         self.line().push(step, Some(event.signal().clone()));
         Arc::new(event)
     }
@@ -91,17 +93,21 @@ impl FakeQueue {
         })
     }
 
+    fn signals(&self, events: &[Arc<dyn Event>]) -> Result<Vec<Arc<Signal>>> {
+        events.iter().map(|event| self.signal(&**event)).collect()
+    }
+
     fn owned_arg(&self, arg: &Arg<'_>) -> Result<OwnedArg> {
         match *arg {
             Arg::Memory(memory, access) => {
-                let block = self.block(memory)?;
-                if !block.access().allows(access) {
+                let memory = self.own(memory)?;
+                if !memory.access().allows(access) {
                     return Err(Error::invalid(format!(
                         "a {access} argument in memory that was made for {}",
-                        block.access()
+                        memory.access()
                     )));
                 }
-                Ok(OwnedArg::Memory(block, access))
+                Ok(OwnedArg::Memory(Part::of(memory, 0..memory.bytes()), access))
             }
             Arg::Bytes(bytes) => Ok(OwnedArg::Bytes(bytes.into())),
             Arg::Local(_) => Err(Error::unsupported(
@@ -124,8 +130,7 @@ impl Queue for FakeQueue {
 
     fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
         self.watch.call("fake_wait_for")?;
-        let signals =
-            events.iter().map(|event| self.signal(&**event)).collect::<Result<Vec<_>>>()?;
+        let signals = self.signals(events)?;
         self.line().push(Step::Wait(signals), None);
         Ok(())
     }
@@ -145,7 +150,7 @@ impl Queue for FakeQueue {
     }
 
     fn reside(&self, memory: &dyn Memory, to: Residency) -> Result<bool> {
-        let block = self.block(memory)?;
+        let block = self.own(memory)?.block();
         if !block.has_two_sides() {
             return Ok(false);
         }
@@ -201,9 +206,9 @@ impl Queue for FakeQueue {
 
     fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         self.watch.call("fake_fill")?;
-        let block = self.block(memory)?;
-        let range = fill_range(block.bytes(), offset, bytes, pattern)?;
-        let (part, pattern) = (Part { block, range }, Box::<[u8]>::from(pattern));
+        let memory = self.own(memory)?;
+        let range = fill_range(memory.bytes(), offset, bytes, pattern)?;
+        let (part, pattern) = (Part::of(memory, range), Box::<[u8]>::from(pattern));
         self.run(move || {
             let _claim = part.claim("fake_fill", true)?;
             let start = part.range.start;
@@ -237,7 +242,14 @@ impl Queue for FakeQueue {
         Ok(())
     }
 
-    unsafe fn launch(&self, kernel: &dyn Kernel, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        kernel: &dyn Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
         self.watch.call("fake_launch")?;
         let kernel =
             kernel.as_any().downcast_ref::<FakeKernel>().ok_or_else(|| Error::ForeignContext {
@@ -247,8 +259,14 @@ impl Queue for FakeQueue {
         kernel.code.check(grid, args.len())?;
         let args = args.iter().map(|arg| self.owned_arg(arg)).collect::<Result<Vec<_>>>()?;
         let (code, grid) = (kernel.code.clone(), *grid);
-        self.run(move || launch(&code, &grid, &args));
-        Ok(())
+        let signals = self.signals(after)?;
+        let work = Box::new(move || launch(&code, &grid, &args));
+        let step = if signals.is_empty() { Step::Run(work) } else { Step::After(signals, work) };
+        if wants_event {
+            return Ok(Some(self.with_event(step)));
+        }
+        self.line().push(step, None);
+        Ok(None)
     }
 
     fn raw(&self) -> usize {
@@ -267,6 +285,12 @@ struct Part {
 }
 
 impl Part {
+    /// A range of a memory, which may itself be a region of its block.
+    fn of(memory: &FakeMemory, range: Range<usize>) -> Part {
+        let start = memory.range().start;
+        Part { block: memory.block().clone(), range: start + range.start..start + range.end }
+    }
+
     fn claim(&self, call: &'static str, writes: bool) -> Result<Claim<'_>> {
         self.block.claims().of_command(call, self.range.clone(), writes)
     }
@@ -293,26 +317,23 @@ impl HostPointer {
 
 /// A kernel's argument as a command keeps it.
 enum OwnedArg {
-    Memory(Arc<Block>, Access),
+    Memory(Part, Access),
     Bytes(Box<[u8]>),
 }
 
 impl OwnedArg {
     fn claim(&self) -> Result<Option<Claim<'_>>> {
         match self {
-            OwnedArg::Memory(block, access) => {
-                let range = 0..block.bytes();
-                block.claims().of_command("fake_launch", range, access.writes()).map(Some)
-            }
+            OwnedArg::Memory(part, access) => part.claim("fake_launch", access.writes()).map(Some),
             OwnedArg::Bytes(_) => Ok(None),
         }
     }
 
     fn native(&self) -> NativeArg<'_> {
         match self {
-            OwnedArg::Memory(block, access) => NativeArg::Buffer {
-                pointer: block.device().as_ptr(),
-                bytes: block.bytes(),
+            OwnedArg::Memory(part, access) => NativeArg::Buffer {
+                pointer: part.pointer(),
+                bytes: part.range.len(),
                 writes: access.writes(),
             },
             OwnedArg::Bytes(bytes) => NativeArg::Value(bytes),

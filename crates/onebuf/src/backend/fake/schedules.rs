@@ -3,7 +3,7 @@
 use super::{FakeConfig, FakeDevice};
 use crate::{
     Error,
-    hal::{AllocSpec, Device, QueueOrder, Strategy},
+    hal::{AllocSpec, Device, QueueSpec, Strategy},
     sync::thread,
 };
 use std::time::Duration;
@@ -15,9 +15,9 @@ fn hand_over() {
     let device = FakeDevice::new(FakeConfig::default());
     let spec =
         AllocSpec { bytes: 8, align: 8, strategy: Strategy::Device, access: Default::default() };
-    let memory = device.allocate(&spec).unwrap();
-    let first = device.queue(QueueOrder::InOrder).unwrap();
-    let second = device.queue(QueueOrder::InOrder).unwrap();
+    let memory = device.allocate(&spec, None).unwrap();
+    let first = device.queue(QueueSpec::default()).unwrap();
+    let second = device.queue(QueueSpec::default()).unwrap();
     first.fill(&*memory, 0, 8, &[1]).unwrap();
     let gate = second.gate().unwrap();
     let marked = first.mark().unwrap();
@@ -30,7 +30,7 @@ fn hand_over() {
 
 /// One thread waits, another abandons the gate.
 fn abandoned_gate() {
-    let queue = FakeDevice::new(FakeConfig::default()).queue(QueueOrder::InOrder).unwrap();
+    let queue = FakeDevice::new(FakeConfig::default()).queue(QueueSpec::default()).unwrap();
     let gate = queue.gate().unwrap();
     let event = queue.mark().unwrap();
     let dropper = thread::spawn(move || drop(gate));

@@ -11,8 +11,8 @@ use super::{Delay, FakeConfig, FakeDevice, Sharing, misuse};
 use crate::{
     Error, Result,
     hal::{
-        Access, AllocSpec, Arg, Device, Domain, Event, Export, Grid, Kernel, Memory, NativeArgs,
-        NativeKernel, Queue, QueueOrder, Residency, Source, Strategy,
+        Access, AllocSpec, Arg, Device, Domain, Event, Export, Grid, HostAccess, Kernel, Memory,
+        NativeArgs, NativeKernel, Queue, QueueOrder, QueueSpec, Residency, Source, Strategy,
     },
     sync::{Arc, Mutex},
 };
@@ -21,7 +21,7 @@ use std::{sync::mpsc, time::Duration};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
-const GRID: Grid = Grid { dims: 1, global: [1; 3], local: None };
+const GRID: Grid = Grid { dims: 1, global: [1; 3], local: None, offset: [0; 3] };
 
 fn device() -> FakeDevice {
     FakeDevice::new(FakeConfig::default())
@@ -32,21 +32,21 @@ fn pages(bytes: usize) -> (Arc<dyn Memory>, Export) {
     let strategies = vec![Strategy::FineSvm];
     let device =
         FakeDevice::new(FakeConfig { strategies, domain: Domain(1), ..Default::default() });
-    let memory = device.allocate(&spec(bytes, Strategy::FineSvm)).unwrap();
+    let memory = device.allocate(&spec(bytes, Strategy::FineSvm), None).unwrap();
     let export = memory.export(&*queue(&device)).unwrap();
     (memory, export)
 }
 
 fn spec(bytes: usize, strategy: Strategy) -> AllocSpec {
-    AllocSpec { bytes, align: 64, strategy, access: Access::ReadWrite }
+    AllocSpec { bytes, align: 64, strategy, access: Access::ReadWrite, host: HostAccess::ReadWrite }
 }
 
 fn mapped(device: &FakeDevice, bytes: usize) -> Arc<dyn Memory> {
-    device.allocate(&spec(bytes, Strategy::MappedDevice)).unwrap()
+    device.allocate(&spec(bytes, Strategy::MappedDevice), None).unwrap()
 }
 
 fn queue(device: &FakeDevice) -> Arc<dyn Queue> {
-    device.queue(QueueOrder::InOrder).unwrap()
+    device.queue(QueueSpec::default()).unwrap()
 }
 
 fn kernel(
@@ -68,7 +68,8 @@ fn increment(device: &FakeDevice) -> Result<Arc<dyn Kernel>> {
 
 fn launch(queue: &dyn Queue, kernel: &dyn Kernel, memory: &dyn Memory) -> Result<()> {
     // SAFETY: the kernels of these tests go through `NativeArgs`, which checks bounds and access.
-    unsafe { queue.launch(kernel, &GRID, &[Arg::Memory(memory, Access::ReadWrite)]) }
+    unsafe { queue.launch(kernel, &GRID, &[Arg::Memory(memory, Access::ReadWrite)], &[], false) }
+        .map(drop)
 }
 
 fn first_byte(queue: &dyn Queue, memory: &dyn Memory) -> Result<u8> {
@@ -191,7 +192,7 @@ fn an_alias_import_is_the_pages() {
 fn a_failure_reaches_all_that_depends_on_it_and_no_more() {
     let device = device();
     let (first, second) = (queue(&device), queue(&device));
-    let memory = device.allocate(&spec(8, Strategy::Device)).unwrap();
+    let memory = device.allocate(&spec(8, Strategy::Device), None).unwrap();
     let bang = kernel(&device, 1, |_| panic!("no luck")).unwrap();
     let gate = first.gate().unwrap();
     launch(&*first, &*bang, &*memory).unwrap();
@@ -303,12 +304,15 @@ fn what_is_switched_off_is_refused() {
     assert!(matches!(error, Error::Unsupported { .. }));
     callback(Ok(()));
     assert_eq!(receiver.try_recv(), Ok(Ok(())), "the callback came back");
-    assert!(matches!(device.queue(QueueOrder::OutOfOrder), Err(Error::Unsupported { .. })));
-    let large = device.allocate(&spec(65, Strategy::Device));
+    assert!(matches!(
+        device.queue(QueueSpec { order: QueueOrder::OutOfOrder, profiling: false }),
+        Err(Error::Unsupported { .. })
+    ));
+    let large = device.allocate(&spec(65, Strategy::Device), None);
     assert!(matches!(large, Err(Error::OutOfMemory { limit: Some(64), .. })));
-    let svm = device.allocate(&spec(8, Strategy::FineSvm));
+    let svm = device.allocate(&spec(8, Strategy::FineSvm), None);
     assert!(matches!(svm, Err(Error::Unsupported { .. })));
-    let empty = device.allocate(&spec(0, Strategy::Device));
+    let empty = device.allocate(&spec(0, Strategy::Device), None);
     assert!(matches!(empty, Err(Error::InvalidArgument(_))));
 }
 
@@ -351,8 +355,9 @@ fn unordered_work_on_two_queues_is_a_race() {
 #[test]
 fn an_out_of_order_queue_shuffles_what_nothing_orders() {
     let device = device();
-    let queue = device.queue(QueueOrder::OutOfOrder).unwrap();
-    let memory = device.allocate(&spec(1, Strategy::Device)).unwrap();
+    let queue =
+        device.queue(QueueSpec { order: QueueOrder::OutOfOrder, profiling: false }).unwrap();
+    let memory = device.allocate(&spec(1, Strategy::Device), None).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let note = order.clone();
     let note = kernel(&device, 2, move |args| {
@@ -364,7 +369,7 @@ fn an_out_of_order_queue_shuffles_what_nothing_orders() {
     for number in 0..16 {
         let args = [Arg::Memory(&*memory, Access::Read), Arg::Bytes(&[number])];
         // SAFETY: the kernel touches no memory.
-        unsafe { queue.launch(&*note, &GRID, &args) }.unwrap();
+        unsafe { queue.launch(&*note, &GRID, &args, &[], false) }.unwrap();
     }
     let event = queue.mark().unwrap();
     gate.open(Ok(()));
@@ -377,8 +382,9 @@ fn an_out_of_order_queue_shuffles_what_nothing_orders() {
 
 /// A little of everything.
 fn work(device: &FakeDevice) -> Result<u8> {
-    let (first, second) = (device.queue(QueueOrder::InOrder)?, device.queue(QueueOrder::InOrder)?);
-    let memory = device.allocate(&spec(8, Strategy::MappedDevice))?;
+    let (first, second) =
+        (device.queue(QueueSpec::default())?, device.queue(QueueSpec::default())?);
+    let memory = device.allocate(&spec(8, Strategy::MappedDevice), None)?;
     let add = increment(device)?;
     first.fill(&*memory, 0, 8, &[1])?;
     launch(&*first, &*add, &*memory)?;

@@ -5,7 +5,7 @@ use crate::{
     Error, Result,
     hal::{
         Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Domain, Export, Memory,
-        PhysicalId, Program, Queue, QueueOrder, Source, Strategy,
+        PhysicalId, Program, Queue, QueueOrder, QueueSpec, Source, Strategy,
     },
     sync::Arc,
 };
@@ -32,7 +32,7 @@ impl Device for HostDevice {
         &self.info
     }
 
-    fn allocate(&self, spec: &AllocSpec) -> Result<Arc<dyn Memory>> {
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
         if spec.strategy != Strategy::HostPages {
             return Err(Error::unsupported(
                 format!("{} memory on host", spec.strategy),
@@ -46,7 +46,11 @@ impl Device for HostDevice {
             return Err(Error::OutOfMemory { device: API.to_string(), asked, limit: Some(limit) });
         }
         let pages = HostPages::new(spec.bytes, spec.align)?;
-        Ok(Arc::new(HostMemory::from_pages(self.domain, Arc::new(pages))))
+        let memory = HostMemory::from_pages(self.domain, Arc::new(pages));
+        if let Some(contents) = contents {
+            memory.initialise(contents)?;
+        }
+        Ok(Arc::new(memory))
     }
 
     fn import(&self, export: &Export, _access: Access) -> Result<Arc<dyn Memory>> {
@@ -59,9 +63,9 @@ impl Device for HostDevice {
         }
     }
 
-    fn queue(&self, order: QueueOrder) -> Result<Arc<dyn Queue>> {
-        match order {
-            QueueOrder::InOrder => Ok(Arc::new(HostQueue::new(self.domain))),
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
+        match spec.order {
+            QueueOrder::InOrder => Ok(Arc::new(HostQueue::new(self.domain, spec.profiling))),
             QueueOrder::OutOfOrder => Err(Error::unsupported(
                 "an out-of-order queue on host",
                 "a device that runs work behind the caller's back",

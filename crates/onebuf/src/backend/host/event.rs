@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    hal::{Callback, Domain, Event},
+    hal::{Callback, Domain, Event, Profile},
 };
 use std::{any::Any, time::Duration};
 
@@ -10,6 +10,8 @@ use std::{any::Any, time::Duration};
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) domain: Domain,
+    /// When its work ran, on a queue that was opened for profiling.
+    pub(super) profile: Option<Profile>,
 }
 
 impl Event for Done {
@@ -27,6 +29,11 @@ impl Event for Done {
 
     fn wait(&self, _timeout: Duration) -> Result<()> {
         Ok(())
+    }
+
+    fn profile(&self) -> Result<Profile> {
+        let needs = "a queue opened with profiling";
+        self.profile.ok_or_else(|| Error::unsupported("the time of work on host", needs))
     }
 
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {

@@ -1,9 +1,15 @@
 //! Host pages as a device's memory: the CPU's own, or somebody else's.
+//!
+//! # Safety
+//! Pages are written here only before anybody else knows them.
+
+#![allow(unsafe_code)]
 
 use super::{API, HostPages};
 use crate::{
     Error, Result,
-    hal::{Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy},
+    backend::native::range_in,
+    hal::{Access, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy},
     sync::Arc,
 };
 use std::{any::Any, ptr::NonNull};
@@ -15,6 +21,8 @@ pub struct HostMemory {
     range: HostRange,
     /// There when onebuf allocated them.
     pages: Option<Arc<HostPages>>,
+    /// A part of another memory.
+    part: bool,
 }
 
 impl HostMemory {
@@ -22,12 +30,26 @@ impl HostMemory {
     pub(super) fn from_pages(domain: Domain, pages: Arc<HostPages>) -> Self {
         let owner: Arc<dyn Any + Send + Sync> = pages.clone();
         let range = HostRange { pointer: pages.pointer(), bytes: pages.bytes(), owner };
-        HostMemory { domain, range, pages: Some(pages) }
+        HostMemory { domain, range, pages: Some(pages), part: false }
     }
 
     /// Pages that somebody else allocated.
     pub(super) fn from_range(domain: Domain, range: HostRange) -> Self {
-        HostMemory { domain, range, pages: None }
+        HostMemory { domain, range, pages: None, part: false }
+    }
+
+    /// What new pages hold.
+    pub(super) fn initialise(&self, contents: &[u8]) -> Result<()> {
+        if contents.len() != self.range.bytes {
+            return Err(Error::invalid("contents of another length than the memory"));
+        }
+        // SAFETY: as many bytes as there are, and nobody else has the pages yet.
+        unsafe {
+            self.range
+                .pointer
+                .copy_from_nonoverlapping(NonNull::from(contents).cast(), contents.len())
+        };
+        Ok(())
     }
 
     /// First byte.
@@ -71,6 +93,17 @@ impl Memory for HostMemory {
 
     fn export(&self, _queue: &dyn Queue) -> Result<Export> {
         Ok(Export::Host(self.range.clone()))
+    }
+
+    fn region(&self, offset: usize, bytes: usize, _access: Access) -> Result<Arc<dyn Memory>> {
+        let range = range_in(self.range.bytes, offset, bytes)?;
+        if self.part || range.is_empty() {
+            return Err(Error::invalid("a part of a part, or an empty one"));
+        }
+        // SAFETY: inside the pages.
+        let pointer = unsafe { self.range.pointer.add(range.start) };
+        let range = HostRange { pointer, bytes, owner: self.range.owner.clone() };
+        Ok(Arc::new(HostMemory { domain: self.domain, range, pages: None, part: true }))
     }
 
     fn raw(&self) -> RawHandle {

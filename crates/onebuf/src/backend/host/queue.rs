@@ -12,10 +12,13 @@ use super::{API, HostMemory, event::Done, program::HostKernel};
 use crate::{
     Error, Result,
     backend::native::{self, check_host_pointer, fill_range, overlaps, range_in},
-    hal::{Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Queue, Residency},
+    hal::{Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Profile, Queue, Residency},
     sync::Arc,
 };
-use std::{any::Any, time::Duration};
+use std::{
+    any::Any,
+    time::{Duration, Instant},
+};
 
 /// How long `wait_for` blocks its caller: far longer than any sane kernel, yet not for ever.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
@@ -24,11 +27,28 @@ const WAIT_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct HostQueue {
     domain: Domain,
+    /// When it was opened; its clock starts there.
+    opened: Instant,
+    profiling: bool,
 }
 
 impl HostQueue {
-    pub(super) fn new(domain: Domain) -> Self {
-        HostQueue { domain }
+    pub(super) fn new(domain: Domain, profiling: bool) -> Self {
+        HostQueue { domain, opened: Instant::now(), profiling }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.opened.elapsed().as_nanos() as u64
+    }
+
+    /// Runs something, and gives an event that knows when it ran.
+    fn timed(&self, work: impl FnOnce() -> Result<()>) -> Result<Arc<dyn Event>> {
+        let started_ns = self.now_ns();
+        work()?;
+        let ended_ns = self.now_ns();
+        let (queued_ns, submitted_ns) = (started_ns, started_ns);
+        let profile = Profile { queued_ns, submitted_ns, started_ns, ended_ns };
+        Ok(Arc::new(Done { domain: self.domain, profile: self.profiling.then_some(profile) }))
     }
 
     fn memory<'a>(&self, memory: &'a dyn Memory) -> Result<&'a HostMemory> {
@@ -36,7 +56,7 @@ impl HostQueue {
     }
 
     fn done(&self) -> Arc<dyn Event> {
-        Arc::new(Done { domain: self.domain })
+        Arc::new(Done { domain: self.domain, profile: None })
     }
 
     fn native_arg<'a>(&self, arg: &Arg<'a>) -> Result<NativeArg<'a>> {
@@ -148,7 +168,14 @@ impl Queue for HostQueue {
         Ok(())
     }
 
-    unsafe fn launch(&self, kernel: &dyn Kernel, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        kernel: &dyn Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
         let HostKernel(code) =
             kernel.as_any().downcast_ref().ok_or_else(|| Error::ForeignContext {
                 have: format!("{kernel:?}"),
@@ -156,9 +183,11 @@ impl Queue for HostQueue {
             })?;
         code.check(grid, args.len())?;
         let args = args.iter().map(|arg| self.native_arg(arg)).collect::<Result<Vec<_>>>()?;
+        self.wait_for(after)?;
         // SAFETY: the memories behind the arguments are borrowed for this call, and the caller holds
         // views of them as their accesses say.
-        unsafe { code.run(grid, args) }
+        let run = || unsafe { code.run(grid, args) };
+        if wants_event { self.timed(run).map(Some) } else { run().map(|()| None) }
     }
 
     fn raw(&self) -> usize {

@@ -10,23 +10,28 @@ use super::HostDevice;
 use crate::{
     Error, Result,
     hal::{
-        Access, AllocSpec, Arg, Device, Domain, Grid, Memory, NativeArgs, NativeKernel, QueueOrder,
-        Residency, Source, Strategy,
+        Access, AllocSpec, Arg, Device, Domain, Grid, HostAccess, Memory, NativeArgs, NativeKernel,
+        QueueOrder, QueueSpec, Residency, Source, Strategy,
     },
     sync::Arc,
 };
 use std::time::Duration;
 
-const GRID: Grid = Grid { dims: 1, global: [4, 9, 9], local: None };
+const GRID: Grid = Grid { dims: 1, global: [4, 9, 9], local: None, offset: [0; 3] };
 
 fn device() -> HostDevice {
     HostDevice::new(Domain(7))
 }
 
 fn allocate(device: &HostDevice, bytes: usize) -> Arc<dyn Memory> {
-    let spec =
-        AllocSpec { bytes, align: 64, strategy: Strategy::HostPages, access: Access::ReadWrite };
-    device.allocate(&spec).unwrap()
+    let spec = AllocSpec {
+        bytes,
+        align: 64,
+        strategy: Strategy::HostPages,
+        access: Access::ReadWrite,
+        host: HostAccess::ReadWrite,
+    };
+    device.allocate(&spec, None).unwrap()
 }
 
 fn program(
@@ -45,7 +50,7 @@ fn read<const N: usize>(
     offset: usize,
 ) -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    let queue = device.queue(QueueOrder::InOrder)?;
+    let queue = device.queue(QueueSpec::default())?;
     // SAFETY: the host reads inline, into a local array.
     unsafe { queue.read(memory, offset, bytes.as_mut_ptr(), N) }?.wait(Duration::ZERO)?;
     Ok(bytes)
@@ -56,17 +61,29 @@ fn it_tells_what_it_is() {
     let device = device();
     let info = device.info();
     assert!(!info.name.is_empty() && info.memory_bytes > 0);
-    let wrong = AllocSpec { bytes: 1, align: 1, strategy: Strategy::Device, access: Access::Read };
-    assert!(matches!(device.allocate(&wrong), Err(Error::Unsupported { .. })));
+    let wrong = AllocSpec {
+        bytes: 1,
+        align: 1,
+        strategy: Strategy::Device,
+        access: Access::Read,
+        host: HostAccess::ReadWrite,
+    };
+    assert!(matches!(device.allocate(&wrong, None), Err(Error::Unsupported { .. })));
     let large = AllocSpec { bytes: 1 << 60, strategy: Strategy::HostPages, ..wrong };
-    assert!(matches!(device.allocate(&large), Err(Error::OutOfMemory { limit: Some(_), .. })));
-    assert!(matches!(device.queue(QueueOrder::OutOfOrder), Err(Error::Unsupported { .. })));
+    assert!(matches!(
+        device.allocate(&large, None),
+        Err(Error::OutOfMemory { limit: Some(_), .. })
+    ));
+    assert!(matches!(
+        device.queue(QueueSpec { order: QueueOrder::OutOfOrder, profiling: false }),
+        Err(Error::Unsupported { .. })
+    ));
 }
 
 #[test]
 fn transfers_stay_in_bounds() {
     let device = device();
-    let queue = device.queue(QueueOrder::InOrder).unwrap();
+    let queue = device.queue(QueueSpec::default()).unwrap();
     let (a, b) = (allocate(&device, 8), allocate(&device, 8));
     // SAFETY: the host writes inline, from a local array.
     unsafe { queue.write(&*a, 2, [1, 2, 3].as_ptr(), 3) }.unwrap();
@@ -86,7 +103,7 @@ fn transfers_stay_in_bounds() {
 #[test]
 fn an_import_is_the_same_pages() {
     let device = device();
-    let queue = device.queue(QueueOrder::InOrder).unwrap();
+    let queue = device.queue(QueueSpec::default()).unwrap();
     let memory = allocate(&device, 16);
     let view = device.import(&memory.export(&*queue).unwrap(), Access::Read).unwrap();
     assert_eq!(view.host_pointer(), memory.host_pointer());
@@ -106,7 +123,7 @@ fn memory_of_another_domain_is_refused() {
 #[test]
 fn a_native_kernel_gets_its_arguments() {
     let device = device();
-    let queue = device.queue(QueueOrder::InOrder).unwrap();
+    let queue = device.queue(QueueSpec::default()).unwrap();
     let source = program("scale", |args| {
         assert_eq!(args.global(), [4, 1, 1]);
         let factor = args.value::<u8>(1)?;
@@ -118,7 +135,7 @@ fn a_native_kernel_gets_its_arguments() {
     queue.fill(&*memory, 0, 4, &[5]).unwrap();
     let launch = |args: &[Arg<'_>]| {
         // SAFETY: the kernel changes only argument 0, within its bounds.
-        unsafe { queue.launch(&*kernel, &GRID, args) }
+        unsafe { queue.launch(&*kernel, &GRID, args, &[], false) }
     };
     launch(&[Arg::Memory(&*memory, Access::ReadWrite), Arg::Bytes(&[3])]).unwrap();
     assert_eq!(read(&device, &*memory, 0), Ok([15; 4]));
@@ -132,11 +149,11 @@ fn a_native_kernel_gets_its_arguments() {
 #[test]
 fn a_panic_of_a_native_kernel_is_an_error() {
     let device = device();
-    let queue = device.queue(QueueOrder::InOrder).unwrap();
+    let queue = device.queue(QueueSpec::default()).unwrap();
     let source = program("bang", |_| panic!("no {}", "luck"));
     let kernel = device.build(&source).unwrap().kernel("bang", 0).unwrap();
     // SAFETY: it touches no memory.
-    let error = unsafe { queue.launch(&*kernel, &GRID, &[]) }.unwrap_err();
+    let error = unsafe { queue.launch(&*kernel, &GRID, &[], &[], false) }.unwrap_err();
     assert_eq!(error, Error::invalid("native kernel `bang` panicked: no luck"));
 }
 
@@ -153,7 +170,7 @@ fn programs_say_what_they_lack() {
 
 #[test]
 fn events_are_over_and_gates_are_not_there() {
-    let queue = device().queue(QueueOrder::InOrder).unwrap();
+    let queue = device().queue(QueueSpec::default()).unwrap();
     let event = queue.mark().unwrap();
     assert_eq!(event.poll(), Ok(true));
     let (sender, receiver) = std::sync::mpsc::channel();

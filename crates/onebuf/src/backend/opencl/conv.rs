@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_refused_launch_says_its_sizes() {
-        let grid = Grid { dims: 2, global: [100, 7, 1], local: Some([64, 1, 1]) };
+        let grid = Grid { dims: 2, global: [100, 7, 1], local: Some([64, 1, 1]), offset: [0; 3] };
         let error = launch(ClStatus::INVALID_WORK_GROUP_SIZE, "fft", &grid, "d").to_string();
         assert_eq!(
             error,

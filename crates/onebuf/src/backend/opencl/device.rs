@@ -3,7 +3,7 @@
 use super::{conv, conv::Version, memory::Memory, program::Program, queue::Queue, quirks::Quirks};
 use crate::{
     Error, Result, hal,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, Source, Strategy},
+    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source, Strategy},
     sync::{Arc, Mutex, lock},
 };
 use onebuf_sys::{
@@ -145,13 +145,13 @@ impl hal::Device for Device {
         &self.driver.info
     }
 
-    fn allocate(&self, spec: &AllocSpec) -> Result<Arc<dyn hal::Memory>> {
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
         self.check_bytes(spec.bytes)?;
         self.check_strategy(spec.strategy)?;
         if !spec.align.is_power_of_two() {
             return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
         }
-        Ok(Arc::new(Memory::allocate(self.context()?, spec)?))
+        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
     }
 
     fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
@@ -163,11 +163,11 @@ impl hal::Device for Device {
         }
     }
 
-    fn queue(&self, order: QueueOrder) -> Result<Arc<dyn hal::Queue>> {
-        if order == QueueOrder::OutOfOrder && !self.driver.info.caps.out_of_order {
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
+        if spec.order == QueueOrder::OutOfOrder && !self.driver.info.caps.out_of_order {
             return Err(super::queue::no_out_of_order(&self.driver));
         }
-        Ok(Arc::new(Queue::new(self.context()?, order)?))
+        Ok(Arc::new(Queue::new(self.context()?, spec)?))
     }
 
     fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {

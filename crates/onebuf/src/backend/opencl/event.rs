@@ -3,7 +3,7 @@
 use super::{conv, device::Driver, gate::Behind, query, queue::RawQueue};
 use crate::{
     Error, Result, hal,
-    hal::{Callback, Domain},
+    hal::{Callback, Domain, Profile},
     sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, thread},
 };
 use onebuf_sys::{
@@ -256,6 +256,10 @@ impl hal::Event for Event {
                 return Ok(());
             }
         }
+    }
+
+    fn profile(&self) -> Result<Profile> {
+        Err(Error::unsupported("profiling", "to be written"))
     }
 
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {

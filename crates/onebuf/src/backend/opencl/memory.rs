@@ -9,7 +9,9 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Access, AllocSpec, Domain, Export, HostRange, RawHandle, Residency, Strategy},
+    hal::{
+        Access, AllocSpec, Domain, Export, HostAccess, HostRange, RawHandle, Residency, Strategy,
+    },
     sync::{Arc, Mutex, lock},
 };
 use onebuf_sys::opencl::{ClEvent, ClMem, consts as cl};
@@ -116,11 +118,18 @@ pub(super) struct Memory {
 
 impl Memory {
     /// New memory in one of the device's strategies.
-    pub fn allocate(context: Arc<Context>, spec: &AllocSpec) -> Result<Memory> {
+    pub fn allocate(
+        context: Arc<Context>,
+        spec: &AllocSpec,
+        contents: Option<&[u8]>,
+    ) -> Result<Memory> {
+        if contents.is_some() {
+            return Err(Error::unsupported("contents at creation", "to be written"));
+        }
         let storage = match spec.strategy {
             Strategy::FineSvm | Strategy::CoarseSvm => svm(&context, spec)?,
             Strategy::MappedDevice => buffer(&context, spec, cl::CL_MEM_ALLOC_HOST_PTR)?,
-            Strategy::Device | Strategy::HostPages => buffer(&context, spec, 0)?,
+            Strategy::Device | Strategy::HostPages | Strategy::OnChip => buffer(&context, spec, 0)?,
         };
         Ok(Memory { inner: Arc::new(Inner::new(context, storage, spec)) })
     }
@@ -133,7 +142,13 @@ impl Memory {
         let custody = Custody::register(&context, object.mem, range.owner.clone())?;
         object.custody = Some(custody);
         let strategy = Strategy::HostPages;
-        let spec = AllocSpec { bytes: range.bytes, align: 1, strategy, access };
+        let spec = AllocSpec {
+            bytes: range.bytes,
+            align: 1,
+            strategy,
+            access,
+            host: HostAccess::default(),
+        };
         let inner = Inner::new(context, Storage::Object(object), &spec);
         lock(&inner.state).must_be_at(Address(range.pointer));
         Ok(Memory { inner: Arc::new(inner) })
@@ -232,7 +247,7 @@ impl hal::Memory for Memory {
         let queue = queue.as_any().downcast_ref::<Queue>();
         let queue = queue.ok_or_else(|| driver.foreign("a queue", None))?;
         let pointer = match (self.inner.place, self.inner.strategy) {
-            (_, Strategy::Device) => {
+            (_, Strategy::Device | Strategy::OnChip) => {
                 let needs = "mapped_device, fine_svm or coarse_svm memory";
                 return Err(Error::unsupported("the host's view of device memory", needs));
             }
@@ -241,6 +256,10 @@ impl hal::Memory for Memory {
         };
         let owner: Owner = self.inner.clone();
         Ok(Export::Host(HostRange { pointer, bytes: self.inner.bytes, owner }))
+    }
+
+    fn region(&self, _: usize, _: usize, _: Access) -> Result<Arc<dyn hal::Memory>> {
+        Err(Error::unsupported("a region", "to be written"))
     }
 
     fn raw(&self) -> RawHandle {
@@ -257,7 +276,7 @@ impl hal::Memory for Memory {
 
 impl Inner {
     fn new(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Inner {
-        let AllocSpec { bytes, align, strategy, access } = *spec;
+        let AllocSpec { bytes, align, strategy, access, .. } = *spec;
         let (place, object) = match storage {
             Storage::Object(object) => (Place::Object(object.mem), Some(object)),
             Storage::Svm { pointer, base } => (Place::Svm { pointer, base }, None),

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Arg, Domain, Grid, QueueOrder, Residency},
+    hal::{Arg, Domain, Grid, QueueOrder, QueueSpec, Residency},
     sync::Arc,
 };
 use onebuf_sys::{
@@ -33,12 +33,12 @@ pub(super) struct RawQueue {
 }
 
 impl RawQueue {
-    fn new(context: Arc<Context>, order: QueueOrder) -> Result<RawQueue> {
+    fn new(context: Arc<Context>, spec: QueueSpec) -> Result<RawQueue> {
         let raw = match context.driver.version >= Version::V2_0 {
-            true => with_properties(&context, order),
-            false => before_2_0(&context, order),
+            true => with_properties(&context, spec),
+            false => before_2_0(&context, spec),
         }?;
-        Ok(RawQueue { context, raw, order, gates: Gates::default() })
+        Ok(RawQueue { context, raw, order: spec.order, gates: Gates::default() })
     }
 
     pub fn driver(&self) -> &Arc<Driver> {
@@ -147,28 +147,29 @@ impl Drop for RawQueue {
 }
 
 /// `CL_QUEUE_PROPERTIES`, or the bits of the older call.
-fn bits(order: QueueOrder) -> u64 {
-    match order {
+fn bits(spec: QueueSpec) -> u64 {
+    let order = match spec.order {
         QueueOrder::InOrder => 0,
         QueueOrder::OutOfOrder => cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
-    }
+    };
+    order | if spec.profiling { cl::CL_QUEUE_PROFILING_ENABLE } else { 0 }
 }
 
-fn with_properties(context: &Context, order: QueueOrder) -> Result<ClQueue> {
+fn with_properties(context: &Context, spec: QueueSpec) -> Result<ClQueue> {
     let driver = &context.driver;
-    let list = [u64::from(cl::CL_QUEUE_PROPERTIES), bits(order), 0];
+    let list = [u64::from(cl::CL_QUEUE_PROPERTIES), bits(spec), 0];
     // SAFETY: a live context and its device; the list ends with 0.
     let made = unsafe {
         driver.cl.create_command_queue_with_properties(context.raw, driver.device, list.as_ptr())
     };
-    made.map_err(|status| refused("clCreateCommandQueueWithProperties", status, order, driver))
+    made.map_err(|status| refused("clCreateCommandQueueWithProperties", status, spec.order, driver))
 }
 
-fn before_2_0(context: &Context, order: QueueOrder) -> Result<ClQueue> {
+fn before_2_0(context: &Context, spec: QueueSpec) -> Result<ClQueue> {
     let driver = &context.driver;
     // SAFETY: a live context and its device.
-    let made = unsafe { driver.cl.create_command_queue(context.raw, driver.device, bits(order)) };
-    made.map_err(|status| refused("clCreateCommandQueue", status, order, driver))
+    let made = unsafe { driver.cl.create_command_queue(context.raw, driver.device, bits(spec)) };
+    made.map_err(|status| refused("clCreateCommandQueue", status, spec.order, driver))
 }
 
 fn refused(call: &'static str, status: ClStatus, order: QueueOrder, driver: &Driver) -> Error {
@@ -193,8 +194,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn new(context: Arc<Context>, order: QueueOrder) -> Result<Queue> {
-        Ok(Queue { raw: Arc::new(RawQueue::new(context, order)?) })
+    pub fn new(context: Arc<Context>, spec: QueueSpec) -> Result<Queue> {
+        Ok(Queue { raw: Arc::new(RawQueue::new(context, spec)?) })
     }
 
     /// A memory of this queue's context.
@@ -295,9 +296,18 @@ impl hal::Queue for Queue {
         transfer::copy(&self.raw, (from, from_offset), (to, to_offset), bytes)
     }
 
-    unsafe fn launch(&self, kernel: &dyn hal::Kernel, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        kernel: &dyn hal::Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn hal::Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn hal::Event>>> {
+        hal::Queue::wait_for(self, after)?;
         // SAFETY: the caller's promise about the kernel.
-        unsafe { kernel::launch(self, kernel, grid, args) }
+        unsafe { kernel::launch(self, kernel, grid, args) }?;
+        if wants_event { self.raw.mark().map(|event| Some(Arc::new(event) as _)) } else { Ok(None) }
     }
 
     fn raw(&self) -> usize {

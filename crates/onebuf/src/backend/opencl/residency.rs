@@ -75,7 +75,7 @@ fn handed_out(why: &str) -> Error {
 
 impl Inner {
     pub fn needs_residency(&self) -> bool {
-        !matches!(self.strategy, Strategy::FineSvm | Strategy::Device)
+        !matches!(self.strategy, Strategy::FineSvm | Strategy::Device | Strategy::OnChip)
     }
 
     /// Enqueues what the change takes; says whether anything was.

@@ -9,20 +9,20 @@ type Scenario = fn(&Rig) -> Result<()>;
 
 /// Apart from the others, since compiling takes most of the time.
 fn launches(rig: &Rig) -> Result<()> {
-    let queue = rig.device.queue(QueueOrder::InOrder)?;
+    let queue = rig.device.queue(QueueSpec::default())?;
     let add = rig.program(PROGRAM)?.kernel("add", 2)?;
     for strategy in rig.strategies() {
         let memory = rig.memory(strategy, 4096)?;
         let args = [Arg::Memory(&*memory, Access::ReadWrite), Arg::Bytes(&[1, 0, 0, 0])];
-        let grid = Grid { dims: 1, global: [1024, 1, 1], local: None };
+        let grid = Grid { dims: 1, global: [1024, 1, 1], local: None, offset: [0; 3] };
         // SAFETY: 1024 words.
-        unsafe { queue.launch(&*add, &grid, &args) }?;
+        unsafe { queue.launch(&*add, &grid, &args, &[], false) }?;
     }
     Ok(())
 }
 
 fn hand_overs(rig: &Rig) -> Result<()> {
-    let queue = rig.device.queue(QueueOrder::InOrder)?;
+    let queue = rig.device.queue(QueueSpec::default())?;
     for strategy in rig.strategies() {
         let memory = rig.memory(strategy, 4096)?;
         queue.fill(&*memory, 0, 4096, &[0])?;
@@ -41,7 +41,7 @@ fn hand_overs(rig: &Rig) -> Result<()> {
 }
 
 fn waits(rig: &Rig) -> Result<()> {
-    let queue = rig.device.queue(QueueOrder::InOrder)?;
+    let queue = rig.device.queue(QueueSpec::default())?;
     let pages = Arc::new(vec![0u8; 8192]);
     let start = pages.as_ptr().align_offset(4096);
     let range = HostRange { pointer: NonNull::from(&pages[start]), bytes: 4096, owner: pages };
@@ -52,7 +52,7 @@ fn waits(rig: &Rig) -> Result<()> {
         false => None,
     };
     let event = queue.mark()?;
-    let other = rig.device.queue(QueueOrder::InOrder)?;
+    let other = rig.device.queue(QueueSpec::default())?;
     other.wait_for(std::slice::from_ref(&event))?;
     event.poll()?;
     let _ = event.wait(Duration::from_millis(1));
@@ -111,7 +111,7 @@ fn sweep(index: usize, scenario: Scenario) {
 fn a_context_that_failed_is_tried_again() {
     each(|rig| {
         rig.probe.fail_nth(1, -6);
-        let failed = rig.device.queue(QueueOrder::InOrder);
+        let failed = rig.device.queue(QueueSpec::default());
         assert!(matches!(failed, Err(Error::Driver { call: "clCreateContext", .. })), "{failed:?}");
         rig.queue();
     });

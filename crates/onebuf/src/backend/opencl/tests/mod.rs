@@ -8,7 +8,7 @@ mod programs;
 use super::{OPENCL_C, discover};
 use crate::{
     Error, Result, hal,
-    hal::{Access, AllocSpec, Domain, QueueOrder, Source, Strategy},
+    hal::{Access, AllocSpec, Domain, QueueOrder, QueueSpec, Source, Strategy},
     sync::Arc,
 };
 use onebuf_sys::Probe;
@@ -46,12 +46,18 @@ impl Rig {
     }
 
     fn queue(&self) -> Arc<dyn hal::Queue> {
-        self.device.queue(QueueOrder::InOrder).unwrap()
+        self.device.queue(QueueSpec::default()).unwrap()
     }
 
     fn memory(&self, strategy: Strategy, bytes: usize) -> Result<Arc<dyn hal::Memory>> {
         let access = Access::ReadWrite;
-        self.device.allocate(&AllocSpec { bytes, align: 8, strategy, access })
+        self.device.allocate(&AllocSpec {
+            bytes,
+            align: 8,
+            strategy,
+            access,
+            host: HostAccess::ReadWrite,
+        })
     }
 
     fn program(&self, text: &'static str) -> Result<Arc<dyn hal::Program>> {
@@ -202,19 +208,21 @@ fn a_device_that_cannot_be_asked_is_left_out() {
 
 #[test]
 fn an_order_that_the_device_lacks_is_refused() {
-    each(|rig| match rig.device.queue(QueueOrder::OutOfOrder) {
-        Ok(queue) => {
-            assert!(rig.device.info().caps.out_of_order);
-            let memory = rig.memory(Strategy::MappedDevice, 4096).unwrap();
-            put(&*queue, &*memory, 0, &numbers(4096));
-            queue.reside(&*memory, hal::Residency::Published).unwrap();
-            queue.mark().unwrap().wait(SECONDS).unwrap();
-            queue.reside(&*memory, hal::Residency::Attached).unwrap();
-            assert_eq!(get(&*queue, &*memory, 0, 4096), numbers(4096));
-        }
-        Err(why) => {
-            assert!(!rig.device.info().caps.out_of_order);
-            assert!(matches!(why, Error::Unsupported { .. }), "{why}");
+    each(|rig| {
+        match rig.device.queue(QueueSpec { order: QueueOrder::OutOfOrder, profiling: false }) {
+            Ok(queue) => {
+                assert!(rig.device.info().caps.out_of_order);
+                let memory = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+                put(&*queue, &*memory, 0, &numbers(4096));
+                queue.reside(&*memory, hal::Residency::Published).unwrap();
+                queue.mark().unwrap().wait(SECONDS).unwrap();
+                queue.reside(&*memory, hal::Residency::Attached).unwrap();
+                assert_eq!(get(&*queue, &*memory, 0, 4096), numbers(4096));
+            }
+            Err(why) => {
+                assert!(!rig.device.info().caps.out_of_order);
+                assert!(matches!(why, Error::Unsupported { .. }), "{why}");
+            }
         }
     });
 }

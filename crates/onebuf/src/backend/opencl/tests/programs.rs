@@ -6,7 +6,7 @@ use crate::hal::{Arg, Grid, Residency};
 const N: usize = 1 << 12;
 
 fn line(n: usize, local: Option<usize>) -> Grid {
-    Grid { dims: 1, global: [n, 1, 1], local: local.map(|n| [n, 1, 1]) }
+    Grid { dims: 1, global: [n, 1, 1], local: local.map(|n| [n, 1, 1]), offset: [0; 3] }
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
@@ -38,7 +38,7 @@ fn kernels_run_on_every_strategy() {
             // SAFETY: one work-item per element.
             unsafe {
                 let args = [Arg::Memory(&*a, Access::ReadWrite), Arg::Bytes(&5u32.to_ne_bytes())];
-                queue.launch(&*add, &line(N, None), &args).unwrap();
+                queue.launch(&*add, &line(N, None), &args, &[], false).unwrap();
                 queue.launch(&*add, &line(N, Some(16)), &args).unwrap();
                 let args = [Arg::Memory(&*a, Access::Read), Arg::Memory(&*b, Access::Write)];
                 queue.launch(&*copy, &line(N, None), &args).unwrap();
@@ -79,7 +79,8 @@ fn wrong_launches_are_named() {
         let data = Arg::Memory(&*memory, Access::ReadWrite);
         let five = 5u32.to_ne_bytes();
         // SAFETY: each is refused.
-        let launch = |grid: &Grid, args: &[Arg<'_>]| unsafe { queue.launch(&*add, grid, args) };
+        let launch =
+            |grid: &Grid, args: &[Arg<'_>]| unsafe { queue.launch(&*add, grid, args, &[], false) };
         let good = [data, Arg::Bytes(&five)];
         let max = rig.device.info().caps.max_group_size;
         assert!(invalid(launch(&line(0, None), &good)).contains("no work-items"));
@@ -94,8 +95,14 @@ fn wrong_launches_are_named() {
         queue.reside(&*memory, Residency::Away).unwrap();
         assert!(invalid(launch(&line(N, None), &good)).contains("is away"));
         let strategy = Strategy::Device;
-        let spec = AllocSpec { bytes: 64, align: 4, strategy, access: Access::Read };
-        let read_only = rig.device.allocate(&spec).unwrap();
+        let spec = AllocSpec {
+            bytes: 64,
+            align: 4,
+            strategy,
+            access: Access::Read,
+            host: HostAccess::ReadWrite,
+        };
+        let read_only = rig.device.allocate(&spec, None).unwrap();
         let args = [Arg::Memory(&*read_only, Access::ReadWrite), Arg::Bytes(&five)];
         assert!(invalid(launch(&line(16, None), &args)).contains("made for read"));
     });
