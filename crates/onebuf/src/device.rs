@@ -1,8 +1,8 @@
 //! Devices as callers hold them.
 
 use crate::{
-    Hub, Program, Queue, Result,
-    hal::{self, DeviceInfo},
+    Hub, Program, Queue, QueuePool, Result,
+    hal::{self, DeviceInfo, QueueSpec},
     topology::DeviceIx,
 };
 use std::fmt;
@@ -41,7 +41,31 @@ impl Device {
 
     /// A new in-order queue.
     pub fn queue(&self) -> Result<Queue> {
-        Queue::new(&self.hub, self.ix)
+        self.queue_with(QueueSpec::default())
+    }
+
+    /// A new queue, out of order or with profiling.
+    ///
+    /// ```
+    /// # use onebuf::{Hub, QueueSpec};
+    /// let hub = Hub::discover()?;
+    /// let timed = hub.host().queue_with(QueueSpec::default().profiled())?;
+    /// # let _ = timed;
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Error::Unsupported`] where the device has no out-of-order queues.
+    pub fn queue_with(&self, spec: QueueSpec) -> Result<Queue> {
+        Queue::new(&self.hub, self.ix, spec)
+    }
+
+    /// So many new queues, to be handed out in turn or by how busy they are.
+    ///
+    /// # Errors
+    /// As for [`Device::queue_with`], and for a count of zero.
+    pub fn queues(&self, count: usize, spec: QueueSpec) -> Result<QueuePool> {
+        QueuePool::new(self, count, spec)
     }
 
     /// Compiles a program for this device.

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    hal::{Event, Rung},
+    hal::{Event, Profile, Rung},
     queue::Position,
     sync::{Arc, Mutex, lock, thread},
 };
@@ -38,6 +38,19 @@ impl Fence {
     /// the hand-over it stands for, or `HostWait` for one that only the CPU waits on.
     pub fn rung(&self) -> Rung {
         self.rung
+    }
+
+    /// When the work ran, on a queue opened for profiling. Only for the fence of one launch, once it is
+    /// done: see [`crate::Queue::launch_fenced`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for any other fence or queue; [`Error::Busy`] before the work is done.
+    pub fn profile(&self) -> Result<Profile> {
+        self.position.profile()
+    }
+
+    pub(crate) fn position(&self) -> &Position {
+        &self.position
     }
 
     /// Whether the work is done.

@@ -179,9 +179,8 @@ impl Hub {
         &*self.0.devices[device.get()]
     }
 
-    pub(crate) fn open_line(&self, device: DeviceIx) -> Result<Arc<Line>> {
-        let hal = self.hal(device);
-        Ok(Line::new(device, &hal.info().caps, hal.queue(QueueSpec::default())?))
+    pub(crate) fn open_line(&self, device: DeviceIx, spec: QueueSpec) -> Result<Arc<Line>> {
+        Line::new(device, self.hal(device), spec)
     }
 
     /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
@@ -189,7 +188,7 @@ impl Hub {
         let mut slot = lock(&self.0.service[device.get()]);
         match &*slot {
             Some(line) => Ok(line.clone()),
-            None => Ok(slot.insert(self.open_line(device)?).clone()),
+            None => Ok(slot.insert(self.open_line(device, QueueSpec::default())?).clone()),
         }
     }
 }

@@ -69,22 +69,29 @@ pub mod hal;
 mod hub;
 mod ledger;
 pub mod plan;
+pub mod pool;
 mod program;
 mod queue;
+mod queues;
 mod route;
 mod sync;
 pub mod topology;
 mod view;
 
-pub use buffer::{Buffer, BufferBuilder, Map, MapMut, Pending, WriteBatch};
+pub use buffer::{Buffer, BufferBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch};
 pub use device::Device;
 pub use error::{Error, Result};
 pub use fence::Fence;
-pub use hal::{Access, CopyPolicy, Hint, NativeArgs, RouteKind, Rung, Source, Strategy};
+pub use hal::{
+    Access, CopyPolicy, Hint, HostAccess, NativeArgs, Profile, QueueOrder, QueueSpec, RouteKind,
+    Rung, Source, Strategy,
+};
 pub use hub::{Hub, HubBuilder, Unavailable};
 pub use ledger::{Cause, Entry, Ledger};
+pub use pool::{Pool, PoolStatistics};
 pub use program::{Arg, Call, Grid, IntoArg, Kernel, Program, Signature};
 pub use queue::Queue;
+pub use queues::QueuePool;
 pub use view::{ReadView, WriteView};
 
 pub use bytemuck;

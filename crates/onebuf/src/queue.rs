@@ -1,16 +1,23 @@
 //! Queues, and positions in them: the fences that cost nothing until somebody asks.
 
 use crate::{
-    Fence, Hub, Result,
+    Error, Fence, Hub, Result,
     device::Device,
-    hal::{self, Rung},
+    hal::{self, QueueOrder, QueueSpec, Rung},
     program::{Arg, Grid, Kernel},
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
 };
-use std::{fmt, sync::OnceLock, time::Duration};
+use std::{
+    fmt,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
-/// A stream of work on one device, in order. Cheap to clone; clones are the same stream.
+/// A stream of work on one device. Cheap to clone; clones are the same stream.
+///
+/// In order unless it was opened otherwise: see [`Device::queue_with`]. On an out-of-order queue launches
+/// run as the buffers they use allow, and each launch's own event is its fence.
 #[derive(Clone)]
 pub struct Queue {
     pub(crate) hub: Hub,
@@ -18,8 +25,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(hub: &Hub, device: DeviceIx) -> Result<Self> {
-        Ok(Self { hub: hub.clone(), line: hub.open_line(device)? })
+    pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
+        Ok(Self { hub: hub.clone(), line: hub.open_line(device, spec)? })
     }
 
     /// The device that runs this queue's work.
@@ -27,24 +34,72 @@ impl Queue {
         Device::new(&self.hub, self.line.device)
     }
 
+    /// How it was opened.
+    pub fn spec(&self) -> QueueSpec {
+        self.line.spec
+    }
+
     /// Starts a kernel on the views given, which were taken on this queue. Given by value, as
     /// [`args!`](crate::args) makes them, they are released here.
     ///
     /// # Errors
     /// An argument that is missing, of the wrong type or kind, or a view of another queue is an
-    /// [`crate::Error::InvalidArgument`] that names it; nothing was started then.
+    /// [`Error::InvalidArgument`] that names it; nothing was started then.
     pub fn launch<'b>(
         &self,
         kernel: &Kernel,
         grid: impl Into<Grid>,
         args: impl AsRef<[Arg<'b>]>,
     ) -> Result<()> {
-        kernel.launch_on(self, grid.into(), args.as_ref())
+        kernel.launch_on(self, grid.into(), args.as_ref(), false).map(drop)
+    }
+
+    /// Like [`Queue::launch`], and gives the point that this launch will have reached. On a queue opened
+    /// for profiling, [`Fence::profile`] tells when it ran.
+    ///
+    /// # Errors
+    /// As for [`Queue::launch`].
+    pub fn launch_fenced<'b>(
+        &self,
+        kernel: &Kernel,
+        grid: impl Into<Grid>,
+        args: impl AsRef<[Arg<'b>]>,
+    ) -> Result<Fence> {
+        let event = kernel.launch_on(self, grid.into(), args.as_ref(), true)?;
+        let event = event.ok_or_else(|| Error::unsupported("a launch's own fence", "an event"))?;
+        Ok(Fence::new(self.line.at_event(event), self.hub.timeout()))
+    }
+
+    /// Launches once, waits, and tells how long that took: what a driver leaves to the first launch
+    /// (compiling for a group size, moving the program to the chip) is over then. The kernel does run, on
+    /// the arguments given.
+    ///
+    /// # Errors
+    /// As for [`Queue::launch`], and [`Error::Timeout`].
+    pub fn warm_up<'b>(
+        &self,
+        kernel: &Kernel,
+        grid: impl Into<Grid>,
+        args: impl AsRef<[Arg<'b>]>,
+    ) -> Result<Duration> {
+        let clock = Instant::now();
+        self.launch(kernel, grid, args)?;
+        self.finish()?;
+        Ok(clock.elapsed())
+    }
+
+    /// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best rung there
+    /// is, and says which.
+    ///
+    /// # Errors
+    /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
+    pub fn wait_for(&self, fence: &Fence) -> Result<Rung> {
+        self.line.after(fence.position(), Rung::SameQueue, self.hub.timeout())
     }
 
     /// The point that everything enqueued so far will have reached.
     pub fn fence(&self) -> Fence {
-        Fence::new(self.line.position(), self.hub.timeout())
+        Fence::new(self.line.note(), self.hub.timeout())
     }
 
     /// Sees to it that enqueued work starts without further calls.
@@ -76,6 +131,7 @@ impl fmt::Debug for Queue {
 pub(crate) struct Line {
     pub hal: Arc<dyn hal::Queue>,
     pub device: DeviceIx,
+    pub spec: QueueSpec,
     callbacks: bool,
     gates: bool,
     /// How many pieces of work have been noted.
@@ -87,33 +143,63 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub fn new(device: DeviceIx, caps: &hal::Caps, hal: Arc<dyn hal::Queue>) -> Arc<Self> {
-        Arc::new(Self {
-            hal,
+    pub fn new(device: DeviceIx, hal: &dyn hal::Device, spec: QueueSpec) -> Result<Arc<Self>> {
+        let caps = &hal.info().caps;
+        Ok(Arc::new(Self {
+            hal: hal.queue(spec)?,
             device,
+            spec,
             callbacks: caps.callbacks,
             gates: caps.gates,
             noted: AtomicU64::new(0),
             complete: AtomicU64::new(0),
             mark: Mutex::new(None),
-        })
+        }))
     }
 
-    /// Notes that work was enqueued; call it after the enqueue.
+    pub fn is_in_order(&self) -> bool {
+        self.spec.order == QueueOrder::InOrder
+    }
+
+    /// Notes that work was enqueued; call it after the enqueue. The position covers everything so far,
+    /// on an out-of-order queue too: events that are made of it are marks.
     pub fn note(self: &Arc<Self>) -> Position {
-        let at = self.noted.fetch_add(1, Ordering::AcqRel) + 1;
-        Position { line: self.clone(), at, event: OnceLock::new() }
+        Self::position_at(self, self.advance())
     }
 
-    /// Where the queue stands now.
-    pub fn position(self: &Arc<Self>) -> Position {
-        self.note()
+    /// Where so many pieces of work are done.
+    pub fn position_at(line: &Arc<Self>, at: u64) -> Position {
+        Position { line: line.clone(), at, event: OnceLock::new(), is_own: false }
+    }
+
+    /// Counts a piece of work that was enqueued.
+    pub fn advance(&self) -> u64 {
+        self.noted.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The point that one piece of work will have reached, by its own event.
+    pub fn at_event(self: &Arc<Self>, event: Arc<dyn hal::Event>) -> Position {
+        let mut position = self.note();
+        position.event = OnceLock::from(event);
+        position.is_own = true;
+        position
     }
 
     /// Makes later work wait for a position, by the best rung there is but none better than `best`
     /// across APIs. Returns the rung that was used.
     pub fn after(&self, position: &Position, best: Rung, timeout: Duration) -> Result<Rung> {
-        if std::ptr::eq(Arc::as_ptr(&position.line), self) {
+        self.after_or(position, best, timeout, |event| self.hal.wait_for(&[event]))
+    }
+
+    /// The same; an event of this queue's own API is given to `same_api` instead of waited for.
+    pub fn after_or(
+        &self,
+        position: &Position,
+        best: Rung,
+        timeout: Duration,
+        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<()>,
+    ) -> Result<Rung> {
+        if self.is_in_order() && std::ptr::eq(Arc::as_ptr(&position.line), self) {
             return Ok(Rung::SameQueue);
         }
         let Some(event) = position.event()? else { return Ok(Rung::SameQueue) };
@@ -121,7 +207,7 @@ impl Line {
             return Ok(Rung::SameQueue);
         }
         if event.domain() == self.hal.domain() {
-            self.hal.wait_for(&[event])?;
+            same_api(event)?;
             return Ok(Rung::Event);
         }
         if self.gates && position.line.callbacks && best <= Rung::Callback {
@@ -129,6 +215,17 @@ impl Line {
         }
         event.wait(timeout)?;
         Ok(Rung::HostWait)
+    }
+
+    /// How many pieces of work are not known to be done. Asks the driver.
+    pub fn backlog(self: &Arc<Self>) -> Result<u64> {
+        let noted = self.noted.load(Ordering::Acquire);
+        let done = self.complete.load(Ordering::Acquire);
+        if noted <= done {
+            return Ok(0);
+        }
+        let newest = Self::position_at(self, noted);
+        Ok(if newest.poll()? { 0 } else { noted - done })
     }
 
     /// The newest event if it covers so much, or a new one.
@@ -168,9 +265,24 @@ pub(crate) struct Position {
     at: u64,
     /// The first event that was made to cover it; a later one would tell of later work too.
     event: OnceLock<Arc<dyn hal::Event>>,
+    /// The event is that of one piece of work, and says nothing of what was enqueued before it.
+    is_own: bool,
 }
 
 impl Position {
+    /// Moves to where the queue stands now, if this is a position of that queue.
+    #[inline]
+    pub fn renew(&mut self, line: &Arc<Line>) -> bool {
+        let mine = Arc::ptr_eq(&self.line, line) && !self.is_own;
+        if mine {
+            self.at = line.advance();
+            if self.event.get().is_some() {
+                self.event = OnceLock::new();
+            }
+        }
+        mine
+    }
+
     /// The event that covers this position; `None` when it is known to have been reached.
     pub fn event(&self) -> Result<Option<Arc<dyn hal::Event>>> {
         if self.line.complete.load(Ordering::Acquire) >= self.at {
@@ -181,6 +293,17 @@ impl Position {
         }
         let event = self.line.event_for(self.at)?;
         Ok(Some(self.event.get_or_init(|| event).clone()))
+    }
+
+    /// When the work of an own event ran.
+    pub fn profile(&self) -> Result<hal::Profile> {
+        match self.event.get().filter(|_| self.is_own) {
+            Some(event) => event.profile(),
+            None => Err(Error::unsupported(
+                "the time of this fence's work",
+                "a fence of one launch: see `Queue::launch_fenced`",
+            )),
+        }
     }
 
     /// Whether the work has certainly ended, well or not.
@@ -207,13 +330,18 @@ impl Position {
         Ok(())
     }
 
-    /// Everything up to here is done: later questions need no driver call.
+    /// Everything up to here is done: later questions need no driver call. An own event does not tell:
+    /// another thread may have enqueued and noted its work between that event and its note.
     fn note_complete(&self) {
-        self.line.complete.fetch_max(self.at, Ordering::AcqRel);
+        if !self.is_own {
+            self.line.complete.fetch_max(self.at, Ordering::AcqRel);
+        }
     }
 
-    /// Whether both are in one queue.
-    pub fn same_line(&self, other: &Position) -> bool {
-        Arc::ptr_eq(&self.line, &other.line)
+    /// Whether the other is reached when this is, whatever happens: both are in one in-order queue, and
+    /// this is the later.
+    pub fn is_behind(&self, other: &Position) -> bool {
+        let ordered = self.line.is_in_order() && !self.is_own;
+        ordered && Arc::ptr_eq(&self.line, &other.line) && self.at >= other.at
     }
 }

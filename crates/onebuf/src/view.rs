@@ -8,39 +8,104 @@
 
 use crate::{
     Access, Error, Result,
-    buffer::Core,
-    hal::{Memory, RawHandle, Rung},
+    buffer::{Mark, Part, Seen, Taken},
+    hal::{self, Event, Memory, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
-    sync::Arc,
+    sync::{Arc, Mutex, lock},
+    topology::DeviceIx,
 };
 use bytemuck::Pod;
 use std::{fmt, marker::PhantomData, ptr::NonNull};
 
 /// What every guard is made of. Taking it did the hand-over; dropping it notes the queue's position.
 pub(crate) struct Hold<'b> {
-    core: &'b Core,
+    part: Part<'b>,
     site: usize,
-    line: Arc<Line>,
-    memory: Arc<dyn Memory>,
+    line: OnLine<'b>,
+    memory: Seen<'b>,
     access: Access,
     rung: Rung,
+    /// Taken on a lease, without a mark.
+    leased: bool,
+    /// On an out-of-order queue: what orders its launches.
+    links: Option<Box<Mutex<Links>>>,
+}
+
+/// The queue of a guard: the caller's, or one of ours.
+pub(crate) enum OnLine<'b> {
+    Borrowed(&'b Arc<Line>),
+    Own(Arc<Line>),
+}
+
+impl OnLine<'_> {
+    #[inline]
+    fn get(&self) -> &Arc<Line> {
+        match self {
+            OnLine::Borrowed(line) => line,
+            OnLine::Own(line) => line,
+        }
+    }
+}
+
+/// What orders the launches of one guard on an out-of-order queue.
+#[derive(Default)]
+struct Links {
+    /// What they wait for.
+    after: Vec<Arc<dyn Event>>,
+    /// Their own events. One that writes waits for the one before.
+    ends: Vec<Arc<dyn Event>>,
+    /// The native handle was given away: work of others may be in the queue, so that only a mark behind
+    /// everything tells the end.
+    given_away: bool,
 }
 
 impl<'b> Hold<'b> {
-    pub fn take(core: &'b Core, line: &Arc<Line>, access: Access) -> Result<Self> {
-        let (site, memory, rung) = core.take(line, access.writes(), true)?;
-        Ok(Self { core, site, line: line.clone(), memory, access, rung })
+    /// For kernels on a caller's queue.
+    #[inline]
+    pub fn on(part: Part<'b>, queue: &'b Queue, access: Access) -> Result<Self> {
+        if !part.core.hub.is(&queue.hub) {
+            return Err(Error::ForeignContext {
+                have: format!("a queue of another hub ({})", queue.device()),
+                want: "a queue of the buffer's hub".into(),
+            });
+        }
+        Self::new(part, OnLine::Borrowed(&queue.line), access, true)
+    }
+
+    pub fn take(part: Part<'b>, line: &Arc<Line>, access: Access) -> Result<Self> {
+        Self::new(part, OnLine::Own(line.clone()), access, true)
     }
 
     /// For whoever will overwrite everything: older contents need not come along.
-    pub fn overwrite(core: &'b Core, line: &Arc<Line>) -> Result<Self> {
-        let (site, memory, rung) = core.take(line, true, false)?;
-        Ok(Self { core, site, line: line.clone(), memory, access: Access::ReadWrite, rung })
+    pub fn overwrite(part: Part<'b>, line: &Arc<Line>) -> Result<Self> {
+        let keep = !part.is_whole();
+        Self::new(part, OnLine::Own(line.clone()), Access::ReadWrite, keep)
+    }
+
+    #[inline]
+    fn new(part: Part<'b>, on: OnLine<'b>, access: Access, keep: bool) -> Result<Self> {
+        let line = on.get();
+        if let Some((site, memory)) = part.take_leased(line, access.writes()) {
+            let (rung, links) = (Rung::SameQueue, None);
+            return Ok(Self { part, site, line: on, memory, access, rung, leased: true, links });
+        }
+        let Taken { site, memory, rung, after } =
+            part.core.take(&part, line, access.writes(), keep)?;
+        let links = match line.is_in_order() {
+            true => None,
+            false => Some(Box::new(Mutex::new(Links { after, ..Links::default() }))),
+        };
+        Ok(Self { part, site, line: on, memory, access, rung, leased: false, links })
+    }
+
+    #[inline]
+    fn mark(&self) -> Mark {
+        Mark { span: self.part.span, site: self.site, write: self.access.writes() }
     }
 
     pub fn memory(&self) -> &dyn Memory {
-        &*self.memory
+        self.memory.get()
     }
 
     pub fn access(&self) -> Access {
@@ -52,30 +117,71 @@ impl<'b> Hold<'b> {
     }
 
     pub fn bytes(&self) -> usize {
-        self.core.bytes
+        self.part.span.len()
     }
 
-    /// What the buffer was made for.
+    /// What the buffer or region was made for.
     pub fn buffer_access(&self) -> Access {
-        self.core.access
+        self.part.access
+    }
+
+    fn device(&self) -> DeviceIx {
+        self.part.core.sites[self.site].device
     }
 
     pub fn api(&self) -> &'static str {
-        self.core.hub.topology().node(self.line.device).info.api.0
+        self.part.core.hub.topology().node(self.device()).info.api.0
     }
 
-    pub fn line(&self) -> &Arc<Line> {
-        &self.line
+    /// The queue it was taken on.
+    pub fn queue(&self) -> &dyn hal::Queue {
+        &*self.line.get().hal
     }
 
     pub fn is_on(&self, queue: &Queue) -> bool {
-        Arc::ptr_eq(&self.line, &queue.line)
+        Arc::ptr_eq(self.line.get(), &queue.line)
+    }
+
+    /// On an out-of-order queue, adds what a launch must wait for.
+    pub fn collect_waits(&self, waits: &mut Vec<Arc<dyn Event>>) -> Result<()> {
+        let Some(links) = &self.links else { return Ok(()) };
+        let links = lock(links);
+        waits.extend(links.after.iter().cloned());
+        if self.access.writes() {
+            waits.extend(links.ends.iter().cloned());
+        }
+        if links.given_away {
+            waits.push(self.queue().mark()?);
+        }
+        Ok(())
+    }
+
+    /// On an out-of-order queue, notes a launch's own event.
+    pub fn launched(&self, event: &Arc<dyn Event>) {
+        let Some(links) = &self.links else { return };
+        let mut links = lock(links);
+        if self.access.writes() {
+            links.ends.clear();
+        }
+        links.ends.push(event.clone());
+    }
+
+    /// Makes the whole queue wait for what this guard waits for, before somebody else's work may follow.
+    fn give_away(&self) -> Result<()> {
+        let Some(links) = &self.links else { return Ok(()) };
+        let mut links = lock(links);
+        let before: Vec<_> = links.after.iter().chain(&links.ends).cloned().collect();
+        if !before.is_empty() {
+            self.queue().wait_for(&before)?;
+        }
+        links.given_away = true;
+        Ok(())
     }
 
     /// Where the host sees the bytes, when this is the host's own guard.
     fn host_pointer(&self) -> Option<NonNull<u8>> {
-        let host = self.core.hub.host_index();
-        self.memory.host_pointer().filter(|_| self.line.device == host)
+        let host = self.part.core.hub.host_index();
+        self.memory().host_pointer().filter(|_| self.device() == host)
     }
 
     /// The bytes themselves; `None` on any other device's guard.
@@ -94,20 +200,31 @@ impl<'b> Hold<'b> {
 }
 
 impl Drop for Hold<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.core.give_back(self.site, &self.line, self.access.writes());
+        let line = self.line.get();
+        if self.leased && self.part.core.lease.give_back(line, self.access.writes()) {
+            return;
+        }
+        let ends = match &self.links {
+            Some(links) => lock(links).take_ends(),
+            None => Vec::new(),
+        };
+        self.part.core.give_back(&self.mark(), line, ends);
+    }
+}
+
+impl Links {
+    /// The events that tell the end of all work; none where only a mark does.
+    fn take_ends(&mut self) -> Vec<Arc<dyn Event>> {
+        if self.given_away { Vec::new() } else { std::mem::take(&mut self.ends) }
     }
 }
 
 impl fmt::Debug for Hold<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} view on {} by {}",
-            self.access,
-            self.core.device_id(self.line.device),
-            self.rung
-        )
+        let device = self.part.core.device_id(self.device());
+        write!(f, "{} view on {device} by {}", self.access, self.rung)
     }
 }
 
@@ -125,7 +242,7 @@ macro_rules! view {
                 Self { hold, element: PhantomData }
             }
 
-            /// How many elements the buffer has.
+            /// How many elements the buffer or region has.
             pub fn len(&self) -> usize {
                 self.hold.bytes() / size_of::<T>()
             }
@@ -141,8 +258,12 @@ macro_rules! view {
             }
 
             /// The native handle or address. Valid until the view is dropped.
-            pub fn raw(&self) -> RawHandle {
-                self.hold.memory().raw()
+            ///
+            /// # Errors
+            /// Only on an out-of-order queue, which is made to wait for the work before this view.
+            pub fn raw(&self) -> Result<RawHandle> {
+                self.hold.give_away()?;
+                Ok(self.hold.memory().raw())
             }
 
             /// The `cl_mem`, for OpenCL code that enqueues on this queue. Valid until the view is
@@ -151,7 +272,7 @@ macro_rules! view {
             /// # Errors
             /// [`Error::Unsupported`] when this device sees the buffer as an address instead.
             pub fn cl_mem(&self) -> Result<*mut std::ffi::c_void> {
-                match self.raw() {
+                match self.raw()? {
                     RawHandle::Object(handle) if self.hold.api() == "opencl" => Ok(handle as *mut _),
                     _ => Err(Error::unsupported(
                         "a cl_mem of this view",
@@ -165,7 +286,7 @@ macro_rules! view {
             /// # Errors
             /// [`Error::Unsupported`] when this device sees the buffer as an object instead.
             pub fn address(&self) -> Result<NonNull<T>> {
-                let address = match self.raw() {
+                let address = match self.raw()? {
                     RawHandle::Address(address) => NonNull::new(address as *mut T),
                     RawHandle::Object(_) => None,
                 };

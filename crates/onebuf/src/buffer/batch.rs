@@ -45,8 +45,10 @@ impl<'b, T: Pod> WriteBatch<'b, T> {
             |(at, run): &'_ (usize, Vec<T>)| (at * size_of::<T>(), run.len() * size_of::<T>());
         let total = self.runs.iter().map(|run| bytes(run).1).sum();
         let parts = self.runs.iter().map(|run| (bytes(run).0, bytemuck::cast_slice(&run.1)));
-        self.buffer.core.write_parts(parts)?;
-        self.buffer.count_batch(total);
+        let part = self.buffer.part();
+        part.check_host(false, true)?;
+        part.write_parts(parts)?;
+        part.count_write(total);
         self.runs.clear();
         Ok(())
     }

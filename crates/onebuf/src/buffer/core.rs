@@ -5,16 +5,26 @@
 //! residency (release, fence, acquire); between groups it copies, and the ledger says so.
 //!
 //! Two sets of positions order everything: `writes` (what must be done before anybody uses the buffer)
-//! and `reads` (what must also be done before anybody writes it).
+//! and `reads` (what must also be done before anybody writes it). Each tells which bytes it is about.
+//!
+//! Residency changes, copies and everything else that is more than a launch happen on in-order queues: an
+//! out-of-order queue has the device's service queue do it, and its launches wait for that.
 
-use super::state::{Group, State};
+use super::{
+    lease::Lease,
+    marks::Mark,
+    part::{Part, Seen},
+    span::Span,
+    state::{Group, Settled, State, Use},
+};
 use crate::{
     Access, CopyPolicy, Error, Hub, Result,
     fence::{self, Fence},
-    hal::{Export, HostRange, Memory, Residency, RouteKind, Rung},
+    hal::{Event, Export, HostAccess, HostRange, Memory, Residency, RouteKind, Rung},
     ledger::Cause,
     plan::Plan,
-    queue::{Line, Position},
+    pool::Link,
+    queue::Line,
     route::staged::{self, End},
     sync::{Arc, Mutex, MutexGuard, lock},
     topology::DeviceIx,
@@ -41,14 +51,31 @@ pub(crate) struct Site {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub hub: Hub,
+    /// How many bytes it uses.
     pub bytes: usize,
+    /// How many were allocated: at least as many.
+    pub capacity: usize,
     pub align: usize,
     /// What kernels may do with it at all.
     pub access: Access,
+    /// What the host may.
+    pub host: HostAccess,
     pub sites: Vec<Site>,
     pub plan: Plan,
     pub policy: CopyPolicy,
     pub state: Mutex<State>,
+    pub lease: Lease,
+    /// Where it goes when its buffer is dropped; nowhere for a buffer that was built.
+    pub pool: Option<Link>,
+}
+
+/// What a guard gets when it is taken.
+pub(crate) struct Taken<'b> {
+    pub site: usize,
+    pub memory: Seen<'b>,
+    pub rung: Rung,
+    /// What launches on an out-of-order queue wait for.
+    pub after: Vec<Arc<dyn Event>>,
 }
 
 /// The home allocation is the first site and the first group.
@@ -68,36 +95,50 @@ impl Core {
         self.site_of(self.hub.host_index())
     }
 
-    /// Marks the buffer, hands it over to the queue, and says as what memory the queue sees it. The
+    /// Marks the bytes, hands them over to the queue, and says as what memory the queue sees them. The
     /// contents come along unless `keep` is false: then the taker overwrites all of them.
-    pub fn take(
-        &self,
+    pub fn take<'b>(
+        &'b self,
+        part: &Part<'b>,
         line: &Arc<Line>,
         write: bool,
         keep: bool,
-    ) -> Result<(usize, Arc<dyn Memory>, Rung)> {
+    ) -> Result<Taken<'b>> {
         let site = self.site_of(line.device).ok_or_else(|| self.not_shared(line.device))?;
         self.check_policy(site)?;
-        let mut state = lock(&self.state);
-        state.marks.take(write)?;
-        let taken = self.hand_over(&mut state, site, line, write, keep);
-        if taken.is_err() {
-            state.marks.give_back(write);
+        let mark = Mark { span: part.span, site, write };
+        let mut state = self.lock_state();
+        state.marks.take(mark)?;
+        state.settled = None;
+        let mut after = Vec::new();
+        let taken = self.hand_over(&mut state, &mark, line, keep, &mut after);
+        let taken = taken.and_then(|rung| Ok((part.memory(site)?, rung)));
+        let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
+        if part.is_whole() && line.is_in_order() {
+            state.settled = Some(Settled { line: line.clone(), site, write });
         }
-        taken.map(|(memory, rung)| (site, memory, rung))
+        Ok(Taken { site, memory, rung, after })
     }
 
-    /// Notes that the queue may have been given work on this buffer, and clears the mark.
-    pub fn give_back(&self, site: usize, line: &Arc<Line>, write: bool) {
-        let mut state = lock(&self.state);
-        let position = line.note();
-        if write {
-            state.note_write(position)
-        } else {
-            state.note_read(position)
+    /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
+    /// out-of-order queue the work's own events tell its end, where they are all there is.
+    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Vec<Arc<dyn Event>>) {
+        let mut state = self.lock_state();
+        state.marks.give_back(mark);
+        if !ends.is_empty() {
+            for position in ends.into_iter().map(|event| line.at_event(event)) {
+                state.note(mark, position);
+            }
+            return;
         }
-        state.lines[site] = Some(line.clone());
-        state.marks.give_back(write);
+        state.note_line(mark, line);
+        if line.is_in_order() {
+            let last = &mut state.lines[mark.site];
+            if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, line)) {
+                *last = Some(line.clone());
+            }
+        }
+        self.lease.grant(&state);
     }
 
     /// The plan has no copies under `Forbid`; but the host, where it was not asked for, may look through
@@ -121,21 +162,23 @@ impl Core {
         Error::NotShared { device: self.device_id(device).into(), shared_with: ids.join(", ") }
     }
 
-    /// Release the others, order the queue after them, acquire for this site.
+    /// Release the others, order the queue after them, acquire for this site. What an out-of-order queue's
+    /// launches have to wait for is put into `after`.
     fn hand_over(
         &self,
         state: &mut State,
-        site: usize,
+        mark: &Mark,
         line: &Arc<Line>,
-        write: bool,
         keep: bool,
-    ) -> Result<(Arc<dyn Memory>, Rung)> {
+        after: &mut Vec<Arc<dyn Event>>,
+    ) -> Result<Rung> {
+        let Mark { site, write, .. } = *mark;
         let group = self.sites[site].group;
         if keep && !state.groups[group].current {
             self.stage_in(state, site, line)?;
         }
         self.release_others(state, site, write)?;
-        let rung = self.acquire(state, site, line, write)?;
+        let rung = self.acquire(state, mark, line, after)?;
         if write {
             for (index, other) in state.groups.iter_mut().enumerate() {
                 other.current = index == group;
@@ -143,7 +186,7 @@ impl Core {
             state.groups[group].writer = Some(site);
         }
         state.rung = rung;
-        Ok((self.memory(site)?, rung))
+        Ok(rung)
     }
 
     /// Makes what other sites of the group wrote visible, and takes write access away from them where
@@ -196,33 +239,53 @@ impl Core {
     fn acquire(
         &self,
         state: &mut State,
-        site: usize,
+        mark: &Mark,
         line: &Arc<Line>,
-        write: bool,
+        after: &mut Vec<Arc<dyn Event>>,
     ) -> Result<Rung> {
+        let Mark { site, write, .. } = *mark;
         let attach = match self.residency(site) {
             None | Some(Residency::Attached) => false,
             Some(Residency::Published) => write,
             Some(Residency::Away) => true,
         };
+        if !attach {
+            return self.order(state, line, mark, after);
+        }
         // Attaching the home unmaps what others look through: their work must be over, and no guard
         // of theirs may be left.
-        let unmaps = attach && self.lends_mapping(site);
+        let unmaps = self.lends_mapping(site);
         if unmaps && !state.marks.alone() {
             return Err(Error::Busy { what: "others read through this memory's mapping".into() });
         }
-        let rung = self.order(state, line, site, write || unmaps)?;
-        if attach {
-            self.reside(state, site, line, Residency::Attached)?;
+        let changer = self.in_order(line)?;
+        let whole = Mark { span: self.whole(), site, write: write || unmaps };
+        let rung = self.order(state, &changer, &whole, &mut Vec::new())?;
+        self.reside(state, site, &changer, Residency::Attached)?;
+        match line.is_in_order() {
+            true => Ok(rung),
+            false => Ok(rung.max(self.order(state, line, mark, after)?)),
         }
-        Ok(rung)
+    }
+
+    /// The queue itself, or the service queue in place of an out-of-order one.
+    fn in_order(&self, line: &Arc<Line>) -> Result<Arc<Line>> {
+        match line.is_in_order() {
+            true => Ok(line.clone()),
+            false => self.hub.service_line(line.device),
+        }
+    }
+
+    fn whole(&self) -> Span {
+        Span::whole(self.bytes)
     }
 
     /// Changes another site's residency, on the queue that used it last, after what it must wait for.
     fn reside_elsewhere(&self, state: &mut State, site: usize, to: Residency) -> Result<()> {
         let line = self.line_for(state, site)?;
         let unmaps = self.lends_mapping(site) && self.residency(site) == Some(Residency::Away);
-        self.order(state, &line, site, to == Residency::Away || unmaps)?;
+        let write = to == Residency::Away || unmaps;
+        self.order(state, &line, &Mark { span: self.whole(), site, write }, &mut Vec::new())?;
         self.reside(state, site, &line, to)
     }
 
@@ -238,7 +301,7 @@ impl Core {
         let Some(memory) = self.sites[site].memory.clone() else { return Ok(()) };
         let changed = line.hal.reside(&*memory, to);
         if changed != Ok(false) {
-            state.note_change(line.note());
+            state.note_change(self.use_of_all(line));
         }
         if changed? {
             self.count_change(site, to);
@@ -246,7 +309,12 @@ impl Core {
         Ok(())
     }
 
-    /// The queue that used the site last, or the device's service queue.
+    /// Everything that the queue was given so far, as a use of all bytes.
+    fn use_of_all(&self, line: &Arc<Line>) -> Use {
+        Use { span: self.whole(), position: line.note() }
+    }
+
+    /// The in-order queue that used the site last, or the device's service queue.
     fn line_for(&self, state: &State, site: usize) -> Result<Arc<Line>> {
         match &state.lines[site] {
             Some(line) => Ok(line.clone()),
@@ -254,11 +322,18 @@ impl Core {
         }
     }
 
-    /// Orders a queue after the buffer's earlier work.
-    fn order(&self, state: &mut State, line: &Arc<Line>, site: usize, write: bool) -> Result<Rung> {
-        let mut rung = self.order_after(state, line, site, |state| &state.writes)?;
-        if write {
-            rung = rung.max(self.order_after(state, line, site, |state| &state.reads)?);
+    /// Orders a queue after the earlier work on the bytes; after all work, where that was on another
+    /// device, because what was handed over is the whole buffer.
+    fn order(
+        &self,
+        state: &mut State,
+        line: &Arc<Line>,
+        mark: &Mark,
+        after: &mut Vec<Arc<dyn Event>>,
+    ) -> Result<Rung> {
+        let mut rung = self.order_after(state, line, mark, after, |state| &state.writes)?;
+        if mark.write {
+            rung = rung.max(self.order_after(state, line, mark, after, |state| &state.reads)?);
         }
         Ok(rung)
     }
@@ -267,22 +342,45 @@ impl Core {
         &self,
         state: &mut State,
         line: &Arc<Line>,
-        site: usize,
-        which: fn(&State) -> &Vec<Position>,
+        mark: &Mark,
+        after: &mut Vec<Arc<dyn Event>>,
+        which: fn(&State) -> &Vec<Use>,
     ) -> Result<Rung> {
-        let timeout = self.hub.timeout();
-        let ordered = which(state).iter().try_fold(Rung::SameQueue, |lowest, position| {
-            // The lower of what was proven for either end.
-            let other = self.site_of(position.line.device).map(|s| self.sites[s].sync);
-            let best = self.sites[site].sync.max(other.unwrap_or(Rung::HostWait));
-            let rung = line.after(position, best, timeout)?;
-            if rung > best && best > Rung::SameQueue {
-                let device = self.device_id(line.device);
-                tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
-            }
-            Ok(lowest.max(rung))
-        });
+        let matters =
+            |used: &&Use| used.span.overlaps(mark.span) || used.position.line.device != line.device;
+        let ordered =
+            which(state).iter().filter(matters).try_fold(Rung::SameQueue, |lowest, used| {
+                self.order_after_one(line, mark.site, used, after).map(|rung| lowest.max(rung))
+            });
         self.settle(state, ordered)
+    }
+
+    fn order_after_one(
+        &self,
+        line: &Arc<Line>,
+        site: usize,
+        used: &Use,
+        after: &mut Vec<Arc<dyn Event>>,
+    ) -> Result<Rung> {
+        let position = &used.position;
+        if line.is_in_order() && Arc::ptr_eq(line, &position.line) {
+            return Ok(Rung::SameQueue);
+        }
+        // The lower of what was proven for either end.
+        let other = self.site_of(position.line.device).map(|s| self.sites[s].sync);
+        let best = self.sites[site].sync.max(other.unwrap_or(Rung::HostWait));
+        let rung = line.after_or(position, best, self.hub.timeout(), |event| {
+            match line.is_in_order() {
+                true => line.hal.wait_for(&[event])?,
+                false => after.push(event),
+            }
+            Ok(())
+        })?;
+        if rung > best && best > Rung::SameQueue {
+            let device = self.device_id(line.device);
+            tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
+        }
+        Ok(rung)
     }
 
     /// A timeout quarantines the buffer; failed work is reported once, and is over.
@@ -313,25 +411,31 @@ impl Core {
         }
     }
 
-    pub fn count_implied(&self, from: DeviceIx, to: DeviceIx) {
-        if self.policy == CopyPolicy::Warn {
-            let (from, to) = (self.device_id(from), self.device_id(to));
-            tracing::warn!(from, to, bytes = self.bytes, "an implied copy");
-        }
-        self.hub.ledger().record(from, to, Cause::Implied, self.bytes);
+    fn count_implied(&self, from: DeviceIx, to: DeviceIx) {
+        self.count_implied_bytes(from, to, self.bytes);
     }
 
-    /// What the site's kernels, or the host, see.
-    fn memory(&self, site: usize) -> Result<Arc<dyn Memory>> {
+    pub fn count_implied_bytes(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
+        if self.policy == CopyPolicy::Warn {
+            let (from, to) = (self.device_id(from), self.device_id(to));
+            tracing::warn!(from, to, bytes, "an implied copy");
+        }
+        self.hub.ledger().record(from, to, Cause::Implied, bytes);
+    }
+
+    /// What the site's kernels, or the host, see of some bytes.
+    pub fn memory(&self, site: usize, span: Span) -> Result<Seen<'_>> {
         match &self.sites[site].memory {
-            Some(memory) => Ok(memory.clone()),
-            None => self.through_home(),
+            Some(memory) => Ok(Seen::Site(&**memory)),
+            None => self.through_home(span).map(Seen::Mapped),
         }
     }
 
     /// The home's mapping as memory of the host.
-    fn through_home(&self) -> Result<Arc<dyn Memory>> {
-        let home = self.memory(HOME)?;
+    fn through_home(&self, span: Span) -> Result<Arc<dyn Memory>> {
+        let Some(home) = self.sites[HOME].memory.clone() else {
+            return Err(Error::unsupported("a host view of this buffer", "a home"));
+        };
         let pointer = home.host_pointer().ok_or_else(|| {
             Error::unsupported("a host view of this buffer", "memory that its device maps")
         })?;
@@ -342,7 +446,7 @@ impl Core {
             ));
         }
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(home);
-        let range = HostRange { pointer, bytes: self.bytes, owner };
+        let range = HostRange { pointer, bytes: self.bytes, owner }.part(span.start, span.len())?;
         let host = self.hub.hal(self.hub.host_index());
         host.import(&Export::Host(range), Access::ReadWrite)
     }
@@ -359,19 +463,19 @@ impl Core {
                 why: "the contents are in another copy of the buffer".into(),
             });
         }
-        let source_line = self.line_for(state, source)?;
+        let (source_line, line) = (self.line_for(state, source)?, self.in_order(line)?);
         self.release_others(state, source, false)?;
         let source_end = self.open_end(state, source, &source_line, false)?;
         self.release_others(state, site, true)?;
-        let target_end = self.open_end(state, site, line, true)?;
+        let target_end = self.open_end(state, site, &line, true)?;
         let copied = staged::copy(&source_end, &target_end, self.bytes, self.hub.timeout());
         if copied.is_err() {
             // Parts of it may still be under way.
-            state.note_read(source_line.note());
-            state.note_change(line.note());
+            state.note_read(self.use_of_all(&source_line));
+            state.note_change(self.use_of_all(&line));
         }
         self.settle(state, copied)?;
-        state.note_write(line.note());
+        state.note_write(self.use_of_all(&line));
         state.groups[group] = Group { current: true, writer: Some(site) };
         self.count_implied(from_device, to_device);
         Ok(())
@@ -394,9 +498,13 @@ impl Core {
         line: &Arc<Line>,
         write: bool,
     ) -> Result<End> {
-        self.acquire(state, site, line, write)?;
-        let memory = self.memory(site)?;
+        let mark = Mark { span: self.whole(), site, write };
+        self.acquire(state, &mark, line, &mut Vec::new())?;
         let host = self.sites[site].device == self.hub.host_index();
+        let memory = match &self.sites[site].memory {
+            Some(memory) => memory.clone(),
+            None => self.through_home(self.whole())?,
+        };
         Ok(match memory.host_pointer().filter(|_| host) {
             Some(pointer) => End::Host(pointer),
             None => End::Device(line.hal.clone(), memory),
@@ -406,26 +514,26 @@ impl Core {
     /// A site that holds the newest contents, for copies that the caller asked for: the host's if it
     /// can see them, else the last writer's.
     pub fn newest_site(&self) -> usize {
-        let state = lock(&self.state);
+        let state = self.lock_state();
         let group = (0..state.groups.len()).find(|&g| state.groups[g].current).unwrap_or(HOME);
         self.source_site(&state, group)
     }
 
     /// Where to overwrite everything: at the home, by the host if it sees the bytes themselves.
     pub fn overwrite_site(&self) -> usize {
-        self.source_site(&lock(&self.state), HOME)
+        self.source_site(&self.lock_state(), HOME)
     }
 
     /// Every device that sees the newest contents.
     pub fn newest_devices(&self) -> Vec<DeviceIx> {
-        let state = lock(&self.state);
+        let state = self.lock_state();
         let newest = self.sites.iter().filter(|s| state.groups[s.group].current);
         newest.map(|s| s.device).collect()
     }
 
     /// A site other than the host's that sees the newest contents, the last writer's if it does.
     pub fn newest_device_site(&self) -> Option<usize> {
-        let state = lock(&self.state);
+        let state = self.lock_state();
         let host = self.hub.host_index();
         let fits =
             |s: &usize| self.sites[*s].device != host && state.groups[self.sites[*s].group].current;
@@ -435,19 +543,41 @@ impl Core {
 
     /// The queue on which to do the caller's copies at a site.
     pub fn line_at(&self, site: usize) -> Result<Arc<Line>> {
-        let state = lock(&self.state);
+        let state = self.lock_state();
         self.line_for(&state, site)
     }
 
-    /// The last write as a fence, or the last read where nothing was written.
-    pub fn fence(&self) -> Option<Fence> {
-        let state = lock(&self.state);
-        let position = state.writes.last().or(state.reads.last())?.clone();
+    /// The last write of the bytes as a fence, or the last read where nothing was written.
+    pub fn fence(&self, span: Span) -> Option<Fence> {
+        let state = self.lock_state();
+        let last = |uses: &[Use]| uses.iter().rfind(|used| used.span.overlaps(span)).cloned();
+        let position = last(&state.writes).or_else(|| last(&state.reads))?.position;
         Some(Fence::new(position, self.hub.timeout()).with_rung(state.rung))
     }
 
+    /// The state, brought up to date.
     pub fn lock_state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        let mut state = lock(&self.state);
+        self.lease.recall(&mut state, self.whole());
+        state
+    }
+}
+
+impl Core {
+    /// The buffer is gone: back to the pool, or freed.
+    pub fn retire(self: Box<Self>) {
+        match self.pool.clone() {
+            Some(link) => link.give_back(self),
+            None => drop(self),
+        }
+    }
+
+    /// Whether nobody can still use the memory but work that is fenced.
+    pub fn is_reusable(&mut self) -> bool {
+        let whole = self.whole();
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.lease.recall(state, whole);
+        !(state.marks.any() || state.quarantined || state.detached)
     }
 }
 
@@ -458,7 +588,8 @@ impl Drop for Core {
     fn drop(&mut self) {
         let state = self.lock_state();
         let forgotten = state.marks.any();
-        let running = |p: &Position| p.wait(LAST_WAIT).is_err() && !p.is_over();
+        let running =
+            |used: &Use| used.position.wait(LAST_WAIT).is_err() && !used.position.is_over();
         let late = state.quarantined && state.writes.iter().chain(&state.reads).any(running);
         drop(state);
         if forgotten || late {

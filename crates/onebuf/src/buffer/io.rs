@@ -9,7 +9,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Buffer, Core, Pending, WriteBatch, core::HOME};
+use super::{Buffer, Core, Part, Pending, WriteBatch, core::HOME};
 use crate::{
     Access, Error, Queue, Result, Strategy, ledger::Cause, queue::Line, route::staged, sync::Arc,
     topology::DeviceIx, view::Hold,
@@ -32,10 +32,8 @@ impl<T: Pod> Buffer<T> {
 
     /// Writes a range of elements.
     pub fn write_range(&self, range: impl RangeBounds<usize>, from: &[T]) -> Result<()> {
-        let (offset, bytes) = self.checked(range, from.len())?;
-        self.core.write_bytes(offset, bytemuck::cast_slice(from))?;
-        self.count_asked(self.host(), self.home(), bytes);
-        Ok(())
+        let (offset, _) = self.checked(range, from.len())?;
+        self.part().write_asked(offset, bytemuck::cast_slice(from))
     }
 
     /// Reads the whole buffer.
@@ -49,10 +47,8 @@ impl<T: Pod> Buffer<T> {
 
     /// Reads a range of elements.
     pub fn read_range(&self, range: impl RangeBounds<usize>, into: &mut [T]) -> Result<()> {
-        let (offset, bytes) = self.checked(range, into.len())?;
-        self.core.read_bytes(offset, bytemuck::cast_slice_mut(into))?;
-        self.count_asked(self.home(), self.host(), bytes);
-        Ok(())
+        let (offset, _) = self.checked(range, into.len())?;
+        self.part().read_asked(offset, bytemuck::cast_slice_mut(into))
     }
 
     /// The whole buffer as a vector.
@@ -70,9 +66,7 @@ impl<T: Pod> Buffer<T> {
     /// Sets a range of elements.
     pub fn fill_range(&self, range: impl RangeBounds<usize>, value: T) -> Result<()> {
         let (offset, bytes) = self.byte_range(range)?;
-        self.core.fill_bytes(offset, bytes, bytemuck::bytes_of(&value))?;
-        self.count_asked(self.host(), self.home(), bytes);
-        Ok(())
+        self.part().fill_asked(offset, bytes, bytemuck::bytes_of(&value))
     }
 
     /// Copies a range of another buffer (or of this one) to the elements from `at` on: inside a device
@@ -92,8 +86,8 @@ impl<T: Pod> Buffer<T> {
         let end = at.checked_add(bytes / size_of::<T>());
         let end = end.ok_or_else(|| Error::invalid("a range that ends past the largest index"))?;
         let (offset, _) = self.byte_range(at..end)?;
-        copy_bytes(&from.core, from_offset, &self.core, offset, bytes)?;
-        self.count_asked(from.home(), self.home(), bytes);
+        copy_bytes(from.part(), from_offset, self.part(), offset, bytes)?;
+        self.core.count_asked(from.core.plan.allocate_on, self.core.plan.allocate_on, bytes);
         Ok(())
     }
 
@@ -107,15 +101,15 @@ impl<T: Pod> Buffer<T> {
         mut into: Vec<T>,
     ) -> Result<Pending<T>> {
         let (offset, bytes) = self.checked(range, into.len())?;
-        let Some((line, hold)) = self.core.device_hold(Access::Read)? else {
-            self.core.read_bytes(offset, bytemuck::cast_slice_mut(&mut into))?;
-            self.count_asked(self.home(), self.host(), bytes);
+        self.part().check_host(true, false)?;
+        let Some((line, hold)) = self.part().device_hold(Access::Read)? else {
+            self.part().read_asked(offset, bytemuck::cast_slice_mut(&mut into))?;
             return Ok(Pending::ready(into, self.core.hub.timeout()));
         };
         let pointer = into.as_mut_ptr().cast();
         // SAFETY: the pending owns the vector until the event completes, and leaks it otherwise.
         let event = unsafe { line.hal.read(hold.memory(), offset, pointer, bytes)? };
-        self.count_asked(self.home(), self.host(), bytes);
+        self.part().count_read(bytes);
         let pending = Pending::new(into, event, self.core.hub.timeout());
         line.hal.flush()?;
         Ok(pending)
@@ -127,14 +121,14 @@ impl<T: Pod> Buffer<T> {
     /// As for [`Buffer::write_range`].
     pub fn write_async(&self, range: impl RangeBounds<usize>, from: Vec<T>) -> Result<Pending<T>> {
         let (offset, bytes) = self.checked(range, from.len())?;
-        let Some((line, hold)) = self.core.device_hold(Access::ReadWrite)? else {
-            self.core.write_bytes(offset, bytemuck::cast_slice(&from))?;
-            self.count_asked(self.host(), self.home(), bytes);
+        self.part().check_host(false, true)?;
+        let Some((line, hold)) = self.part().device_hold(Access::ReadWrite)? else {
+            self.part().write_asked(offset, bytemuck::cast_slice(&from))?;
             return Ok(Pending::ready(from, self.core.hub.timeout()));
         };
         // SAFETY: as for `read_async`.
         let event = unsafe { line.hal.write(hold.memory(), offset, from.as_ptr().cast(), bytes)? };
-        self.count_asked(self.host(), self.home(), bytes);
+        self.part().count_write(bytes);
         let pending = Pending::new(from, event, self.core.hub.timeout());
         line.hal.flush()?;
         Ok(pending)
@@ -148,8 +142,9 @@ impl<T: Pod> Buffer<T> {
     /// Writes everything through one queue's own API, whatever way would be best.
     pub(crate) fn write_through(&self, queue: &Queue, from: &[T]) -> Result<()> {
         let (_, bytes) = self.checked(.., from.len())?;
-        self.core.write_parts_on(&queue.line, std::iter::once((0, bytemuck::cast_slice(from))))?;
-        self.count_asked(self.host(), self.home(), bytes);
+        let all = std::iter::once((0, bytemuck::cast_slice(from)));
+        self.part().write_parts_on(&queue.line, all)?;
+        self.part().count_write(bytes);
         Ok(())
     }
 
@@ -163,8 +158,8 @@ impl<T: Pod> Buffer<T> {
     /// The elements from `at` on.
     pub(crate) fn read_through_at(&self, queue: &Queue, at: usize, into: &mut [T]) -> Result<()> {
         let (offset, bytes) = self.checked(at..at + into.len(), into.len())?;
-        self.core.read_bytes_on(&queue.line, offset, bytemuck::cast_slice_mut(into))?;
-        self.count_asked(self.home(), self.host(), bytes);
+        self.part().read_bytes_on(&queue.line, offset, bytemuck::cast_slice_mut(into))?;
+        self.part().count_read(bytes);
         Ok(())
     }
 
@@ -178,44 +173,105 @@ impl<T: Pod> Buffer<T> {
         }
         Ok((offset, bytes))
     }
-
-    fn host(&self) -> DeviceIx {
-        self.core.hub.host_index()
-    }
-
-    fn home(&self) -> DeviceIx {
-        self.core.plan.allocate_on
-    }
-
-    pub(super) fn count_asked(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
-        self.core.hub.ledger().record(from, to, Cause::Asked, bytes);
-    }
-
-    pub(super) fn count_batch(&self, bytes: usize) {
-        self.count_asked(self.host(), self.home(), bytes);
-    }
 }
 
 impl Core {
+    fn count_asked(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
+        self.hub.ledger().record(from, to, Cause::Asked, bytes);
+    }
+
+    pub(super) fn upload(&self, hold: &Hold<'_>, offset: usize, from: &[u8]) -> Result<()> {
+        self.watch(staged::upload(from, hold.queue(), hold.memory(), offset, self.hub.timeout()))
+    }
+
+    fn download(&self, hold: &Hold<'_>, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.watch(staged::download(hold.queue(), hold.memory(), offset, into, self.hub.timeout()))
+    }
+
+    /// A transfer that ran out of time may still be using the memory.
+    fn watch(&self, outcome: Result<()>) -> Result<()> {
+        if matches!(outcome, Err(Error::Timeout { .. })) {
+            self.lock_state().quarantine();
+        }
+        outcome
+    }
+
+    /// What new memory holds, where it could not be created with it.
+    pub(super) fn fill_in(&self, contents: &[u8]) -> Result<()> {
+        Part::whole(self).write_bytes(0, contents)
+    }
+
+    /// Zeroes new memory, unless the kernel has.
+    pub(super) fn clear(&self) -> Result<()> {
+        if self.plan.strategy == Strategy::HostPages {
+            return Ok(());
+        }
+        let line = self.line_at(HOME)?;
+        let hold = Hold::take(Part::whole(self), &line, Access::ReadWrite)?;
+        line.hal.fill(hold.memory(), 0, self.bytes, &[0])
+    }
+}
+
+impl<'b> Part<'b> {
+    /// What the buffer was made for the host to do; drivers do not all hold it to that.
+    pub(super) fn check_host(&self, reads: bool, writes: bool) -> Result<()> {
+        let host = self.core.host;
+        if (reads && !host.reads()) || (writes && !host.writes()) {
+            let verb = if writes { "written" } else { "read" };
+            return Err(Error::invalid(format!(
+                "a buffer made for host access `{host}` cannot be {verb} by the host"
+            )));
+        }
+        Ok(())
+    }
+
+    fn count_read(&self, bytes: usize) {
+        self.core.count_asked(self.core.plan.allocate_on, self.core.hub.host_index(), bytes);
+    }
+
+    pub(super) fn count_write(&self, bytes: usize) {
+        self.core.count_asked(self.core.hub.host_index(), self.core.plan.allocate_on, bytes);
+    }
+
+    pub(super) fn read_asked(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.check_host(true, false)?;
+        self.read_bytes(offset, into)?;
+        self.count_read(into.len());
+        Ok(())
+    }
+
+    pub(super) fn write_asked(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check_host(false, true)?;
+        self.write_bytes(offset, from)?;
+        self.count_write(from.len());
+        Ok(())
+    }
+
+    pub(super) fn fill_asked(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        self.fill_bytes(offset, bytes, pattern)?;
+        self.count_write(bytes);
+        Ok(())
+    }
+
     /// A queue at the site that has the newest contents.
     fn newest_line(&self) -> Result<Arc<Line>> {
-        self.line_at(self.newest_site())
+        self.core.line_at(self.core.newest_site())
     }
 
     /// The same on a device other than the host; `None` when only the host has the contents.
-    fn device_hold(&self, access: Access) -> Result<Option<(Arc<Line>, Hold<'_>)>> {
-        let Some(site) = self.newest_device_site() else { return Ok(None) };
-        let line = self.line_at(site)?;
-        let hold = Hold::take(self, &line, access)?;
+    fn device_hold(&self, access: Access) -> Result<Option<(Arc<Line>, Hold<'b>)>> {
+        let Some(site) = self.core.newest_device_site() else { return Ok(None) };
+        let line = self.core.line_at(site)?;
+        let hold = Hold::take(*self, &line, access)?;
         Ok(Some((line, hold)))
     }
 
-    pub(super) fn write_bytes(&self, offset: usize, from: &[u8]) -> Result<()> {
-        if from.len() < self.bytes {
+    fn write_bytes(&self, offset: usize, from: &[u8]) -> Result<()> {
+        if from.len() < self.core.bytes {
             return self.write_parts(std::iter::once((offset, from)));
         }
-        let line = self.line_at(self.overwrite_site())?;
-        self.write_held(Hold::overwrite(self, &line)?, std::iter::once((0, from)))
+        let line = self.core.line_at(self.core.overwrite_site())?;
+        self.write_held(Hold::overwrite(*self, &line)?, std::iter::once((0, from)))
     }
 
     /// Several writes in one hand-over.
@@ -231,7 +287,7 @@ impl Core {
         line: &Arc<Line>,
         parts: impl Iterator<Item = (usize, &'p [u8])>,
     ) -> Result<()> {
-        self.write_held(Hold::take(self, line, Access::ReadWrite)?, parts)
+        self.write_held(Hold::take(*self, line, Access::ReadWrite)?, parts)
     }
 
     fn write_held<'p>(
@@ -244,26 +300,26 @@ impl Core {
                 bytes[offset..offset + from.len()].copy_from_slice(from);
                 Ok(())
             }
-            None => self.upload(&hold, offset, from),
+            None => self.core.upload(&hold, offset, from),
         })
     }
 
-    pub(super) fn read_bytes(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+    fn read_bytes(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.read_bytes_on(&self.newest_line()?, offset, into)
     }
 
     fn read_bytes_on(&self, line: &Arc<Line>, offset: usize, into: &mut [u8]) -> Result<()> {
-        let hold = Hold::take(self, line, Access::Read)?;
+        let hold = Hold::take(*self, line, Access::Read)?;
         match hold.host_bytes() {
             Some(bytes) => into.copy_from_slice(&bytes[offset..offset + into.len()]),
-            None => self.download(&hold, offset, into)?,
+            None => self.core.download(&hold, offset, into)?,
         }
         Ok(())
     }
 
     fn fill_bytes(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         let line = self.newest_line()?;
-        let mut hold = Hold::take(self, &line, Access::ReadWrite)?;
+        let mut hold = Hold::take(*self, &line, Access::ReadWrite)?;
         match hold.host_bytes_mut() {
             Some(all) => {
                 let elements = all[offset..offset + bytes].chunks_exact_mut(pattern.len());
@@ -274,54 +330,26 @@ impl Core {
         }
     }
 
-    /// Zeroes new memory, unless the kernel has.
-    pub(super) fn clear(&self) -> Result<()> {
-        if self.plan.strategy == Strategy::HostPages {
-            return Ok(());
-        }
-        let line = self.line_at(HOME)?;
-        let hold = Hold::take(self, &line, Access::ReadWrite)?;
-        line.hal.fill(hold.memory(), 0, self.bytes, &[0])
-    }
-
     /// The whole contents in a vector, and the guard they were read under.
-    pub(super) fn copied_hold<T: Pod>(&self, access: Access) -> Result<(Vec<T>, Hold<'_>)> {
-        let hold = Hold::take(self, &self.newest_line()?, access)?;
-        let mut data = vec![T::zeroed(); self.bytes / size_of::<T>()];
-        self.download(&hold, 0, bytemuck::cast_slice_mut(&mut data))?;
+    pub(super) fn copied_hold<T: Pod>(&self, access: Access) -> Result<(Vec<T>, Hold<'b>)> {
+        let hold = Hold::take(*self, &self.newest_line()?, access)?;
+        let mut data = vec![T::zeroed(); hold.bytes() / size_of::<T>()];
+        self.core.download(&hold, 0, bytemuck::cast_slice_mut(&mut data))?;
         Ok((data, hold))
-    }
-
-    pub(super) fn upload(&self, hold: &Hold<'_>, offset: usize, from: &[u8]) -> Result<()> {
-        let (queue, memory, timeout) = (&*hold.line().hal, hold.memory(), self.hub.timeout());
-        self.watch(staged::upload(from, queue, memory, offset, timeout))
-    }
-
-    fn download(&self, hold: &Hold<'_>, offset: usize, into: &mut [u8]) -> Result<()> {
-        let (queue, memory, timeout) = (&*hold.line().hal, hold.memory(), self.hub.timeout());
-        self.watch(staged::download(queue, memory, offset, into, timeout))
-    }
-
-    /// A transfer that ran out of time may still be using the memory.
-    fn watch(&self, outcome: Result<()>) -> Result<()> {
-        if matches!(outcome, Err(Error::Timeout { .. })) {
-            self.lock_state().quarantine();
-        }
-        outcome
     }
 }
 
 fn copy_bytes(
-    from: &Core,
+    from: Part<'_>,
     from_offset: usize,
-    to: &Core,
+    to: Part<'_>,
     to_offset: usize,
     bytes: usize,
 ) -> Result<()> {
-    if !std::ptr::eq(from, to)
-        && let Some(device) = common_device(from, to)
+    if !std::ptr::eq(from.core, to.core)
+        && let Some(device) = common_device(from.core, to.core)
     {
-        let line = to.hub.service_line(device)?;
+        let line = to.core.hub.service_line(device)?;
         let source = Hold::take(from, &line, Access::Read)?;
         let target = Hold::take(to, &line, Access::ReadWrite)?;
         return line.hal.copy(source.memory(), from_offset, target.memory(), to_offset, bytes);

@@ -1,6 +1,6 @@
 //! Host guards that deref to slices.
 
-use super::Buffer;
+use super::{Buffer, Part};
 use crate::{Access, CopyPolicy, Error, Result, view::Hold};
 use bytemuck::Pod;
 use std::{
@@ -17,11 +17,12 @@ enum Slice<'b, T: Pod> {
 }
 
 impl<'b, T: Pod> Slice<'b, T> {
-    fn open(buffer: &'b Buffer<T>, access: Access) -> Result<Self> {
-        let core = &buffer.core;
+    fn open(part: Part<'b>, access: Access) -> Result<Self> {
+        let core = part.core;
+        part.check_host(true, access.writes())?;
         if core.host_site().is_some() {
             let line = core.hub.service_line(core.hub.host_index())?;
-            return Ok(Slice::Direct(Hold::take(core, &line, access)?));
+            return Ok(Slice::Direct(Hold::take(part, &line, access)?));
         }
         if core.policy == CopyPolicy::Forbid {
             return Err(Error::CopyForbidden {
@@ -29,8 +30,8 @@ impl<'b, T: Pod> Slice<'b, T> {
                 why: "the host cannot see this memory: share the buffer with the host too".into(),
             });
         }
-        let (data, hold) = core.copied_hold::<T>(access)?;
-        core.count_implied(core.plan.allocate_on, core.hub.host_index());
+        let (data, hold) = part.copied_hold::<T>(access)?;
+        core.count_implied_bytes(core.plan.allocate_on, core.hub.host_index(), hold.bytes());
         Ok(Slice::Copied(data, hold))
     }
 
@@ -55,7 +56,7 @@ pub struct Map<'b, T: Pod>(Slice<'b, T>);
 /// The host reads and writes the buffer while this lives.
 pub struct MapMut<'b, T: Pod> {
     slice: Option<Slice<'b, T>>,
-    buffer: &'b Buffer<T>,
+    part: Part<'b>,
 }
 
 impl<T: Pod> Buffer<T> {
@@ -65,7 +66,7 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::CopyForbidden`] when the host cannot see the memory and the policy forbids a copy (it
     /// makes and counts one otherwise); [`Error::Busy`]; [`Error::Timeout`].
     pub fn map(&self) -> Result<Map<'_, T>> {
-        Slice::open(self, Access::Read).map(Map)
+        Map::open(self.part())
     }
 
     /// Lets the host read and write the buffer in place.
@@ -73,8 +74,19 @@ impl<T: Pod> Buffer<T> {
     /// # Errors
     /// As for [`Buffer::map`].
     pub fn map_mut(&self) -> Result<MapMut<'_, T>> {
-        let slice = Slice::open(self, Access::ReadWrite)?;
-        Ok(MapMut { slice: Some(slice), buffer: self })
+        MapMut::open(self.part())
+    }
+}
+
+impl<'b, T: Pod> Map<'b, T> {
+    pub(super) fn open(part: Part<'b>) -> Result<Self> {
+        Slice::open(part, Access::Read).map(Map)
+    }
+}
+
+impl<'b, T: Pod> MapMut<'b, T> {
+    pub(super) fn open(part: Part<'b>) -> Result<Self> {
+        Ok(MapMut { slice: Some(Slice::open(part, Access::ReadWrite)?), part })
     }
 }
 
@@ -109,9 +121,9 @@ impl<T: Pod> MapMut<'_, T> {
 
     fn close(&mut self) -> Result<()> {
         let Some(Slice::Copied(data, hold)) = self.slice.take() else { return Ok(()) };
-        let core = &self.buffer.core;
+        let core = self.part.core;
         core.upload(&hold, 0, bytemuck::cast_slice(&data))?;
-        core.count_implied(core.hub.host_index(), core.plan.allocate_on);
+        core.count_implied_bytes(core.hub.host_index(), core.plan.allocate_on, hold.bytes());
         Ok(())
     }
 }

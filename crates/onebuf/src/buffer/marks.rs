@@ -1,70 +1,110 @@
 //! Who holds a guard of a buffer now.
 
+use super::span::Span;
 use crate::{Error, Result};
 
-/// Many readers, or one writer. Only dropping a guard clears its mark, so a forgotten one keeps the
-/// buffer busy for ever, which is safe.
-#[derive(Debug, Default)]
-pub(crate) struct Marks {
-    readers: u32,
-    writer: bool,
+/// One guard: which bytes, at which site, and whether it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub span: Span,
+    pub site: usize,
+    pub write: bool,
 }
 
+impl Mark {
+    /// Reads go together. Writes go with nothing that touches the same bytes, and with nothing at another
+    /// site: a hand-over moves the whole buffer, and a driver that copies behind it would undo what the
+    /// other site wrote beside.
+    fn conflicts(&self, other: &Mark) -> bool {
+        let apart = !self.span.overlaps(other.span) && self.site == other.site;
+        (self.write || other.write) && !apart
+    }
+}
+
+/// Many readers, or one writer, of each byte. Only dropping a guard clears its mark, so a forgotten one
+/// keeps its bytes busy for ever, which is safe.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(Vec<Mark>);
+
 impl Marks {
-    pub fn take(&mut self, write: bool) -> Result<()> {
-        if self.writer {
-            return Err(busy("a write view or map is held"));
+    #[inline]
+    pub fn take(&mut self, mark: Mark) -> Result<()> {
+        match self.0.iter().find(|held| held.conflicts(&mark)) {
+            Some(held) => Err(busy(held, &mark)),
+            None => {
+                self.0.push(mark);
+                Ok(())
+            }
         }
-        if write && self.readers > 0 {
-            return Err(busy("a read view or map is held"));
-        }
-        if write {
-            self.writer = true;
-        } else {
-            self.readers += 1;
-        }
-        Ok(())
     }
 
-    pub fn give_back(&mut self, write: bool) {
-        if write {
-            self.writer = false;
-        } else {
-            self.readers = self.readers.saturating_sub(1);
+    /// A mark of a guard that was taken without asking, which no other can have been.
+    pub fn put(&mut self, mark: Mark) {
+        self.0.push(mark);
+    }
+
+    #[inline]
+    pub fn give_back(&mut self, mark: &Mark) {
+        if let Some(index) = self.0.iter().rposition(|held| held == mark) {
+            self.0.swap_remove(index);
         }
     }
 
     /// Whether at most one guard is held.
     pub fn alone(&self) -> bool {
-        self.writer || self.readers <= 1
+        self.0.len() <= 1
     }
 
     pub fn any(&self) -> bool {
-        self.writer || self.readers > 0
+        !self.0.is_empty()
     }
 }
 
-fn busy(what: &str) -> Error {
-    Error::Busy { what: what.into() }
+fn busy(held: &Mark, wanted: &Mark) -> Error {
+    let kind = if held.write { "a write view or map" } else { "a read view or map" };
+    let place = match () {
+        () if held.span == wanted.span => "",
+        () if held.span.overlaps(wanted.span) => " of overlapping bytes",
+        () => " of other bytes on another device",
+    };
+    Error::Busy { what: format!("{kind}{place} is held") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn mark(span: std::ops::Range<usize>, site: usize, write: bool) -> Mark {
+        Mark { span: span.into(), site, write }
+    }
+
     #[test]
     fn readers_share_and_writers_do_not() {
-        let mut marks = Marks::default();
-        marks.take(false).unwrap();
-        marks.take(false).unwrap();
-        assert!(matches!(marks.take(true), Err(Error::Busy { .. })));
-        marks.give_back(false);
+        let (mut marks, read, write) =
+            (Marks::default(), mark(0..8, 0, false), mark(0..8, 0, true));
+        marks.take(read).unwrap();
+        marks.take(read).unwrap();
+        assert!(matches!(marks.take(write), Err(Error::Busy { .. })));
+        marks.give_back(&read);
         assert!(marks.any());
-        marks.give_back(false);
-        marks.take(true).unwrap();
-        assert!(matches!(marks.take(true), Err(Error::Busy { .. })));
-        assert!(matches!(marks.take(false), Err(Error::Busy { .. })));
-        marks.give_back(true);
+        marks.give_back(&read);
+        marks.take(write).unwrap();
+        assert!(matches!(marks.take(write), Err(Error::Busy { .. })));
+        assert!(matches!(marks.take(read), Err(Error::Busy { .. })));
+        marks.give_back(&write);
         assert!(!marks.any());
+    }
+
+    #[test]
+    fn halves_are_written_at_once_at_one_site_only() {
+        let mut marks = Marks::default();
+        marks.take(mark(0..8, 1, true)).unwrap();
+        marks.take(mark(8..16, 1, true)).unwrap();
+        let overlapping = marks.take(mark(4..12, 1, false)).unwrap_err();
+        assert!(overlapping.to_string().contains("overlapping"), "{overlapping}");
+        let elsewhere = marks.take(mark(16..24, 2, false)).unwrap_err();
+        assert!(elsewhere.to_string().contains("another device"), "{elsewhere}");
+        marks.give_back(&mark(0..8, 1, true));
+        marks.take(mark(0..8, 1, false)).unwrap();
     }
 }

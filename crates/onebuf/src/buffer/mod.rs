@@ -3,21 +3,32 @@
 mod batch;
 mod builder;
 mod core;
+mod flags;
 mod io;
+mod lease;
+mod make;
 mod map;
 mod marks;
+mod owned;
+mod part;
 mod pending;
+mod span;
 mod state;
+mod sub;
 
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
-pub(crate) use core::Core;
+pub(crate) use core::{Core, Taken};
+pub(crate) use make::{Shape, make};
 pub use map::{Map, MapMut};
+pub(crate) use marks::Mark;
+use owned::Owned;
+pub(crate) use part::{Part, Seen};
 pub use pending::Pending;
+pub use sub::SubBuffer;
 
 use crate::{
-    Access, Error, Fence, Hub, Queue, ReadView, Result, WriteView, plan::Plan, sync::Arc,
-    view::Hold,
+    Access, Error, Fence, Hub, Queue, ReadView, Result, WriteView, plan::Plan, view::Hold,
 };
 use bytemuck::Pod;
 use std::{fmt, marker::PhantomData, ops::RangeBounds};
@@ -27,13 +38,17 @@ use std::{fmt, marker::PhantomData, ops::RangeBounds};
 /// All methods take `&self`: who may use the buffer when is decided at run time, by guards. Many
 /// readers or one writer; a second one gets [`Error::Busy`] until the first guard is dropped.
 pub struct Buffer<T: Pod> {
-    core: Arc<Core>,
+    core: Owned,
     element: PhantomData<T>,
 }
 
 impl<T: Pod> Buffer<T> {
     fn new(core: Core) -> Self {
-        Self { core: Arc::new(core), element: PhantomData }
+        Self::from_box(Box::new(core))
+    }
+
+    fn from_box(core: Box<Core>) -> Self {
+        Self { core: Owned::new(core), element: PhantomData }
     }
 
     /// How many elements.
@@ -64,6 +79,8 @@ impl<T: Pod> Buffer<T> {
     /// Where it lies, who sees it by which route, and why no better one was taken.
     pub fn explain(&self) -> String {
         let mut text = self.core.plan.explain(self.core.hub.topology());
+        let Core { access, host, .. } = *self.core;
+        text.push_str(&format!("\nfor kernels: {access}; for the host: {host}"));
         for site in &self.core.sites {
             if let Some(remark) = site.memory.as_ref().and_then(|m| m.remark()) {
                 let id = self.core.device_id(site.device);
@@ -80,32 +97,32 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::NotShared`], [`Error::Busy`] while somebody writes, [`Error::Timeout`].
-    pub fn read_on(&self, queue: &Queue) -> Result<ReadView<'_, T>> {
-        Ok(ReadView::new(self.hold(queue, Access::Read)?))
+    pub fn read_on<'b>(&'b self, queue: &'b Queue) -> Result<ReadView<'b, T>> {
+        Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
     }
 
     /// Lets kernels on `queue` read and write the buffer while the view lives.
     ///
     /// # Errors
     /// [`Error::NotShared`], [`Error::Busy`] while anybody else holds a guard, [`Error::Timeout`].
-    pub fn write_on(&self, queue: &Queue) -> Result<WriteView<'_, T>> {
-        Ok(WriteView::new(self.hold(queue, Access::ReadWrite)?))
+    pub fn write_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
+        Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
     }
 
-    fn hold(&self, queue: &Queue, access: Access) -> Result<Hold<'_>> {
-        if !self.core.hub.is(&queue.hub) {
-            return Err(Error::ForeignContext {
-                have: format!("a queue of another hub ({})", queue.device()),
-                want: "a queue of the buffer's hub".into(),
-            });
-        }
-        Hold::take(&self.core, &queue.line, access)
+    fn part(&self) -> Part<'_> {
+        Part::whole(&self.core)
+    }
+
+    /// Takes the buffer out of its pool for good: dropped, it is freed. For memory that somebody else keeps
+    /// a handle of.
+    pub fn detach(&self) {
+        self.core.lock_state().detached = true;
     }
 
     /// The last write as a fence (the last read, where nothing was written yet); `None` when there was no
     /// work at all.
     pub fn fence(&self) -> Option<Fence> {
-        self.core.fence()
+        self.core.fence(self.part().span)
     }
 
     /// Checks a range of elements; gives its first byte and its number of bytes.

@@ -2,7 +2,8 @@
 
 use super::{
     core::{HOME, Site},
-    marks::Marks,
+    marks::{Mark, Marks},
+    span::Span,
 };
 use crate::{
     hal::Rung,
@@ -13,15 +14,35 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct State {
     pub marks: Marks,
-    pub writes: Vec<Position>,
-    pub reads: Vec<Position>,
+    pub writes: Vec<Use>,
+    pub reads: Vec<Use>,
     /// By group: whether it holds the newest contents, and which site wrote them last.
     pub groups: Vec<Group>,
-    /// By site: the queue that used it last; its residency changes go there.
+    /// By site: the in-order queue that used it last; its residency changes go there.
     pub lines: Vec<Option<Arc<Line>>>,
+    /// Who needs no hand-over to take the buffer again.
+    pub settled: Option<Settled>,
     pub rung: Rung,
     /// A wait for this buffer's work ran out of time: its memory must not be freed.
     pub quarantined: bool,
+    /// Taken out of its pool for good.
+    pub detached: bool,
+}
+
+/// The in-order queue that took the whole buffer last, and how. Until somebody else takes it, that queue is
+/// behind everything it must be behind, and the memory is where it needs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Settled {
+    pub line: Arc<Line>,
+    pub site: usize,
+    pub write: bool,
+}
+
+/// Work on some bytes, and how far its queue will be when it is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Use {
+    pub span: Span,
+    pub position: Position,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +50,9 @@ pub(crate) struct Group {
     pub current: bool,
     pub writer: Option<usize>,
 }
+
+/// Uses that are kept apart by their bytes before they are put together.
+const MANY: usize = 16;
 
 impl State {
     pub fn new(sites: &[Site]) -> Self {
@@ -40,36 +64,72 @@ impl State {
             reads: Vec::new(),
             groups: (0..groups).map(group).collect(),
             lines: vec![None; sites.len()],
+            settled: None,
             rung: Rung::SameQueue,
             quarantined: false,
+            detached: false,
         }
     }
 
-    /// The newest point of each queue is enough: queues run in order.
-    pub fn note_read(&mut self, position: Position) {
-        match self.reads.iter_mut().find(|p| p.same_line(&position)) {
-            Some(older) => *older = position,
-            None => self.reads.push(position),
+    /// Notes work on the bytes of a guard.
+    pub fn note(&mut self, mark: &Mark, position: Position) {
+        let new = Use { span: mark.span, position };
+        if mark.write { self.note_write(new) } else { self.note_read(new) }
+    }
+
+    /// The same for everything that the queue was given so far.
+    pub fn note_line(&mut self, mark: &Mark, line: &Arc<Line>) {
+        if mark.write && !self.reads.is_empty() {
+            self.reads.retain(|old| !mark.span.covers(old.span));
+        }
+        let uses = if mark.write { &mut self.writes } else { &mut self.reads };
+        // A queue that comes again, as most do: nothing is allocated, no reference counted.
+        if let [only] = uses.as_mut_slice()
+            && only.span == mark.span
+            && only.position.renew(line)
+        {
+            return;
+        }
+        self.note(mark, line.note());
+    }
+
+    /// The newest point of each queue is enough for the same bytes: queues run in order.
+    pub fn note_read(&mut self, new: Use) {
+        let same =
+            |old: &&mut Use| new.span.covers(old.span) && new.position.is_behind(&old.position);
+        match self.reads.iter_mut().find(same) {
+            Some(old) => *old = new,
+            None => {
+                self.reads.push(new);
+                shorten(&mut self.reads);
+            }
         }
     }
 
-    /// What `position` waited for is behind it.
-    pub fn note_write(&mut self, position: Position) {
-        self.reads.clear();
-        self.writes.clear();
-        self.writes.push(position);
+    /// What `new` waited for is behind it.
+    pub fn note_write(&mut self, new: Use) {
+        let left = |old: &Use| !new.span.covers(old.span);
+        self.reads.retain(left);
+        match self.writes.as_mut_slice() {
+            [only] if only.span == new.span => *only = new,
+            _ => {
+                self.writes.retain(left);
+                self.writes.push(new);
+                shorten(&mut self.writes);
+            }
+        }
     }
 
     /// A residency change waited for earlier writes, but readers elsewhere may still run.
-    pub fn note_change(&mut self, position: Position) {
-        self.writes.retain(|p| !p.same_line(&position));
-        self.writes.push(position);
+    pub fn note_change(&mut self, new: Use) {
+        self.writes.retain(|old| !new.position.is_behind(&old.position));
+        self.writes.push(new);
     }
 
     /// Work that failed is over; the buffer's contents are whatever it left.
     pub fn forget_failed(&mut self) {
-        self.writes.retain(|p| !p.is_over());
-        self.reads.retain(|p| !p.is_over());
+        self.writes.retain(|used| !used.position.is_over());
+        self.reads.retain(|used| !used.position.is_over());
         // What is left may be running: only the question about it failed.
         self.quarantined |= !(self.writes.is_empty() && self.reads.is_empty());
     }
@@ -78,4 +138,20 @@ impl State {
     pub fn quarantine(&mut self) {
         self.quarantined = true;
     }
+}
+
+/// Keeps a list short when a program uses ever other bytes: what is over goes, and what is in one
+/// in-order queue becomes one use of all its bytes.
+fn shorten(uses: &mut Vec<Use>) {
+    if uses.len() <= MANY {
+        return;
+    }
+    let mut kept: Vec<Use> = Vec::with_capacity(MANY);
+    for new in uses.drain(..).filter(|used| used.position.poll() != Ok(true)) {
+        match kept.iter_mut().find(|old| new.position.is_behind(&old.position)) {
+            Some(old) => *old = Use { span: old.span.hull(new.span), position: new.position },
+            None => kept.push(new),
+        }
+    }
+    *uses = kept;
 }

@@ -1,7 +1,8 @@
 //! Devices and the memory they allocate or import.
 //!
 //! # Safety
-//! The only unsafe here says that a [`HostRange`]'s address may travel between threads.
+//! The unsafe here says that a [`HostRange`]'s address may travel between threads, and that a part of it
+//! lies inside.
 
 #![allow(unsafe_code)]
 
@@ -54,6 +55,23 @@ pub struct HostRange {
     pub bytes: usize,
     /// The owner: pages stay while a clone of this lives.
     pub owner: Arc<dyn Any + Send + Sync>,
+}
+
+impl HostRange {
+    /// Some of the bytes, with the same owner.
+    pub fn part(&self, offset: usize, bytes: usize) -> Result<HostRange> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes && bytes > 0 => {
+                // SAFETY: inside the pages.
+                let pointer = unsafe { self.pointer.add(offset) };
+                Ok(HostRange { pointer, bytes, owner: self.owner.clone() })
+            }
+            _ => Err(crate::Error::invalid(format!(
+                "{bytes} bytes at offset {offset} of pages of {} bytes",
+                self.bytes
+            ))),
+        }
+    }
 }
 
 // SAFETY: the pointer is only an address here; whoever dereferences it holds a guard of the buffer.

@@ -14,8 +14,8 @@ pub use device::RawHandle;
 pub(crate) use device::{AllocSpec, Device, Export, HostRange, Memory, Residency};
 pub(crate) use program::{Arg, Grid, Kernel, Language, NativeArg, NativeKernel, Program};
 pub use program::{NativeArgs, Source};
-pub(crate) use queue::{Callback, Event, Gate, Queue, QueueSpec};
-pub use queue::{Profile, QueueOrder};
+pub(crate) use queue::{Callback, Event, Gate, Queue};
+pub use queue::{Profile, QueueOrder, QueueSpec};
 pub use words::{
     Access, Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain, Hint, HostAccess, PciAddress,
     PhysicalId, RouteKind, Rung, Strategy,

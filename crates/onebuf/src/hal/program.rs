@@ -83,8 +83,9 @@ pub struct Grid {
 /// One kernel argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
-    /// Memory of the launching queue's device.
-    Memory(&'a dyn Memory, Access),
+    /// Memory of the launching queue's device, what the kernel does with it, and how many of its bytes are
+    /// the kernel's: it may have been made larger.
+    Memory(&'a dyn Memory, Access, usize),
     /// A value's bytes.
     Bytes(&'a [u8]),
     /// Group-local memory of so many bytes.

@@ -19,13 +19,25 @@ pub enum QueueOrder {
     OutOfOrder,
 }
 
-/// What queue to open.
+/// What queue to open: in order and without profiling, unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueueSpec {
     /// In which order it runs its work.
     pub order: QueueOrder,
-    /// Whether its events know when their work ran.
+    /// Whether its fences know when their work ran.
     pub profiling: bool,
+}
+
+impl QueueSpec {
+    /// Work runs as dependencies allow.
+    pub fn out_of_order() -> Self {
+        Self { order: QueueOrder::OutOfOrder, profiling: false }
+    }
+
+    /// Fences know when their work ran.
+    pub fn profiled(self) -> Self {
+        Self { profiling: true, ..self }
+    }
 }
 
 /// When a piece of work ran, in nanoseconds of its device's clock. Only differences mean something.

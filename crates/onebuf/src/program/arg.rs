@@ -1,7 +1,7 @@
 //! The arguments of a launch.
 
 use super::signature::{Element, Param};
-use crate::{hal, queue::Queue, view::Hold};
+use crate::{Result, hal, queue::Queue, sync::Arc, view::Hold};
 use bytemuck::Pod;
 
 /// One argument of a launch: a view, a value or local memory. Made by [`args!`](crate::args).
@@ -62,9 +62,26 @@ impl<'b> Arg<'b> {
     /// may be less than the view allows.
     pub(super) fn to_hal(&self, param: &Param) -> hal::Arg<'_> {
         match &self.0 {
-            Kind::Buffer { hold, .. } => hal::Arg::Memory(hold.memory(), param.access()),
+            Kind::Buffer { hold, .. } => {
+                hal::Arg::Memory(hold.memory(), param.access(), hold.bytes())
+            }
             Kind::Value { bytes, .. } => hal::Arg::Bytes(bytes.get()),
             Kind::Local { element, count } => hal::Arg::Local(count.saturating_mul(element.bytes)),
+        }
+    }
+
+    /// On an out-of-order queue, adds what a launch on this argument must wait for.
+    pub(super) fn collect_waits(&self, waits: &mut Vec<Arc<dyn hal::Event>>) -> Result<()> {
+        match &self.0 {
+            Kind::Buffer { hold, .. } => hold.collect_waits(waits),
+            Kind::Value { .. } | Kind::Local { .. } => Ok(()),
+        }
+    }
+
+    /// On an out-of-order queue, notes a launch on this argument.
+    pub(super) fn launched(&self, event: &Arc<dyn hal::Event>) {
+        if let Kind::Buffer { hold, .. } = &self.0 {
+            hold.launched(event);
         }
     }
 

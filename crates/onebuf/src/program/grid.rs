@@ -22,10 +22,31 @@ impl Grid {
         self
     }
 
+    /// Where the first work-item's index begins; zero otherwise.
+    pub fn offset<const D: usize>(mut self, first: [usize; D]) -> Self {
+        let mut offset = [0; 3];
+        for (to, from) in offset.iter_mut().zip(first) {
+            *to = from;
+        }
+        // A wrong number of dimensions is caught by the check at the launch.
+        self.0.offset = if D == self.0.dims { offset } else { [usize::MAX; 3] };
+        self
+    }
+
+    pub(super) fn has_offset(&self) -> bool {
+        self.0.offset != [0; 3]
+    }
+
     pub(super) fn check(&self, kernel: &str) -> Result<()> {
-        let hal::Grid { dims, global, local, .. } = self.0;
+        let hal::Grid { dims, global, local, offset } = self.0;
         if global[..dims].contains(&0) {
             return Err(Error::invalid(format!("kernel `{kernel}`: a global size of zero")));
+        }
+        let end = |(size, first): (&usize, usize)| size.checked_add(first);
+        if global[..dims].iter().zip(offset).map(end).any(|end| end.is_none()) {
+            return Err(Error::invalid(format!(
+                "kernel `{kernel}`: an offset past the largest index, or of another number of dimensions than the grid"
+            )));
         }
         if local.is_some_and(|local| local[..dims].contains(&0)) {
             return Err(Error::invalid(format!(

@@ -6,8 +6,17 @@
 #![allow(unsafe_code)]
 
 use super::{Arg, Call, Grid, Signature};
-use crate::{Error, Result, device::Device, hal, queue::Queue, sync::Arc};
+use crate::{
+    Error, Result,
+    device::Device,
+    hal::{self, Event},
+    queue::Queue,
+    sync::Arc,
+};
 use std::fmt;
+
+/// Kernels with more parameters cost an allocation per launch.
+const FEW: usize = 12;
 
 struct Shared {
     name: String,
@@ -40,14 +49,52 @@ impl Kernel {
         &self.0.device
     }
 
-    pub(crate) fn launch_on(&self, queue: &Queue, grid: Grid, args: &[Arg<'_>]) -> Result<()> {
+    /// Checks, and launches; gives the launch's own event when asked for one.
+    pub(crate) fn launch_on(
+        &self,
+        queue: &Queue,
+        grid: Grid,
+        args: &[Arg<'_>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
         self.check(queue, &grid, args)?;
         let params = &self.0.signature.params;
-        let hal_args: Vec<hal::Arg<'_>> =
-            args.iter().zip(params).map(|(arg, param)| arg.to_hal(param)).collect();
+        let each = args.iter().zip(params).map(|(arg, param)| arg.to_hal(param));
+        // Few arguments need no allocation.
+        let (mut few, many) = ([hal::Arg::Local(0); FEW], &mut Vec::new());
+        let hal_args = match few.get_mut(..args.len()) {
+            Some(room) => {
+                room.iter_mut().zip(each).for_each(|(to, from)| *to = from);
+                room
+            }
+            None => {
+                many.extend(each);
+                &mut many[..]
+            }
+        };
+        if queue.line.is_in_order() {
+            return self.start(queue, &grid, hal_args, &[], wants_event);
+        }
+        let mut after = Vec::new();
+        args.iter().try_for_each(|arg| arg.collect_waits(&mut after))?;
+        let event = self.start(queue, &grid, hal_args, &after, true)?;
+        if let Some(event) = &event {
+            args.iter().for_each(|arg| arg.launched(event));
+        }
+        Ok(event)
+    }
+
+    fn start(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[hal::Arg<'_>],
+        after: &[Arc<dyn Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
         // SAFETY: the signature, declared in an unsafe call, says that the kernel stays in bounds and
         // honours each access; `check` made sure that the arguments fit it.
-        unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, &hal_args, &[], false) }.map(|_| ())
+        unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) }
     }
 
     fn check(&self, queue: &Queue, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
@@ -68,6 +115,11 @@ impl Kernel {
             )));
         }
         grid.check(name)?;
+        if grid.has_offset() && !self.0.signature.offsets {
+            return Err(Error::invalid(format!(
+                "kernel `{name}` is launched with an offset: declare it with `Signature::offsets`"
+            )));
+        }
         for (index, (param, arg)) in params.iter().zip(args).enumerate() {
             arg.check(queue, param).map_err(|why| {
                 Error::invalid(format!("argument {index} of kernel `{name}`: {why}"))

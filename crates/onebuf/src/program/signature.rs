@@ -72,6 +72,7 @@ type Requirement = Arc<dyn Fn(&Call<'_>) -> Result<(), String> + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Signature {
     pub(super) params: Vec<Param>,
+    pub(super) offsets: bool,
     pub(super) require: Option<Requirement>,
 }
 
@@ -96,6 +97,13 @@ impl Signature {
     /// Group-local memory of `T`; its length is given at each launch.
     pub fn local<T: Pod>(mut self) -> Self {
         self.params.push(Param::Local(Element::of::<T>()));
+        self
+    }
+
+    /// Launches may begin at another index than zero: see [`Grid::offset`]. The promise of
+    /// [`crate::Program::kernel`] then has to hold for those too; without this they are refused.
+    pub fn offsets(mut self) -> Self {
+        self.offsets = true;
         self
     }
 
@@ -126,6 +134,11 @@ impl Call<'_> {
     /// Work-items per dimension; unused dimensions are 1.
     pub fn global(&self) -> [usize; 3] {
         self.grid.0.global
+    }
+
+    /// The first work-item's index per dimension.
+    pub fn offset(&self) -> [usize; 3] {
+        self.grid.0.offset
     }
 
     /// Elements of a buffer or of local memory; zero for a value.

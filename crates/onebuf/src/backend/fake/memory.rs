@@ -113,10 +113,6 @@ impl Block {
         Ok(Block { strategy, access, bytes, device, own, host, claims: Claims::new(), enqueued })
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// First byte of the device's side. Only whoever holds a claim may use what is there.
     pub(super) fn device(&self) -> NonNull<u8> {
         self.device

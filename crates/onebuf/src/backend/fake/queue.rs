@@ -99,7 +99,7 @@ impl FakeQueue {
 
     fn owned_arg(&self, arg: &Arg<'_>) -> Result<OwnedArg> {
         match *arg {
-            Arg::Memory(memory, access) => {
+            Arg::Memory(memory, access, bytes) => {
                 let memory = self.own(memory)?;
                 if !memory.access().allows(access) {
                     return Err(Error::invalid(format!(
@@ -107,7 +107,7 @@ impl FakeQueue {
                         memory.access()
                     )));
                 }
-                Ok(OwnedArg::Memory(Part::of(memory, 0..memory.bytes()), access))
+                Ok(OwnedArg::Memory(Part::of(memory, 0..memory.bytes().min(bytes)), access))
             }
             Arg::Bytes(bytes) => Ok(OwnedArg::Bytes(bytes.into())),
             Arg::Local(_) => Err(Error::unsupported(

@@ -8,7 +8,6 @@
 use super::{API, HostPages};
 use crate::{
     Error, Result,
-    backend::native::range_in,
     hal::{Access, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy},
     sync::Arc,
 };
@@ -96,13 +95,10 @@ impl Memory for HostMemory {
     }
 
     fn region(&self, offset: usize, bytes: usize, _access: Access) -> Result<Arc<dyn Memory>> {
-        let range = range_in(self.range.bytes, offset, bytes)?;
-        if self.part || range.is_empty() {
-            return Err(Error::invalid("a part of a part, or an empty one"));
+        if self.part {
+            return Err(Error::invalid("a part of a part of a memory"));
         }
-        // SAFETY: inside the pages.
-        let pointer = unsafe { self.range.pointer.add(range.start) };
-        let range = HostRange { pointer, bytes, owner: self.range.owner.clone() };
+        let range = self.range.part(offset, bytes)?;
         Ok(Arc::new(HostMemory { domain: self.domain, range, pages: None, part: true }))
     }
 

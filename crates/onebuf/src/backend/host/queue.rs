@@ -61,11 +61,11 @@ impl HostQueue {
 
     fn native_arg<'a>(&self, arg: &Arg<'a>) -> Result<NativeArg<'a>> {
         match *arg {
-            Arg::Memory(memory, access) => {
+            Arg::Memory(memory, access, bytes) => {
                 let memory = self.memory(memory)?;
                 Ok(NativeArg::Buffer {
                     pointer: memory.pointer().as_ptr(),
-                    bytes: memory.bytes(),
+                    bytes: memory.bytes().min(bytes),
                     writes: access.writes(),
                 })
             }

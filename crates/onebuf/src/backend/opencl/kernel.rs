@@ -162,7 +162,9 @@ fn unknown(program: &RawProgram, name: &str) -> Error {
 
 fn described(arg: &Arg<'_>) -> String {
     match arg {
-        Arg::Memory(memory, access) => format!("memory of {} bytes for {access}", memory.bytes()),
+        Arg::Memory(memory, access, _) => {
+            format!("memory of {} bytes for {access}", memory.bytes())
+        }
         Arg::Bytes(bytes) => format!("a value of {} bytes", bytes.len()),
         Arg::Local(bytes) => format!("{bytes} bytes of local memory"),
     }
@@ -198,7 +200,7 @@ pub(super) unsafe fn launch(
 
 /// What an argument's memory is known by, after noting that this queue uses it.
 fn memory(queue: &Queue, arg: &Arg<'_>) -> Result<Option<Place>> {
-    let Arg::Memory(memory, access) = arg else { return Ok(None) };
+    let Arg::Memory(memory, access, _) = arg else { return Ok(None) };
     let memory: &Memory = queue.own(*memory)?;
     memory.check_access(*access)?;
     memory.start_use(&queue.raw, access.writes())?;

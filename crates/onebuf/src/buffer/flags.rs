@@ -1,0 +1,119 @@
+//! OpenCL's creation flags, read as onebuf's own words.
+
+use crate::{Access, Error, HostAccess, Result, Strategy};
+use onebuf_sys::opencl::consts as cl;
+
+/// What a set of flags asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Flags {
+    pub access: Access,
+    pub host: HostAccess,
+    pub strategy: Option<Strategy>,
+    pub uses_memory: bool,
+    pub copies_contents: bool,
+}
+
+const KNOWN: [(u64, &str); 10] = [
+    (cl::CL_MEM_READ_WRITE, "CL_MEM_READ_WRITE"),
+    (cl::CL_MEM_WRITE_ONLY, "CL_MEM_WRITE_ONLY"),
+    (cl::CL_MEM_READ_ONLY, "CL_MEM_READ_ONLY"),
+    (cl::CL_MEM_USE_HOST_PTR, "CL_MEM_USE_HOST_PTR"),
+    (cl::CL_MEM_ALLOC_HOST_PTR, "CL_MEM_ALLOC_HOST_PTR"),
+    (cl::CL_MEM_COPY_HOST_PTR, "CL_MEM_COPY_HOST_PTR"),
+    (cl::CL_MEM_HOST_WRITE_ONLY, "CL_MEM_HOST_WRITE_ONLY"),
+    (cl::CL_MEM_HOST_READ_ONLY, "CL_MEM_HOST_READ_ONLY"),
+    (cl::CL_MEM_HOST_NO_ACCESS, "CL_MEM_HOST_NO_ACCESS"),
+    (cl::CL_MEM_USE_MSMC_TI, "CL_MEM_USE_MSMC_TI"),
+];
+
+/// Of each of these sets at most one flag may be given. TI's on-chip memory is neither the caller's nor
+/// host memory of the driver's.
+const EXCLUSIVE: [&[u64]; 4] = [
+    &[cl::CL_MEM_READ_WRITE, cl::CL_MEM_WRITE_ONLY, cl::CL_MEM_READ_ONLY],
+    &[cl::CL_MEM_USE_HOST_PTR, cl::CL_MEM_ALLOC_HOST_PTR, cl::CL_MEM_USE_MSMC_TI],
+    &[cl::CL_MEM_USE_HOST_PTR, cl::CL_MEM_COPY_HOST_PTR],
+    &[cl::CL_MEM_HOST_WRITE_ONLY, cl::CL_MEM_HOST_READ_ONLY, cl::CL_MEM_HOST_NO_ACCESS],
+];
+
+impl Flags {
+    pub fn parse(bits: u64) -> Result<Self> {
+        let unknown = bits & !KNOWN.iter().fold(0, |all, (bit, _)| all | bit);
+        if unknown != 0 {
+            return Err(Error::invalid(format!(
+                "flags {unknown:#x}: no creation flag of a buffer that onebuf passes on"
+            )));
+        }
+        for set in EXCLUSIVE {
+            let given: Vec<u64> = set.iter().copied().filter(|bit| bits & bit != 0).collect();
+            if let [first, second, ..] = given[..] {
+                let (first, second) = (name(first), name(second));
+                return Err(Error::invalid(format!("{first} and {second} exclude each other")));
+            }
+        }
+        let has = |bit| bits & bit != 0;
+        Ok(Self {
+            access: match () {
+                () if has(cl::CL_MEM_READ_ONLY) => Access::Read,
+                () if has(cl::CL_MEM_WRITE_ONLY) => Access::Write,
+                () => Access::ReadWrite,
+            },
+            host: match () {
+                () if has(cl::CL_MEM_HOST_READ_ONLY) => HostAccess::Read,
+                () if has(cl::CL_MEM_HOST_WRITE_ONLY) => HostAccess::Write,
+                () if has(cl::CL_MEM_HOST_NO_ACCESS) => HostAccess::None,
+                () => HostAccess::ReadWrite,
+            },
+            strategy: match () {
+                () if has(cl::CL_MEM_USE_MSMC_TI) => Some(Strategy::OnChip),
+                () if has(cl::CL_MEM_ALLOC_HOST_PTR) => Some(Strategy::MappedDevice),
+                () => None,
+            },
+            uses_memory: has(cl::CL_MEM_USE_HOST_PTR),
+            copies_contents: has(cl::CL_MEM_COPY_HOST_PTR),
+        })
+    }
+}
+
+fn name(bit: u64) -> &'static str {
+    KNOWN.iter().find(|(known, _)| *known == bit).map_or("?", |(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_alone_says_what_it_means() {
+        for (bit, name) in KNOWN {
+            assert!(Flags::parse(bit).is_ok(), "{name}");
+        }
+        assert_eq!(Flags::parse(0).unwrap(), Flags::parse(cl::CL_MEM_READ_WRITE).unwrap());
+        assert_eq!(Flags::parse(cl::CL_MEM_READ_ONLY).unwrap().access, Access::Read);
+        assert_eq!(Flags::parse(cl::CL_MEM_HOST_NO_ACCESS).unwrap().host, HostAccess::None);
+        let mapped = Flags::parse(cl::CL_MEM_ALLOC_HOST_PTR | cl::CL_MEM_COPY_HOST_PTR).unwrap();
+        assert_eq!((mapped.strategy, mapped.copies_contents), (Some(Strategy::MappedDevice), true));
+    }
+
+    /// Every pair of known flags, against the rules as the specification has them.
+    #[test]
+    fn exclusions_are_named_in_both_orders() {
+        let excluded = |a: u64, b: u64| EXCLUSIVE.iter().any(|s| s.contains(&a) && s.contains(&b));
+        for (a, a_name) in KNOWN {
+            for (b, b_name) in KNOWN.into_iter().filter(|(b, _)| *b != a) {
+                match Flags::parse(a | b) {
+                    Err(error) => {
+                        assert!(excluded(a, b), "{a_name} | {b_name}");
+                        let text = error.to_string();
+                        assert!(text.contains(a_name) && text.contains(b_name), "{text}");
+                    }
+                    Ok(_) => assert!(!excluded(a, b), "{a_name} | {b_name}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_bits_are_shown() {
+        assert!(Flags::parse(1 << 21).unwrap_err().to_string().contains("0x200000"));
+    }
+}

@@ -1,0 +1,114 @@
+//! The way back for a queue that comes again: guards without a lock.
+//!
+//! Most buffers are used by one queue many times over. Once that queue has taken and given back the whole
+//! buffer, and nobody else holds any of it, it gets a *lease*: its next guards are one exchange of a word
+//! when taken and one when dropped. Whoever needs the buffer's state locks it and *recalls* the lease first:
+//! what it has seen becomes part of the state, a guard that is out becomes a mark like any other, and that
+//! guard's drop, which finds the word changed, goes the long way.
+//!
+//! The word is the address of the queue's line, which [`Settled`](super::state::Settled) keeps alive, and
+//! three bits in it. A lease is granted only when no mark is left, so a guard whose lease was recalled can
+//! never mistake a later lease for its own.
+
+use super::{marks::Mark, span::Span, state::State};
+use crate::{
+    hal::Rung,
+    queue::Line,
+    sync::{Arc, AtomicBool, AtomicU64, Ordering},
+};
+
+/// What the low bits say.
+const STATE: u64 = 3;
+const IDLE: u64 = 1;
+const READ: u64 = 2;
+const WRITE: u64 = 3;
+/// The lease is for writing too.
+const MAY_WRITE: u64 = 4;
+
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// Zero when there is none.
+    word: AtomicU64,
+    /// Where the queue was when the last guard was dropped; zero before the first.
+    at: AtomicU64,
+    /// Whether one of them wrote.
+    wrote: AtomicBool,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self { word: AtomicU64::new(0), at: AtomicU64::new(0), wrote: AtomicBool::new(false) }
+    }
+}
+
+fn address(line: &Arc<Line>) -> u64 {
+    Arc::as_ptr(line).addr() as u64
+}
+
+fn held(write: bool) -> u64 {
+    if write { WRITE } else { READ }
+}
+
+impl Lease {
+    /// Takes the whole buffer, if this queue has a lease that allows it and no guard is out.
+    #[inline]
+    pub fn take(&self, line: &Arc<Line>, write: bool) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        let idle = word & !MAY_WRITE == address(line) | IDLE;
+        if !idle || (write && word & MAY_WRITE == 0) {
+            return false;
+        }
+        let taken = word & !STATE | held(write);
+        self.word.compare_exchange(word, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives it back; false when the lease was recalled meanwhile.
+    #[inline]
+    pub fn give_back(&self, line: &Arc<Line>, write: bool) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & !MAY_WRITE != address(line) | held(write) {
+            return false;
+        }
+        self.at.store(line.advance(), Ordering::Relaxed);
+        if write {
+            self.wrote.store(true, Ordering::Relaxed);
+        }
+        let idle = word & !STATE | IDLE;
+        self.word.compare_exchange(word, idle, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Grants a lease to the queue that took the buffer last, if nobody holds anything of it. The state is
+    /// locked, and a lease that was there recalled.
+    pub fn grant(&self, state: &State) {
+        let Some(settled) = state.settled.as_ref().filter(|_| !state.marks.any()) else { return };
+        self.at.store(0, Ordering::Relaxed);
+        self.wrote.store(false, Ordering::Relaxed);
+        let may_write = if settled.write { MAY_WRITE } else { 0 };
+        self.word.store(address(&settled.line) | may_write | IDLE, Ordering::Release);
+    }
+
+    /// Ends the lease, if there is one, and brings the state up to date. The state is locked.
+    pub fn recall(&self, state: &mut State, whole: Span) {
+        let word = self.word.load(Ordering::Relaxed);
+        if word != 0 {
+            self.fold(state, whole);
+        }
+    }
+
+    #[cold]
+    fn fold(&self, state: &mut State, whole: Span) {
+        let word = self.word.swap(0, Ordering::AcqRel);
+        let Some(settled) = state.settled.clone() else { return };
+        let at = self.at.load(Ordering::Relaxed);
+        if at > 0 {
+            let write = self.wrote.load(Ordering::Relaxed);
+            let mark = Mark { span: whole, site: settled.site, write };
+            state.note(&mark, Line::position_at(&settled.line, at));
+            state.rung = Rung::SameQueue;
+        }
+        if matches!(word & STATE, READ | WRITE) {
+            let write = word & STATE == WRITE;
+            state.marks.put(Mark { span: whole, site: settled.site, write });
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Making the core of a buffer: plan, memory, and who sees it how.
+
+use super::{
+    Core,
+    core::{HOME, Site},
+    lease::Lease,
+    state::State,
+};
+use crate::{
+    Access, CopyPolicy, Error, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
+    hal::{AllocSpec, Export, HostRange, Memory},
+    ledger::Cause,
+    plan::{Hop, Plan, Request, plan},
+    sync::{Arc, Mutex},
+    topology::{DeviceIx, Route, State as RouteState},
+};
+
+/// Everything that a buffer shall be, but its length and its contents.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    /// In ascending order, each once.
+    pub devices: Vec<DeviceIx>,
+    pub access: Access,
+    pub host: HostAccess,
+    pub hint: Option<Hint>,
+    pub policy: CopyPolicy,
+    /// In bytes, a power of two, at least the element's.
+    pub align: usize,
+    pub strategy: Option<Strategy>,
+    pub allocate_on: Option<DeviceIx>,
+    pub route: Option<RouteKind>,
+    pub sync: Option<Rung>,
+    pub trust_declared: bool,
+}
+
+impl Shape {
+    pub fn new(align: usize, policy: CopyPolicy) -> Self {
+        Self {
+            devices: Vec::new(),
+            access: Access::default(),
+            host: HostAccess::default(),
+            hint: None,
+            policy,
+            align,
+            strategy: None,
+            allocate_on: None,
+            route: None,
+            sync: None,
+            trust_declared: false,
+        }
+    }
+
+    pub fn add_device(&mut self, device: DeviceIx) {
+        if let Err(place) = self.devices.binary_search(&device) {
+            self.devices.insert(place, device);
+        }
+    }
+
+    pub fn request(&self, hub: &Hub, bytes: usize) -> Request {
+        let devices = match self.devices.is_empty() {
+            true => vec![hub.host_index()],
+            false => self.devices.clone(),
+        };
+        Request {
+            devices,
+            bytes: bytes as u64,
+            policy: self.policy,
+            hint: self.hint,
+            strategy: self.strategy,
+            allocate_on: self.allocate_on,
+            route: self.route,
+            trust_declared: self.trust_declared,
+        }
+    }
+
+    fn rung(&self, planned: Rung) -> Rung {
+        self.sync.map_or(planned, |forced| planned.max(forced))
+    }
+}
+
+/// Plans, allocates, and lets every device see the memory. It holds the contents given, or what the
+/// caller's memory holds, or zeroes.
+pub(crate) fn make(
+    hub: &Hub,
+    shape: &Shape,
+    bytes: usize,
+    contents: Option<&[u8]>,
+    memory: Option<HostRange>,
+) -> Result<Core> {
+    let plan = plan(hub.topology(), &shape.request(hub, bytes))?;
+    check_host_access(hub, shape, &plan)?;
+    let maker = Maker { hub, shape, plan: &plan };
+    let adopted = memory.is_some();
+    let at_creation = contents.filter(|_| takes_contents(plan.strategy));
+    let sites = maker.sites(bytes, at_creation, memory)?;
+    let core = Core {
+        hub: hub.clone(),
+        bytes,
+        capacity: bytes,
+        align: shape.align,
+        access: shape.access,
+        host: shape.host,
+        state: Mutex::new(State::new(&sites)),
+        lease: Lease::default(),
+        sites,
+        plan,
+        policy: shape.policy,
+        pool: None,
+    };
+    match contents {
+        _ if adopted => {}
+        None => core.clear()?,
+        Some(contents) if at_creation.is_none() => core.fill_in(contents)?,
+        Some(_) => {}
+    }
+    if contents.is_some() {
+        hub.ledger().record(hub.host_index(), core.plan.allocate_on, Cause::Asked, bytes);
+    }
+    Ok(core)
+}
+
+/// Shared virtual memory is not created with contents.
+fn takes_contents(strategy: Strategy) -> bool {
+    !matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm)
+}
+
+/// A buffer that the host may not read and write is for one device.
+fn check_host_access(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
+    let shared = plan.routes.iter().find(|hop| hop.kind != RouteKind::Same);
+    match shared.filter(|_| shape.host != HostAccess::ReadWrite) {
+        None => Ok(()),
+        Some(hop) => {
+            let id = &hub.topology().node(hop.to).id;
+            Err(Error::unsupported(
+                format!("host access `{}` on a buffer that {id} sees by {}", shape.host, hop.kind),
+                "one device alone: sharing maps or copies the memory as the host does",
+            ))
+        }
+    }
+}
+
+struct Maker<'m> {
+    hub: &'m Hub,
+    shape: &'m Shape,
+    plan: &'m Plan,
+}
+
+impl Maker<'_> {
+    /// The strictest alignment that any device asks for, or the caller's if it is stricter.
+    fn alignment(&self) -> usize {
+        let nodes = self.plan.routes.iter().map(|hop| hop.to).chain([self.plan.allocate_on]);
+        let needed = nodes.map(|d| self.hub.topology().node(d).info.caps.align_bytes).max();
+        self.shape.align.max(needed.unwrap_or(64)).max(64)
+    }
+
+    /// Allocates the home, then lets every other device see it.
+    fn sites(
+        &self,
+        bytes: usize,
+        contents: Option<&[u8]>,
+        memory: Option<HostRange>,
+    ) -> Result<Vec<Site>> {
+        let (plan, shape) = (self.plan, self.shape);
+        let spec = AllocSpec {
+            bytes,
+            align: self.alignment(),
+            strategy: plan.strategy,
+            access: shape.access,
+            host: shape.host,
+        };
+        let home = match memory {
+            Some(range) => self.adopt(range, spec.align)?,
+            None => self.hub.hal(plan.allocate_on).allocate(&spec, contents)?,
+        };
+        let mut sites = vec![Site {
+            device: plan.allocate_on,
+            kind: RouteKind::Same,
+            memory: Some(home.clone()),
+            group: HOME,
+            copies: false,
+            sync: shape.rung(Rung::SameQueue),
+            planned: true,
+        }];
+        for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
+            let groups = sites.iter().map(|s| s.group).max().unwrap_or(HOME);
+            let site = self.site(&home, hop, groups + 1, &spec)?;
+            sites.push(site);
+        }
+        self.add_host(&mut sites);
+        Ok(sites)
+    }
+
+    /// The caller's memory as the home. An address that a device could not use in place is refused: some
+    /// drivers would copy instead, and say nothing.
+    fn adopt(&self, range: HostRange, align: usize) -> Result<Arc<dyn Memory>> {
+        let at = range.pointer.addr().get();
+        if !at.is_multiple_of(align) {
+            return Err(Error::invalid(format!(
+                "host memory at {at:#x}: the devices need it aligned to {align} bytes"
+            )));
+        }
+        self.hub.hal(self.plan.allocate_on).import(&Export::Host(range), self.shape.access)
+    }
+
+    fn site(
+        &self,
+        home: &Arc<dyn Memory>,
+        hop: &Hop,
+        next_group: usize,
+        spec: &AllocSpec,
+    ) -> Result<Site> {
+        let device = self.hub.hal(hop.to);
+        let (memory, group) = match hop.kind {
+            RouteKind::Staged => {
+                let caps = &device.info().caps;
+                let own = *caps.strategies.last().unwrap_or(&Strategy::Device);
+                let spec = AllocSpec { strategy: own, ..*spec };
+                (Some(device.allocate(&spec, None)?), next_group)
+            }
+            _ if hop.to == self.hub.host_index() => (None, HOME),
+            _ => (Some(self.alias(home, hop)?), HOME),
+        };
+        Ok(Site {
+            device: hop.to,
+            kind: hop.kind,
+            memory,
+            group,
+            copies: hop.kind != RouteKind::Staged && hop.zero_copy != Some(true),
+            sync: self.shape.rung(hop.sync),
+            planned: true,
+        })
+    }
+
+    /// The home as another device sees it.
+    fn alias(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Arc<dyn Memory>> {
+        let export = home.export(&*self.hub.service_line(self.plan.allocate_on)?.hal)?;
+        self.hub.hal(hop.to).import(&export, self.shape.access)
+    }
+
+    /// The host sees host-visible memory whether it was named or not, unless it is to keep away.
+    fn add_host(&self, sites: &mut Vec<Site>) {
+        let (plan, host) = (self.plan, self.hub.host_index());
+        let routes = self.hub.topology().between(plan.allocate_on, host);
+        let refuted = |route: &Route| {
+            route.strategy == Some(plan.strategy) && route.verdict.state == RouteState::Refuted
+        };
+        let hidden = matches!(plan.strategy, Strategy::Device | Strategy::OnChip);
+        let kept_away = self.shape.host != HostAccess::ReadWrite;
+        let blind = hidden || kept_away || routes.iter().any(refuted);
+        if blind || sites.iter().any(|site| site.device == host) {
+            return;
+        }
+        let kind = match plan.strategy {
+            Strategy::FineSvm | Strategy::CoarseSvm => RouteKind::SvmPointer,
+            _ => RouteKind::HostPointer,
+        };
+        sites.push(Site {
+            device: host,
+            kind,
+            memory: None,
+            group: HOME,
+            copies: !plan.host_sees(),
+            sync: self.shape.rung(Rung::HostWait),
+            planned: false,
+        });
+    }
+}

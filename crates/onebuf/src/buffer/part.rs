@@ -1,0 +1,85 @@
+//! A buffer, or a region of one: what guards are taken of.
+
+use super::{Core, span::Span};
+use crate::{
+    Access, Result,
+    hal::Memory,
+    queue::Line,
+    sync::{Arc, Mutex, lock},
+};
+
+/// Bytes of a buffer, and what kernels may do with them.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'b> {
+    pub core: &'b Core,
+    pub span: Span,
+    pub access: Access,
+    /// The region's own memories; `None` for the whole.
+    pub regions: Option<&'b Regions>,
+}
+
+impl<'b> Part<'b> {
+    #[inline]
+    pub fn whole(core: &'b Core) -> Self {
+        Self { core, span: Span::whole(core.bytes), access: core.access, regions: None }
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.span.len() == self.core.bytes
+    }
+
+    /// Takes the whole on the queue's lease, where it has one, and says at which site and as what memory.
+    /// A view through another device's mapping goes the long way.
+    #[inline]
+    pub fn take_leased(&self, line: &Arc<Line>, write: bool) -> Option<(usize, Seen<'b>)> {
+        let core = self.core;
+        let site = core.site_of(line.device).filter(|_| self.regions.is_none())?;
+        let memory = core.sites[site].memory.as_deref()?;
+        core.lease.take(line, write).then_some((site, Seen::Site(memory)))
+    }
+
+    /// What a site's kernels, or the host, see of it.
+    #[inline]
+    pub fn memory(&self, site: usize) -> Result<Seen<'b>> {
+        match (self.regions, &self.core.sites[site].memory) {
+            (Some(regions), Some(memory)) => regions.at(site, &**memory, self).map(Seen::Mapped),
+            _ => self.core.memory(site, self.span),
+        }
+    }
+}
+
+/// A region as memory of each site; made when first needed.
+pub(crate) struct Regions(Mutex<Vec<Option<Arc<dyn Memory>>>>);
+
+impl Regions {
+    pub fn new(sites: usize) -> Self {
+        Self(Mutex::new(vec![None; sites]))
+    }
+
+    fn at(&self, site: usize, memory: &dyn Memory, part: &Part<'_>) -> Result<Arc<dyn Memory>> {
+        let slot = &mut lock(&self.0)[site];
+        if let Some(region) = slot {
+            return Ok(region.clone());
+        }
+        let region = memory.region(part.span.start, part.span.len(), part.access)?;
+        Ok(slot.insert(region).clone())
+    }
+}
+
+/// The memory behind a guard.
+pub(crate) enum Seen<'b> {
+    /// The site's own.
+    Site(&'b dyn Memory),
+    /// Made for this look: a region, or the host's view through another's mapping.
+    Mapped(Arc<dyn Memory>),
+}
+
+impl Seen<'_> {
+    #[inline]
+    pub fn get(&self) -> &dyn Memory {
+        match self {
+            Seen::Site(memory) => *memory,
+            Seen::Mapped(memory) => &**memory,
+        }
+    }
+}

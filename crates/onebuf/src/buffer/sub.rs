@@ -1,0 +1,190 @@
+//! Regions of a buffer as buffers of their own.
+
+use super::{
+    Buffer, Map, MapMut,
+    part::{Part, Regions},
+    span::Span,
+};
+use crate::{
+    Access, Error, Fence, Queue, ReadView, Result, WriteView, topology::DeviceIx, view::Hold,
+};
+use bytemuck::Pod;
+use std::{
+    fmt,
+    ops::{Range, RangeBounds},
+};
+
+/// A region of a buffer, used like one: by kernels, by reads and writes, by maps.
+///
+/// It is the same memory, seen from an offset and for no more than its own [`Access`]: kernels that only
+/// write one child and only read another let a driver skip coherence work. Guards are about their own
+/// bytes: regions that do not overlap are written at the same time, by queues of one device, and each waits
+/// only for the work on its own bytes. Hand-overs to another device are of the whole buffer.
+///
+/// A region has no regions: OpenCL has none either.
+pub struct SubBuffer<'b, T: Pod> {
+    buffer: &'b Buffer<T>,
+    span: Span,
+    access: Access,
+    regions: Regions,
+}
+
+impl<T: Pod> Buffer<T> {
+    /// The elements of `range` as a buffer of their own, for what `access` says: no more than the buffer
+    /// itself was made for.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Hub};
+    /// let hub = Hub::discover()?;
+    /// let buffer = hub.buffer::<f32>(1024).build()?;
+    /// let (left, right) =
+    ///     (buffer.sub_buffer(..512, Access::Write)?, buffer.sub_buffer(512.., Access::Read)?);
+    /// let queue = hub.host().queue()?;
+    /// let (writes, reads) = (left.write_on(&queue)?, right.read_on(&queue)?); // at the same time
+    /// # drop((writes, reads));
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the range is empty or not inside, does not begin where every device
+    /// that sees the buffer can have a region begin (the message says where it could), or when `access` is
+    /// wider than the buffer's.
+    pub fn sub_buffer(
+        &self,
+        range: impl RangeBounds<usize>,
+        access: Access,
+    ) -> Result<SubBuffer<'_, T>> {
+        let (offset, bytes) = self.byte_range(range)?;
+        let core = &*self.core;
+        if !core.access.allows(access) {
+            return Err(Error::invalid(format!(
+                "a {access} region of a buffer made for {}: a region may allow less, never more",
+                core.access
+            )));
+        }
+        self.check_origin(offset)?;
+        let span = Span::from(offset..offset + bytes);
+        Ok(SubBuffer { buffer: self, span, access, regions: Regions::new(core.sites.len()) })
+    }
+
+    /// The rule is `CL_DEVICE_MEM_BASE_ADDR_ALIGN`. Not all drivers check it, and some then use wrong bytes.
+    fn check_origin(&self, offset: usize) -> Result<()> {
+        let core = &*self.core;
+        let align = |device: DeviceIx| core.hub.topology().node(device).info.caps.align_bytes;
+        let strictest =
+            core.sites.iter().map(|site| site.device).max_by_key(|&device| align(device));
+        let Some(device) = strictest.filter(|&device| offset % align(device) != 0) else {
+            return Ok(());
+        };
+        let (id, align, element) = (core.device_id(device), align(device), size_of::<T>());
+        Err(Error::invalid(format!(
+            "a region that begins at byte {offset} (element {}): on {id} it must begin at a multiple of \
+             {align} bytes",
+            offset / element
+        )))
+    }
+}
+
+impl<T: Pod> SubBuffer<'_, T> {
+    pub(super) fn part(&self) -> Part<'_> {
+        let (core, regions) = (&*self.buffer.core, Some(&self.regions));
+        Part { core, span: self.span, access: self.access, regions }
+    }
+
+    /// The buffer it is a region of.
+    pub fn buffer(&self) -> &Buffer<T> {
+        self.buffer
+    }
+
+    /// Which elements of the buffer it is.
+    pub fn range(&self) -> Range<usize> {
+        self.span.start / size_of::<T>()..self.span.end / size_of::<T>()
+    }
+
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.span.len() / size_of::<T>()
+    }
+
+    /// Never: a region has at least one element.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// What kernels may do with it.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Lets kernels on `queue` read the region while the view lives.
+    ///
+    /// # Errors
+    /// As for [`Buffer::read_on`], and [`Error::InvalidArgument`] for a region made for writing only.
+    pub fn read_on<'s>(&'s self, queue: &'s Queue) -> Result<ReadView<'s, T>> {
+        self.check(self.access.reads(), "read")?;
+        Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
+    }
+
+    /// Lets kernels on `queue` read and write the region while the view lives; only write it, where the
+    /// region was made for that.
+    ///
+    /// # Errors
+    /// As for [`Buffer::write_on`], and [`Error::InvalidArgument`] for a region made for reading only.
+    pub fn write_on<'s>(&'s self, queue: &'s Queue) -> Result<WriteView<'s, T>> {
+        self.check(self.access.writes(), "write")?;
+        Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
+    }
+
+    fn check(&self, allowed: bool, verb: &str) -> Result<()> {
+        if allowed {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("a view to {verb} a region made for {}", self.access)))
+    }
+
+    /// Lets the host read the region in place; see [`Buffer::map`].
+    pub fn map(&self) -> Result<Map<'_, T>> {
+        Map::open(self.part())
+    }
+
+    /// Lets the host read and write the region in place; see [`Buffer::map_mut`].
+    pub fn map_mut(&self) -> Result<MapMut<'_, T>> {
+        MapMut::open(self.part())
+    }
+
+    /// Reads the region; see [`Buffer::read`].
+    pub fn read(&self, into: &mut [T]) -> Result<()> {
+        self.check_len(into.len())?;
+        self.part().read_asked(0, bytemuck::cast_slice_mut(into))
+    }
+
+    /// Writes the region; see [`Buffer::write`].
+    pub fn write(&self, from: &[T]) -> Result<()> {
+        self.check_len(from.len())?;
+        self.part().write_asked(0, bytemuck::cast_slice(from))
+    }
+
+    /// Sets every element of the region.
+    pub fn fill(&self, value: T) -> Result<()> {
+        self.part().fill_asked(0, self.span.len(), bytemuck::bytes_of(&value))
+    }
+
+    fn check_len(&self, elements: usize) -> Result<()> {
+        if elements == self.len() {
+            return Ok(());
+        }
+        let len = self.len();
+        Err(Error::invalid(format!("a slice of {elements} elements for a region of {len}")))
+    }
+
+    /// The last write of this region's bytes as a fence (the last read, where nothing was written yet).
+    pub fn fence(&self) -> Option<Fence> {
+        self.buffer.core.fence(self.span)
+    }
+}
+
+impl<T: Pod> fmt::Debug for SubBuffer<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SubBuffer({:?} of {:?}, {})", self.range(), self.buffer, self.access)
+    }
+}

@@ -1,0 +1,254 @@
+//! Buffers that came back, by what they are, ready for the next who wishes the same.
+
+use super::{Block, PoolStatistics, Supply, Wish};
+use crate::{
+    Error, Result,
+    buffer::Shape,
+    sync::{Mutex, lock},
+};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hash, Hasher},
+};
+
+/// Keeps what comes back, in one list for each form of memory and size, newest first: it is the likeliest
+/// to be in a cache.
+///
+/// Idle memory never makes the pool larger than its program: on a miss, what was idle longest is freed as
+/// long as the pool would otherwise exceed the largest amount ever in use by more than a sixteenth.
+#[derive(Debug, Default)]
+pub struct FreeLists<S> {
+    below: S,
+    lists: Mutex<Lists>,
+}
+
+/// How much larger than what it served the pool may get: one part of so many.
+const SLACK: u64 = 16;
+
+#[derive(Debug, Default)]
+struct Lists {
+    shelves: Vec<Shelf>,
+    /// The shelf that was asked for last.
+    last: u32,
+    /// Shelves by the hash of what they hold.
+    numbers: HashMap<u64, Vec<u32>, BuildHasherDefault<Mix>>,
+    /// Counts returns: how long something was idle.
+    clock: u64,
+    hits: u64,
+    misses: u64,
+    lost: u64,
+    live: Amount,
+    idle: Amount,
+    peak_live_bytes: u64,
+    peak_held_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Amount {
+    buffers: u64,
+    bytes: u64,
+}
+
+impl Amount {
+    fn add(&mut self, bytes: usize) {
+        self.buffers += 1;
+        self.bytes += bytes as u64;
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.buffers -= 1;
+        self.bytes -= bytes as u64;
+    }
+}
+
+/// Buffers of one kind.
+#[derive(Debug)]
+struct Shelf {
+    shape: Shape,
+    capacity: usize,
+    /// The last came back last, at that time.
+    idle: Vec<(u64, Block)>,
+}
+
+impl Shelf {
+    fn fits(&self, wish: &Wish<'_>) -> bool {
+        self.capacity == wish.capacity && self.shape == *wish.shape
+    }
+}
+
+impl<S: Supply> FreeLists<S> {
+    /// Lists above another supply.
+    pub fn new(below: S) -> Self {
+        Self { below, lists: Mutex::default() }
+    }
+
+    /// A miss: memory from below, once there is room for it.
+    fn fetch(&self, wish: &Wish<'_>, shelf: u32, victims: Vec<Block>) -> Result<Block> {
+        victims.into_iter().for_each(|block| self.below.give(block));
+        let block = match self.below.take(wish) {
+            // What is idle may be what is missing.
+            Err(Error::OutOfMemory { .. }) if self.trim(0) > 0 => self.below.take(wish),
+            taken => taken,
+        };
+        let block = block.inspect_err(|_| lock(&self.lists).live.remove(wish.capacity))?;
+        Ok(Block { shelf, ..block })
+    }
+}
+
+impl<S: Supply> Supply for FreeLists<S> {
+    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
+        let mut lists = lock(&self.lists);
+        let number = lists.shelf_for(wish);
+        if let Some(block) = lists.pop(number, wish.capacity) {
+            return Ok(block);
+        }
+        let victims = lists.make_room(wish.capacity);
+        drop(lists);
+        self.fetch(wish, number, victims)
+    }
+
+    fn give(&self, mut block: Block) {
+        let reusable = block.is_reusable();
+        let mut lists = lock(&self.lists);
+        lists.live.remove(block.capacity());
+        if reusable {
+            return lists.push(block);
+        }
+        lists.lost += 1;
+        drop(lists);
+        self.below.give(block);
+    }
+
+    fn trim(&self, keep_bytes: u64) -> u64 {
+        let victims = lock(&self.lists).evict(keep_bytes);
+        let freed: u64 = victims.iter().map(|block| block.capacity() as u64).sum();
+        // Outside of the lock: freeing asks the driver.
+        victims.into_iter().for_each(|block| self.below.give(block));
+        freed + self.below.trim(keep_bytes)
+    }
+
+    fn count(&self, statistics: &mut PoolStatistics) {
+        lock(&self.lists).count(statistics);
+        self.below.count(statistics);
+    }
+}
+
+impl Lists {
+    fn shelf_for(&mut self, wish: &Wish<'_>) -> u32 {
+        // Most programs ask for the same again.
+        if self.shelves.get(self.last as usize).is_some_and(|shelf| shelf.fits(wish)) {
+            return self.last;
+        }
+        self.last = self.find_or_add(wish);
+        self.last
+    }
+
+    fn find_or_add(&mut self, wish: &Wish<'_>) -> u32 {
+        let mut hasher = Mix::default();
+        (wish.capacity, wish.shape).hash(&mut hasher);
+        let numbers = self.numbers.entry(hasher.finish()).or_default();
+        let fits = |number: &&u32| self.shelves[**number as usize].fits(wish);
+        if let Some(number) = numbers.iter().find(fits) {
+            return *number;
+        }
+        let number = self.shelves.len() as u32;
+        numbers.push(number);
+        let (shape, capacity) = (wish.shape.clone(), wish.capacity);
+        self.shelves.push(Shelf { shape, capacity, idle: Vec::new() });
+        number
+    }
+
+    fn pop(&mut self, shelf: u32, capacity: usize) -> Option<Block> {
+        let (_, block) = self.shelves[shelf as usize].idle.pop()?;
+        self.hits += 1;
+        self.idle.remove(capacity);
+        self.take_up(capacity);
+        Some(block)
+    }
+
+    fn push(&mut self, block: Block) {
+        self.clock += 1;
+        self.idle.add(block.capacity());
+        self.shelves[block.shelf as usize].idle.push((self.clock, block));
+    }
+
+    fn take_up(&mut self, capacity: usize) {
+        self.live.add(capacity);
+        self.peak_live_bytes = self.peak_live_bytes.max(self.live.bytes);
+    }
+
+    /// Counts a buffer that is about to be made, and gives what has to go for it.
+    fn make_room(&mut self, capacity: usize) -> Vec<Block> {
+        self.misses += 1;
+        self.take_up(capacity);
+        let allowed = self.peak_live_bytes + self.peak_live_bytes / SLACK;
+        let victims = self.evict(allowed.saturating_sub(self.live.bytes));
+        self.peak_held_bytes = self.peak_held_bytes.max(self.live.bytes + self.idle.bytes);
+        victims
+    }
+
+    /// Takes out what was idle longest, until no more than so many bytes are idle.
+    fn evict(&mut self, keep_bytes: u64) -> Vec<Block> {
+        let mut victims = Vec::new();
+        while self.idle.bytes > keep_bytes {
+            let oldest = |shelf: &&mut Shelf| shelf.idle.first().map_or(u64::MAX, |(at, _)| *at);
+            let shelves = self.shelves.iter_mut().filter(|shelf| !shelf.idle.is_empty());
+            let Some(shelf) = shelves.min_by_key(oldest) else { break };
+            let (_, block) = shelf.idle.remove(0);
+            self.idle.remove(block.capacity());
+            victims.push(block);
+        }
+        victims
+    }
+
+    fn count(&self, statistics: &mut PoolStatistics) {
+        statistics.hits += self.hits;
+        statistics.misses += self.misses;
+        statistics.lost += self.lost;
+        statistics.live_buffers += self.live.buffers;
+        statistics.live_bytes += self.live.bytes;
+        statistics.idle_buffers += self.idle.buffers;
+        statistics.idle_bytes += self.idle.bytes;
+        statistics.peak_live_bytes += self.peak_live_bytes;
+        statistics.peak_held_bytes += self.peak_held_bytes;
+        for (_, block) in self.shelves.iter().flat_map(|shelf| &shelf.idle) {
+            *statistics.idle_by_strategy.entry(block.strategy()).or_default() +=
+                block.capacity() as u64;
+        }
+    }
+}
+
+/// A hash for a few small numbers, in a few instructions: what it loses in quality the comparison after it
+/// makes good.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u8(&mut self, n: u8) {
+        self.write_u64(n.into());
+    }
+
+    fn write_u16(&mut self, n: u16) {
+        self.write_u64(n.into());
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64(n as u64);
+    }
+
+    fn write_isize(&mut self, n: isize) {
+        self.write_u64(n as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}

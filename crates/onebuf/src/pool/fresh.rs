@@ -1,0 +1,37 @@
+//! The bottom of every pool: memory from the devices.
+
+use super::{Block, PoolStatistics, Supply, Wish};
+use crate::{
+    Result,
+    buffer::make,
+    sync::{AtomicU64, Ordering},
+};
+
+/// Makes each buffer anew, and frees it when it comes back.
+#[derive(Debug, Default)]
+pub struct Fresh {
+    made: AtomicU64,
+    freed: AtomicU64,
+}
+
+impl Supply for Fresh {
+    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
+        let core = Box::new(make(wish.hub, wish.shape, wish.capacity, None, None)?);
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        Ok(Block { core, shelf: 0, number })
+    }
+
+    fn give(&self, mut block: Block) {
+        block.core.pool = None;
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn trim(&self, _keep_bytes: u64) -> u64 {
+        0
+    }
+
+    fn count(&self, statistics: &mut PoolStatistics) {
+        statistics.made += self.made.load(Ordering::Relaxed);
+        statistics.freed += self.freed.load(Ordering::Relaxed);
+    }
+}

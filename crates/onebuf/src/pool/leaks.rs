@@ -1,0 +1,60 @@
+//! What was taken and has not come back.
+
+use super::{Block, PoolStatistics, Supply, Wish};
+use crate::{
+    Result,
+    sync::{Mutex, lock},
+};
+use std::{collections::HashMap, fmt, panic::Location};
+
+/// A buffer that has not come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outstanding {
+    /// How many bytes were asked for.
+    pub bytes: usize,
+    /// Where in the program.
+    pub place: &'static Location<'static>,
+}
+
+impl fmt::Display for Outstanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes from {}", self.bytes, self.place)
+    }
+}
+
+/// Remembers each buffer that is out, and where in the program it was asked for.
+#[derive(Debug, Default)]
+pub struct Leaks<S> {
+    below: S,
+    out: Mutex<HashMap<u64, Outstanding>>,
+}
+
+impl<S: Supply> Leaks<S> {
+    /// A memory for what is out, above another supply.
+    pub fn new(below: S) -> Self {
+        Self { below, out: Mutex::default() }
+    }
+}
+
+impl<S: Supply> Supply for Leaks<S> {
+    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
+        let block = self.below.take(wish)?;
+        let out = Outstanding { bytes: wish.bytes, place: wish.place };
+        lock(&self.out).insert(block.number, out);
+        Ok(block)
+    }
+
+    fn give(&self, block: Block) {
+        lock(&self.out).remove(&block.number);
+        self.below.give(block);
+    }
+
+    fn trim(&self, keep_bytes: u64) -> u64 {
+        self.below.trim(keep_bytes)
+    }
+
+    fn count(&self, statistics: &mut PoolStatistics) {
+        statistics.outstanding.extend(lock(&self.out).values().copied());
+        self.below.count(statistics);
+    }
+}

@@ -1,0 +1,62 @@
+//! No more than so many bytes.
+
+use super::{Block, PoolStatistics, Supply, Wish};
+use crate::{
+    Error, Result,
+    sync::{Mutex, lock},
+};
+
+/// Refuses what would make everything that came through here larger than a limit.
+#[derive(Debug)]
+pub struct Limit<S> {
+    below: S,
+    limit_bytes: u64,
+    used_bytes: Mutex<u64>,
+}
+
+impl<S: Supply> Limit<S> {
+    /// A limit above another supply.
+    pub fn new(below: S, limit_bytes: u64) -> Self {
+        Self { below, limit_bytes, used_bytes: Mutex::new(0) }
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        let mut used = lock(&self.used_bytes);
+        match used.checked_add(bytes).filter(|&sum| sum <= self.limit_bytes) {
+            Some(sum) => *used = sum,
+            None => {
+                let (device, limit) = ("the pool".to_owned(), Some(self.limit_bytes));
+                return Err(Error::OutOfMemory { device, asked: bytes, limit });
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&self, bytes: u64) {
+        *lock(&self.used_bytes) -= bytes;
+    }
+}
+
+impl<S: Supply> Supply for Limit<S> {
+    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
+        let bytes = wish.capacity as u64;
+        // Before asking, so that two threads cannot pass the limit together.
+        self.reserve(bytes)?;
+        self.below.take(wish).inspect_err(|_| self.release(bytes))
+    }
+
+    fn give(&self, block: Block) {
+        let bytes = block.capacity() as u64;
+        self.below.give(block);
+        self.release(bytes);
+    }
+
+    fn trim(&self, keep_bytes: u64) -> u64 {
+        self.below.trim(keep_bytes)
+    }
+
+    fn count(&self, statistics: &mut PoolStatistics) {
+        statistics.limit_bytes = Some(self.limit_bytes);
+        self.below.count(statistics);
+    }
+}

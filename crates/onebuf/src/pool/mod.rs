@@ -1,0 +1,237 @@
+//! Buffers that are used again instead of made again.
+//!
+//! A [`Pool`] hands out [`Buffer`]s and gets them back when they are dropped, whole: memory, the other
+//! devices' views of it, and the fences of the work that still uses it. Nothing waits when one comes back;
+//! whoever gets it next is ordered behind that work like behind any other. A buffer with a forgotten guard,
+//! one whose fence timed out and one that was [detached](Buffer::detach) never come back.
+//!
+//! ```
+//! use onebuf::{Hub, Pool};
+//! # fn main() -> onebuf::Result<()> {
+//! let hub = Hub::discover()?;
+//! let pool = Pool::new(&hub);
+//! let frame = hub.buffer::<f32>(4096).shared_with([&hub.host()]); // a wish, used again and again
+//! pool.prepare(&frame, 2)?;
+//! for _ in 0..10 {
+//!     let samples = pool.get(&frame)?; // contents: whatever the last user left
+//!     samples.fill(1.0)?;
+//! }
+//! assert_eq!(pool.statistics().made, 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A pool is a stack of supplies, each with one behaviour: [`SizeClasses`] on [`FreeLists`] on [`Limit`] on
+//! [`Fresh`], with [`Log`] and [`Leaks`] on top for those who look for something. [`Pool::over`] takes any
+//! other stack, and supplies of one's own.
+
+mod classes;
+mod free_lists;
+mod fresh;
+mod leaks;
+mod limit;
+mod log;
+mod statistics;
+mod supply;
+mod wait;
+
+pub use classes::SizeClasses;
+pub use free_lists::FreeLists;
+pub use fresh::Fresh;
+pub use leaks::{Leaks, Outstanding};
+pub use limit::Limit;
+pub use log::Log;
+pub use statistics::PoolStatistics;
+pub use supply::{Block, Supply, Wish};
+
+use crate::{
+    Buffer, BufferBuilder, Error, Hub, Result,
+    buffer::Core,
+    sync::{Arc, AtomicBool, Ordering},
+};
+use bytemuck::Pod;
+use std::{fmt, panic::Location, time::Duration};
+use wait::WaitingRoom;
+
+/// Hands out buffers and gets them back. Shared by reference among threads.
+///
+/// Dropping it frees what is idle, and tells in the log what is still out; those buffers stay usable and
+/// are freed when they are dropped.
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+/// What buffers of the pool keep.
+pub(crate) struct Inner {
+    hub: Hub,
+    top: Box<dyn Supply>,
+    room: WaitingRoom,
+    closed: AtomicBool,
+}
+
+impl Pool {
+    /// The usual stack: size classes on free lists, without a limit.
+    pub fn new(hub: &Hub) -> Self {
+        Self::over(hub, SizeClasses(FreeLists::new(Fresh::default())))
+    }
+
+    /// The usual stack with a limit on what it holds, idle buffers included.
+    pub fn with_limit(hub: &Hub, limit_bytes: u64) -> Self {
+        Self::over(hub, SizeClasses(FreeLists::new(Limit::new(Fresh::default(), limit_bytes))))
+    }
+
+    /// A stack of the caller's.
+    ///
+    /// ```
+    /// # use onebuf::{Hub, Pool, pool::{Fresh, FreeLists, Leaks, Limit, Log, SizeClasses}};
+    /// # let hub = Hub::discover()?;
+    /// let lists = FreeLists::new(Limit::new(Fresh::default(), 1 << 30));
+    /// let pool = Pool::over(&hub, Log(Leaks::new(SizeClasses(lists))));
+    /// # drop(pool);
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    pub fn over(hub: &Hub, supply: impl Supply + 'static) -> Self {
+        let (hub, top, closed) = (hub.clone(), Box::new(supply), AtomicBool::new(false));
+        Self { inner: Arc::new(Inner { hub, top, room: WaitingRoom::default(), closed }) }
+    }
+
+    /// A buffer as wished. Contents given with [`BufferBuilder::init`] are written; otherwise they are
+    /// unspecified: zeroes in a new buffer, what the last user left in one that was used before.
+    ///
+    /// # Errors
+    /// As for [`BufferBuilder::build`]; [`Error::OutOfMemory`] at the pool's limit.
+    #[track_caller]
+    pub fn get<T: Pod>(&self, wish: &BufferBuilder<'_, T>) -> Result<Buffer<T>> {
+        self.get_from(wish, Location::caller())
+    }
+
+    /// The same, zeroed.
+    ///
+    /// # Errors
+    /// As for [`Pool::get`], and for [`Buffer::fill`].
+    #[track_caller]
+    pub fn get_cleared<T: Pod>(&self, wish: &BufferBuilder<'_, T>) -> Result<Buffer<T>> {
+        let buffer = self.get_from(wish, Location::caller())?;
+        buffer.fill(T::zeroed())?;
+        Ok(buffer)
+    }
+
+    /// Like [`Pool::get`]; at the limit it waits for buffers to come back. Those who wait are served in the
+    /// order in which they came; a plain `get` waits for nobody.
+    ///
+    /// # Errors
+    /// As for [`Pool::get`]; [`Error::OutOfMemory`] when the time has run out, or at once when more is asked
+    /// for than the limit allows at all.
+    #[track_caller]
+    pub fn get_within<T: Pod>(
+        &self,
+        wish: &BufferBuilder<'_, T>,
+        timeout: Duration,
+    ) -> Result<Buffer<T>> {
+        let place = Location::caller();
+        self.inner.room.wait(timeout, || self.get_from(wish, place))
+    }
+
+    fn get_from<T: Pod>(
+        &self,
+        wish: &BufferBuilder<'_, T>,
+        place: &'static Location<'static>,
+    ) -> Result<Buffer<T>> {
+        let bytes = wish.bytes()?;
+        wish.check_poolable()?;
+        if !wish.hub.is(&self.inner.hub) {
+            return Err(Error::invalid("a wish of another hub: make it with the pool's"));
+        }
+        let (hub, shape) = (&wish.hub, &wish.shape);
+        let block = self.inner.top.take(&Wish { hub, shape, bytes, capacity: bytes, place })?;
+        let buffer = wish.wrap(self.inner.lend(block, bytes));
+        if let Some(contents) = wish.contents() {
+            buffer.write(contents)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Sees to it that so many buffers are ready.
+    ///
+    /// # Errors
+    /// As for [`Pool::get`]; those that were made stay.
+    #[track_caller]
+    pub fn prepare<T: Pod>(&self, wish: &BufferBuilder<'_, T>, count: usize) -> Result<()> {
+        let place = Location::caller();
+        let all = (0..count).map(|_| self.get_from(wish, place)).collect::<Result<Vec<_>>>();
+        all.map(drop)
+    }
+
+    /// Frees what is idle, until no more than so many bytes of it are left; returns how many bytes went.
+    pub fn trim(&self, keep_bytes: u64) -> u64 {
+        let freed = self.inner.top.trim(keep_bytes);
+        self.inner.room.wake();
+        freed
+    }
+
+    /// What the pool has done and holds.
+    pub fn statistics(&self) -> PoolStatistics {
+        let mut statistics = PoolStatistics::default();
+        self.inner.top.count(&mut statistics);
+        statistics
+    }
+}
+
+impl Inner {
+    /// A block becomes the core of a buffer.
+    fn lend(self: &Arc<Self>, block: Block, bytes: usize) -> Box<Core> {
+        let Block { mut core, shelf, number } = block;
+        core.bytes = bytes;
+        match &mut core.pool {
+            Some(link) => (link.shelf, link.number) = (shelf, number),
+            link @ None => *link = Some(Link { pool: self.clone(), shelf, number }),
+        }
+        core
+    }
+
+    fn take_back(&self, block: Block) {
+        self.top.give(block);
+        if self.closed.load(Ordering::Acquire) {
+            self.top.trim(0);
+        }
+        self.room.wake();
+    }
+}
+
+/// What a core remembers of its pool. A core that is idle keeps its pool alive: closing frees those.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pool: Arc<Inner>,
+    shelf: u32,
+    number: u64,
+}
+
+impl Link {
+    /// Gives a core back where it came from.
+    pub fn give_back(&self, core: Box<Core>) {
+        self.pool.take_back(Block { core, shelf: self.shelf, number: self.number });
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({})", self.number)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.inner.closed.store(true, Ordering::Release);
+        self.inner.top.trim(0);
+        let statistics = self.statistics();
+        if statistics.live_buffers > 0 || !statistics.outstanding.is_empty() {
+            tracing::warn!("a pool was dropped before its buffers: {}", statistics.leak_report());
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({})", self.statistics())
+    }
+}
