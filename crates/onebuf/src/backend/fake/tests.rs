@@ -68,8 +68,16 @@ fn increment(device: &FakeDevice) -> Result<Arc<dyn Kernel>> {
 
 fn launch(queue: &dyn Queue, kernel: &dyn Kernel, memory: &dyn Memory) -> Result<()> {
     // SAFETY: the kernels of these tests go through `NativeArgs`, which checks bounds and access.
-    unsafe { queue.launch(kernel, &GRID, &[Arg::Memory(memory, Access::ReadWrite)], &[], false) }
-        .map(drop)
+    unsafe {
+        queue.launch(
+            kernel,
+            &GRID,
+            &[Arg::Memory(memory, Access::ReadWrite, usize::MAX)],
+            &[],
+            false,
+        )
+    }
+    .map(drop)
 }
 
 fn first_byte(queue: &dyn Queue, memory: &dyn Memory) -> Result<u8> {
@@ -367,7 +375,7 @@ fn an_out_of_order_queue_shuffles_what_nothing_orders() {
     let note = note.unwrap();
     let gate = queue.gate().unwrap();
     for number in 0..16 {
-        let args = [Arg::Memory(&*memory, Access::Read), Arg::Bytes(&[number])];
+        let args = [Arg::Memory(&*memory, Access::Read, usize::MAX), Arg::Bytes(&[number])];
         // SAFETY: the kernel touches no memory.
         unsafe { queue.launch(&*note, &GRID, &args, &[], false) }.unwrap();
     }

@@ -137,12 +137,15 @@ fn a_native_kernel_gets_its_arguments() {
         // SAFETY: the kernel changes only argument 0, within its bounds.
         unsafe { queue.launch(&*kernel, &GRID, args, &[], false) }
     };
-    launch(&[Arg::Memory(&*memory, Access::ReadWrite), Arg::Bytes(&[3])]).unwrap();
+    launch(&[Arg::Memory(&*memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&[3])]).unwrap();
     assert_eq!(read(&device, &*memory, 0), Ok([15; 4]));
-    let read_only = launch(&[Arg::Memory(&*memory, Access::Read), Arg::Bytes(&[3])]);
+    let read_only = launch(&[Arg::Memory(&*memory, Access::Read, usize::MAX), Arg::Bytes(&[3])]);
     assert!(matches!(read_only, Err(Error::InvalidArgument(_))));
-    assert!(launch(&[Arg::Memory(&*memory, Access::Write)]).is_err(), "too few arguments");
-    let local = launch(&[Arg::Memory(&*memory, Access::Write), Arg::Local(4)]);
+    assert!(
+        launch(&[Arg::Memory(&*memory, Access::Write, usize::MAX)]).is_err(),
+        "too few arguments"
+    );
+    let local = launch(&[Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Local(4)]);
     assert!(matches!(local, Err(Error::Unsupported { .. })));
 }
 

@@ -3,7 +3,7 @@
 use super::API;
 use crate::{
     Error,
-    hal::{Access, DeviceInfo, DeviceKind, Grid, Residency},
+    hal::{Access, DeviceInfo, DeviceKind, Grid, HostAccess, Residency, Strategy},
 };
 use onebuf_sys::{ClStatus, opencl::consts as cl};
 
@@ -110,7 +110,11 @@ pub(super) fn grid_text(grid: &Grid) -> String {
         Some(local) => format!("groups of {:?}", &local[..dims]),
         None => "groups of the driver's choice".to_owned(),
     };
-    format!("{:?} work-items in {groups}", &grid.global[..dims])
+    let from = match grid.offset[..dims].iter().all(|n| *n == 0) {
+        true => String::new(),
+        false => format!(" from {:?}", &grid.offset[..dims]),
+    };
+    format!("{:?} work-items{from} in {groups}", &grid.global[..dims])
 }
 
 /// The flag about *kernels*; the host may initialise and read whichever it is.
@@ -121,6 +125,62 @@ pub(super) fn access(access: Access) -> u64 {
         Access::ReadWrite => cl::CL_MEM_READ_WRITE,
     }
 }
+
+/// The flag about the *host*, of OpenCL 1.2.
+pub(super) fn host_access(host: HostAccess) -> u64 {
+    match host {
+        HostAccess::ReadWrite => 0,
+        HostAccess::Read => cl::CL_MEM_HOST_READ_ONLY,
+        HostAccess::Write => cl::CL_MEM_HOST_WRITE_ONLY,
+        HostAccess::None => cl::CL_MEM_HOST_NO_ACCESS,
+    }
+}
+
+/// The maps that a host with this access may ask for.
+pub(super) fn maps_allowed(host: HostAccess) -> u64 {
+    let reads = if host.reads() { cl::CL_MAP_READ } else { 0 };
+    reads | if host.writes() { cl::CL_MAP_WRITE } else { 0 }
+}
+
+/// A memory's flags by their names, and what they mean for copies.
+pub(super) fn memory_text(strategy: Strategy, flags: u64, access: Access) -> String {
+    let names = FLAGS.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name);
+    let names = names.collect::<Vec<_>>().join(" | ");
+    let kernels = match access {
+        Access::Read => "kernels read",
+        Access::Write => "kernels write",
+        Access::ReadWrite => "kernels read and write",
+    };
+    let what = match strategy {
+        Strategy::HostPages => "the host's own pages, unless the driver copies them",
+        Strategy::FineSvm => "fine-grained SVM, which the host uses at the same time",
+        Strategy::CoarseSvm => "coarse-grained SVM, which the host maps in turn",
+        Strategy::MappedDevice => "the driver's memory, which it maps for the host",
+        Strategy::OnChip => "memory on the chip, which is never mapped",
+        Strategy::Device => "device memory, which the host reaches by copies",
+    };
+    let filled = match flags & cl::CL_MEM_COPY_HOST_PTR {
+        0 => "",
+        _ => "; filled by one copy when it was made",
+    };
+    format!("{names}: {kernels} {what}{filled}")
+}
+
+/// Those that memory is made with here. Bit 20 is TI's only on TI's platform, where alone it is passed.
+const FLAGS: [(u64, &str); 12] = [
+    (cl::CL_MEM_READ_WRITE, "CL_MEM_READ_WRITE"),
+    (cl::CL_MEM_WRITE_ONLY, "CL_MEM_WRITE_ONLY"),
+    (cl::CL_MEM_READ_ONLY, "CL_MEM_READ_ONLY"),
+    (cl::CL_MEM_USE_HOST_PTR, "CL_MEM_USE_HOST_PTR"),
+    (cl::CL_MEM_ALLOC_HOST_PTR, "CL_MEM_ALLOC_HOST_PTR"),
+    (cl::CL_MEM_COPY_HOST_PTR, "CL_MEM_COPY_HOST_PTR"),
+    (cl::CL_MEM_HOST_READ_ONLY, "CL_MEM_HOST_READ_ONLY"),
+    (cl::CL_MEM_HOST_WRITE_ONLY, "CL_MEM_HOST_WRITE_ONLY"),
+    (cl::CL_MEM_HOST_NO_ACCESS, "CL_MEM_HOST_NO_ACCESS"),
+    (cl::CL_MEM_SVM_FINE_GRAIN_BUFFER, "CL_MEM_SVM_FINE_GRAIN_BUFFER"),
+    (cl::CL_MEM_SVM_ATOMICS, "CL_MEM_SVM_ATOMICS"),
+    (cl::CL_MEM_USE_MSMC_TI, "CL_MEM_USE_MSMC_TI"),
+];
 
 /// How memory is mapped while others use it; `None` where it is not.
 pub(super) fn map_flags(residency: Residency) -> Option<u64> {

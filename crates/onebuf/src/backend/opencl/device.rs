@@ -4,7 +4,7 @@ use super::{conv, conv::Version, memory::Memory, program::Program, queue::Queue,
 use crate::{
     Error, Result, hal,
     hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source, Strategy},
-    sync::{Arc, Mutex, lock},
+    sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use onebuf_sys::{
     ClStatus,
@@ -68,6 +68,7 @@ impl fmt::Debug for Driver {
 pub(super) struct Context {
     pub driver: Arc<Driver>,
     pub raw: ClContext,
+    ids: AtomicU64,
 }
 
 impl Context {
@@ -80,7 +81,14 @@ impl Context {
             let list = properties.as_ptr();
             driver.cl.create_context(list, 1, &driver.device, None, ptr::null_mut())
         };
-        Ok(Context { driver: driver.clone(), raw: driver.check("clCreateContext", made)? })
+        let raw = driver.check("clCreateContext", made)?;
+        Ok(Context { driver: driver.clone(), raw, ids: AtomicU64::new(1) })
+    }
+
+    /// A number that no other object of this context has or gets; never zero. A handle tells two
+    /// objects apart only while both live: drivers give a new one the address of one that is gone.
+    pub fn new_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -136,7 +144,11 @@ impl Device {
         }
         let have: Vec<_> = have.iter().map(Strategy::to_string).collect();
         let what = format!("{strategy} memory on {}", self.driver.info.name);
-        Err(Error::unsupported(what, format!("one of {}", have.join(", "))))
+        let or = match strategy {
+            Strategy::OnChip => "the MSMC memory of a Texas Instruments platform, or ",
+            _ => "",
+        };
+        Err(Error::unsupported(what, format!("{or}one of {}", have.join(", "))))
     }
 }
 

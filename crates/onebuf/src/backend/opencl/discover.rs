@@ -24,6 +24,9 @@ const NO_PLATFORM_HINT: &str = "install a driver (Debian: pocl-opencl-icd runs o
 const NO_DEVICE_HINT: &str = "a driver may want to be asked: RUSTICL_ENABLE=<gallium driver> for \
     rusticl, LP_CL=1 for clover; a GPU also needs access to /dev/dri or /dev/kfd";
 
+/// In the name of the vendor of the platforms whose chips have MSMC memory.
+const TEXAS_INSTRUMENTS: &str = "Texas Instruments";
+
 /// Below this no device's memory is aligned here, whatever it says: one cache line.
 const MIN_ALIGN_BYTES: usize = 64;
 
@@ -137,6 +140,9 @@ fn add_platform(
 
 struct Platform {
     name: String,
+    /// Texas Instruments' own, whose buffers can be asked into the chip's MSMC memory. The bit that asks
+    /// for it means something else to Intel.
+    is_ti: bool,
     quirks: Quirks,
     version: Version,
     library: String,
@@ -159,7 +165,9 @@ impl Platform {
         let library = driver.or_else(|| cl.library());
         let library = library.map_or_else(String::new, |path| identity(&path));
         let quirks = Quirks::of(&name, &said);
-        Ok(Platform { name, quirks, version, library })
+        let vendor = text(cl::CL_PLATFORM_VENDOR).unwrap_or_default();
+        let is_ti = [&name, &vendor].iter().any(|text| text.contains(TEXAS_INSTRUMENTS));
+        Ok(Platform { name, is_ti, quirks, version, library })
     }
 }
 
@@ -239,7 +247,7 @@ impl Asked<'_> {
         let queue: u64 = self.value(cl::CL_DEVICE_QUEUE_PROPERTIES)?;
         let align_bits: u32 = self.value(cl::CL_DEVICE_MEM_BASE_ADDR_ALIGN)?;
         Ok(Caps {
-            strategies: strategies(svm),
+            strategies: strategies(svm, self.platform.is_ti),
             imports_host_pages: true,
             import_handle_types: Vec::new(),
             align_bytes: ((align_bits / 8) as usize).next_power_of_two().max(MIN_ALIGN_BYTES),
@@ -324,11 +332,16 @@ fn unanswered(what: u32, status: ClStatus) -> String {
     format!("clGetDeviceInfo({what:#06x}): {status}")
 }
 
-fn strategies(svm: u64) -> Vec<Strategy> {
+fn strategies(svm: u64, on_chip: bool) -> Vec<Strategy> {
     let fine = svm & cl::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0;
     // Fine grain includes coarse grain by the specification, but only what is declared is used.
     let coarse = svm & cl::CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0;
-    let with_svm = [(fine, Strategy::FineSvm), (coarse, Strategy::CoarseSvm)];
-    let svm = with_svm.into_iter().filter_map(|(has, strategy)| has.then_some(strategy));
-    svm.chain([Strategy::MappedDevice, Strategy::Device]).collect()
+    let known = [
+        (fine, Strategy::FineSvm),
+        (coarse, Strategy::CoarseSvm),
+        (true, Strategy::MappedDevice),
+        (on_chip, Strategy::OnChip),
+        (true, Strategy::Device),
+    ];
+    known.into_iter().filter_map(|(has, strategy)| has.then_some(strategy)).collect()
 }

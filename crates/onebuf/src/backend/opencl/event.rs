@@ -58,6 +58,22 @@ impl RawEvent {
         Ok(status == cl::CL_COMPLETE)
     }
 
+    /// One of the times of work that has ended.
+    fn time(&self, what: u32) -> Result<u64> {
+        let (driver, event) = (self.driver(), self.raw);
+        let time = query::value(|n, at, len| {
+            // SAFETY: a live event; `query` gives a place of the length it says.
+            unsafe { driver.cl.get_event_profiling_info(event, what, n, at, len) }
+        });
+        time.map_err(|status| match status {
+            ClStatus::PROFILING_INFO_NOT_AVAILABLE => {
+                let what = format!("the times of this command on {}", driver.info.name);
+                Error::unsupported(what, "a driver that takes them")
+            }
+            _ => conv::status("clGetEventProfilingInfo", status, &driver.info.name),
+        })
+    }
+
     /// Calls back once, on a driver's thread or at once; gives the callback back when refused.
     fn notify(&self, callback: Callback) -> Result<(), (Error, Callback)> {
         if !self.driver().info.caps.callbacks {
@@ -259,7 +275,21 @@ impl hal::Event for Event {
     }
 
     fn profile(&self) -> Result<Profile> {
-        Err(Error::unsupported("profiling", "to be written"))
+        if !self.raw.queue.profiling {
+            return Err(Error::unsupported(
+                "the times of a command",
+                "a queue opened with profiling",
+            ));
+        }
+        if !hal::Event::poll(self)? {
+            return Err(Error::Busy { what: "the work has not ended".to_owned() });
+        }
+        Ok(Profile {
+            queued_ns: self.raw.time(cl::CL_PROFILING_COMMAND_QUEUED)?,
+            submitted_ns: self.raw.time(cl::CL_PROFILING_COMMAND_SUBMIT)?,
+            started_ns: self.raw.time(cl::CL_PROFILING_COMMAND_START)?,
+            ended_ns: self.raw.time(cl::CL_PROFILING_COMMAND_END)?,
+        })
     }
 
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {

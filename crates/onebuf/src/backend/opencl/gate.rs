@@ -72,7 +72,9 @@ impl Gates {
 
     /// Waiting for an event is waiting for its gates.
     pub fn extend(&self, event: &Behind) {
-        lock(&self.0).0.extend(event.0.iter().cloned());
+        if !event.0.is_empty() {
+            lock(&self.0).0.extend(event.0.iter().cloned());
+        }
     }
 
     /// What an event that is enqueued now waits behind: gates that are shut, and failed ones that no

@@ -2,52 +2,24 @@
 
 use super::{
     conv,
+    conv::Version,
     device::Driver,
-    memory::{Memory, Place},
+    event::Event,
+    memory::Memory,
     program::RawProgram,
     query,
     queue::Queue,
+    slots::{RawKernel, Setting, Slot, Slots},
+    storage::Place,
 };
 use crate::{
     Error, Result, hal,
     hal::{Arg, Caps, Grid},
-    sync::{Arc, Mutex, lock},
+    sync::Arc,
 };
-use onebuf_sys::{
-    ClStatus,
-    opencl::{ClKernel, consts as cl},
-};
-use std::{any::Any, ffi::CString, ptr};
-
-/// A `cl_kernel` that is released once.
-#[derive(Debug)]
-struct RawKernel {
-    program: Arc<RawProgram>,
-    raw: ClKernel,
-}
-
-impl RawKernel {
-    fn new(program: &Arc<RawProgram>, name: &str) -> Result<RawKernel> {
-        let driver = &program.context.driver;
-        let c_name = CString::new(name).map_err(|_| unknown(program, name))?;
-        // SAFETY: a live program.
-        let made = unsafe { driver.cl.create_kernel(program.raw, c_name.as_ptr()) };
-        let raw = made.map_err(|status| match status {
-            ClStatus::INVALID_KERNEL_NAME => unknown(program, name),
-            _ => conv::status("clCreateKernel", status, &driver.info.name),
-        })?;
-        Ok(RawKernel { program: program.clone(), raw })
-    }
-}
-
-impl Drop for RawKernel {
-    fn drop(&mut self) {
-        let driver = &self.program.context.driver;
-        // SAFETY: this struct owns one reference.
-        let released = unsafe { driver.cl.release_kernel(self.raw) };
-        driver.note("clReleaseKernel", released);
-    }
-}
+use bytemuck::Pod;
+use onebuf_sys::opencl::{ClEvent, ClKernel, consts as cl};
+use std::{any::Any, ptr};
 
 /// One kernel of a program.
 #[derive(Debug)]
@@ -55,94 +27,75 @@ pub(super) struct Kernel {
     program: Arc<RawProgram>,
     name: String,
     parameters: usize,
-    /// By which arguments are SVM pointers, one bit each: NVIDIA refuses a launch (-52) when an argument
-    /// that was an SVM pointer becomes a `cl_mem`, so each such form has a `cl_kernel` of its own.
-    ///
-    /// Locked from the first argument to the enqueue: arguments are the kernel's state, and setting
-    /// them is the one thing in OpenCL that two threads must not do at once.
-    forms: Mutex<Vec<(u64, RawKernel)>>,
+    limits: Limits,
+    slots: Slots,
+}
+
+/// What the driver says of one kernel on its device. Zero is what it does not say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    /// `reqd_work_group_size`.
+    group: [usize; 3],
+    /// Largest group, in work-items.
+    max_group: usize,
+    /// Local memory that it has without any argument's.
+    local_bytes: u64,
+}
+
+impl Limits {
+    /// A driver that cannot answer says no to the launch itself, where it must.
+    fn ask(driver: &Driver, kernel: ClKernel) -> Limits {
+        Limits {
+            group: ask(driver, kernel, cl::CL_KERNEL_COMPILE_WORK_GROUP_SIZE),
+            max_group: ask(driver, kernel, cl::CL_KERNEL_WORK_GROUP_SIZE),
+            local_bytes: ask(driver, kernel, cl::CL_KERNEL_LOCAL_MEM_SIZE),
+        }
+    }
+}
+
+fn ask<T: Pod>(driver: &Driver, kernel: ClKernel, what: u32) -> T {
+    let answer = query::value(|n, at, len| {
+        // SAFETY: a live kernel and its device; `query` gives a place of the length it says.
+        unsafe { driver.cl.get_kernel_work_group_info(kernel, driver.device, what, n, at, len) }
+    });
+    answer.unwrap_or_else(|_| T::zeroed())
 }
 
 impl Kernel {
     /// Looks a kernel up and compares the number of its parameters.
     pub fn new(program: &Arc<RawProgram>, name: &str, parameters: usize) -> Result<Kernel> {
-        let first = RawKernel::new(program, name)?;
-        let (program, name, raw) = (program.clone(), name.to_owned(), first.raw);
-        let kernel = Kernel { program, name, parameters, forms: Mutex::new(vec![(0, first)]) };
-        kernel.check_parameters(raw)?;
-        Ok(kernel)
+        let (driver, first) = (&program.context.driver, RawKernel::new(program, name)?);
+        check_parameters(driver, name, first.raw, parameters)?;
+        let limits = Limits::ask(driver, first.raw);
+        let (program, name) = (program.clone(), name.to_owned());
+        let slots = Slots::new(Slot::new(first, parameters));
+        Ok(Kernel { program, name, parameters, limits, slots })
     }
 
     fn driver(&self) -> &Arc<Driver> {
         &self.program.context.driver
     }
 
-    fn check_parameters(&self, raw: ClKernel) -> Result<()> {
-        let (driver, what) = (self.driver(), cl::CL_KERNEL_NUM_ARGS);
-        let takes = query::value::<u32>(|n, at, len| {
-            // SAFETY: a live kernel; `query` gives a place of the length it says.
-            unsafe { driver.cl.get_kernel_info(raw, what, n, at, len) }
-        });
-        let takes = driver.check("clGetKernelInfo", takes)? as usize;
-        if takes == self.parameters {
-            return Ok(());
-        }
-        let (name, declared) = (&self.name, self.parameters);
-        Err(Error::invalid(format!(
-            "kernel `{name}` takes {takes} arguments, the signature declares {declared}"
-        )))
-    }
-
-    /// The `cl_kernel` for arguments of these places.
-    fn form(
-        &self,
-        forms: &mut Vec<(u64, RawKernel)>,
-        places: &[Option<Place>],
-    ) -> Result<ClKernel> {
-        let svm = |place: &Option<Place>| matches!(place, Some(Place::Svm { .. }));
-        let bit = |(at, place)| u64::from(svm(place)).checked_shl(at).unwrap_or(0);
-        let form = (0..).zip(places).map(bit).fold(0, |form, bit| form | bit);
-        if let Some((_, known)) = forms.iter().find(|(known, _)| *known == form) {
-            return Ok(known.raw);
-        }
-        forms.push((form, RawKernel::new(&self.program, &self.name)?));
-        Ok(forms[forms.len() - 1].1.raw)
+    fn slot(&self) -> Result<Slot> {
+        Ok(Slot::new(RawKernel::new(&self.program, &self.name)?, self.parameters))
     }
 
     /// # Safety
-    /// The arguments' mutex is held, and the memory lives until the kernel was enqueued.
-    unsafe fn set(
-        &self,
-        raw: ClKernel,
-        index: usize,
-        arg: &Arg<'_>,
-        place: Option<Place>,
-    ) -> Result<()> {
-        let (cl, at) = (&self.driver().cl, index as u32);
-        let call = match place {
-            Some(Place::Svm { .. }) => "clSetKernelArgSVMPointer",
-            _ => "clSetKernelArg",
-        };
-        // SAFETY: a live kernel, nobody else sets arguments, values of the lengths said. An SVM
-        // pointer is of this context.
-        let set = unsafe {
-            match (arg, place) {
-                (Arg::Bytes(bytes), _) => {
-                    cl.set_kernel_arg(raw, at, bytes.len(), bytes.as_ptr().cast())
-                }
-                (Arg::Local(bytes), _) => cl.set_kernel_arg(raw, at, *bytes, ptr::null()),
-                (_, Some(Place::Svm { pointer, .. })) => {
-                    cl.set_kernel_arg_svm_pointer(raw, at, pointer.void())
-                }
-                (_, Some(Place::Object(mem))) => {
-                    cl.set_kernel_arg(raw, at, size_of_val(&mem), (&raw const mem).cast())
-                }
-                (Arg::Memory(..), None) => Err(ClStatus::INVALID_MEM_OBJECT),
+    /// The memory lives until the kernel was enqueued.
+    unsafe fn set(&self, slot: &mut Slot, index: usize, arg: &Arg<'_>) -> Result<()> {
+        let setting = match arg {
+            Arg::Memory(memory, _, _) => {
+                let own = memory.as_any().downcast_ref::<Memory>();
+                let own = own.ok_or_else(|| self.driver().foreign("memory", None))?;
+                Setting::Memory(own.id, own.place)
             }
+            Arg::Bytes(bytes) => Setting::Value(bytes),
+            Arg::Local(bytes) => Setting::Local(*bytes),
         };
-        set.map_err(|status| {
+        // SAFETY: the caller's promise; `check_args` has seen that the memory is of this context.
+        unsafe { slot.set(index, &setting) }.map_err(|status| {
             let which = format!("argument {index} of kernel `{}` ({})", self.name, described(arg));
-            conv::argument(call, status, &which, &self.driver().info.name)
+            conv::argument(setting.call(), status, &which, &self.driver().info.name)
         })
     }
 }
@@ -153,11 +106,18 @@ impl hal::Kernel for Kernel {
     }
 }
 
-fn unknown(program: &RawProgram, name: &str) -> Error {
-    match program.kernel_names() {
-        Some(names) => Error::invalid(format!("no kernel `{name}` in the program; it has {names}")),
-        None => Error::invalid(format!("no kernel `{name}` in the program")),
+fn check_parameters(driver: &Driver, name: &str, kernel: ClKernel, declared: usize) -> Result<()> {
+    let takes = query::value::<u32>(|n, at, len| {
+        // SAFETY: a live kernel; `query` gives a place of the length it says.
+        unsafe { driver.cl.get_kernel_info(kernel, cl::CL_KERNEL_NUM_ARGS, n, at, len) }
+    });
+    let takes = driver.check("clGetKernelInfo", takes)? as usize;
+    if takes == declared {
+        return Ok(());
     }
+    Err(Error::invalid(format!(
+        "kernel `{name}` takes {takes} arguments, the signature declares {declared}"
+    )))
 }
 
 fn described(arg: &Arg<'_>) -> String {
@@ -170,7 +130,7 @@ fn described(arg: &Arg<'_>) -> String {
     }
 }
 
-/// Sets the arguments and enqueues.
+/// Sets the arguments and enqueues. Allocates nothing but what events need.
 ///
 /// # Safety
 /// The kernel stays inside the memories given and does to each only what its access says.
@@ -179,85 +139,160 @@ pub(super) unsafe fn launch(
     kernel: &dyn hal::Kernel,
     grid: &Grid,
     args: &[Arg<'_>],
-) -> Result<()> {
+    after: &[Arc<dyn hal::Event>],
+    wants_event: bool,
+) -> Result<Option<Event>> {
     let driver = queue.raw.driver();
     let kernel = kernel.as_any().downcast_ref::<Kernel>();
     let kernel = kernel.ok_or_else(|| driver.foreign("a kernel", None))?;
     driver.same_domain("a kernel", kernel.driver().domain)?;
-    check_grid(&kernel.name, grid, &driver.info.caps)?;
-    check_args(kernel, args, &driver.info.caps)?;
-
-    let places = args.iter().map(|arg| memory(queue, arg)).collect::<Result<Vec<_>>>()?;
-    let mut forms = lock(&kernel.forms);
-    let raw = kernel.form(&mut forms, &places)?;
-    for (index, (arg, place)) in args.iter().zip(places).enumerate() {
-        // SAFETY: the mutex is held; the memory is borrowed until the enqueue below.
-        unsafe { kernel.set(raw, index, arg, place) }?;
+    let grid = kernel.checked(grid, driver)?;
+    let form = check_args(queue, kernel, args)?;
+    let waits = queue.waits(after)?;
+    let event = kernel.slots.with(
+        form,
+        || kernel.slot(),
+        |slot| {
+            for (index, arg) in args.iter().enumerate() {
+                // SAFETY: the memory is borrowed until the enqueue below.
+                unsafe { kernel.set(slot, index, arg) }?;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { enqueue(queue, kernel, slot.raw(), &grid, &waits, wants_event) }
+        },
+    )?;
+    queue.waited(after);
+    match event {
+        Some(event) => queue.raw.event("clEnqueueNDRangeKernel", event).map(Some),
+        None => Ok(None),
     }
-    // SAFETY: the caller's promise.
-    unsafe { enqueue(queue, kernel, raw, grid) }
-}
-
-/// What an argument's memory is known by, after noting that this queue uses it.
-fn memory(queue: &Queue, arg: &Arg<'_>) -> Result<Option<Place>> {
-    let Arg::Memory(memory, access, _) = arg else { return Ok(None) };
-    let memory: &Memory = queue.own(*memory)?;
-    memory.check_access(*access)?;
-    memory.start_use(&queue.raw, access.writes())?;
-    Ok(Some(memory.place()))
 }
 
 /// # Safety
-/// As [`launch`], with the arguments set and their mutex held.
-unsafe fn enqueue(queue: &Queue, kernel: &Kernel, form: ClKernel, grid: &Grid) -> Result<()> {
+/// As [`launch`], with the arguments set and the slot held.
+unsafe fn enqueue(
+    queue: &Queue,
+    kernel: &Kernel,
+    slot: ClKernel,
+    grid: &Grid,
+    waits: &[ClEvent],
+    wants_event: bool,
+) -> Result<Option<ClEvent>> {
     let (driver, raw) = (queue.raw.driver(), queue.raw.raw);
     let (dims, global) = (grid.dims as u32, grid.global.as_ptr());
     let local = grid.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
+    // OpenCL 1.0 wants null, and zeros mean the same.
+    let from = if grid.offset == [0; 3] { ptr::null() } else { grid.offset.as_ptr() };
+    let (count, list) = match waits {
+        [] => (0, ptr::null()),
+        waits => (waits.len() as u32, waits.as_ptr()),
+    };
+    let mut event = ClEvent::NULL;
+    let to = if wants_event { &raw mut event } else { ptr::null_mut() };
     // SAFETY: live objects of one context, three sizes each; the caller's promise about the kernel.
     let enqueued = unsafe {
-        let (cl, from, wait, no) = (&driver.cl, ptr::null(), ptr::null(), ptr::null_mut());
-        cl.enqueue_nd_range_kernel(raw, form, dims, from, global, local, 0, wait, no)
+        driver.cl.enqueue_nd_range_kernel(raw, slot, dims, from, global, local, count, list, to)
     };
-    enqueued.map_err(|status| conv::launch(status, &kernel.name, grid, &driver.info.name))
+    enqueued.map_err(|status| conv::launch(status, &kernel.name, grid, &driver.info.name))?;
+    Ok(wants_event.then_some(event))
 }
 
-fn check_grid(kernel: &str, grid: &Grid, caps: &Caps) -> Result<()> {
-    let wrong = |why: String| {
-        let grid = conv::grid_text(grid);
-        Err(Error::invalid(format!("kernel `{kernel}` over {grid}: {why}")))
-    };
-    if !(1..=3).contains(&grid.dims) {
-        return wrong(format!("{} dimensions, where 1 to 3 are possible", grid.dims));
+impl Kernel {
+    /// The grid with the group size that the kernel was compiled for, where none was given.
+    fn checked(&self, grid: &Grid, driver: &Driver) -> Result<Grid> {
+        let mut grid = *grid;
+        let limits = &self.limits;
+        if grid.local.is_none() && limits.group != [0; 3] {
+            grid.local = Some(limits.group);
+        }
+        match wrong_grid(&grid, limits, &driver.info.caps, driver.version) {
+            None => Ok(grid),
+            Some(why) => {
+                let (name, grid) = (&self.name, conv::grid_text(&grid));
+                Err(Error::invalid(format!("kernel `{name}` over {grid}: {why}")))
+            }
+        }
     }
-    if grid.global[..grid.dims].contains(&0) {
-        return wrong("no work-items".to_owned());
+}
+
+/// What is wrong with a grid, if anything.
+fn wrong_grid(grid: &Grid, limits: &Limits, caps: &Caps, version: Version) -> Option<String> {
+    let dims = grid.dims;
+    if !(1..=3).contains(&dims) {
+        return Some(format!("{dims} dimensions, where 1 to 3 are possible"));
     }
-    let Some(local) = grid.local else { return Ok(()) };
-    let local = &local[..grid.dims];
+    let ranges = || grid.global[..dims].iter().zip(&grid.offset);
+    if ranges().any(|(n, _)| *n == 0) {
+        return Some("no work-items".to_owned());
+    }
+    if ranges().any(|(n, from)| n.checked_add(*from).is_none()) {
+        return Some(format!("an offset of {:?} is too far", &grid.offset[..dims]));
+    }
+    wrong_group(grid, limits, caps, version)
+}
+
+fn wrong_group(grid: &Grid, limits: &Limits, caps: &Caps, version: Version) -> Option<String> {
+    let (dims, local) = (grid.dims, grid.local?);
+    let (local, rest) = (&local[..dims], &limits.group[dims..]);
+    if limits.group != [0; 3] && (*local != limits.group[..dims] || rest.iter().any(|n| *n != 1)) {
+        return Some(format!("it was compiled for groups of {:?} only", limits.group));
+    }
     if local.contains(&0) || local.iter().zip(caps.max_group_sizes).any(|(n, max)| *n > max) {
-        return wrong(format!("a group may have 1 to {:?}", caps.max_group_sizes));
+        return Some(format!("a group may have 1 to {:?}", caps.max_group_sizes));
     }
+    let most = match limits.max_group {
+        0 => caps.max_group_size,
+        max => max.min(caps.max_group_size),
+    };
     let items = local.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
-    if items.is_none_or(|items| items > caps.max_group_size) {
-        return wrong(format!("a group may have {} work-items in all", caps.max_group_size));
+    if items.is_none_or(|items| items > most) {
+        return Some(format!("a group may have {most} work-items in all"));
     }
-    Ok(())
+    let uneven = grid.global.iter().zip(local).any(|(n, group)| !n.is_multiple_of(*group));
+    if version < Version::V2_0 && uneven {
+        return Some("before OpenCL 2.0 groups must divide the work-items evenly".to_owned());
+    }
+    None
 }
 
-fn check_args(kernel: &Kernel, args: &[Arg<'_>], caps: &Caps) -> Result<()> {
+/// Notes that the queue uses the memories; says which arguments are SVM pointers, one bit each.
+fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
     let (name, takes, given) = (&kernel.name, kernel.parameters, args.len());
     if takes != given {
         return Err(Error::invalid(format!(
             "kernel `{name}` takes {takes} arguments, {given} given"
         )));
     }
-    let local_bytes = |arg: &Arg<'_>| if let Arg::Local(bytes) = arg { *bytes as u64 } else { 0 };
-    let local = args.iter().map(local_bytes).fold(0, u64::saturating_add);
-    if local > caps.local_memory_bytes {
-        let has = caps.local_memory_bytes;
-        return Err(Error::invalid(format!(
-            "kernel `{name}` with {local} bytes of local memory, where the device has {has}"
-        )));
+    let (mut form, mut local) = (0u64, 0u64);
+    for (index, arg) in (0..).zip(args) {
+        match arg {
+            Arg::Memory(memory, access, _) => {
+                let memory = queue.own(*memory)?;
+                memory.check_access(*access)?;
+                memory.start_use(&queue.raw, access.writes())?;
+                let is_svm = matches!(memory.place, Place::Svm { .. });
+                form |= u64::from(is_svm).checked_shl(index).unwrap_or(0);
+            }
+            Arg::Bytes(_) => {}
+            Arg::Local(bytes) => local = local.saturating_add(*bytes as u64),
+        }
     }
-    Ok(())
+    check_local(kernel, local, &queue.raw.driver().info.caps)?;
+    Ok(form)
+}
+
+fn check_local(kernel: &Kernel, given: u64, caps: &Caps) -> Result<()> {
+    let (own, has) = (kernel.limits.local_bytes, caps.local_memory_bytes);
+    // What the kernel has for itself is the compiler's affair, until an argument adds to it.
+    if given == 0 || given.saturating_add(own) <= has {
+        return Ok(());
+    }
+    let beside = match own {
+        0 => String::new(),
+        _ => format!(" beside {own} of its own"),
+    };
+    let name = &kernel.name;
+    Err(Error::invalid(format!(
+        "kernel `{name}` with {given} bytes of local memory{beside}, where the device has {has}"
+    )))
 }

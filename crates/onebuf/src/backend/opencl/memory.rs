@@ -1,51 +1,25 @@
-//! Memory: plain and mapped buffers, imported host pages, shared virtual memory.
+//! Memory: plain and mapped buffers, imported host pages, shared virtual memory, and parts of these.
 
 use super::{
     conv,
     device::Context,
-    owner::{Custody, Owner},
+    owner::Owner,
     queue::{Queue, RawQueue},
-    residency::State,
+    residency::{Now, State},
+    storage::{self, Address, Object, Place, Storage},
 };
 use crate::{
     Error, Result, hal,
     hal::{
         Access, AllocSpec, Domain, Export, HostAccess, HostRange, RawHandle, Residency, Strategy,
     },
-    sync::{Arc, Mutex, lock},
+    sync::{Arc, AtomicU64, Mutex, lock},
 };
-use onebuf_sys::opencl::{ClEvent, ClMem, consts as cl};
-use std::{any::Any, ffi::c_void, fmt, ptr, ptr::NonNull, time::Duration};
+use onebuf_sys::opencl::ClBufferRegion;
+use std::{any::Any, fmt, ptr::NonNull, time::Duration};
 
-/// How long an export may wait for its map, and a free for the queues that used the memory.
-const DRIVER_WAIT: Duration = Duration::from_secs(10);
-
-/// The largest alignment that `clSVMAlloc` must accept: that of `long16`.
-const MAX_SVM_ALIGN: usize = 128;
-
-/// An address that is only compared and passed on here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Address(pub NonNull<u8>);
-
-// SAFETY: an address; who dereferences it answers for that.
-unsafe impl Send for Address {}
-// SAFETY: as above.
-unsafe impl Sync for Address {}
-
-impl Address {
-    pub fn void(self) -> *mut c_void {
-        self.0.as_ptr().cast()
-    }
-}
-
-/// What the driver knows the memory by.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
-    /// A memory object.
-    Object(ClMem),
-    /// Shared virtual memory; `base` is what the driver allocated, at most one alignment lower.
-    Svm { pointer: Address, base: Address },
-}
+/// How long an export may wait for its map.
+const EXPORT_WAIT: Duration = Duration::from_secs(10);
 
 /// Memory that the driver made, freed when the last of its holders goes.
 pub(super) struct Inner {
@@ -53,67 +27,37 @@ pub(super) struct Inner {
     pub place: Place,
     pub bytes: usize,
     pub strategy: Strategy,
-    access: Access,
+    pub host: HostAccess,
     align: usize,
+    pub residency: Now,
     pub state: Mutex<State>,
-    /// The owner of the handle in `place`, where that is one.
+    /// Whether it must remember the queues that use it: the driver does not for SVM, clover for nothing.
+    pub tracks_users: bool,
+    /// The id of the queue that was remembered last; zero is none.
+    pub last_user: AtomicU64,
     object: Option<Object>,
 }
 
-/// A memory object that is released once.
-struct Object {
-    context: Arc<Context>,
-    mem: ClMem,
-    /// For imported host pages.
-    custody: Option<Arc<Custody>>,
-}
-
-/// What an allocation results in.
-enum Storage {
-    Object(Object),
-    Svm { pointer: Address, base: Address },
-}
-
-impl Object {
-    /// # Safety
-    /// `host` is what `flags` need: null, or `bytes` of memory that stay until the object is destroyed.
-    unsafe fn new(
-        context: &Arc<Context>,
-        flags: u64,
-        bytes: usize,
-        host: *mut c_void,
-    ) -> Result<Object> {
-        let driver = &context.driver;
-        // SAFETY: a live context, and the caller's promise.
-        let made = unsafe { driver.cl.create_buffer(context.raw, flags, bytes, host) };
-        let made = made.map_err(|why| conv::allocation("clCreateBuffer", why, bytes, &driver.info));
-        Ok(Object { context: context.clone(), mem: made?, custody: None })
-    }
-
-    fn over(context: &Arc<Context>, range: &HostRange, access: Access) -> Result<Object> {
-        let flags = cl::CL_MEM_USE_HOST_PTR | conv::access(access);
-        // SAFETY: the pages are as long as said, and stay while their owner does, of which a clone is
-        // kept until the driver has destroyed the object.
-        unsafe { Object::new(context, flags, range.bytes, range.pointer.as_ptr().cast()) }
-    }
-}
-
-impl Drop for Object {
-    fn drop(&mut self) {
-        let driver = &self.context.driver;
-        // SAFETY: this struct owns one reference; the driver waits for commands that use it, or is
-        // known not to and `Inner::release` has waited.
-        driver.note("clReleaseMemObject", unsafe { driver.cl.release_mem_object(self.mem) });
-        if let Some(custody) = &self.custody {
-            custody.released();
-        }
-    }
-}
-
-/// A device's memory, as the layers above hold it. An export holds the inner object.
+/// A device's memory, or a part of it, as the layers above hold it. An export holds the inner object.
 #[derive(Debug)]
 pub(super) struct Memory {
     inner: Arc<Inner>,
+    part: Option<Part>,
+    /// By which a kernel remembers that its argument is this memory.
+    pub id: u64,
+    pub place: Place,
+    pub domain: Domain,
+    bytes: usize,
+    access: Access,
+    /// With which the driver made it.
+    flags: u64,
+}
+
+/// What a part of a memory has beside the whole's.
+struct Part {
+    offset: usize,
+    /// A sub-buffer; none for SVM, where an address is enough.
+    object: Option<Object>,
 }
 
 impl Memory {
@@ -123,86 +67,121 @@ impl Memory {
         spec: &AllocSpec,
         contents: Option<&[u8]>,
     ) -> Result<Memory> {
-        if contents.is_some() {
-            return Err(Error::unsupported("contents at creation", "to be written"));
-        }
-        let storage = match spec.strategy {
-            Strategy::FineSvm | Strategy::CoarseSvm => svm(&context, spec)?,
-            Strategy::MappedDevice => buffer(&context, spec, cl::CL_MEM_ALLOC_HOST_PTR)?,
-            Strategy::Device | Strategy::HostPages | Strategy::OnChip => buffer(&context, spec, 0)?,
-        };
-        Ok(Memory { inner: Arc::new(Inner::new(context, storage, spec)) })
+        let storage = Storage::new(&context, spec, contents)?;
+        let flags = storage.flags;
+        Ok(Memory::whole(Inner::new(context, storage, spec), spec.access, flags))
     }
 
     /// Somebody else's host pages.
     pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
-        let mut object = Object::over(&context, range, access)?;
-        // Refused, the import fails: the object is released, which no command has used yet, and the
-        // caller still holds the pages. Without the callback nobody could say when to free them.
-        let custody = Custody::register(&context, object.mem, range.owner.clone())?;
-        object.custody = Some(custody);
-        let strategy = Strategy::HostPages;
-        let spec = AllocSpec {
-            bytes: range.bytes,
-            align: 1,
-            strategy,
-            access,
-            host: HostAccess::default(),
-        };
-        let inner = Inner::new(context, Storage::Object(object), &spec);
+        let storage = Storage::over(&context, range, access)?;
+        let (bytes, strategy, host) = (range.bytes, Strategy::HostPages, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host };
+        let flags = storage.flags;
+        let inner = Inner::new(context, storage, &spec);
         lock(&inner.state).must_be_at(Address(range.pointer));
-        Ok(Memory { inner: Arc::new(inner) })
+        Ok(Memory::whole(inner, access, flags))
     }
 
-    pub fn domain(&self) -> Domain {
-        self.inner.context.driver.domain
+    fn whole(inner: Inner, access: Access, flags: u64) -> Memory {
+        let (place, bytes, id) = (inner.place, inner.bytes, inner.context.new_id());
+        let domain = inner.context.driver.domain;
+        Memory { inner: Arc::new(inner), part: None, id, place, domain, bytes, access, flags }
     }
 
-    pub fn place(&self) -> Place {
-        self.inner.place
+    fn part_at(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
+        let inner = self.inner.clone();
+        let (place, object) = match inner.place {
+            Place::Object(whole) => {
+                let region = ClBufferRegion { origin: offset, size: bytes };
+                let object = Object::part(&inner.context, whole, access, region)?;
+                (Place::Object(object.mem), Some(object))
+            }
+            Place::Svm { pointer, base } => {
+                // SAFETY: the region was checked to lie inside.
+                (Place::Svm { pointer: unsafe { pointer.add(offset) }, base }, None)
+            }
+        };
+        let (id, domain) = (inner.context.new_id(), self.domain);
+        let flags = self.flags & !conv::access(self.access) | conv::access(access);
+        let part = Some(Part { offset, object });
+        Ok(Memory { inner, part, id, place, domain, bytes, access, flags })
+    }
+
+    /// What `clCreateSubBuffer` wants and four runtimes do not check; the same for SVM.
+    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
+        let wrong = |why: String| {
+            Err(Error::invalid(format!("a region of {bytes} bytes at offset {offset}: {why}")))
+        };
+        let align = self.inner.context.driver.info.caps.align_bytes;
+        if self.part.is_some() {
+            return wrong("a region has no regions; take it of the whole memory".to_owned());
+        }
+        if bytes == 0 {
+            return wrong("it is empty".to_owned());
+        }
+        self.check_range(offset, bytes)?;
+        if !offset.is_multiple_of(align) {
+            return wrong(format!("the device wants offsets that are multiples of {align}"));
+        }
+        if !self.access.allows(access) {
+            let has = self.access;
+            return wrong(format!("for {access}, where the whole memory is for {has}"));
+        }
+        Ok(())
+    }
+
+    /// Where it begins in the whole.
+    pub fn offset(&self) -> usize {
+        self.part.as_ref().map_or(0, |part| part.offset)
     }
 
     pub fn reside(&self, queue: &Arc<RawQueue>, to: Residency) -> Result<bool> {
         self.inner.reside(queue, to)
     }
 
-    /// Whether the two are one.
-    pub fn is(&self, other: &Memory) -> bool {
+    /// Whether the two are of one whole.
+    pub fn shares(&self, other: &Memory) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether commands of the host's may write it.
+    pub fn takes_writes(&self) -> bool {
+        self.inner.host.writes()
     }
 
     /// Whether the range lies inside.
     pub fn check_range(&self, offset: usize, bytes: usize) -> Result<()> {
         match offset.checked_add(bytes) {
-            Some(end) if end <= self.inner.bytes => Ok(()),
+            Some(end) if end <= self.bytes => Ok(()),
             _ => Err(Error::invalid(format!(
                 "{bytes} bytes at offset {offset} of a memory of {} bytes",
-                self.inner.bytes
+                self.bytes
             ))),
         }
     }
 
     /// Whether the buffer was made for what a kernel is about to do with it.
     pub fn check_access(&self, access: Access) -> Result<()> {
-        if self.inner.access.allows(access) {
+        if self.access.allows(access) {
             return Ok(());
         }
-        let made_for = self.inner.access;
+        let made_for = self.access;
         Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
     }
 
-    /// Notes that the queue is about to use it, and says whether it may.
+    /// Notes that the queue is about to use it, and says whether it may. Takes no lock but the first
+    /// time that a queue uses what must be remembered.
     pub fn start_use(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
-        let mut state = lock(&self.inner.state);
-        state.check_use(writes)?;
-        self.inner.note_use(queue, &mut state);
+        self.inner.residency.check_use(writes)?;
+        self.inner.note_use(queue);
         Ok(())
     }
 
     /// Maps for others, waits for it, and pins the address down.
     fn hand_out(&self, queue: &Arc<RawQueue>) -> Result<NonNull<u8>> {
         self.reside(queue, Residency::Away)?;
-        hal::Event::wait(&queue.mark()?, DRIVER_WAIT)?;
+        hal::Event::wait(&queue.mark()?, EXPORT_WAIT)?;
         let mut state = lock(&self.inner.state);
         let Some(Address(pointer)) = state.mapped() else {
             return Err(Error::Busy { what: "the memory was taken back during its export".into() });
@@ -219,7 +198,7 @@ impl Memory {
 
 impl hal::Memory for Memory {
     fn bytes(&self) -> usize {
-        self.inner.bytes
+        self.bytes
     }
 
     fn strategy(&self) -> Strategy {
@@ -227,10 +206,12 @@ impl hal::Memory for Memory {
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
-        match (self.inner.place, self.inner.strategy) {
-            (Place::Svm { pointer, .. }, Strategy::FineSvm) => Some(pointer.0),
-            _ => lock(&self.inner.state).mapped().map(|at| at.0),
-        }
+        let whole = match (self.inner.place, self.inner.strategy) {
+            (Place::Svm { pointer, .. }, Strategy::FineSvm) => pointer,
+            _ => lock(&self.inner.state).mapped()?,
+        };
+        // SAFETY: a part lies inside the whole.
+        Some(unsafe { whole.add(self.offset()) }.0)
     }
 
     fn needs_residency(&self) -> bool {
@@ -238,7 +219,7 @@ impl hal::Memory for Memory {
     }
 
     fn residency(&self) -> Residency {
-        lock(&self.inner.state).residency()
+        self.inner.residency.get()
     }
 
     fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
@@ -246,6 +227,9 @@ impl hal::Memory for Memory {
         driver.same_domain("a queue", queue.domain())?;
         let queue = queue.as_any().downcast_ref::<Queue>();
         let queue = queue.ok_or_else(|| driver.foreign("a queue", None))?;
+        if self.part.is_some() {
+            return Err(Error::unsupported("the export of a region", "the whole memory"));
+        }
         let pointer = match (self.inner.place, self.inner.strategy) {
             (_, Strategy::Device | Strategy::OnChip) => {
                 let needs = "mapped_device, fine_svm or coarse_svm memory";
@@ -255,18 +239,27 @@ impl hal::Memory for Memory {
             _ => self.hand_out(&queue.raw)?,
         };
         let owner: Owner = self.inner.clone();
-        Ok(Export::Host(HostRange { pointer, bytes: self.inner.bytes, owner }))
+        Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner }))
     }
 
-    fn region(&self, _: usize, _: usize, _: Access) -> Result<Arc<dyn hal::Memory>> {
-        Err(Error::unsupported("a region", "to be written"))
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        self.check_part(offset, bytes, access)?;
+        Ok(Arc::new(self.part_at(offset, bytes, access)?))
     }
 
     fn raw(&self) -> RawHandle {
-        match self.inner.place {
+        match self.place {
             Place::Object(mem) => RawHandle::Object(mem.0 as usize),
             Place::Svm { pointer, .. } => RawHandle::Address(pointer.0.as_ptr() as usize),
         }
+    }
+
+    fn remark(&self) -> Option<String> {
+        let text = conv::memory_text(self.inner.strategy, self.flags, self.access);
+        Some(match &self.part {
+            None => text,
+            Some(part) => format!("{text}; a region from byte {}", part.offset),
+        })
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -274,50 +267,43 @@ impl hal::Memory for Memory {
     }
 }
 
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(object) = self.part.as_mut().and_then(|part| part.object.take()) {
+            object.release(&self.inner.users());
+        }
+    }
+}
+
 impl Inner {
     fn new(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Inner {
-        let AllocSpec { bytes, align, strategy, access, .. } = *spec;
-        let (place, object) = match storage {
-            Storage::Object(object) => (Place::Object(object.mem), Some(object)),
-            Storage::Svm { pointer, base } => (Place::Svm { pointer, base }, None),
-        };
-        let state = Mutex::new(State::default());
-        Inner { context, place, bytes, strategy, access, align, state, object }
-    }
-
-    /// Releases the object, after the queues' work where the driver would not wait for it.
-    fn release(&mut self, users: &[Arc<RawQueue>]) {
-        let object = Arc::new(self.object.take());
-        if self.context.driver.quirks.releases_early {
-            users.iter().for_each(|queue| queue.hold(object.clone()));
+        let AllocSpec { bytes, align, strategy, host, .. } = *spec;
+        let Storage { place, object, .. } = storage;
+        let is_svm = matches!(place, Place::Svm { .. });
+        Inner {
+            tracks_users: is_svm || context.driver.quirks.releases_early,
+            residency: Now::default(),
+            state: Mutex::default(),
+            last_user: AtomicU64::new(0),
+            context,
+            place,
+            bytes,
+            strategy,
+            host,
+            align,
+            object,
         }
-    }
-
-    /// Frees behind all work of the queues that used it, without waiting where the driver can.
-    fn free_svm(&self, base: Address, users: &[Arc<RawQueue>]) {
-        if !users.is_empty() {
-            if free_in_queue(base, users).is_ok() {
-                return;
-            }
-            if let Some(why) = users.iter().find_map(|queue| queue.drain(DRIVER_WAIT).err()) {
-                // Work may still use it: better lost than freed under a kernel.
-                tracing::error!("{} bytes of SVM are not freed: {why}", self.bytes);
-                return;
-            }
-        }
-        let driver = &self.context.driver;
-        // SAFETY: allocated in this context, freed once, and no queue uses it any more.
-        let freed = unsafe { driver.cl.svm_free(self.context.raw, base.void()) };
-        driver.note("clSVMFree", freed);
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         let users = self.retire();
-        match self.place {
-            Place::Object(_) => self.release(&users),
-            Place::Svm { base, .. } => self.free_svm(base, &users),
+        if let Some(object) = self.object.take() {
+            object.release(&users);
+        }
+        if let Place::Svm { base, .. } = self.place {
+            storage::free_svm(&self.context, base, self.bytes, &users);
         }
     }
 }
@@ -334,53 +320,8 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// A plain memory object. Its base is aligned as the device says, whatever was asked for; what the
-/// host's view needs beyond that is checked at export.
-fn buffer(context: &Arc<Context>, spec: &AllocSpec, flags: u64) -> Result<Storage> {
-    let flags = flags | conv::access(spec.access);
-    // SAFETY: no host pointer.
-    unsafe { Object::new(context, flags, spec.bytes, ptr::null_mut()) }.map(Storage::Object)
-}
-
-/// Shared virtual memory, with room to align it further than the driver would.
-fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
-    let driver = &context.driver;
-    let room = if spec.align > MAX_SVM_ALIGN { spec.align } else { 0 };
-    let none = || conv::out_of_memory(spec.bytes, &driver.info);
-    let asked = spec.bytes.checked_add(room).ok_or_else(none)?;
-    let fine = match (spec.strategy, driver.info.caps.svm_atomics) {
-        (Strategy::FineSvm, true) => cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS,
-        (Strategy::FineSvm, false) => cl::CL_MEM_SVM_FINE_GRAIN_BUFFER,
-        _ => 0,
-    };
-    let flags = fine | conv::access(spec.access);
-    // SAFETY: a live context whose driver has SVM: strategies were checked by `Device::allocate`.
-    let made = unsafe { driver.cl.svm_alloc(context.raw, flags, asked, MAX_SVM_ALIGN as u32) };
-    let base = made.ok_or_else(none)?.cast::<u8>();
-    let over = if room == 0 { 0 } else { base.as_ptr().align_offset(spec.align) };
-    // SAFETY: `over` is below `room`, so it lies inside what was allocated.
-    let pointer = unsafe { base.add(over) };
-    Ok(Storage::Svm { pointer: Address(pointer), base: Address(base) })
-}
-
-/// Enqueues the free on one queue, behind all work of all of them.
-fn free_in_queue(base: Address, users: &[Arc<RawQueue>]) -> Result<()> {
-    let Some(queue) = users.last() else { return Ok(()) };
-    let marks = users.iter().map(|queue| queue.mark()).collect::<Result<Vec<_>>>()?;
-    marks.iter().try_for_each(|mark| mark.flush())?;
-    let waits: Vec<ClEvent> = marks.iter().map(|mark| mark.handle()).collect();
-    let (count, list) = (waits.len() as u32, waits.as_ptr());
-    let mut pointer = base.void();
-    let driver = queue.driver();
-    // SAFETY: allocated in the queue's context and freed once: nobody holds the memory any more.
-    let freed = unsafe {
-        let (cl, user, no) = (&driver.cl, ptr::null_mut(), ptr::null_mut());
-        cl.enqueue_svm_free(queue.raw, 1, &mut pointer, None, user, count, list, no)
-    };
-    driver.check("clEnqueueSVMFree", freed)?;
-    // Enqueued is as good as freed: should this flush fail, the queue's own release flushes again.
-    if let Err(why) = queue.flush() {
-        tracing::warn!("an SVM free waits in its queue: {why}");
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part").field("offset", &self.offset).finish_non_exhaustive()
     }
-    Ok(())
 }

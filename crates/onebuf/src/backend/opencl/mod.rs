@@ -9,10 +9,12 @@
 //! |---|---|
 //! | `discover` | platforms and devices, and what each can do |
 //! | `device` | the device, its context |
-//! | `memory`, `residency`, `owner` | memory; who may use it now; what an import keeps alive |
+//! | `memory`, `storage` | memory and its parts; what the driver makes, and how it is freed |
+//! | `residency`, `owner` | who may use memory now; what an import keeps alive |
 //! | `queue`, `transfer` | work, and copies |
 //! | `event`, `gate` | how far the work is, and what it waits for |
-//! | `program`, `kernel`, `log` | compiling, launching, and the compiler's log |
+//! | `program`, `log` | compiling, and the compiler's log |
+//! | `kernel`, `slots` | launching; the `cl_kernel`s that threads set arguments of |
 //! | `conv` | every number that means something else elsewhere |
 //! | `query` | the one way to ask the driver for a value |
 //! | `quirks` | drivers that must be handled with care |
@@ -37,6 +39,8 @@ mod query;
 mod queue;
 mod quirks;
 mod residency;
+mod slots;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod transfer;

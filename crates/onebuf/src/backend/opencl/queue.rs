@@ -28,7 +28,10 @@ const HOLD_WAIT: Duration = Duration::from_secs(10);
 pub(super) struct RawQueue {
     pub context: Arc<Context>,
     pub raw: ClQueue,
+    /// By which a memory knows that this queue has used it.
+    pub id: u64,
     order: QueueOrder,
+    pub profiling: bool,
     pub gates: Gates,
 }
 
@@ -38,7 +41,9 @@ impl RawQueue {
             true => with_properties(&context, spec),
             false => before_2_0(&context, spec),
         }?;
-        Ok(RawQueue { context, raw, order: spec.order, gates: Gates::default() })
+        let QueueSpec { order, profiling } = spec;
+        let id = context.new_id();
+        Ok(RawQueue { context, raw, id, order, profiling, gates: Gates::default() })
     }
 
     pub fn driver(&self) -> &Arc<Driver> {
@@ -62,13 +67,22 @@ impl RawQueue {
     ) -> Result<Event> {
         let mut event = ClEvent::NULL;
         self.driver().check(call, enqueue(&mut event))?;
+        self.event(call, event)
+    }
+
+    /// The event of a command that was enqueued.
+    pub fn event(self: &Arc<Self>, call: &'static str, event: ClEvent) -> Result<Event> {
         if event.is_null() {
             // The command runs but cannot be waited for; its memory must not be given up before.
-            // SAFETY: a live queue.
-            self.driver().check("clFinish", unsafe { self.driver().cl.finish(self.raw) })?;
+            self.finish()?;
             return self.driver().check(call, Err(ClStatus::NULL_HANDLE));
         }
         Ok(Event::new(self.clone(), event))
+    }
+
+    fn finish(&self) -> Result<()> {
+        // SAFETY: a live queue.
+        self.driver().check("clFinish", unsafe { self.driver().cl.finish(self.raw) })
     }
 
     /// An event behind everything so far.
@@ -107,6 +121,19 @@ impl RawQueue {
             QueueOrder::InOrder => Ok(()),
             QueueOrder::OutOfOrder => self.wait_list(&[self.mark()?.handle()]),
         }
+    }
+
+    /// Enqueues something behind all that was before and before all that follows, also on an
+    /// out-of-order queue. What was enqueued has ended where this fails behind it: callers then give
+    /// up the memory that it uses.
+    fn in_order<T>(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.keep_order()?;
+        let done = enqueue()?;
+        if let Err(why) = self.keep_order() {
+            self.finish()?;
+            return Err(why);
+        }
+        Ok(done)
     }
 
     /// Waits until everything so far has run, or failed.
@@ -203,7 +230,7 @@ impl Queue {
         let driver = self.raw.driver();
         let own = memory.as_any().downcast_ref::<Memory>();
         let own = own.ok_or_else(|| driver.foreign("memory", None))?;
-        driver.same_domain("memory", own.domain())?;
+        driver.same_domain("memory", own.domain)?;
         Ok(own)
     }
 
@@ -212,6 +239,26 @@ impl Queue {
         driver.same_domain("an event", event.domain())?;
         let own = event.as_any().downcast_ref::<Event>();
         own.ok_or_else(|| driver.foreign("an event", None))
+    }
+
+    /// Events as a command's wait list, on their way and behind no gate that has failed.
+    pub fn waits(&self, events: &[Arc<dyn hal::Event>]) -> Result<Vec<ClEvent>> {
+        let ready = |event| {
+            let event = self.own_event(event)?;
+            // The specification wants a flush of the other queue before this one waits for it.
+            if !event.is_of(&self.raw) {
+                event.flush()?;
+            }
+            event.check_gates()?;
+            Ok(event.handle())
+        };
+        events.iter().map(ready).collect()
+    }
+
+    /// Later work is behind the gates of what was waited for.
+    pub fn waited(&self, events: &[Arc<dyn hal::Event>]) {
+        let own = events.iter().filter_map(|event| self.own_event(event).ok());
+        own.for_each(|event| self.raw.gates.extend(event.behind()));
     }
 }
 
@@ -225,16 +272,11 @@ impl hal::Queue for Queue {
     }
 
     fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
-        let own = events.iter().map(|event| self.own_event(event)).collect::<Result<Vec<_>>>()?;
-        if own.is_empty() {
-            return Ok(());
+        let handles = self.waits(events)?;
+        if !handles.is_empty() {
+            self.raw.wait_list(&handles)?;
+            self.waited(events);
         }
-        // The specification wants a flush of the other queue before this one waits for it.
-        own.iter().filter(|event| !event.is_of(&self.raw)).try_for_each(|event| event.flush())?;
-        own.iter().try_for_each(|event| event.check_gates())?;
-        let handles: Vec<_> = own.iter().map(|event| event.handle()).collect();
-        self.raw.wait_list(&handles)?;
-        own.iter().for_each(|event| self.raw.gates.extend(event.behind()));
         Ok(())
     }
 
@@ -257,9 +299,10 @@ impl hal::Queue for Queue {
         into: *mut u8,
         bytes: usize,
     ) -> Result<Arc<dyn hal::Event>> {
+        let from = self.own(from)?;
         // SAFETY: the caller's promise about `into`.
-        let event = unsafe { transfer::read(&self.raw, self.own(from)?, offset, into, bytes) }?;
-        Ok(Arc::new(event))
+        let read = || unsafe { transfer::read(&self.raw, from, offset, into, bytes) };
+        Ok(Arc::new(self.raw.in_order(read)?))
     }
 
     unsafe fn write(
@@ -269,9 +312,10 @@ impl hal::Queue for Queue {
         from: *const u8,
         bytes: usize,
     ) -> Result<Arc<dyn hal::Event>> {
+        let to = self.own(to)?;
         // SAFETY: the caller's promise about `from`.
-        let event = unsafe { transfer::write(&self.raw, self.own(to)?, offset, from, bytes) }?;
-        Ok(Arc::new(event))
+        let write = || unsafe { transfer::write(&self.raw, to, offset, from, bytes) };
+        Ok(Arc::new(self.raw.in_order(write)?))
     }
 
     fn fill(
@@ -281,7 +325,8 @@ impl hal::Queue for Queue {
         bytes: usize,
         pattern: &[u8],
     ) -> Result<()> {
-        transfer::fill(&self.raw, self.own(memory)?, offset, bytes, pattern)
+        let memory = self.own(memory)?;
+        self.raw.in_order(|| transfer::fill(&self.raw, memory, offset, bytes, pattern))
     }
 
     fn copy(
@@ -293,7 +338,8 @@ impl hal::Queue for Queue {
         bytes: usize,
     ) -> Result<()> {
         let (from, to) = (self.own(from)?, self.own(to)?);
-        transfer::copy(&self.raw, (from, from_offset), (to, to_offset), bytes)
+        let (from, to) = ((from, from_offset), (to, to_offset));
+        self.raw.in_order(|| transfer::copy(&self.raw, from, to, bytes))
     }
 
     unsafe fn launch(
@@ -304,10 +350,9 @@ impl hal::Queue for Queue {
         after: &[Arc<dyn hal::Event>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn hal::Event>>> {
-        hal::Queue::wait_for(self, after)?;
         // SAFETY: the caller's promise about the kernel.
-        unsafe { kernel::launch(self, kernel, grid, args) }?;
-        if wants_event { self.raw.mark().map(|event| Some(Arc::new(event) as _)) } else { Ok(None) }
+        let event = unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }?;
+        Ok(event.map(|event| Arc::new(event) as _))
     }
 
     fn raw(&self) -> usize {

@@ -5,13 +5,14 @@
 
 use super::{
     conv,
-    memory::{Address, Inner, Place},
+    memory::Inner,
     queue::RawQueue,
+    storage::{Address, Place},
 };
 use crate::{
     Error, Result,
     hal::{Residency, Strategy},
-    sync::{Arc, lock},
+    sync::{Arc, AtomicU64, Ordering, lock},
 };
 use onebuf_sys::{
     ClStatus,
@@ -22,28 +23,54 @@ use std::{ptr, time::Duration};
 /// How long an unmap may wait for its map, where the driver wants the one before the other.
 const MAP_WAIT: Duration = Duration::from_secs(10);
 
+/// Where a memory is: read without a lock by whoever uses it, written under the lock of [`State`].
+#[derive(Debug)]
+pub(super) struct Now(AtomicU64);
+
+impl Default for Now {
+    fn default() -> Now {
+        Now(AtomicU64::new(Residency::Attached as u64))
+    }
+}
+
+impl Now {
+    const AWAY: u64 = Residency::Away as u64;
+    const PUBLISHED: u64 = Residency::Published as u64;
+
+    pub fn get(&self) -> Residency {
+        match self.0.load(Ordering::Acquire) {
+            Self::AWAY => Residency::Away,
+            Self::PUBLISHED => Residency::Published,
+            _ => Residency::Attached,
+        }
+    }
+
+    fn set(&self, residency: Residency) {
+        self.0.store(residency as u64, Ordering::Release);
+    }
+
+    /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
+    pub fn check_use(&self, writes: bool) -> Result<()> {
+        match self.get() {
+            Residency::Away => Err(handed_out("away: others may write it")),
+            Residency::Published if writes => Err(handed_out("published: others may read it")),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The mutable part of a memory.
+#[derive(Default)]
 pub(super) struct State {
-    residency: Residency,
     /// Where it is mapped, and on which queue: an unmap in `Drop` needs one.
     map: Option<(Address, Arc<RawQueue>)>,
     /// Where every map must be, once somebody relies on it.
     fixed: Option<Address>,
-    /// Queues whose work may use it, where the driver does not track that: SVM, and on clover all.
+    /// Queues whose work may use it, where that must be remembered. Only ever grows.
     users: Vec<Arc<RawQueue>>,
 }
 
-impl Default for State {
-    fn default() -> State {
-        State { residency: Residency::Attached, map: None, fixed: None, users: Vec::new() }
-    }
-}
-
 impl State {
-    pub fn residency(&self) -> Residency {
-        self.residency
-    }
-
     pub fn mapped(&self) -> Option<Address> {
         self.map.as_ref().map(|(at, _)| *at)
     }
@@ -51,21 +78,6 @@ impl State {
     /// From now on a map at another address is an error.
     pub fn must_be_at(&mut self, at: Address) {
         self.fixed = Some(at);
-    }
-
-    /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
-    pub fn check_use(&self, writes: bool) -> Result<()> {
-        match self.residency {
-            Residency::Away => Err(handed_out("away: others may write it")),
-            Residency::Published if writes => Err(handed_out("published: others may read it")),
-            _ => Ok(()),
-        }
-    }
-
-    fn used_on(&mut self, queue: &Arc<RawQueue>) {
-        if !self.users.iter().any(|user| Arc::ptr_eq(user, queue)) {
-            self.users.push(queue.clone());
-        }
     }
 }
 
@@ -84,25 +96,47 @@ impl Inner {
             return Ok(false);
         }
         let mut state = lock(&self.state);
-        if state.residency == to {
+        if self.residency.get() == to {
             return Ok(false);
         }
+        let flags = self.map_flags(to)?;
         queue.keep_order()?;
         self.unmap(queue, &mut state)?;
-        self.map(queue, &mut state, to)?;
+        if let Some(flags) = flags {
+            self.map(queue, &mut state, to, flags)?;
+        }
         queue.keep_order()?;
         Ok(true)
     }
 
-    fn map(&self, queue: &Arc<RawQueue>, state: &mut State, to: Residency) -> Result<()> {
-        let Some(flags) = conv::map_flags(to) else { return Ok(()) };
+    /// How it is mapped: as far as the host may go, for a driver refuses more.
+    fn map_flags(&self, to: Residency) -> Result<Option<u64>> {
+        let Some(flags) = conv::map_flags(to) else { return Ok(None) };
+        let may = flags & conv::maps_allowed(self.host);
+        let reads_in_vain = to == Residency::Published && !self.host.reads();
+        if may == 0 || reads_in_vain {
+            let host = self.host;
+            return Err(Error::invalid(format!(
+                "memory that the host was to use for {host} cannot be mapped to be {to:?}"
+            )));
+        }
+        Ok(Some(may))
+    }
+
+    fn map(
+        &self,
+        queue: &Arc<RawQueue>,
+        state: &mut State,
+        to: Residency,
+        flags: u64,
+    ) -> Result<()> {
         let at = match self.place {
             Place::Object(mem) => map_object(queue, mem, flags, self.bytes)?,
             Place::Svm { pointer, .. } => map_svm(queue, pointer, flags, self.bytes)?,
         };
         state.map = Some((at, queue.clone()));
-        state.residency = to;
-        self.note_use(queue, state);
+        self.residency.set(to);
+        self.used_on(queue, state);
         match state.fixed {
             // Taken back, so that the next attempt is refused as well, and does not find it mapped.
             Some(fixed) if fixed != at => {
@@ -119,18 +153,33 @@ impl Inner {
             Place::Object(mem) => unmap_object(queue, mem, at, &mapped_on)?,
             Place::Svm { pointer, .. } => unmap_svm(queue, pointer)?,
         }
-        self.note_use(queue, state);
+        self.used_on(queue, state);
         state.map = None;
-        state.residency = Residency::Attached;
+        self.residency.set(Residency::Attached);
         Ok(())
     }
 
-    /// Remembers a queue where the driver itself does not wait with freeing for its work.
-    pub fn note_use(&self, queue: &Arc<RawQueue>, state: &mut State) {
-        let is_svm = matches!(self.place, Place::Svm { .. });
-        if is_svm || self.context.driver.quirks.releases_early {
-            state.used_on(queue);
+    /// Remembers a queue where the driver itself does not wait with freeing for its work. The usual
+    /// queue is the one of last time, and costs no lock.
+    pub fn note_use(&self, queue: &Arc<RawQueue>) {
+        if self.tracks_users && self.last_user.load(Ordering::Acquire) != queue.id {
+            self.used_on(queue, &mut lock(&self.state));
         }
+    }
+
+    fn used_on(&self, queue: &Arc<RawQueue>, state: &mut State) {
+        if !self.tracks_users {
+            return;
+        }
+        if !state.users.iter().any(|user| user.id == queue.id) {
+            state.users.push(queue.clone());
+        }
+        self.last_user.store(queue.id, Ordering::Release);
+    }
+
+    /// Who has used it so far.
+    pub fn users(&self) -> Vec<Arc<RawQueue>> {
+        lock(&self.state).users.clone()
     }
 
     /// At the end: unmaps what is mapped (some drivers leak it otherwise), and says who used it.

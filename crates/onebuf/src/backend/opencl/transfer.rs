@@ -3,8 +3,9 @@
 use super::{
     conv::Version,
     event::Event,
-    memory::{Memory, Place},
+    memory::Memory,
     queue::RawQueue,
+    storage::{Object, Place},
 };
 use crate::{Error, Result, hal::Memory as _, sync::Arc};
 use onebuf_sys::opencl::{ClMem, consts as cl};
@@ -30,7 +31,7 @@ pub(super) unsafe fn read(
         return queue.mark();
     }
     let (cl, no, none, into) = (&queue.driver().cl, cl::CL_FALSE, ptr::null(), into.cast());
-    match from.place() {
+    match from.place {
         // SAFETY: live objects of one context, a range that was checked, the caller's promise.
         Place::Object(mem) => unsafe {
             queue.enqueue("clEnqueueReadBuffer", |event| {
@@ -62,7 +63,7 @@ pub(super) unsafe fn write(
         return queue.mark();
     }
     let (cl, no, none, from) = (&queue.driver().cl, cl::CL_FALSE, ptr::null(), from.cast());
-    match to.place() {
+    match to.place {
         // SAFETY: live objects of one context, a range that was checked, the caller's promise.
         Place::Object(mem) => unsafe {
             queue.enqueue("clEnqueueWriteBuffer", |event| {
@@ -101,7 +102,7 @@ pub(super) fn fill(
     }
     let pattern = shortest(pattern);
     let takes = pattern.len().is_power_of_two() && pattern.len() <= MAX_PATTERN;
-    match memory.place() {
+    match memory.place {
         Place::Object(mem) if takes && queue.driver().version >= Version::V1_2 => {
             fill_object(queue, mem, offset, bytes, pattern)
         }
@@ -109,6 +110,9 @@ pub(super) fn fill(
             // SAFETY: the range was checked.
             let at = unsafe { pointer.void().byte_add(offset) };
             fill_svm(queue, at, bytes, pattern)
+        }
+        Place::Object(mem) if !memory.takes_writes() => {
+            fill_by_copies(queue, mem, offset, bytes, pattern)
         }
         _ => fill_by_writes(queue, memory, offset, bytes, pattern),
     }
@@ -148,6 +152,30 @@ fn fill_svm(queue: &RawQueue, to: *mut c_void, bytes: usize, pattern: &[u8]) -> 
     driver.check("clEnqueueSVMMemFill", filled)
 }
 
+/// A pattern over and over, as often as is worth it.
+fn chunk(bytes: usize, pattern: &[u8]) -> Vec<u8> {
+    pattern.repeat((CHUNK.min(bytes) / pattern.len()).max(1))
+}
+
+/// For memory that the host must not write: a buffer of patterns does.
+fn fill_by_copies(
+    queue: &Arc<RawQueue>,
+    mem: ClMem,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    let chunk = chunk(bytes, pattern);
+    let from = Object::holding(&queue.context, cl::CL_MEM_READ_ONLY, &chunk)?;
+    let fill = |at| {
+        let len = chunk.len().min(bytes - at);
+        copy_objects(queue, (from.mem, 0), (mem, offset + at), len)
+    };
+    let filled = (0..bytes).step_by(chunk.len()).try_for_each(fill);
+    from.release(std::slice::from_ref(queue));
+    filled
+}
+
 fn fill_by_writes(
     queue: &Arc<RawQueue>,
     memory: &Memory,
@@ -155,8 +183,7 @@ fn fill_by_writes(
     bytes: usize,
     pattern: &[u8],
 ) -> Result<()> {
-    let repeats = (CHUNK.min(bytes) / pattern.len()).max(1);
-    let chunk = pattern.repeat(repeats);
+    let chunk = chunk(bytes, pattern);
     let mut written = Ok(());
     for at in (0..bytes).step_by(chunk.len()) {
         let len = chunk.len().min(bytes - at);
@@ -185,14 +212,13 @@ pub(super) fn copy(
     if bytes == 0 {
         return Ok(());
     }
-    if from.is(to) && from_offset.abs_diff(to_offset) < bytes {
+    let apart = (from.offset() + from_offset).abs_diff(to.offset() + to_offset);
+    if from.shares(to) && apart < bytes {
         return Err(Error::invalid(format!(
             "a copy of {bytes} bytes from offset {from_offset} to {to_offset} of one memory overlaps"
         )));
     }
-    if let (Place::Svm { pointer: a, .. }, Place::Svm { pointer: b, .. }) =
-        (from.place(), to.place())
-    {
+    if let (Place::Svm { pointer: a, .. }, Place::Svm { pointer: b, .. }) = (from.place, to.place) {
         // SAFETY: both ranges were checked.
         let (from, to) = unsafe { (a.void().byte_add(from_offset), b.void().byte_add(to_offset)) };
         return copy_svm(queue, from, to, bytes);
@@ -238,7 +264,7 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     fn new(queue: &'a RawQueue, memory: &Memory) -> Result<Seen<'a>> {
-        let pointer = match memory.place() {
+        let pointer = match memory.place {
             Place::Object(mem) => return Ok(Seen { queue, mem, made: false }),
             Place::Svm { pointer, .. } => pointer.void(),
         };

@@ -1,7 +1,7 @@
 //! Every driver call of a scenario fails once: an error or no effect, no panic, nothing left behind.
 
 use super::*;
-use crate::hal::{Arg, Export, Grid, HostRange, Residency};
+use crate::hal::{Export, HostRange, Residency};
 use std::ptr::NonNull;
 
 /// A part of what there is, up to the first error.
@@ -13,10 +13,10 @@ fn launches(rig: &Rig) -> Result<()> {
     let add = rig.program(PROGRAM)?.kernel("add", 2)?;
     for strategy in rig.strategies() {
         let memory = rig.memory(strategy, 4096)?;
-        let args = [Arg::Memory(&*memory, Access::ReadWrite), Arg::Bytes(&[1, 0, 0, 0])];
-        let grid = Grid { dims: 1, global: [1024, 1, 1], local: None, offset: [0; 3] };
+        let args =
+            [Arg::Memory(&*memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&[1, 0, 0, 0])];
         // SAFETY: 1024 words.
-        unsafe { queue.launch(&*add, &grid, &args, &[], false) }?;
+        unsafe { launch(&*queue, &*add, &line(1024, None), &args) }?;
     }
     Ok(())
 }

@@ -109,14 +109,7 @@ fn alignment_beyond_the_drivers_is_kept_for_svm() {
             if !rig.strategies().contains(&strategy) {
                 continue;
             }
-            let access = Access::ReadWrite;
-            let spec = AllocSpec {
-                bytes: 100,
-                align: 1 << 16,
-                strategy,
-                access,
-                host: HostAccess::ReadWrite,
-            };
+            let spec = AllocSpec { align: 1 << 16, ..spec(strategy, 100) };
             let memory = rig.device.allocate(&spec, None).unwrap();
             let RawHandle::Address(at) = memory.raw() else { panic!() };
             assert!(at.is_multiple_of(1 << 16));
@@ -127,14 +120,7 @@ fn alignment_beyond_the_drivers_is_kept_for_svm() {
 #[test]
 fn a_map_that_is_not_aligned_as_asked_is_not_exported() {
     each(|rig| {
-        let (strategy, access) = (Strategy::MappedDevice, Access::ReadWrite);
-        let spec = AllocSpec {
-            bytes: 4096,
-            align: 1 << 30,
-            strategy,
-            access,
-            host: HostAccess::ReadWrite,
-        };
+        let spec = AllocSpec { align: 1 << 30, ..spec(Strategy::MappedDevice, 4096) };
         let memory = rig.device.allocate(&spec, None).unwrap();
         let export = memory.export(&*rig.queue());
         assert!(matches!(export, Err(Error::Unsupported { .. })), "{export:?}");

@@ -1,14 +1,20 @@
 //! The backend on every OpenCL device of this machine: PoCL, rusticl and clover where installed.
 
+mod arguments;
 mod events;
 mod faults;
+mod flags;
+mod launches;
 mod memories;
 mod programs;
+mod regions;
 
 use super::{OPENCL_C, discover};
 use crate::{
     Error, Result, hal,
-    hal::{Access, AllocSpec, Domain, QueueOrder, QueueSpec, Source, Strategy},
+    hal::{
+        Access, AllocSpec, Arg, Domain, Grid, HostAccess, QueueOrder, QueueSpec, Source, Strategy,
+    },
     sync::Arc,
 };
 use onebuf_sys::Probe;
@@ -50,14 +56,7 @@ impl Rig {
     }
 
     fn memory(&self, strategy: Strategy, bytes: usize) -> Result<Arc<dyn hal::Memory>> {
-        let access = Access::ReadWrite;
-        self.device.allocate(&AllocSpec {
-            bytes,
-            align: 8,
-            strategy,
-            access,
-            host: HostAccess::ReadWrite,
-        })
+        self.device.allocate(&spec(strategy, bytes), None)
     }
 
     fn program(&self, text: &'static str) -> Result<Arc<dyn hal::Program>> {
@@ -67,6 +66,46 @@ impl Rig {
 
     fn strategies(&self) -> Vec<Strategy> {
         self.device.info().caps.strategies.clone()
+    }
+}
+
+/// Memory that everybody may use for everything.
+fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
+    let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
+    AllocSpec { bytes, align: 8, strategy, access, host }
+}
+
+/// Launches on a queue, after nothing.
+///
+/// # Safety
+/// As [`hal::Queue::launch`].
+unsafe fn launch(
+    queue: &dyn hal::Queue,
+    kernel: &dyn hal::Kernel,
+    grid: &Grid,
+    args: &[Arg<'_>],
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { queue.launch(kernel, grid, args, &[], false) }.map(|event| assert!(event.is_none()))
+}
+
+fn line(n: usize, local: Option<usize>) -> Grid {
+    Grid { dims: 1, global: [n, 1, 1], local: local.map(|n| [n, 1, 1]), offset: [0; 3] }
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    bytemuck::cast_slice(words).to_vec()
+}
+
+/// The message of a refusal that names what is wrong.
+fn invalid<T: std::fmt::Debug>(result: Result<T>) -> String {
+    match result {
+        Err(Error::InvalidArgument(why)) => why,
+        other => panic!("{other:?}"),
     }
 }
 

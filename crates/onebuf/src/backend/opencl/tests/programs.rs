@@ -1,28 +1,9 @@
 //! Compiling, arguments, launches.
 
 use super::*;
-use crate::hal::{Arg, Grid, Residency};
+use crate::hal::Residency;
 
 const N: usize = 1 << 12;
-
-fn line(n: usize, local: Option<usize>) -> Grid {
-    Grid { dims: 1, global: [n, 1, 1], local: local.map(|n| [n, 1, 1]), offset: [0; 3] }
-}
-
-fn words(bytes: &[u8]) -> Vec<u32> {
-    bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
-}
-
-fn bytes_of(words: &[u32]) -> Vec<u8> {
-    bytemuck::cast_slice(words).to_vec()
-}
-
-fn invalid(result: Result<()>) -> String {
-    match result {
-        Err(Error::InvalidArgument(why)) => why,
-        other => panic!("{other:?}"),
-    }
-}
 
 #[test]
 fn kernels_run_on_every_strategy() {
@@ -37,11 +18,17 @@ fn kernels_run_on_every_strategy() {
             put(&*queue, &*a, 0, &bytes_of(&data));
             // SAFETY: one work-item per element.
             unsafe {
-                let args = [Arg::Memory(&*a, Access::ReadWrite), Arg::Bytes(&5u32.to_ne_bytes())];
-                queue.launch(&*add, &line(N, None), &args, &[], false).unwrap();
-                queue.launch(&*add, &line(N, Some(16)), &args).unwrap();
-                let args = [Arg::Memory(&*a, Access::Read), Arg::Memory(&*b, Access::Write)];
-                queue.launch(&*copy, &line(N, None), &args).unwrap();
+                let args = [
+                    Arg::Memory(&*a, Access::ReadWrite, usize::MAX),
+                    Arg::Bytes(&5u32.to_ne_bytes()),
+                ];
+                launch(&*queue, &*add, &line(N, None), &args).unwrap();
+                launch(&*queue, &*add, &line(N, Some(16)), &args).unwrap();
+                let args = [
+                    Arg::Memory(&*a, Access::Read, usize::MAX),
+                    Arg::Memory(&*b, Access::Write, usize::MAX),
+                ];
+                launch(&*queue, &*copy, &line(N, None), &args).unwrap();
             }
             let back = words(&get(&*queue, &*b, 0, N * 4));
             assert!(back.iter().zip(&data).all(|(b, d)| *b == d + 10), "{strategy}");
@@ -56,15 +43,16 @@ fn local_memory_is_passed_and_limited() {
         let turn = rig.program(PROGRAM).unwrap().kernel("turn", 2).unwrap();
         let memory = rig.memory(Strategy::Device, 64 * 4).unwrap();
         put(&*queue, &*memory, 0, &bytes_of(&(0..64).collect::<Vec<_>>()));
-        let data = Arg::Memory(&*memory, Access::ReadWrite);
+        let data = Arg::Memory(&*memory, Access::ReadWrite, usize::MAX);
+        let args = [data, Arg::Local(64)];
         // SAFETY: groups of 16 with 16 words each.
-        unsafe { queue.launch(&*turn, &line(64, Some(16)), &[data, Arg::Local(64)]) }.unwrap();
+        unsafe { launch(&*queue, &*turn, &line(64, Some(16)), &args) }.unwrap();
         let back = words(&get(&*queue, &*memory, 0, 64 * 4));
         assert_eq!(back[..17], [15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 31]);
         let much = rig.device.info().caps.local_memory_bytes as usize + 1;
         // SAFETY: refused.
         let why = invalid(unsafe {
-            queue.launch(&*turn, &line(64, Some(16)), &[data, Arg::Local(much)])
+            launch(&*queue, &*turn, &line(64, Some(16)), &[data, Arg::Local(much)])
         });
         assert!(why.contains("bytes of local memory"), "{why}");
     });
@@ -76,11 +64,10 @@ fn wrong_launches_are_named() {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
         let memory = rig.memory(Strategy::MappedDevice, N * 4).unwrap();
-        let data = Arg::Memory(&*memory, Access::ReadWrite);
+        let data = Arg::Memory(&*memory, Access::ReadWrite, usize::MAX);
         let five = 5u32.to_ne_bytes();
         // SAFETY: each is refused.
-        let launch =
-            |grid: &Grid, args: &[Arg<'_>]| unsafe { queue.launch(&*add, grid, args, &[], false) };
+        let launch = |grid: &Grid, args: &[Arg<'_>]| unsafe { launch(&*queue, &*add, grid, args) };
         let good = [data, Arg::Bytes(&five)];
         let max = rig.device.info().caps.max_group_size;
         assert!(invalid(launch(&line(0, None), &good)).contains("no work-items"));
@@ -94,16 +81,9 @@ fn wrong_launches_are_named() {
 
         queue.reside(&*memory, Residency::Away).unwrap();
         assert!(invalid(launch(&line(N, None), &good)).contains("is away"));
-        let strategy = Strategy::Device;
-        let spec = AllocSpec {
-            bytes: 64,
-            align: 4,
-            strategy,
-            access: Access::Read,
-            host: HostAccess::ReadWrite,
-        };
+        let spec = AllocSpec { access: Access::Read, ..spec(Strategy::Device, 64) };
         let read_only = rig.device.allocate(&spec, None).unwrap();
-        let args = [Arg::Memory(&*read_only, Access::ReadWrite), Arg::Bytes(&five)];
+        let args = [Arg::Memory(&*read_only, Access::ReadWrite, usize::MAX), Arg::Bytes(&five)];
         assert!(invalid(launch(&line(16, None), &args)).contains("made for read"));
     });
 }
@@ -117,9 +97,12 @@ fn a_published_memory_may_be_read_by_kernels() {
         let (a, b) = (rig.memory(a, 64).unwrap(), rig.memory(b, 64).unwrap());
         put(&*queue, &*a, 0, &numbers(64));
         queue.reside(&*a, Residency::Published).unwrap();
-        let args = [Arg::Memory(&*a, Access::Read), Arg::Memory(&*b, Access::Write)];
+        let args = [
+            Arg::Memory(&*a, Access::Read, usize::MAX),
+            Arg::Memory(&*b, Access::Write, usize::MAX),
+        ];
         // SAFETY: 16 words each.
-        unsafe { queue.launch(&*copy, &line(16, None), &args) }.unwrap();
+        unsafe { launch(&*queue, &*copy, &line(16, None), &args) }.unwrap();
         assert_eq!(get(&*queue, &*b, 0, 64), numbers(64));
     });
 }
@@ -163,30 +146,5 @@ fn programs_in_other_words_are_refused() {
         let built = rig.device.build(&source).map(drop);
         println!("  unknown option: {built:?}");
         assert!(!matches!(built, Err(Error::Driver { .. })), "{built:?}");
-    });
-}
-
-#[test]
-fn one_kernel_is_launched_by_many_threads() {
-    // Oclgrind, which has no gates, is one simulator for all queues and aborts on two threads.
-    each_with_gates(|rig| {
-        let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        thread::scope(|scope| {
-            for n in 1..5u32 {
-                let add = &add;
-                scope.spawn(move || {
-                    let queue = rig.queue();
-                    let memory = rig.memory(Strategy::Device, 256).unwrap();
-                    queue.fill(&*memory, 0, 256, &[0]).unwrap();
-                    for _ in 0..50 {
-                        let data = Arg::Memory(&*memory, Access::ReadWrite);
-                        let args = [data, Arg::Bytes(&n.to_ne_bytes())];
-                        // SAFETY: 64 words.
-                        unsafe { queue.launch(&**add, &line(64, None), &args) }.unwrap();
-                    }
-                    assert_eq!(words(&get(&*queue, &*memory, 0, 256)), [n * 50; 64]);
-                });
-            }
-        });
     });
 }

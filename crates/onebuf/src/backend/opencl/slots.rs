@@ -1,0 +1,248 @@
+//! The `cl_kernel`s behind one kernel.
+//!
+//! Arguments are a `cl_kernel`'s state, and setting them is the one thing in OpenCL that two threads must
+//! not do at once. So each launch has a `cl_kernel` to itself from its first argument to its enqueue:
+//! the first that nobody has, or a new one. Since every thread looks from the front, there are never
+//! more of a form than threads that launched at the same time.
+
+use super::{conv, program::RawProgram, storage::Place};
+use crate::{
+    Error, Result,
+    sync::{Arc, Mutex, try_lock},
+};
+use onebuf_sys::{ClStatus, opencl::ClKernel};
+use std::{ffi::CString, fmt, ptr, sync::OnceLock};
+
+/// The longest value that is remembered; longer ones are set each time.
+const VALUE_BYTES: usize = 24;
+
+/// A `cl_kernel` that is released once.
+#[derive(Debug)]
+pub(super) struct RawKernel {
+    program: Arc<RawProgram>,
+    pub raw: ClKernel,
+}
+
+impl RawKernel {
+    pub fn new(program: &Arc<RawProgram>, name: &str) -> Result<RawKernel> {
+        let driver = &program.context.driver;
+        let c_name = CString::new(name).map_err(|_| unknown(program, name))?;
+        // SAFETY: a live program.
+        let made = unsafe { driver.cl.create_kernel(program.raw, c_name.as_ptr()) };
+        let raw = made.map_err(|status| match status {
+            ClStatus::INVALID_KERNEL_NAME => unknown(program, name),
+            _ => conv::status("clCreateKernel", status, &driver.info.name),
+        })?;
+        Ok(RawKernel { program: program.clone(), raw })
+    }
+}
+
+impl Drop for RawKernel {
+    fn drop(&mut self) {
+        let driver = &self.program.context.driver;
+        // SAFETY: this struct owns one reference.
+        let released = unsafe { driver.cl.release_kernel(self.raw) };
+        driver.note("clReleaseKernel", released);
+    }
+}
+
+fn unknown(program: &RawProgram, name: &str) -> Error {
+    match program.kernel_names() {
+        Some(names) => Error::invalid(format!("no kernel `{name}` in the program; it has {names}")),
+        None => Error::invalid(format!("no kernel `{name}` in the program")),
+    }
+}
+
+/// What an argument is to be set to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Setting<'a> {
+    /// A memory, with the id that tells it from every other of its context.
+    Memory(u64, Place),
+    /// A value's bytes.
+    Value(&'a [u8]),
+    /// Group-local memory of so many bytes.
+    Local(usize),
+}
+
+impl Setting<'_> {
+    /// The call that sets it.
+    pub fn call(&self) -> &'static str {
+        match self {
+            Setting::Memory(_, Place::Svm { .. }) => "clSetKernelArgSVMPointer",
+            _ => "clSetKernelArg",
+        }
+    }
+}
+
+/// What an argument was last set to. Of a memory only the id: remembering keeps nothing alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    /// Nothing, or nobody knows.
+    Unknown,
+    Memory(u64),
+    Value(usize, [u8; VALUE_BYTES]),
+    Local(usize),
+}
+
+impl Last {
+    fn of(setting: &Setting<'_>) -> Last {
+        match setting {
+            Setting::Memory(id, _) => Last::Memory(*id),
+            Setting::Local(bytes) => Last::Local(*bytes),
+            Setting::Value(value) if value.len() <= VALUE_BYTES => {
+                let mut bytes = [0; VALUE_BYTES];
+                bytes[..value.len()].copy_from_slice(value);
+                Last::Value(value.len(), bytes)
+            }
+            Setting::Value(_) => Last::Unknown,
+        }
+    }
+
+    fn is(&self, setting: &Setting<'_>) -> bool {
+        match (self, setting) {
+            (Last::Memory(last), Setting::Memory(id, _)) => last == id,
+            (Last::Value(len, last), Setting::Value(value)) => last[..*len] == **value,
+            (Last::Local(last), Setting::Local(bytes)) => last == bytes,
+            _ => false,
+        }
+    }
+}
+
+/// One `cl_kernel`, and what its arguments are.
+#[derive(Debug)]
+pub(super) struct Slot {
+    kernel: RawKernel,
+    last: Box<[Last]>,
+}
+
+impl Slot {
+    pub fn new(kernel: RawKernel, parameters: usize) -> Slot {
+        Slot { kernel, last: vec![Last::Unknown; parameters].into_boxed_slice() }
+    }
+
+    pub fn raw(&self) -> ClKernel {
+        self.kernel.raw
+    }
+
+    /// Sets an argument, unless it is what it was.
+    ///
+    /// # Safety
+    /// An SVM pointer is of the kernel's context, and a memory lives until the kernel was enqueued.
+    pub unsafe fn set(&mut self, index: usize, to: &Setting<'_>) -> Result<(), ClStatus> {
+        let Some(last) = self.last.get_mut(index) else {
+            return Err(ClStatus::INVALID_ARG_INDEX);
+        };
+        if last.is(to) {
+            return Ok(());
+        }
+        // What a refused call has left behind, nobody knows.
+        *last = Last::Unknown;
+        // SAFETY: the caller's promise.
+        unsafe { set(&self.kernel, index as u32, to) }?;
+        *last = Last::of(to);
+        Ok(())
+    }
+}
+
+/// # Safety
+/// As [`Slot::set`], and nobody else sets arguments of this kernel.
+unsafe fn set(kernel: &RawKernel, at: u32, to: &Setting<'_>) -> Result<(), ClStatus> {
+    let (cl, raw) = (&kernel.program.context.driver.cl, kernel.raw);
+    // SAFETY: a live kernel, values of the lengths said; the caller's promise for the rest.
+    unsafe {
+        match to {
+            Setting::Value(bytes) => cl.set_kernel_arg(raw, at, bytes.len(), bytes.as_ptr().cast()),
+            Setting::Local(bytes) => cl.set_kernel_arg(raw, at, *bytes, ptr::null()),
+            Setting::Memory(_, Place::Svm { pointer, .. }) => {
+                cl.set_kernel_arg_svm_pointer(raw, at, pointer.void())
+            }
+            Setting::Memory(_, Place::Object(mem)) => {
+                cl.set_kernel_arg(raw, at, size_of_val(mem), (&raw const *mem).cast())
+            }
+        }
+    }
+}
+
+/// Slots in the order in which they were made. It only grows, so that looking through it takes no lock.
+pub(super) struct Slots(Node);
+
+struct Node {
+    /// Which arguments are SVM pointers, one bit each: NVIDIA refuses a launch (-52) when an argument
+    /// that was an SVM pointer becomes a `cl_mem`, so each such form has `cl_kernel`s of its own.
+    form: u64,
+    slot: Mutex<Slot>,
+    next: OnceLock<Box<Node>>,
+}
+
+impl Slots {
+    /// Of a first slot without SVM.
+    pub fn new(first: Slot) -> Slots {
+        Slots(Node::new(0, first))
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        std::iter::successors(Some(&self.0), |node| node.next.get().map(|next| &**next))
+    }
+
+    /// Does something with a slot that nobody else has, made if need be.
+    pub fn with<T>(
+        &self,
+        form: u64,
+        make: impl FnOnce() -> Result<Slot>,
+        work: impl FnOnce(&mut Slot) -> Result<T>,
+    ) -> Result<T> {
+        let mut free = self.nodes().filter(|node| node.form == form);
+        if let Some(mut slot) = free.find_map(|node| try_lock(&node.slot)) {
+            return work(&mut slot);
+        }
+        // Not in the list before it was used, or another thread might take it first.
+        let mut slot = make()?;
+        let done = work(&mut slot);
+        self.push(Box::new(Node::new(form, slot)));
+        done
+    }
+
+    fn push(&self, mut new: Box<Node>) {
+        let mut at = &self.0;
+        loop {
+            at = match at.next.set(new) {
+                Ok(()) => return,
+                Err(taken) => {
+                    new = taken;
+                    at.next.get().map_or(at, |next| &**next)
+                }
+            };
+        }
+    }
+}
+
+impl Node {
+    fn new(form: u64, slot: Slot) -> Node {
+        Node { form, slot: Mutex::new(slot), next: OnceLock::new() }
+    }
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.nodes().map(|node| node.form)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_set_is_known_by_kind_length_and_bytes() {
+        let value = |bytes: &[u8]| Last::of(&Setting::Value(bytes));
+        assert!(value(&[1, 2]).is(&Setting::Value(&[1, 2])));
+        assert!(!value(&[1, 2]).is(&Setting::Value(&[1, 3])));
+        assert!(!value(&[1, 0]).is(&Setting::Value(&[1])), "another length");
+        assert!(!value(&[0; 8]).is(&Setting::Local(8)), "another kind");
+        assert!(value(&[7; VALUE_BYTES]).is(&Setting::Value(&[7; VALUE_BYTES])));
+        assert_eq!(value(&[7; VALUE_BYTES + 1]), Last::Unknown, "too long to remember");
+        assert!(!Last::Unknown.is(&Setting::Value(&[])));
+        assert!(Last::Local(64).is(&Setting::Local(64)));
+        assert!(!Last::Local(64).is(&Setting::Local(65)));
+    }
+}

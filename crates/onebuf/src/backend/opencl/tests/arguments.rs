@@ -1,0 +1,170 @@
+//! Arguments: what was set is not set again, and what has changed always is.
+
+use super::*;
+
+/// How often a call is among the latest ones.
+fn calls(rig: &Rig, name: &str) -> usize {
+    rig.probe.trace().iter().filter(|call| **call == name).count()
+}
+
+/// Sets since the last reset, of memory and of anything else.
+fn sets(rig: &Rig) -> usize {
+    calls(rig, "clSetKernelArg") + calls(rig, "clSetKernelArgSVMPointer")
+}
+
+#[test]
+fn an_argument_that_has_not_changed_is_not_set_again() {
+    each(|rig| {
+        let queue = rig.queue();
+        let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
+        for strategy in rig.strategies() {
+            let (a, b) = (rig.memory(strategy, 256).unwrap(), rig.memory(strategy, 256).unwrap());
+            queue.fill(&*a, 0, 256, &[0]).unwrap();
+            queue.fill(&*b, 0, 256, &[0]).unwrap();
+            // Which memory, which value, and how many arguments differ from the launch before.
+            for (memory, value, changed) in
+                [(&a, 1u32, 2), (&a, 1, 0), (&a, 2, 1), (&b, 2, 1), (&a, 2, 1), (&b, 5, 2)]
+            {
+                rig.probe.reset();
+                let value = value.to_ne_bytes();
+                let args =
+                    [Arg::Memory(&**memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&value)];
+                // SAFETY: 64 words.
+                unsafe { launch(&*queue, &*add, &line(64, None), &args) }.unwrap();
+                assert_eq!(sets(rig), changed, "{strategy}: {:?}", rig.probe.trace());
+            }
+            assert_eq!(words(&get(&*queue, &*a, 0, 256)), [6; 64], "{strategy}");
+            assert_eq!(words(&get(&*queue, &*b, 0, 256)), [7; 64], "{strategy}");
+        }
+    });
+}
+
+/// A driver gives a new object the address of an old one; a memory must not be known by its handle.
+#[test]
+fn a_new_memory_at_an_old_address_is_set() {
+    each(|rig| {
+        let queue = rig.queue();
+        let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
+        for strategy in rig.strategies() {
+            let mut handles = Vec::new();
+            for _ in 0..20 {
+                let memory = rig.memory(strategy, 4096).unwrap();
+                queue.fill(&*memory, 0, 4096, &[0]).unwrap();
+                rig.probe.reset();
+                let args = [
+                    Arg::Memory(&*memory, Access::ReadWrite, usize::MAX),
+                    Arg::Bytes(&[3, 0, 0, 0]),
+                ];
+                // SAFETY: 1024 words.
+                unsafe { launch(&*queue, &*add, &line(1024, None), &args) }.unwrap();
+                assert!(sets(rig) > 0, "{strategy}");
+                assert_eq!(words(&get(&*queue, &*memory, 0, 4096)), [3; 1024], "{strategy}");
+                handles.push(format!("{:?}", memory.raw()));
+            }
+            let all = handles.len();
+            handles.sort();
+            handles.dedup();
+            println!("  {strategy}: {} handles of {all} memories", handles.len());
+        }
+    });
+}
+
+#[test]
+fn an_argument_that_was_refused_is_set_again() {
+    each(|rig| {
+        let queue = rig.queue();
+        let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
+        let memory = rig.memory(Strategy::Device, 256).unwrap();
+        queue.fill(&*memory, 0, 256, &[0]).unwrap();
+        let data = Arg::Memory(&*memory, Access::ReadWrite, usize::MAX);
+        // SAFETY: 64 words.
+        let add_to = |n: u32| unsafe {
+            launch(&*queue, &*add, &line(64, None), &[data, Arg::Bytes(&n.to_ne_bytes())])
+        };
+        add_to(1).unwrap();
+        // The first set of this launch is the value's.
+        rig.probe.fail_nth(1, -6);
+        add_to(2).unwrap_err();
+        assert_eq!(rig.probe.failed(), Some("clSetKernelArg"));
+        rig.probe.reset();
+        add_to(1).unwrap();
+        assert_eq!(sets(rig), 1, "nobody knows what a refused set has left");
+        assert_eq!(words(&get(&*queue, &*memory, 0, 256)), [2; 64]);
+    });
+}
+
+#[test]
+fn remembering_keeps_no_memory() {
+    each(|rig| {
+        let queue = rig.queue();
+        let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
+        let memory = rig.memory(Strategy::Device, 256).unwrap();
+        let args = [Arg::Memory(&*memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&[0; 4])];
+        // SAFETY: 64 words.
+        unsafe { launch(&*queue, &*add, &line(64, None), &args) }.unwrap();
+        queue.mark().unwrap().wait(SECONDS).unwrap();
+        drop(memory);
+        let start = Instant::now();
+        while rig.probe.live().contains_key("mem") && start.elapsed() < SECONDS {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!rig.probe.live().contains_key("mem"), "{:?}", rig.probe.live());
+    });
+}
+
+#[test]
+fn a_long_value_is_set_each_time() {
+    each(|rig| {
+        let queue = rig.queue();
+        let text = "kernel void first(global uint *to, uint16 from) { to[0] = from.s0 + from.sf; }";
+        let first = rig.program(text).unwrap().kernel("first", 2).unwrap();
+        let memory = rig.memory(Strategy::Device, 4).unwrap();
+        for n in 1..4u32 {
+            let value = bytes_of(&[n; 16]);
+            let args = [Arg::Memory(&*memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&value)];
+            // SAFETY: one word.
+            unsafe { launch(&*queue, &*first, &line(1, None), &args) }.unwrap();
+            assert_eq!(words(&get(&*queue, &*memory, 0, 4)), [2 * n]);
+        }
+    });
+}
+
+const THREADS: u32 = 4;
+
+#[test]
+fn one_kernel_is_launched_by_many_threads() {
+    each(|rig| {
+        // Oclgrind, which cannot call back, is one simulator for all queues and aborts on two threads.
+        if !rig.device.info().caps.callbacks {
+            return println!("skip: one thread only on {}", rig.name());
+        }
+        let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
+        thread::scope(|scope| {
+            for n in 1..=THREADS {
+                let add = &add;
+                scope.spawn(move || adds_by_itself(rig, &**add, n));
+            }
+        });
+        let kernels = rig.probe.live()["kernel"];
+        println!("  {kernels} cl_kernels for {THREADS} threads");
+        assert!((1..=i64::from(THREADS)).contains(&kernels), "{kernels}");
+    });
+}
+
+/// Two memories in turn, another value each time.
+fn adds_by_itself(rig: &Rig, add: &dyn hal::Kernel, n: u32) {
+    let queue = rig.queue();
+    let memories = [(); 2].map(|()| rig.memory(Strategy::Device, 256).unwrap());
+    memories.iter().for_each(|memory| queue.fill(&**memory, 0, 256, &[0]).unwrap());
+    for round in 0..100 {
+        let value = (n * 1000 + round).to_ne_bytes();
+        let memory = &memories[round as usize % 2];
+        let args = [Arg::Memory(&**memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&value)];
+        // SAFETY: 64 words.
+        unsafe { launch(&*queue, add, &line(64, None), &args) }.unwrap();
+    }
+    for (odd, memory) in (0..).zip(&memories) {
+        let sum: u32 = (0..100).filter(|round| round % 2 == odd).map(|r| n * 1000 + r).sum();
+        assert_eq!(words(&get(&*queue, &**memory, 0, 256)), [sum; 64], "thread {n}");
+    }
+}
