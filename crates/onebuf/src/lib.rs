@@ -61,6 +61,7 @@
 
 mod backend;
 mod buffer;
+pub mod cache;
 mod device;
 pub mod doctor;
 mod error;
@@ -83,7 +84,7 @@ pub use fence::Fence;
 pub use hal::{Access, CopyPolicy, Hint, NativeArgs, RouteKind, Rung, Source, Strategy};
 pub use hub::{Hub, HubBuilder, Unavailable};
 pub use ledger::{Cause, Entry, Ledger};
-pub use program::{Arg, Call, Grid, IntoArg, Kernel, Program, Signature};
+pub use program::{Arg, Call, Grid, IntoArg, Kernel, Origin, Program, ProgramCache, Signature};
 pub use queue::Queue;
 pub use view::{ReadView, WriteView};
 

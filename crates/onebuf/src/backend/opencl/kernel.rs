@@ -21,13 +21,13 @@ use std::{any::Any, ffi::CString, ptr};
 
 /// A `cl_kernel` that is released once.
 #[derive(Debug)]
-struct RawKernel {
+pub(super) struct RawKernel {
     program: Arc<RawProgram>,
     raw: ClKernel,
 }
 
 impl RawKernel {
-    fn new(program: &Arc<RawProgram>, name: &str) -> Result<RawKernel> {
+    pub fn new(program: &Arc<RawProgram>, name: &str) -> Result<RawKernel> {
         let driver = &program.context.driver;
         let c_name = CString::new(name).map_err(|_| unknown(program, name))?;
         // SAFETY: a live program.
