@@ -48,7 +48,8 @@ impl RawProgram {
             let made = unsafe { driver.cl.create_program_with_il(context.raw, at, bytes) };
             driver.check("clCreateProgramWithIL", made)?
         } else {
-            // SAFETY: the device declares the extension, so its platform has the call; then as above.
+            // SAFETY: the device declares the extension, so its platform has the call, and the look-up of
+            // OpenCL 1.2 that the extension asks for (clover, which is 1.1, has both); then as above.
             let made = unsafe {
                 let calls = driver.cl.extensions(driver.platform, &[IL_EXTENSION]);
                 calls.create_program_with_il(context.raw, at, bytes)
