@@ -215,7 +215,7 @@ fn kernels_and_programs() {
             let built = side.device.program(&Source::opencl_c(bad));
             refused!(built, Error::Build { .. }, "oops", "kernel void bad() { oops = 1; }");
             let native = Source::default().with_native("two", |_| Ok(()));
-            refused!(side.device.program(&native), Error::Unsupported { .. }, "opencl-c");
+            refused!(side.device.program(&native), Error::Unsupported { .. }, "OpenCL C");
         } else {
             let text = side.device.program(&Source::opencl_c(TEXT));
             refused!(text, Error::Unsupported { .. }, "native kernel");

@@ -128,6 +128,10 @@ table! {
         context: ClContext, count: u32, devices: *const ClDevice, lengths: *const usize,
         binaries: *const *const u8, binary_status: *mut i32
     ) -> create ClProgram;
+    [has_create_program_with_il]
+    create_program_with_il = clCreateProgramWithIL(
+        context: ClContext, il: *const c_void, length: usize
+    ) -> create ClProgram;
     build_program = clBuildProgram(
         program: ClProgram, count: u32, devices: *const ClDevice, options: *const c_char,
         notify: Option<BuildNotify>, user: *mut c_void
@@ -296,6 +300,10 @@ table! {
     enqueue_release_external_mem_objects = clEnqueueReleaseExternalMemObjectsKHR(
         queue: ClQueue, count: u32, mems: *const ClMem
     ) -> enqueue;
+    [has_create_program_with_il]
+    create_program_with_il = clCreateProgramWithILKHR(
+        context: ClContext, il: *const c_void, length: usize
+    ) -> create ClProgram;
 }
 
 /// The extension that a call of [`OpenClExt`] belongs to.
@@ -304,6 +312,7 @@ fn extension_of(symbol: &str) -> Option<&'static str> {
         "clEnqueueAcquireExternalMemObjectsKHR" | "clEnqueueReleaseExternalMemObjectsKHR" => {
             Some("cl_khr_external_memory")
         }
+        "clCreateProgramWithILKHR" => Some("cl_khr_il_program"),
         _ => None,
     }
 }

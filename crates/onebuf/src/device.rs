@@ -68,11 +68,15 @@ impl Device {
         QueuePool::new(self, count, spec)
     }
 
-    /// Compiles a program for this device.
+    /// A program for this device: remembered by the hub, loaded from the cache folder, or compiled now;
+    /// [`Program::origin`] says which. Threads that ask for the same program at the same time get one, which
+    /// one of them builds. A failure is not remembered. Programs that read files (`#include`, `-I`) are
+    /// compiled each time, as nothing here would notice that a file changed.
     ///
     /// # Errors
     /// [`crate::Error::Build`] with the compiler's log and the source lines it speaks of;
-    /// [`crate::Error::Unsupported`] when the source has no text in this device's language.
+    /// [`crate::Error::Unsupported`] when the source has no form that this device takes;
+    /// [`crate::Error::Timeout`] when another thread is building the same for longer than the hub waits.
     pub fn program(&self, source: &hal::Source) -> Result<Program> {
         Program::build(self, source)
     }

@@ -1,10 +1,11 @@
 //! The hub: this process's view of the machine.
 
 use crate::{
-    BufferBuilder, CopyPolicy, Error, Ledger, Result, backend,
+    BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend, cache,
     device::Device,
     doctor::{Verdicts, identity},
     hal::{self, DeviceKind, Domain, QueueSpec},
+    program::Programs,
     queue::Line,
     route,
     sync::{Arc, Mutex, lock},
@@ -36,6 +37,7 @@ struct Inner {
     opencl_library: Option<String>,
     /// Queues of our own, by device, for transfers and hand-overs; opened when first needed.
     service: Vec<Mutex<Option<Arc<Line>>>>,
+    programs: Programs,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -179,6 +181,10 @@ impl Hub {
         &*self.0.devices[device.get()]
     }
 
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.0.programs
+    }
+
     pub(crate) fn open_line(&self, device: DeviceIx, spec: QueueSpec) -> Result<Arc<Line>> {
         Line::new(device, self.hal(device), spec)
     }
@@ -211,6 +217,8 @@ pub struct HubBuilder {
     timeout: Option<Duration>,
     cache: Option<PathBuf>,
     verdicts: Option<Verdicts>,
+    program_cache: ProgramCache,
+    program_cache_limit: Option<u64>,
 }
 
 impl HubBuilder {
@@ -250,16 +258,36 @@ impl HubBuilder {
         self
     }
 
-    /// The folder of cached verdicts; the user's cache folder otherwise.
+    /// The folder of cached verdicts and programs; the user's cache folder otherwise.
     pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cache = Some(folder.into());
         self
     }
 
-    /// Uses these verdicts and no cache.
+    /// Uses these verdicts and not the user's cache folder: programs, too, are then kept on disk only
+    /// where [`HubBuilder::cache`] names a folder.
     pub fn verdicts(mut self, verdicts: Verdicts) -> Self {
         self.verdicts = Some(verdicts);
         self
+    }
+
+    /// Where compiled programs are remembered; in memory and on disk otherwise.
+    pub fn program_cache(mut self, cache: ProgramCache) -> Self {
+        self.program_cache = cache;
+        self
+    }
+
+    /// How many bytes of programs are kept on disk; 256 MiB otherwise. The least recently used go.
+    pub fn program_cache_limit(mut self, bytes: u64) -> Self {
+        self.program_cache_limit = Some(bytes);
+        self
+    }
+
+    /// What programs are remembered in.
+    fn programs(&self) -> Programs {
+        let users = || cache::user_folder().ok().filter(|_| self.verdicts.is_none());
+        let folder = self.cache.clone().or_else(users);
+        Programs::new(self.program_cache, folder, self.program_cache_limit)
     }
 
     /// Discovers.
@@ -270,6 +298,7 @@ impl HubBuilder {
     pub fn build(self) -> Result<Hub> {
         // Before any driver is loaded: drivers change it.
         identity::environment();
+        let programs = self.programs();
         let mut found = Found::default();
         let mut domains = (1..).map(Domain);
         let mut next = move || domains.next().unwrap_or(Domain(0));
@@ -307,6 +336,7 @@ impl HubBuilder {
             opencl_library: self.opencl_library.or(self.without_opencl.then(|| "none".into())),
             unavailable: found.unavailable,
             notes: found.notes,
+            programs,
         })))
     }
 }

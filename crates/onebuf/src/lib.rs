@@ -61,6 +61,7 @@
 
 mod backend;
 mod buffer;
+pub mod cache;
 mod device;
 pub mod doctor;
 mod error;
@@ -89,7 +90,7 @@ pub use hal::{
 pub use hub::{Hub, HubBuilder, Unavailable};
 pub use ledger::{Cause, Entry, Ledger};
 pub use pool::{Pool, PoolStatistics};
-pub use program::{Arg, Call, Grid, IntoArg, Kernel, Program, Signature};
+pub use program::{Arg, Call, Grid, IntoArg, Kernel, Origin, Program, ProgramCache, Signature};
 pub use queue::Queue;
 pub use queues::QueuePool;
 pub use view::{ReadView, WriteView};

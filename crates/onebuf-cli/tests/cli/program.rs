@@ -166,6 +166,26 @@ fn the_cache_is_found_and_cleared() {
     assert!(!cli.verdicts().exists());
 }
 
+#[test]
+fn the_cache_is_counted_programs_too() {
+    let cli = Cli::new();
+    let folder = cli.verdicts().parent().unwrap().to_owned();
+    let empty = cli.run("cache info --json").json();
+    let held = |verdicts: Value, programs, bytes| json!({ "schema": 1, "path": folder, "verdicts": verdicts, "programs": programs, "bytes": bytes });
+    assert_eq!(empty, held(json!(0), 0, 0));
+    spoil(&cli);
+    let programs = folder.join("programs");
+    fs::create_dir(&programs).unwrap();
+    fs::write(programs.join("0123456789abcdef.bin"), [0; 2048]).unwrap();
+    fs::write(programs.join("my notes"), "not of this cache").unwrap();
+    assert_eq!(cli.run("cache info --json").json(), held(Value::Null, 1, 2048 + 10));
+    assert!(cli.run("cache info").ok().stdout.contains("1 program, 2.0 KiB"));
+    let text = cli.run("cache clear").ok().stdout;
+    assert!(text.starts_with("cleared ") && text.contains("1 program, 2.0 KiB"), "{text}");
+    assert_eq!(cli.run("cache info --json").json(), held(json!(0), 0, 0));
+    assert!(programs.join("my notes").exists() && !cli.verdicts().exists());
+}
+
 /// Leaves something unreadable where verdicts are kept.
 fn spoil(cli: &Cli) {
     use std::os::unix::fs::PermissionsExt;

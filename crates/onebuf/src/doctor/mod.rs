@@ -16,7 +16,7 @@ pub use helper::{HELPER_COMMAND, helper_main};
 pub use verdicts::Verdicts;
 
 use crate::{
-    Hub, Result,
+    Hub, Result, cache,
     topology::{Node, Route, State, Verdict},
 };
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ impl Doctor {
     pub fn new(program: impl Into<PathBuf>) -> Result<Self> {
         Ok(Self {
             program: program.into(),
-            cache: verdicts::folder()?,
+            cache: cache::user_folder()?,
             fresh: false,
             silence: Duration::from_secs(10),
             reach: DEFAULT_REACH,

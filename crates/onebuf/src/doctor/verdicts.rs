@@ -2,14 +2,13 @@
 
 use super::identity;
 use crate::{
-    Error, Result, RouteKind,
+    Error, Result, RouteKind, cache,
     topology::{Node, Verdict},
 };
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -59,7 +58,7 @@ impl Verdicts {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(unreadable(&path, &error.to_string())),
         };
-        check_private(folder)?;
+        cache::check_private(folder)?;
         let verdicts: Self =
             serde_json::from_str(&text).map_err(|e| unreadable(&path, &e.to_string()))?;
         if verdicts.schema != SCHEMA {
@@ -75,7 +74,7 @@ impl Verdicts {
     pub(crate) fn load_or_note(folder: Option<&Path>) -> (Self, Option<Error>) {
         let loaded = match folder {
             Some(folder) => Self::load(folder),
-            None => self::folder().and_then(|folder| Self::load(&folder)),
+            None => cache::user_folder().and_then(|folder| Self::load(&folder)),
         };
         match loaded {
             Ok(verdicts) => (verdicts, None),
@@ -90,24 +89,14 @@ impl Verdicts {
     /// moment, the later wins.
     pub fn save(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
-        let failed = |error: io::Error| unreadable(&path, &error.to_string());
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-        check_private(folder)?;
+        cache::make_private(folder)?;
         // A file that cannot be read holds nothing worth keeping.
         let mut all = Self::load(folder).unwrap_or_default();
         all.schema = SCHEMA;
         all.verdicts.extend(self.verdicts.clone());
         let text =
             serde_json::to_string_pretty(&all).map_err(|e| unreadable(&path, &e.to_string()))?;
-        let scratch =
-            folder.join(format!("{FILE}.{}.{:?}", std::process::id(), std::thread::current().id()));
-        let mut options = fs::OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&scratch);
-        let written = file.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
-        written.and_then(|()| fs::rename(&scratch, &path)).map_err(|error| {
-            let _ = fs::remove_file(&scratch);
-            failed(error)
-        })
+        cache::replace(&path, &[text.as_bytes()]).map_err(|e| unreadable(&path, &e.to_string()))
     }
 
     /// Forgets everything remembered in a folder. Returns whether there was anything.
@@ -120,34 +109,15 @@ impl Verdicts {
         }
     }
 
-    /// Where the user's verdicts are kept: `onebuf` in `$XDG_CACHE_HOME`, or in `~/.cache`.
+    /// Where the user's verdicts are kept: [`cache::user_folder`].
     pub fn user_folder() -> Result<PathBuf> {
-        folder()
+        cache::user_folder()
     }
-}
 
-pub(super) fn folder() -> Result<PathBuf> {
-    let set =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    base.map(|base| base.join("onebuf")).ok_or_else(|| Error::Cache {
-        path: "cache folder".into(),
-        reason: "neither XDG_CACHE_HOME nor HOME is set to an absolute path: set one of them"
-            .into(),
-    })
-}
-
-/// A verdict decides what memory is shared: it must not come from somebody else.
-fn check_private(folder: &Path) -> Result<()> {
-    let meta = fs::metadata(folder).map_err(|e| unreadable(folder, &e.to_string()))?;
-    let mine = meta.uid() == rustix::process::geteuid().as_raw();
-    if mine && meta.mode() & 0o022 == 0 {
-        return Ok(());
+    /// The size of their file.
+    pub(crate) fn bytes(folder: &Path) -> u64 {
+        fs::metadata(folder.join(FILE)).map_or(0, |meta| meta.len())
     }
-    Err(Error::Cache {
-        path: folder.display().to_string(),
-        reason: "not private: it must be yours, and writable by nobody else (chmod 700)".into(),
-    })
 }
 
 fn unreadable(path: &Path, what: &str) -> Error {

@@ -28,6 +28,12 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Compiles a program in the language that this device speaks.
     fn build(&self, source: &Source) -> Result<Arc<dyn Program>>;
+
+    /// Whether [`Device::build`] compiles, which takes long enough to be remembered. Programs of native
+    /// functions are not: a function may hold a buffer, and so the hub that would remember it.
+    fn compiles(&self) -> bool {
+        false
+    }
 }
 
 /// What memory to allocate.

@@ -8,14 +8,17 @@
 mod device;
 mod program;
 mod queue;
+mod source;
 mod words;
 
 pub use device::RawHandle;
 pub(crate) use device::{AllocSpec, Device, Export, HostRange, Memory, Residency};
-pub(crate) use program::{Arg, Grid, Kernel, Language, NativeArg, NativeKernel, Program};
-pub use program::{NativeArgs, Source};
+pub use program::NativeArgs;
+pub(crate) use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
 pub(crate) use queue::{Callback, Event, Gate, Queue};
 pub use queue::{Profile, QueueOrder, QueueSpec};
+pub use source::Source;
+pub(crate) use source::{Language, is_spirv};
 pub use words::{
     Access, Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain, Hint, HostAccess, PciAddress,
     PhysicalId, RouteKind, Rung, Strategy,

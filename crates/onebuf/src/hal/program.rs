@@ -10,28 +10,6 @@ use crate::{Error, Result, sync::Arc};
 use bytemuck::Pod;
 use std::{any::Any, borrow::Cow, fmt};
 
-/// A kernel language, by name. Each backend says which it speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Language(pub &'static str);
-
-/// One program in as many languages as its author wrote it in; a device takes the one it speaks.
-#[derive(Clone, Debug, Default)]
-pub struct Source {
-    /// Program texts by language.
-    pub(crate) texts: Vec<(Language, Cow<'static, str>)>,
-    /// Kernels as functions of this process.
-    pub(crate) native: Vec<NativeKernel>,
-    /// Options for the compiler, in its own words.
-    pub(crate) options: String,
-}
-
-impl Source {
-    /// The text in a language.
-    pub(crate) fn text(&self, language: Language) -> Option<&str> {
-        self.texts.iter().find(|(l, _)| *l == language).map(|(_, text)| text.as_ref())
-    }
-}
-
 /// A kernel that is a function of this process; called once for a whole launch.
 #[derive(Clone)]
 pub struct NativeKernel {
@@ -58,6 +36,21 @@ pub trait Program: Send + Sync + fmt::Debug {
     /// What the compiler said although it succeeded.
     fn log(&self) -> &str {
         ""
+    }
+
+    /// The device's own binary of it.
+    fn binary(&self) -> Result<Vec<u8>> {
+        Err(Error::unsupported("a program's binary", "a device whose driver compiles programs"))
+    }
+
+    /// Whether it was made of a binary, so that nothing was compiled.
+    fn is_of_binary(&self) -> bool {
+        false
+    }
+
+    /// Creates the kernels that the first use would; how many, where the driver can list them.
+    fn warm_up(&self) -> Result<usize> {
+        Ok(0)
     }
 }
 

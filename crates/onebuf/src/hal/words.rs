@@ -296,6 +296,8 @@ pub struct Caps {
     pub svm_atomics: bool,
     /// Whether any pointer of the process can be used by kernels.
     pub svm_system: bool,
+    /// The intermediate languages that its driver takes programs in, such as `SPIR-V_1.2`.
+    pub il_versions: Vec<String>,
 }
 
 /// Everything that is known of a device without using it.

@@ -1,59 +1,36 @@
-//! Sources, and the programs built of them.
+//! Programs, as callers hold them.
 //!
 //! # Safety
 //! A kernel is declared in one unsafe call; every launch is checked against that declaration.
 
 #![allow(unsafe_code)]
 
-use super::{Kernel, Signature};
+use super::{Kernel, Origin, Signature};
 use crate::{
     Result,
     device::Device,
-    hal::{self, NativeArgs, NativeKernel, Source},
+    hal::{self, Source},
     sync::Arc,
 };
-use std::{borrow::Cow, fmt};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
-impl Source {
-    /// A program in OpenCL C.
-    pub fn opencl_c(text: impl Into<Cow<'static, str>>) -> Self {
-        Self::default().with_opencl_c(text)
-    }
-
-    /// Adds the program in OpenCL C, for devices that speak it.
-    pub fn with_opencl_c(mut self, text: impl Into<Cow<'static, str>>) -> Self {
-        self.texts.push((crate::backend::opencl::OPENCL_C, text.into()));
-        self
-    }
-
-    /// Adds a kernel as a Rust function, for the host: called once for a whole launch.
-    pub fn with_native(
-        mut self,
-        name: impl Into<Cow<'static, str>>,
-        run: impl Fn(&mut NativeArgs<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> Self {
-        self.native.push(NativeKernel { name: name.into(), run: Arc::new(run) });
-        self
-    }
-
-    /// Options for the compiler, such as `-cl-fast-relaxed-math`.
-    pub fn with_options(mut self, options: impl Into<String>) -> Self {
-        self.options = options.into();
-        self
-    }
-}
-
-/// A program built for one device.
+/// A program built for one device. Cheap to clone.
 #[derive(Clone)]
 pub struct Program {
     device: Device,
     hal: Arc<dyn hal::Program>,
+    origin: Origin,
+    build_time: Duration,
 }
 
 impl Program {
     pub(crate) fn build(device: &Device, source: &Source) -> Result<Self> {
-        let hal = device.hub().hal(device.index()).build(source)?;
-        Ok(Self { device: device.clone(), hal })
+        let start = Instant::now();
+        let (hal, origin) = device.hub().programs().get(device, source)?;
+        Ok(Self { device: device.clone(), hal, origin, build_time: start.elapsed() })
     }
 
     /// The device it was built for.
@@ -64,6 +41,48 @@ impl Program {
     /// What the compiler said although it succeeded.
     pub fn log(&self) -> &str {
         self.hal.log()
+    }
+
+    /// How it came to be: compiled, or remembered.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// How long [`Device::program`] took for it: compiling, loading or looking up, whichever
+    /// [`Program::origin`] says, and waiting for another thread that built the same.
+    pub fn build_time(&self) -> Duration {
+        self.build_time
+    }
+
+    /// The device's own binary of it, for [`Source::binary`]. Another device, or another version of the
+    /// driver, refuses it.
+    ///
+    /// ```
+    /// # use onebuf::{Device, Program, Source};
+    /// # fn again(device: &Device, program: &Program) -> onebuf::Result<()> {
+    /// let kept = program.binary()?;
+    /// let same = device.program(&Source::binary(kept))?; // nothing is compiled
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Error::Unsupported`] on the host, and where the driver gives none away.
+    pub fn binary(&self) -> Result<Vec<u8>> {
+        self.hal.binary()
+    }
+
+    /// Creates now what the first use of each kernel would create, and returns how many kernels that
+    /// were: on some drivers one takes most of a second. 0 where the driver cannot list them (before
+    /// OpenCL 1.2), and on the host, where there is nothing to do.
+    ///
+    /// It launches nothing. A driver that compiles for a group size at the first launch (PoCL) still
+    /// does so then.
+    ///
+    /// # Errors
+    /// Those of the driver when it creates a kernel.
+    pub fn warm_up(&self) -> Result<usize> {
+        self.hal.warm_up()
     }
 
     /// A kernel of this program, and what it does with its parameters.

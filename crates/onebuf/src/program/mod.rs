@@ -2,12 +2,19 @@
 
 mod arg;
 mod build;
+mod cache;
 mod grid;
 mod kernel;
+mod once;
 mod signature;
+mod source;
+mod store;
 
 pub use arg::{Arg, IntoArg};
 pub use build::Program;
+pub(crate) use cache::Programs;
+pub use cache::{Origin, ProgramCache};
 pub use grid::Grid;
 pub use kernel::Kernel;
 pub use signature::{Call, Signature};
+pub(crate) use store::Store;

@@ -33,6 +33,7 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         gates: true,
         svm_atomics: false,
         svm_system: false,
+        il_versions: Vec::new(),
     }
 }
 

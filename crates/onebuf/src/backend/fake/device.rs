@@ -135,5 +135,6 @@ fn caps(config: &FakeConfig) -> Caps {
         gates: config.gates,
         svm_atomics: false,
         svm_system: false,
+        il_versions: Vec::new(),
     }
 }

@@ -113,6 +113,7 @@ fn caps(memory_bytes: u64) -> Caps {
         gates: false,
         svm_atomics: true,
         svm_system: true,
+        il_versions: Vec::new(),
     }
 }
 

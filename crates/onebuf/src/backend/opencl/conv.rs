@@ -22,6 +22,8 @@ impl Version {
     pub const V1_2: Version = Version(1, 2);
     /// Shared virtual memory; queues by property list.
     pub const V2_0: Version = Version(2, 0);
+    /// Programs in an intermediate language.
+    pub const V2_1: Version = Version(2, 1);
 
     /// From `OpenCL <major>.<minor> <whatever>`.
     pub fn parse(text: &str) -> Option<Version> {

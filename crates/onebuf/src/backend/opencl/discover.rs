@@ -238,6 +238,7 @@ impl Asked<'_> {
         };
         info.caps.unified_memory |= info.kind == DeviceKind::Cpu;
         info.caps.import_handle_types = self.import_handle_types(&info);
+        info.caps.il_versions = self.il_versions(&info, version);
         info.physical = PhysicalId { uuid: self.uuid(&info), pci: self.pci(&info) };
         Ok((info, version))
     }
@@ -262,6 +263,7 @@ impl Asked<'_> {
             gates: !(self.platform.quirks.runs_in_flush || self.platform.quirks.maps_at_once),
             svm_atomics: svm & cl::CL_DEVICE_SVM_ATOMICS != 0,
             svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
+            il_versions: Vec::new(),
         })
     }
 
@@ -292,6 +294,17 @@ impl Asked<'_> {
             return Vec::new();
         }
         self.list(cl::CL_DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES_KHR).unwrap_or_default()
+    }
+
+    /// None where there is no call to make a program of such a language. The extension's number is that
+    /// of OpenCL 2.1.
+    fn il_versions(&self, info: &DeviceInfo, version: Version) -> Vec<String> {
+        let core = version >= Version::V2_1 && self.cl.has_create_program_with_il();
+        if !core && !info.declares("cl_khr_il_program") {
+            return Vec::new();
+        }
+        let text = self.text(cl::CL_DEVICE_IL_VERSION).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect()
     }
 
     fn uuid(&self, info: &DeviceInfo) -> Option<[u8; 16]> {

@@ -53,4 +53,4 @@ pub use discover::discover;
 pub const API: Api = Api("opencl");
 
 /// The kernel language that these devices compile.
-pub const OPENCL_C: Language = Language("opencl-c");
+pub const OPENCL_C: Language = Language("OpenCL C");

@@ -1,0 +1,60 @@
+//! The user's cache folder: the doctor's verdicts and the programs that were compiled.
+//!
+//! ```
+//! let folder = onebuf::cache::user_folder()?;
+//! let held = onebuf::cache::contents(&folder)?;
+//! println!("{}: {} programs, {} bytes", folder.display(), held.programs, held.bytes);
+//! # Ok::<(), onebuf::Error>(())
+//! ```
+
+mod private;
+
+pub(crate) use private::{check_private, is_private, make_private, replace};
+
+use crate::{Error, Result, doctor::Verdicts, program::Store};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// What a cache folder holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Contents {
+    /// The doctor's verdicts; `None` when their file cannot be read.
+    pub verdicts: Option<usize>,
+    /// Compiled programs.
+    pub programs: usize,
+    /// Bytes of all files.
+    pub bytes: u64,
+}
+
+/// Where the user's cache lies: `onebuf` in `$XDG_CACHE_HOME`, or in `~/.cache`.
+pub fn user_folder() -> Result<PathBuf> {
+    let set =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    base.map(|base| base.join("onebuf")).ok_or_else(|| Error::Cache {
+        path: "cache folder".into(),
+        reason: "neither XDG_CACHE_HOME nor HOME is set to an absolute path: set one of them"
+            .into(),
+    })
+}
+
+/// What a folder holds; nothing where there is none.
+///
+/// # Errors
+/// [`Error::Cache`] for a folder that cannot be read, or that others can write to.
+pub fn contents(folder: &Path) -> Result<Contents> {
+    let verdicts = Verdicts::load(folder).ok().map(|verdicts| verdicts.len());
+    let (programs, bytes) = Store::contents(folder)?;
+    Ok(Contents { verdicts, programs, bytes: bytes + Verdicts::bytes(folder) })
+}
+
+/// Forgets verdicts and programs. Returns what there was.
+///
+/// # Errors
+/// [`Error::Cache`] for a file that cannot be removed, or a folder of programs that others can write to.
+pub fn clear(folder: &Path) -> Result<Contents> {
+    let held = contents(folder)?;
+    Verdicts::clear(folder)?;
+    Store::clear(folder)?;
+    Ok(held)
+}

@@ -1,0 +1,106 @@
+//! What programs are made of.
+
+use super::NativeKernel;
+use crate::{Error, Result};
+use std::borrow::Cow;
+
+/// A kernel language, by name. Each backend says which it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Language(pub &'static str);
+
+/// One program in as many forms as its author has it in; a device takes the one it can use: its own
+/// binary first, then SPIR-V, then text. The host takes functions of this process.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    /// Program texts by language.
+    pub(crate) texts: Vec<(Language, Cow<'static, str>)>,
+    /// A SPIR-V module, as the caller gave it.
+    pub(crate) spirv: Option<Cow<'static, [u8]>>,
+    /// Some device's own binary.
+    pub(crate) binary: Option<Cow<'static, [u8]>>,
+    /// Kernels as functions of this process.
+    pub(crate) native: Vec<NativeKernel>,
+    /// Options for the compiler, in its own words.
+    pub(crate) options: String,
+}
+
+impl Source {
+    /// The text in a language.
+    pub(crate) fn text(&self, language: Language) -> Option<&str> {
+        self.texts.iter().find(|(l, _)| *l == language).map(|(_, text)| text.as_ref())
+    }
+
+    /// The SPIR-V module, where there is one; an error where it cannot be one.
+    pub(crate) fn module(&self) -> Result<Option<&[u8]>> {
+        let Some(module) = self.spirv.as_deref() else { return Ok(None) };
+        check_spirv(module).map_err(|why| Error::invalid(format!("no SPIR-V module: {why}")))?;
+        Ok(Some(module))
+    }
+
+    /// Which forms it has, for messages.
+    pub(crate) fn forms(&self) -> String {
+        let texts = self.texts.iter().map(|(language, _)| language.0);
+        let more = [
+            (self.spirv.is_some(), "SPIR-V"),
+            (self.binary.is_some(), "a binary"),
+            (!self.native.is_empty(), "native functions"),
+        ];
+        let more = more.into_iter().filter_map(|(has, form)| has.then_some(form));
+        let forms: Vec<&str> = texts.chain(more).collect();
+        if forms.is_empty() { "nothing".into() } else { forms.join(" and ") }
+    }
+}
+
+/// The first word of every module, in the byte order of whoever wrote it.
+const SPIRV_MAGIC: u32 = 0x0723_0203;
+/// Magic, version, generator, bound, schema.
+const SPIRV_HEADER_BYTES: usize = 20;
+
+/// Whether bytes begin as a SPIR-V module does.
+pub(crate) fn is_spirv(bytes: &[u8]) -> bool {
+    let word = bytes.first_chunk().map(|word| u32::from_le_bytes(*word));
+    word == Some(SPIRV_MAGIC) || word == Some(SPIRV_MAGIC.swap_bytes())
+}
+
+/// What can be seen from outside. Drivers trust the length they are given.
+fn check_spirv(bytes: &[u8]) -> Result<(), String> {
+    let n = bytes.len();
+    if !is_spirv(bytes) {
+        return Err(format!("{n} bytes that do not begin with {SPIRV_MAGIC:#010x}"));
+    }
+    if n < SPIRV_HEADER_BYTES || !n.is_multiple_of(4) {
+        return Err(format!("{n} bytes, where a header of 20 and whole words of 4 are needed"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_looked_at_from_outside() {
+        let header: Vec<u8> = [SPIRV_MAGIC, 0x0001_0000, 0, 1, 0].map(u32::to_le_bytes).concat();
+        let with = |bytes: &[u8]| {
+            let source = Source { spirv: Some(bytes.to_vec().into()), ..Source::default() };
+            source.module().map(|module| module.map(<[u8]>::len))
+        };
+        assert_eq!(with(&header), Ok(Some(20)));
+        let swapped: Vec<u8> = header.chunks(4).flat_map(|w| w.iter().rev().copied()).collect();
+        assert_eq!(with(&swapped), Ok(Some(20)));
+        assert_eq!(Source::default().module(), Ok(None));
+        for wrong in
+            [&header[..16], &header[..19], &[header.clone(), vec![0]].concat(), &[], b"kern"]
+        {
+            assert!(matches!(with(wrong), Err(Error::InvalidArgument(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn forms_are_named() {
+        assert_eq!(Source::default().forms(), "nothing");
+        let texts = vec![(Language("some C"), "".into())];
+        let source = Source { texts, binary: Some(vec![1].into()), ..Source::default() };
+        assert_eq!(source.forms(), "some C and a binary");
+    }
+}

@@ -1,0 +1,201 @@
+//! Writing sources down: text, SPIR-V, binaries, files, functions.
+
+use crate::{
+    Error, Result,
+    hal::{NativeArgs, NativeKernel, Source, is_spirv},
+    sync::Arc,
+};
+use std::{borrow::Cow, fs, path::Path};
+
+impl Source {
+    /// A program in OpenCL C.
+    pub fn opencl_c(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::default().with_opencl_c(text)
+    }
+
+    /// A program as a SPIR-V module, in either byte order; see [`Source::with_spirv`].
+    pub fn spirv(module: impl Into<Cow<'static, [u8]>>) -> Self {
+        Self::default().with_spirv(module)
+    }
+
+    /// A program as a device's own binary, from [`crate::Program::binary`]; see [`Source::with_binary`].
+    pub fn binary(binary: impl Into<Cow<'static, [u8]>>) -> Self {
+        Self::default().with_binary(binary)
+    }
+
+    /// A program from a file: SPIR-V where the contents begin as a module does, OpenCL C otherwise. A
+    /// file whose name ends in `.spv` has to be SPIR-V. The file is read now.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("twice.cl");
+    /// # std::fs::write(&path, "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }").unwrap();
+    /// use onebuf::Source;
+    ///
+    /// let twice = Source::from_file(&path)?.with_options("-cl-fast-relaxed-math");
+    /// # let _ = twice;
+    /// let missing = Source::from_file("no/such/file.cl").unwrap_err();
+    /// assert!(missing.to_string().contains("no/such/file.cl"));
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a file that cannot be read, [`Error::InvalidArgument`] for one that is
+    /// neither; both name the path.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let named = path.display();
+        let bytes = fs::read(path).map_err(|error| Error::Unavailable {
+            what: format!("program file {named}"),
+            tried: Vec::new(),
+            reason: error.to_string(),
+        })?;
+        let is_text = path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("spv"));
+        if is_spirv(&bytes) || !is_text {
+            let source = Self::spirv(bytes);
+            let checked = source.module().map(drop);
+            return checked
+                .map(|()| source)
+                .map_err(|why| Error::invalid(format!("{named}: {why}")));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            Error::invalid(format!("{named}: neither SPIR-V nor text: {}", error.utf8_error()))
+        })?;
+        Ok(Self::opencl_c(text))
+    }
+
+    /// Adds the program in OpenCL C, for devices that speak it.
+    pub fn with_opencl_c(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.texts.push((crate::backend::opencl::OPENCL_C, text.into()));
+        self
+    }
+
+    /// Adds the program as a SPIR-V module. A device whose [`crate::hal::Caps::il_versions`] name SPIR-V
+    /// takes it before text.
+    pub fn with_spirv(mut self, module: impl Into<Cow<'static, [u8]>>) -> Self {
+        self.spirv = Some(module.into());
+        self
+    }
+
+    /// Adds the program as one device's own binary, which is taken before anything else. A device that
+    /// refuses it takes SPIR-V or text where the source has them; [`crate::Program::origin`] tells.
+    ///
+    /// ```
+    /// # use onebuf::{Hub, Origin, Source};
+    /// # fn load(hub: &Hub, kept: Vec<u8>) -> onebuf::Result<()> {
+    /// let text = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }";
+    /// let program = hub.device("opencl")?.program(&Source::opencl_c(text).with_binary(kept))?;
+    /// if program.origin() != Origin::Binary {
+    ///     println!("compiled, since the driver is not the one that the binary is of");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_binary(mut self, binary: impl Into<Cow<'static, [u8]>>) -> Self {
+        self.binary = Some(binary.into());
+        self
+    }
+
+    /// Adds a kernel as a Rust function, for the host: called once for a whole launch.
+    pub fn with_native(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        run: impl Fn(&mut NativeArgs<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.native.push(NativeKernel { name: name.into(), run: Arc::new(run) });
+        self
+    }
+
+    /// Options for the compiler, such as `-cl-fast-relaxed-math`.
+    pub fn with_options(mut self, options: impl Into<String>) -> Self {
+        self.options = options.into();
+        self
+    }
+}
+
+/// Whether the compiler may read files that the source does not hold. What depends on them cannot be
+/// remembered: a look at the source does not tell whether they changed. Errs on the side of yes.
+pub(super) fn reads_files(source: &Source) -> bool {
+    option_reads_files(&source.options) || source.texts.iter().any(|(_, text)| text_includes(text))
+}
+
+/// `-I`, `-include`, `-isystem` and their kind, and files of options.
+fn option_reads_files(options: &str) -> bool {
+    let words = options.split_whitespace().map(|word| word.trim_start_matches(['"', '\'']));
+    let mut words = words.map(|word| word.replacen("--", "-", 1));
+    words.any(|word| ["-I", "-i", "@"].iter().any(|start| word.starts_with(start)))
+}
+
+/// A directive, its sign in any spelling, however the line is broken.
+fn text_includes(text: &str) -> bool {
+    let lines = text.replace("\\\r\n", "").replace("\\\n", "");
+    lines.lines().any(|line| {
+        let sign = ["#", "%:", "??="].iter().filter_map(|sign| line.find(sign)).min();
+        let rest = sign.map_or("", |at| &line[at..]);
+        ["include", "import", "embed"].iter().any(|word| rest.contains(word))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn includes_are_seen() {
+        for text in [
+            "#include \"a.h\"",
+            "int x;\n  #  include <a.h>\n",
+            "#/* why */include <a.h>",
+            "#inc\\\nlude \"a.h\"",
+            "#inc\\\r\nlude \"a.h\"",
+            "%:include \"a.h\"",
+            "??=include \"a.h\"",
+            "#include_next <a.h>",
+            "#import \"a.h\"",
+            "#if __has_include(\"a.h\")",
+            "#embed \"table.bin\"",
+        ] {
+            assert!(reads_files(&Source::opencl_c(text)), "{text}");
+        }
+        for text in ["", "#define N 4", "// includes nothing\nkernel void f() {}", "int include;"] {
+            assert!(!reads_files(&Source::opencl_c(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn include_options_are_seen() {
+        let with = |options: &str| reads_files(&Source::opencl_c("").with_options(options));
+        for options in
+            ["-I.", "-I .", "-DX -I/usr", "\"-I/my dir\"", "-include a.h", "--include=a.h", "@args"]
+        {
+            assert!(with(options), "{options}");
+        }
+        for options in ["", "-DINCLUDE=1", "-cl-fast-relaxed-math -w", "-D I=2"] {
+            assert!(!with(options), "{options}");
+        }
+    }
+
+    #[test]
+    fn files_are_what_they_contain() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let write = |name: &str, bytes: &[u8]| {
+            fs::write(path(name), bytes).unwrap();
+            Source::from_file(path(name))
+        };
+        let module = [0x0723_0203u32, 0x0001_0000, 0, 1, 0].map(u32::to_be_bytes).concat();
+        for name in ["a.spv", "a.SPV", "a.cl", "a"] {
+            assert_eq!(write(name, &module).unwrap().spirv.as_deref(), Some(&module[..]), "{name}");
+        }
+        let text = write("b.cl", b"kernel void f() {}").unwrap();
+        assert_eq!(text.texts[0].1, "kernel void f() {}");
+        for (name, bytes) in [("c.spv", &b"kernel void f() {}"[..]), ("d.spv", &module[..19])] {
+            let Err(Error::InvalidArgument(why)) = write(name, bytes) else { panic!("{name}") };
+            assert!(why.contains(name) && why.contains("SPIR-V"), "{why}");
+        }
+        let Err(Error::InvalidArgument(why)) = write("e.cl", b"\x7fELF\xff\xfe") else { panic!() };
+        assert!(why.contains("e.cl: neither SPIR-V nor text"), "{why}");
+        let missing = Source::from_file(path("none.cl")).unwrap_err();
+        assert!(matches!(&missing, Error::Unavailable { what, .. } if what.contains("none.cl")));
+    }
+}

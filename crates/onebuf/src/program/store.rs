@@ -1,0 +1,224 @@
+//! Compiled programs on disk.
+//!
+//! One file per program: `magic, version, lengths, key, binary, checksum`. Its name is a hash of the
+//! key, and the whole key is inside and compared, so that two keys of one hash cost time and nothing
+//! else. Files are replaced as a whole; there are no locks, and of two processes that write the same
+//! program the later wins.
+
+use crate::{Error, Result, cache};
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, SystemTime},
+};
+
+/// The folder's name inside of the cache folder.
+const FOLDER: &str = "programs";
+const MAGIC: &[u8; 8] = b"onebufpr";
+/// Of the file format and of what a key is made of.
+pub(super) const VERSION: u32 = 1;
+const HEAD_BYTES: usize = MAGIC.len() + 4 + 8 + 8;
+const SUM_BYTES: usize = 8;
+/// A writer that lives renames within milliseconds.
+const TEMPORARY_LIFE: Duration = Duration::from_secs(3600);
+
+/// A folder of compiled programs, bounded in size.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// The cache folder; programs lie in a folder of it.
+    base: PathBuf,
+    limit_bytes: u64,
+    warned: AtomicBool,
+}
+
+/// A file in the folder.
+struct Entry {
+    path: PathBuf,
+    bytes: u64,
+    used: SystemTime,
+    is_temporary: bool,
+}
+
+impl Store {
+    pub fn new(base: PathBuf, limit_bytes: u64) -> Self {
+        Self { base, limit_bytes, warned: AtomicBool::new(false) }
+    }
+
+    /// The binary that was kept for this key. Nothing that is damaged, somebody else's, or writable by
+    /// others is ever used.
+    pub fn load(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let path = self.path(key);
+        match self.read(&path, key) {
+            Ok(binary) => Some(binary),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::debug!("{} is not used: {error}", path.display());
+                None
+            }
+        }
+    }
+
+    /// Keeps a binary. What goes wrong is told once and changes nothing else.
+    pub fn save(&self, key: &[u8], binary: &[u8]) {
+        if let Err(error) = self.write(key, binary)
+            && !self.warned.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!("programs are not kept on disk: {error}");
+        }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.base.join(FOLDER)
+    }
+
+    fn path(&self, key: &[u8]) -> PathBuf {
+        self.folder().join(format!("{:016x}.bin", fnv1a(&[key])))
+    }
+
+    fn read(&self, path: &Path, key: &[u8]) -> io::Result<Vec<u8>> {
+        let mut options = fs::OpenOptions::new();
+        // No link is followed, and nothing that blocks is waited for.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let mut file = options.read(true).custom_flags(flags).open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() || !cache::is_private(&meta) {
+            return Err(io::Error::other("not a file of this user's alone"));
+        }
+        self.check_folders().map_err(io::Error::other)?;
+        if meta.len() > self.limit_bytes {
+            return Err(io::Error::other("larger than the cache may be"));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let binary = decode(&bytes, key).map_err(io::Error::other)?.to_vec();
+        // Its use, for who goes first. A failure only makes it go sooner.
+        drop(file.set_modified(SystemTime::now()));
+        Ok(binary)
+    }
+
+    fn check_folders(&self) -> Result<()> {
+        cache::check_private(&self.base).and_then(|()| cache::check_private(&self.folder()))
+    }
+
+    fn write(&self, key: &[u8], binary: &[u8]) -> Result<()> {
+        let head = head(key, binary);
+        let sum = fnv1a(&[&head, key, binary]).to_le_bytes();
+        let parts: [&[u8]; 4] = [&head, key, binary, &sum];
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if bytes as u64 > self.limit_bytes {
+            tracing::debug!("a program of {bytes} bytes is too large to be kept on disk");
+            return Ok(());
+        }
+        cache::make_private(&self.base)?;
+        cache::make_private(&self.folder())?;
+        let path = self.path(key);
+        cache::replace(&path, &parts).map_err(|error| unusable(&path, &error))?;
+        self.shrink(&path)
+    }
+
+    /// Removes the least recently used until the rest is small enough, and what crashed writers left.
+    fn shrink(&self, newest: &Path) -> Result<()> {
+        let mut entries = entries(&self.folder())?;
+        let old = |e: &Entry| e.used.elapsed().is_ok_and(|age| age > TEMPORARY_LIFE);
+        entries.iter().filter(|e| e.is_temporary && old(e)).try_for_each(remove)?;
+        entries.retain(|e| !e.is_temporary && e.path != newest);
+        entries.sort_by_key(|entry| entry.used);
+        let own = fs::symlink_metadata(newest).map_or(0, |meta| meta.len());
+        let mut total = own + entries.iter().map(|e| e.bytes).sum::<u64>();
+        for entry in entries {
+            if total <= self.limit_bytes {
+                break;
+            }
+            remove(&entry)?;
+            total -= entry.bytes;
+        }
+        Ok(())
+    }
+
+    /// How many programs a cache folder holds, and how many bytes.
+    pub fn contents(base: &Path) -> Result<(usize, u64)> {
+        let entries = entries(&base.join(FOLDER))?;
+        let programs = entries.iter().filter(|entry| !entry.is_temporary).count();
+        Ok((programs, entries.iter().map(|entry| entry.bytes).sum()))
+    }
+
+    /// Removes every program from a cache folder.
+    pub fn clear(base: &Path) -> Result<()> {
+        let folder = base.join(FOLDER);
+        entries(&folder)?.iter().try_for_each(remove)?;
+        // Not ours to remove where somebody put other files.
+        drop(fs::remove_dir(folder));
+        Ok(())
+    }
+}
+
+/// The files in a folder that are this cache's by their names; none where there is no folder.
+fn entries(folder: &Path) -> Result<Vec<Entry>> {
+    let list = match fs::read_dir(folder) {
+        Ok(list) => list,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unusable(folder, &error)),
+    };
+    cache::check_private(folder)?;
+    Ok(list.filter_map(|item| entry(&item.ok()?)).collect())
+}
+
+/// `None` for others' files, and for one that another process has just removed.
+fn entry(item: &fs::DirEntry) -> Option<Entry> {
+    let path = item.path();
+    let ending = path.extension()?.to_str()?;
+    let is_temporary = ending == "tmp";
+    let meta = item.metadata().ok().filter(|meta| !meta.is_dir())?;
+    let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    (is_temporary || ending == "bin").then_some(Entry {
+        path,
+        bytes: meta.len(),
+        used,
+        is_temporary,
+    })
+}
+
+fn remove(entry: &Entry) -> Result<()> {
+    match fs::remove_file(&entry.path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unusable(&entry.path, &error)),
+        _ => Ok(()),
+    }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Error {
+    Error::Cache { path: path.display().to_string(), reason: error.to_string() }
+}
+
+fn head(key: &[u8], binary: &[u8]) -> Vec<u8> {
+    let lengths = [key.len() as u64, binary.len() as u64].map(u64::to_le_bytes);
+    [&MAGIC[..], &VERSION.to_le_bytes(), &lengths[0], &lengths[1]].concat()
+}
+
+/// The binary in a file's bytes, when they are whole and of this key.
+fn decode<'a>(bytes: &'a [u8], key: &[u8]) -> Result<&'a [u8], &'static str> {
+    let (body, sum) = bytes.split_last_chunk::<SUM_BYTES>().ok_or("cut off")?;
+    if fnv1a(&[body]) != u64::from_le_bytes(*sum) {
+        return Err("damaged: the checksum is another");
+    }
+    let (found, rest) = body.split_at_checked(HEAD_BYTES).ok_or("cut off")?;
+    let (its_key, binary) = rest.split_at_checked(key.len()).ok_or("of another key")?;
+    if found != head(key, binary) || its_key != key {
+        return Err("of another key or version");
+    }
+    if binary.is_empty() { Err("empty") } else { Ok(binary) }
+}
+
+/// FNV-1a: the same on every machine and in every version, and any one changed byte changes it. Against
+/// accidents; the folder's mode is what keeps others out.
+fn fnv1a(parts: &[&[u8]]) -> u64 {
+    let bytes = parts.iter().copied().flatten();
+    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests;
