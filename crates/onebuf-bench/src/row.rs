@@ -96,11 +96,11 @@ impl fmt::Display for Met {
 pub struct Row {
     /// Which benchmark, and where there are several, which devices.
     pub name: String,
-    /// Ours: the median.
+    /// Ours.
     pub value: f64,
     /// Of `value` and `baseline`.
     pub unit: Unit,
-    /// What it is compared with, measured in the same run; the median.
+    /// What it is compared with, measured in the same run.
     pub baseline: Option<f64>,
     /// `value / baseline`.
     pub ratio: Option<f64>,
@@ -138,10 +138,8 @@ impl Row {
     /// Of a comparison.
     pub fn compared(name: impl Into<String>, unit: Unit, found: &Compared) -> Self {
         let (ratio, interval) = match unit.is_rate() {
-            true => {
-                (1.0 / found.ratio(), found.interval.map(|(low, high)| (1.0 / high, 1.0 / low)))
-            }
-            false => (found.ratio(), found.interval),
+            true => (1.0 / found.ratio, found.interval.map(|(low, high)| (1.0 / high, 1.0 / low))),
+            false => (found.ratio, found.interval),
         };
         let alone = Alone { ns: found.ours_ns, batches: found.blocks };
         Self {
@@ -224,8 +222,13 @@ mod tests {
     use super::{Bar, Met, Row, Unit, digits};
     use crate::{abba::Compared, solo::Alone};
 
-    const FOUND: Compared =
-        Compared { ours_ns: 2100.0, baseline_ns: 2000.0, interval: Some((1.0, 1.25)), blocks: 31 };
+    const FOUND: Compared = Compared {
+        ours_ns: 2100.0,
+        baseline_ns: 2000.0,
+        ratio: 1.05,
+        interval: Some((1.0, 1.25)),
+        blocks: 31,
+    };
 
     #[test]
     fn rows_serialise_as_the_contract_says() {

@@ -47,9 +47,10 @@ Where several OpenCL platforms are measured, the first has the plain name and th
 device's id behind it. `handoff` means every pair.
 
 Method: ours (A) and the baseline (B) run in the same process in blocks of four batches, A B B A, after
-a first block that is not counted. Values are medians over the batches. The ratio is value / baseline;
-its 95 % interval is that of the median of the blocks' own ratios, by order statistics: it assumes
-nothing about the noise. `in noise`: the ratio is beyond its bar, the interval's better end is not.
+a first block that is not counted. The ratio is the median of the blocks' own ratios; its 95 % interval
+is by order statistics and assumes nothing about the noise. The two values share the median block's time
+in that ratio. Without a baseline the value is the median of batches of 200 us or more. `in noise`: the
+ratio is beyond its bar, the better end of the interval is not.
 
 A benchmark that cannot run here is skipped, with the reason on stderr. That is a failure (status 1)
 if it was named."
