@@ -4,7 +4,8 @@
 
 use criterion::{Criterion, Throughput};
 use onebuf::{Buffer, Result, RouteKind};
-use onebuf_benches::{Side, hub, platforms};
+use onebuf_bench::Side;
+use onebuf_benches::{hub, platforms};
 use std::time::Duration;
 
 const SIZES: [usize; 2] = [1 << 20, 16 << 20];

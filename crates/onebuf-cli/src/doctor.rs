@@ -102,14 +102,14 @@ pub fn examine(
     Ok(report?)
 }
 
-fn progress_bar() -> Result<ProgressBar> {
+pub fn progress_bar() -> Result<ProgressBar> {
     if !std::io::stderr().is_terminal() {
         return Ok(ProgressBar::hidden());
     }
     let style =
         ProgressStyle::with_template("{spinner} {pos}/{len} {bar:24} {elapsed} {wide_msg}")?;
     let bar = ProgressBar::new(0).with_style(style);
-    // One experiment takes seconds: the spinner shows that something happens.
+    // One step takes seconds: the spinner shows that something happens.
     bar.enable_steady_tick(Duration::from_millis(100));
     Ok(bar)
 }

@@ -1,6 +1,7 @@
 //! The `onebuf` program: what this machine has, which routes between its devices work, and proof.
 #![deny(unsafe_code)]
 
+mod bench;
 mod cache;
 mod demo;
 mod devices;
@@ -29,6 +30,7 @@ Examples:
   onebuf doctor                   prove every route by experiment, once; verdicts are remembered
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
   onebuf demo                     two devices take turns on one buffer
+  onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
 Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
 ONEBUF_LOG filters the log on stderr (try ONEBUF_LOG=debug); NO_COLOR switches colour off.")]
@@ -49,6 +51,7 @@ enum Command {
     Doctor(doctor::Args),
     Plan(plan::Args),
     Demo(demo::Args),
+    Bench(bench::Args),
     Cache(cache::Args),
     /// Print a completion script for a shell
     #[command(after_help = "\
@@ -84,6 +87,7 @@ fn answer(cli: &Cli) -> Result<()> {
         Some(Command::Doctor(args)) => doctor::run(args, screen)?,
         Some(Command::Plan(args)) => plan::run(args, screen)?,
         Some(Command::Demo(args)) => demo::run(args, screen)?,
+        Some(Command::Bench(args)) => return bench::run(args, screen, output),
         Some(Command::Cache(args)) => cache::run(args)?,
         Some(Command::Completions { shell }) => completions(*shell),
         None => Cli::command().error(ErrorKind::MissingSubcommand, "name a command").exit(),

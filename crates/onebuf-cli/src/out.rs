@@ -47,6 +47,11 @@ pub fn warn(text: impl fmt::Display) {
     eprintln!("onebuf: warning: {text}");
 }
 
+/// Something that was left out, in the form that tests and `./dev` use too.
+pub fn skip(what: &str, why: &str) {
+    eprintln!("skip: {what}: {why}");
+}
+
 /// Standard output: lines for people, or one JSON object.
 pub enum Output {
     Text,

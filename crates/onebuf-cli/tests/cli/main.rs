@@ -1,5 +1,6 @@
 //! The program as its users run it: what it prints, and with what status it ends.
 
+mod bench;
 mod program;
 mod support;
 mod terminal;

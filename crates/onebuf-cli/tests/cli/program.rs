@@ -58,7 +58,7 @@ fn assert_rung(value: &Value) {
 #[test]
 fn help_has_examples_everywhere() {
     let cli = Cli::new();
-    for command in ["", "devices", "doctor", "plan", "demo", "cache", "completions"] {
+    for command in ["", "devices", "doctor", "plan", "demo", "bench", "cache", "completions"] {
         let help = cli.run(&format!("{command} --help")).ok().stdout;
         assert!(help.contains("Examples:") && help.contains("onebuf "), "{command}: {help}");
         assert!(help.contains("--json"), "{command}");
@@ -103,6 +103,8 @@ fn wrong_usage_is_status_2() {
         ("demo --samples 1", "samples"),
         ("demo --frames 0", "frames"),
         ("demo --source udp", "file:PATH"),
+        ("bench nonsuch", "there are route_lookup_ns, "),
+        ("bench --size 0", "0"),
         ("cache", "clear"),
         ("completions brainfish", "bash"),
     ] {

@@ -53,3 +53,8 @@ fn lines_fit_the_terminal() {
 fn the_doctor_runs_on_a_terminal() {
     assert!(shown("doctor", 80, false).contains("one device alone"));
 }
+
+#[test]
+fn the_benchmarks_run_on_a_terminal() {
+    assert!(shown("bench --quick route_lookup_ns", 120, false).contains("route_lookup_ns "));
+}

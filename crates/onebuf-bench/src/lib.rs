@@ -1,0 +1,39 @@
+//! How onebuf is measured, and what is measured.
+//!
+//! ```text
+//!   WORKLOADS ── cases ──► run ──► Row    one row of `onebuf bench`, of `benches/peers.rs`
+//!                           │
+//!              abba::compare│ solo::measure
+//! ```
+//!
+//! A comparison runs both sides in the same process in blocks of four batches, **A B B A**, so that a
+//! machine which gets slower or faster meanwhile does so for both; see [`abba`]. A cost without a rival is
+//! measured in batches so long that reading the clock does not show; see [`solo`].
+//!
+//! ```
+//! use onebuf_bench::{Effort, Unit, solo};
+//!
+//! let numbers = [3.0_f64; 64];
+//! let sum = || std::hint::black_box(&numbers).iter().sum::<f64>();
+//! let alone = solo::measure(Effort::QUICK, |times| Ok::<_, ()>(solo::timed(times, sum)))?;
+//! println!("{}", alone.row("sum_ns", Unit::Ns));
+//! # Ok::<(), ()>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+pub mod abba;
+mod effort;
+mod machine;
+mod raw;
+mod row;
+pub mod solo;
+mod stats;
+mod suite;
+mod workload;
+
+pub use effort::Effort;
+pub use machine::{Bench, Side, Stop, TOUCH, distinct_text};
+pub use raw::{RawCopy, RawLaunch, RawQueue};
+pub use row::{Bar, Met, Row, Unit};
+pub use suite::{Case, Outcome, Skipped, WORKLOADS, Workload, cases, known, run};

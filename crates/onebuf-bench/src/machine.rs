@@ -1,0 +1,162 @@
+//! What the workloads run on, and what they have in common.
+//!
+//! # Safety
+//! One kernel is declared here; its text is below.
+
+#![allow(unsafe_code)]
+
+use crate::Effort;
+use onebuf::{Access, Buffer, Device, Hub, Kernel, Queue, Result, Signature, Source, args};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// A kernel that does next to nothing, so that what is measured is the way to it.
+pub const TOUCH: &str = "kernel void touch(global uint *x, uint add) {
+    if (get_global_id(0) == 0) x[0] += add;
+}";
+
+/// The same kernel as a text that no driver has seen before: drivers remember what they have built, some
+/// across processes, and some only look at the text without its comments.
+pub fn distinct_text() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let text = format!("constant ulong distinct[2] = {{ {}ul, {number}ul }};\n", time as u64);
+    text + &TOUCH.replace("+= add", "+= add + (uint)(distinct[add & 1] & 0)")
+}
+
+/// Why a benchmark has no result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stop {
+    /// What it needs is not on this machine.
+    Absent(String),
+    /// It went wrong.
+    Failed(onebuf::Error),
+}
+
+impl From<onebuf::Error> for Stop {
+    fn from(error: onebuf::Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+/// On what, how long and on how much to measure.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// The machine.
+    pub hub: Hub,
+    /// How long.
+    pub effort: Effort,
+    /// The size of the buffers that are handed over.
+    pub bytes: usize,
+}
+
+impl Bench {
+    /// What hand-overs move when nothing else was said.
+    pub const BYTES: usize = 256 << 20;
+
+    /// One device of each OpenCL platform.
+    pub fn platforms(&self) -> Vec<Device> {
+        let mut found = self.hub.select("opencl");
+        found.dedup_by_key(|device| device.info().platform.clone());
+        found
+    }
+
+    /// Why there are too few platforms.
+    pub fn too_few(&self, wanted: usize) -> Stop {
+        let found = self.platforms().len();
+        let missing: Vec<_> =
+            self.hub.unavailable().iter().map(|api| format!("; {}", api.reason)).collect();
+        let verb = if wanted == 1 { "platform is needed" } else { "platforms are needed" };
+        Stop::Absent(format!("{wanted} OpenCL {verb}, found {found}{}", missing.concat()))
+    }
+}
+
+/// A queue, the kernel above, and what its launches have added up to.
+pub struct Side {
+    /// The queue.
+    pub queue: Queue,
+    touch: Kernel,
+    added: Cell<u32>,
+}
+
+impl Side {
+    /// Builds the kernel for a device.
+    pub fn new(device: &Device) -> Result<Self> {
+        Self::build(&device.queue()?, TOUCH)
+    }
+
+    /// Builds one of the texts above for a queue that is there.
+    pub fn build(queue: &Queue, text: impl Into<String>) -> Result<Self> {
+        let program = queue.device().program(&Source::opencl_c(text.into()))?;
+        let signature = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
+        // SAFETY: the kernel touches the first element, which every buffer has.
+        let touch = unsafe { program.kernel("touch", signature)? };
+        Ok(Self { queue: queue.clone(), touch, added: Cell::new(0) })
+    }
+
+    /// One launch, not waited for. Its value differs from that of the launch before, as values do in
+    /// real programs: nobody can skip setting it.
+    pub fn touch(&self, buffer: &Buffer<u32>) -> Result<()> {
+        let view = buffer.write_on(&self.queue)?;
+        self.queue.launch(&self.touch, [1], args![view, next(&self.added)])
+    }
+
+    /// One launch, waited for.
+    pub fn turn(&self, buffer: &Buffer<u32>) -> Result<()> {
+        self.touch(buffer)?;
+        self.queue.finish()
+    }
+
+    /// What all launches so far have added.
+    pub fn added(&self) -> u32 {
+        sum(self.added.get())
+    }
+}
+
+/// The next value to add.
+pub(crate) fn next(added: &Cell<u32>) -> u32 {
+    added.set(added.get().wrapping_add(1));
+    added.get()
+}
+
+/// What so many launches add up to, modulo 2³².
+pub(crate) fn sum(launches: u32) -> u32 {
+    let launches = u64::from(launches);
+    (launches * (launches + 1) / 2) as u32
+}
+
+/// A wrong result was not worth measuring.
+pub(crate) fn check(buffer: &Buffer<u32>, added: u32) -> Result<()> {
+    let mut first = [0];
+    buffer.read_range(0..1, &mut first)?;
+    if first == [added] {
+        return Ok(());
+    }
+    let [found] = first;
+    Err(onebuf::Error::Unsupported {
+        what: "measuring a kernel whose result is wrong".into(),
+        needs: format!("launches that add up to {added}, not {found}: try `onebuf doctor --fresh`"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cell, distinct_text, next, sum};
+
+    #[test]
+    fn launches_add_up() {
+        let added = Cell::new(0);
+        let total: u32 = (0..100).map(|_| next(&added)).sum();
+        assert_eq!(total, sum(100));
+        assert_eq!(sum(u32::MAX), 0x8000_0000, "wraps as the kernel does");
+    }
+
+    #[test]
+    fn texts_differ() {
+        assert_ne!(distinct_text(), distinct_text());
+    }
+}

@@ -1,0 +1,216 @@
+//! The baseline: what a careful program without onebuf does, by the C calls alone.
+//!
+//! # Safety
+//! Handles are those of onebuf's own queue, which is kept alive beside them, or made here. Memory is only
+//! given to blocking calls. Nothing here is used by two threads.
+
+#![allow(unsafe_code)]
+
+use crate::machine::{TOUCH, next, sum};
+use onebuf::{Error, Queue, Result};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClContext, ClDevice, ClKernel, ClMem, ClProgram, ClQueue, OpenCl, consts},
+};
+use std::{
+    cell::Cell,
+    ffi::c_void,
+    ptr::{null, null_mut},
+};
+
+/// A queue of onebuf's as C sees it.
+pub struct RawQueue {
+    cl: OpenCl,
+    queue: ClQueue,
+    context: ClContext,
+    device: ClDevice,
+    /// Keeps the handles alive.
+    _owner: Queue,
+}
+
+impl RawQueue {
+    /// The handles of an OpenCL queue.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for another API's; the driver's.
+    pub fn new(owner: &Queue) -> Result<Self> {
+        let queue = ClQueue(owner.raw() as *mut c_void);
+        if queue.is_null() || owner.device().info().api.0 != "opencl" {
+            return Err(Error::unsupported("the raw C calls", "an OpenCL queue"));
+        }
+        let cl = OpenCl::load(None, None).map_err(|missing| Error::Unavailable {
+            what: "OpenCL".into(),
+            tried: missing.tried,
+            reason: missing.reason,
+        })?;
+        let (mut context, mut device) = (ClContext::NULL, ClDevice::NULL);
+        let info = |name, to: *mut c_void| {
+            // SAFETY: the queue is alive; both answers are one pointer large, as is what `to` is.
+            unsafe { cl.get_command_queue_info(queue, name, size_of::<usize>(), to, null_mut()) }
+                .map_err(driver("clGetCommandQueueInfo"))
+        };
+        info(consts::CL_QUEUE_CONTEXT, (&raw mut context).cast())?;
+        info(consts::CL_QUEUE_DEVICE, (&raw mut device).cast())?;
+        Ok(Self { cl, queue, context, device, _owner: owner.clone() })
+    }
+
+    /// The `cl_device_id`, for other libraries.
+    pub fn device(&self) -> *mut c_void {
+        self.device.0
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<ClMem> {
+        // SAFETY: no host pointer goes with these flags.
+        unsafe { self.cl.create_buffer(self.context, consts::CL_MEM_READ_WRITE, bytes, null_mut()) }
+            .map_err(driver("clCreateBuffer"))
+    }
+
+    fn program(&self, text: &str) -> Result<ClProgram> {
+        let (at, len) = (text.as_ptr().cast(), text.len());
+        let Self { cl, context, device, .. } = self;
+        // SAFETY: one string of this length.
+        let program =
+            unsafe { cl.create_program_with_source(*context, 1, &raw const at, &raw const len) }
+                .map_err(driver("clCreateProgramWithSource"))?;
+        // SAFETY: the device is the context's; no options, no callback.
+        match unsafe { cl.build_program(program, 1, device, null(), None, null_mut()) } {
+            Ok(()) => Ok(program),
+            Err(status) => {
+                // SAFETY: it is ours, and used no more.
+                let _ = unsafe { cl.release_program(program) };
+                Err(driver("clBuildProgram")(status))
+            }
+        }
+    }
+}
+
+/// The kernel [`TOUCH`] on memory that is somebody else's.
+pub struct RawLaunch {
+    on: RawQueue,
+    program: ClProgram,
+    kernel: ClKernel,
+    mem: ClMem,
+    added: Cell<u32>,
+}
+
+impl RawLaunch {
+    /// Builds the kernel.
+    ///
+    /// # Safety
+    /// `mem` is a `cl_mem` of the queue's context. Whoever calls [`RawLaunch::touch`] has sole use of it on
+    /// this queue from then on until the queue has finished.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub unsafe fn new(queue: &Queue, mem: *mut c_void) -> Result<Self> {
+        let (on, mem) = (RawQueue::new(queue)?, ClMem(mem));
+        let program = on.program(TOUCH)?;
+        // SAFETY: the program is built; the name ends in zero.
+        let kernel = unsafe { on.cl.create_kernel(program, c"touch".as_ptr()) };
+        // SAFETY: the memory is alive now, and with this for as long as the result is.
+        let kept = unsafe { on.cl.retain_mem_object(mem) };
+        match (kernel, kept) {
+            (Ok(kernel), Ok(())) => Ok(Self { on, program, kernel, mem, added: Cell::new(0) }),
+            (Err(status), _) => Err(driver("clCreateKernel")(status)),
+            (_, Err(status)) => Err(driver("clRetainMemObject")(status)),
+        }
+    }
+
+    /// Sets both arguments and enqueues, without an event. A program with more than one buffer, or more
+    /// than one value, does no less.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn touch(&self) -> Result<()> {
+        let (add, global) = (next(&self.added), 1_usize);
+        self.set(0, size_of::<ClMem>(), (&raw const self.mem).cast())?;
+        self.set(1, size_of::<u32>(), (&raw const add).cast())?;
+        let RawLaunch { on: RawQueue { cl, queue, .. }, kernel, .. } = self;
+        let (size, none) = (&raw const global, null());
+        // SAFETY: one dimension, one work-item; the memory is this queue's, by `new`'s contract.
+        unsafe {
+            cl.enqueue_nd_range_kernel(*queue, *kernel, 1, none, size, none, 0, null(), null_mut())
+        }
+        .map_err(driver("clEnqueueNDRangeKernel"))
+    }
+
+    fn set(&self, index: u32, size: usize, value: *const c_void) -> Result<()> {
+        // SAFETY: the values are of the kernel's parameter types, and only this thread sets them.
+        unsafe { self.on.cl.set_kernel_arg(self.kernel, index, size, value) }
+            .map_err(driver("clSetKernelArg"))
+    }
+
+    /// What all launches so far have added.
+    pub fn added(&self) -> u32 {
+        sum(self.added.get())
+    }
+}
+
+impl Drop for RawLaunch {
+    fn drop(&mut self) {
+        let RawLaunch { on: RawQueue { cl, .. }, program, kernel, mem, .. } = self;
+        // SAFETY: all three are ours, and used no more. A benchmark has no use for a refusal.
+        let _ = unsafe {
+            (cl.release_kernel(*kernel), cl.release_program(*program), cl.release_mem_object(*mem))
+        };
+    }
+}
+
+/// The simplest copy between two devices that is not slow: one whole read, one whole write.
+pub struct RawCopy {
+    ends: [(RawQueue, ClMem); 2],
+    /// The host's side of it, touched before it is measured.
+    host: Vec<u8>,
+}
+
+impl RawCopy {
+    /// One buffer on each device, and one on the host between them.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(queues: [&Queue; 2], bytes: usize) -> Result<Self> {
+        let end = |queue: &Queue| -> Result<_> {
+            let queue = RawQueue::new(queue)?;
+            let mem = queue.buffer(bytes)?;
+            Ok((queue, mem))
+        };
+        // `vec![0; …]` would be pages that are not there yet.
+        Ok(Self { ends: [end(queues[0])?, end(queues[1])?], host: vec![1; bytes] })
+    }
+
+    /// From one device's buffer to the other's; done when it returns.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn copy(&mut self, from: usize, to: usize) -> Result<()> {
+        let (bytes, host) = (self.host.len(), self.host.as_mut_ptr());
+        let (RawQueue { cl, queue, .. }, mem) = &self.ends[from];
+        // SAFETY: the buffer and the host's memory have `bytes` bytes each; the call blocks.
+        unsafe {
+            cl.enqueue_read_buffer(*queue, *mem, 1, 0, bytes, host.cast(), 0, null(), null_mut())
+        }
+        .map_err(driver("clEnqueueReadBuffer"))?;
+        let (RawQueue { cl, queue, .. }, mem) = &self.ends[to];
+        // SAFETY: as above.
+        unsafe {
+            cl.enqueue_write_buffer(*queue, *mem, 1, 0, bytes, host.cast(), 0, null(), null_mut())
+        }
+        .map_err(driver("clEnqueueWriteBuffer"))
+    }
+}
+
+impl Drop for RawCopy {
+    fn drop(&mut self) {
+        for (queue, mem) in &self.ends {
+            // SAFETY: it is ours, and every call that used it has returned.
+            let _ = unsafe { queue.cl.release_mem_object(*mem) };
+        }
+    }
+}
+
+fn driver(call: &'static str) -> impl Fn(ClStatus) -> Error {
+    move |status| {
+        let name = status.name().unwrap_or("unknown").to_owned();
+        Error::Driver { api: "opencl", call, code: status.0, name }
+    }
+}

@@ -1,0 +1,283 @@
+//! What is reported: one row per benchmark.
+
+use crate::{abba::Compared, solo::Alone};
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// In what a row's values are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+    /// 10⁹ bytes per second, for operations that move so many bytes.
+    GbPerS(u64),
+}
+
+impl Unit {
+    fn of_ns(self, ns: f64) -> f64 {
+        match self {
+            Unit::Ns => ns,
+            Unit::Us => ns / 1e3,
+            Unit::Ms => ns / 1e6,
+            Unit::GbPerS(bytes) => bytes as f64 / ns,
+        }
+    }
+
+    /// More is better, so a ratio of times is turned over.
+    fn is_rate(self) -> bool {
+        matches!(self, Unit::GbPerS(_))
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Unit::Ns => "ns",
+            Unit::Us => "us",
+            Unit::Ms => "ms",
+            Unit::GbPerS(_) => "GB/s",
+        })
+    }
+}
+
+impl Serialize for Unit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What a row has to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bar {
+    /// The value itself, in its unit.
+    ValueAtMost(f64),
+    /// Ours over the baseline, the less the better.
+    RatioAtMost(f64),
+    /// Ours over the baseline, the more the better.
+    RatioAtLeast(f64),
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&match self {
+            Bar::ValueAtMost(most) | Bar::RatioAtMost(most) => format!("≤ {most}"),
+            Bar::RatioAtLeast(least) => format!("≥ {least}"),
+        })
+    }
+}
+
+/// Whether a bar is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// It is.
+    Yes,
+    /// The value is beyond it, the better end of its interval is not: this run cannot tell.
+    WithinNoise,
+    /// It is not.
+    No,
+}
+
+impl fmt::Display for Met {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Met::Yes => "yes",
+            Met::WithinNoise => "in noise",
+            Met::No => "no",
+        })
+    }
+}
+
+/// One benchmark's result. Serialises to the row of `onebuf bench --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Which benchmark, and where there are several, which devices.
+    pub name: String,
+    /// Ours.
+    pub value: f64,
+    /// Of `value` and `baseline`.
+    pub unit: Unit,
+    /// What it is compared with, measured in the same run.
+    pub baseline: Option<f64>,
+    /// `value / baseline`.
+    pub ratio: Option<f64>,
+    /// The lower end of the ratio's 95 % interval.
+    pub ratio_low: Option<f64>,
+    /// Its upper end.
+    pub ratio_high: Option<f64>,
+    /// Samples: blocks of A B B A, or batches where there is no baseline.
+    pub n: usize,
+    /// What it has to reach, if there is such a bar.
+    #[serde(skip)]
+    pub bar: Option<Bar>,
+    /// What a reader should know, in words.
+    #[serde(skip)]
+    pub remark: String,
+}
+
+impl Row {
+    /// Of a cost without a rival.
+    pub fn alone(name: impl Into<String>, unit: Unit, found: &Alone) -> Self {
+        Self {
+            name: name.into(),
+            value: unit.of_ns(found.ns),
+            unit,
+            baseline: None,
+            ratio: None,
+            ratio_low: None,
+            ratio_high: None,
+            n: found.batches,
+            bar: None,
+            remark: String::new(),
+        }
+    }
+
+    /// Of a comparison.
+    pub fn compared(name: impl Into<String>, unit: Unit, found: &Compared) -> Self {
+        let (ratio, interval) = match unit.is_rate() {
+            true => (1.0 / found.ratio, found.interval.map(|(low, high)| (1.0 / high, 1.0 / low))),
+            false => (found.ratio, found.interval),
+        };
+        let alone = Alone { ns: found.ours_ns, batches: found.blocks };
+        Self {
+            baseline: Some(unit.of_ns(found.baseline_ns)),
+            ratio: Some(ratio),
+            ratio_low: interval.map(|(low, _)| low),
+            ratio_high: interval.map(|(_, high)| high),
+            ..Self::alone(name, unit, &alone)
+        }
+    }
+
+    /// With a bar.
+    pub fn bar(self, bar: Bar) -> Self {
+        Self { bar: Some(bar), ..self }
+    }
+
+    /// With a remark.
+    pub fn remark(self, remark: impl Into<String>) -> Self {
+        Self { remark: remark.into(), ..self }
+    }
+
+    /// Whether the bar is met; `None` where there is none.
+    pub fn met(&self) -> Option<Met> {
+        Some(match self.bar? {
+            Bar::ValueAtMost(most) => judge(self.value <= most, false),
+            Bar::RatioAtMost(most) => judge(self.ratio? <= most, self.ratio_low? <= most),
+            Bar::RatioAtLeast(least) => judge(self.ratio? >= least, self.ratio_high? >= least),
+        })
+    }
+
+    /// The ratio and its interval, for people.
+    pub fn ratio_text(&self) -> Option<String> {
+        let ratio = self.ratio?;
+        Some(match (self.ratio_low, self.ratio_high) {
+            (Some(low), Some(high)) => {
+                format!("{} [{}, {}]", digits(ratio), digits(low), digits(high))
+            }
+            _ => digits(ratio),
+        })
+    }
+
+    /// A value of this row with its unit, for people.
+    pub fn in_unit(&self, value: f64) -> String {
+        format!("{} {}", digits(value), self.unit)
+    }
+}
+
+fn judge(value: bool, better_end: bool) -> Met {
+    match (value, better_end) {
+        (true, _) => Met::Yes,
+        (false, true) => Met::WithinNoise,
+        (false, false) => Met::No,
+    }
+}
+
+/// Four significant digits; the last is noise anyway.
+fn digits(value: f64) -> String {
+    let before = if value.abs() >= 1.0 { value.abs().log10() as usize } else { 0 };
+    let small = if value != 0.0 && value.abs() < 0.1 { 2 } else { 0 };
+    format!("{value:.*}", 3_usize.saturating_sub(before) + small)
+}
+
+impl fmt::Display for Row {
+    /// One line for a log: name, value, and where there is one, baseline and ratio.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<32} {:>14}", self.name, self.in_unit(self.value))?;
+        if let (Some(baseline), Some(ratio)) = (self.baseline, self.ratio_text()) {
+            write!(f, "  baseline {:>14}  ratio {ratio}", self.in_unit(baseline))?;
+        }
+        write!(f, "  n {}", self.n)?;
+        if !self.remark.is_empty() {
+            write!(f, "  ({})", self.remark)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bar, Met, Row, Unit, digits};
+    use crate::{abba::Compared, solo::Alone};
+
+    const FOUND: Compared = Compared {
+        ours_ns: 2100.0,
+        baseline_ns: 2000.0,
+        ratio: 1.05,
+        interval: Some((1.0, 1.25)),
+        blocks: 31,
+    };
+
+    #[test]
+    fn rows_serialise_as_the_contract_says() {
+        let row = Row::compared("launch_enqueue_ratio", Unit::Us, &FOUND).remark("unseen");
+        assert_eq!(
+            serde_json::to_string(&row.bar(Bar::RatioAtMost(1.05))).unwrap(),
+            r#"{"name":"launch_enqueue_ratio","value":2.1,"unit":"us","baseline":2.0,"#.to_owned()
+                + r#""ratio":1.05,"ratio_low":1.0,"ratio_high":1.25,"n":31}"#
+        );
+        let alone = Row::alone("x_ns", Unit::Ns, &Alone { ns: 3.5, batches: 7 });
+        assert_eq!(
+            serde_json::to_string(&alone).unwrap(),
+            r#"{"name":"x_ns","value":3.5,"unit":"ns","baseline":null,"#.to_owned()
+                + r#""ratio":null,"ratio_low":null,"ratio_high":null,"n":7}"#
+        );
+    }
+
+    #[test]
+    fn rates_turn_the_ratio_over() {
+        let row = Row::compared("staged_ratio", Unit::GbPerS(4200), &FOUND);
+        assert_eq!((row.value, row.baseline), (2.0, Some(2.1)));
+        assert_eq!(row.ratio, Some(1.0 / 1.05));
+        assert_eq!((row.ratio_low, row.ratio_high), (Some(0.8), Some(1.0)));
+    }
+
+    #[test]
+    fn bars_are_judged_by_the_better_end() {
+        let slow = Row::compared("x", Unit::Ns, &FOUND);
+        let met = |row: &Row, bar| row.clone().bar(bar).met();
+        assert_eq!(met(&slow, Bar::RatioAtMost(1.06)), Some(Met::Yes));
+        assert_eq!(met(&slow, Bar::RatioAtMost(1.02)), Some(Met::WithinNoise));
+        assert_eq!(met(&slow, Bar::RatioAtMost(0.99)), Some(Met::No));
+        let rate = Row::compared("x", Unit::GbPerS(1), &FOUND);
+        assert_eq!(met(&rate, Bar::RatioAtLeast(0.95)), Some(Met::Yes));
+        assert_eq!(met(&rate, Bar::RatioAtLeast(0.99)), Some(Met::WithinNoise));
+        assert_eq!(met(&rate, Bar::RatioAtLeast(1.01)), Some(Met::No));
+        let alone = Row::alone("x", Unit::Ns, &Alone { ns: 3.5, batches: 7 });
+        assert_eq!(met(&alone, Bar::ValueAtMost(5.0)), Some(Met::Yes));
+        assert_eq!(met(&alone, Bar::ValueAtMost(3.0)), Some(Met::No));
+        assert_eq!(alone.met(), None);
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        let shown: Vec<String> =
+            [12345.6, 123.45, 12.345, 1.2345, 0.12345, 0.0012345].map(digits).into();
+        assert_eq!(shown, ["12346", "123.5", "12.35", "1.234", "0.123", "0.00123"]);
+        let row = Row::compared("x", Unit::Us, &FOUND);
+        assert_eq!(row.ratio_text().as_deref(), Some("1.050 [1.000, 1.250]"));
+        assert!(row.to_string().contains("2.100 us  baseline       2.000 us  ratio 1.050"));
+    }
+}

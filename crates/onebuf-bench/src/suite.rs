@@ -1,0 +1,206 @@
+//! Which benchmarks there are, choosing among them, and running them.
+
+use crate::{Bench, Row, Stop, workload};
+use serde::Serialize;
+
+type Run = Box<dyn Fn(&Bench) -> Result<Row, Stop>>;
+
+/// One benchmark on one device or pair.
+pub struct Case {
+    /// The name of its row.
+    pub name: String,
+    run: Run,
+}
+
+impl Case {
+    /// A benchmark that is still to be run.
+    pub fn new(
+        name: impl Into<String>,
+        run: impl Fn(&Bench) -> Result<Row, Stop> + 'static,
+    ) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+
+    /// One that cannot run here.
+    pub fn absent(name: impl Into<String>, why: Stop) -> Self {
+        Self::new(name, move |_| Err(why.clone()))
+    }
+}
+
+/// A kind of benchmark, for as many devices or pairs as there are.
+pub struct Workload {
+    /// Its name: that of its rows, but for the devices' ids.
+    pub name: &'static str,
+    /// What it measures, in a line.
+    pub about: &'static str,
+    /// What there is to run on this machine; an absent one where there is nothing.
+    pub cases: fn(&Bench) -> Vec<Case>,
+}
+
+/// Every benchmark, in the order in which they run: one file in `workload/` and one line here.
+pub const WORKLOADS: &[Workload] = &[
+    workload::route_lookup::WORKLOAD,
+    workload::view_idle::WORKLOAD,
+    workload::launch::WORKLOAD,
+    workload::handoff::WORKLOAD,
+    workload::staged::WORKLOAD,
+    workload::program::BUILD,
+    workload::program::FIRST_LAUNCH,
+];
+
+impl Workload {
+    /// The short name: up to where the devices' ids go.
+    pub fn short(&self) -> &'static str {
+        self.name.split_once("_<").map_or(self.name, |(short, _)| short)
+    }
+
+    /// Whether all its cases are meant.
+    fn is_meant(&self, name: &str) -> bool {
+        name == self.name || name == self.short()
+    }
+
+    /// Whether it could have a case of this name on some machine.
+    fn could_have(&self, name: &str) -> bool {
+        let devices = name.strip_prefix(self.short()).and_then(|rest| rest.strip_prefix('_'));
+        self.is_meant(name) || devices.is_some_and(|devices| devices.contains(':'))
+    }
+}
+
+/// Whether some machine has a benchmark of this name.
+pub fn known(name: &str) -> bool {
+    WORKLOADS.iter().any(|workload| workload.could_have(name))
+}
+
+/// The cases that the names mean, all of them when there are none; absent ones for names that mean
+/// nothing here.
+pub fn cases(bench: &Bench, names: &[String]) -> Vec<Case> {
+    let mut chosen: Vec<Case> = WORKLOADS.iter().flat_map(|w| of(w, bench, names)).collect();
+    for name in names {
+        let meant = |workload: &Workload| workload.is_meant(name);
+        if !WORKLOADS.iter().any(meant) && !chosen.iter().any(|case| case.name == *name) {
+            let why = "no such devices here: `onebuf devices` lists them".into();
+            chosen.push(Case::absent(name, Stop::Absent(why)));
+        }
+    }
+    chosen
+}
+
+fn of(workload: &Workload, bench: &Bench, names: &[String]) -> Vec<Case> {
+    let all = names.is_empty() || names.iter().any(|name| workload.is_meant(name));
+    if !all && !names.iter().any(|name| workload.could_have(name)) {
+        return Vec::new();
+    }
+    let mut cases = (workload.cases)(bench);
+    cases.retain(|case| all || names.contains(&case.name));
+    cases
+}
+
+/// A benchmark without a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// Which.
+    pub name: String,
+    /// Why.
+    pub why: String,
+    /// Whether it went wrong; otherwise what it needs is not here.
+    #[serde(skip)]
+    pub failed: bool,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    /// In the order in which they ran.
+    pub results: Vec<Row>,
+    /// Those that did not.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Runs the cases, and tells of each before it starts.
+pub fn run(bench: &Bench, cases: &[Case], mut before: impl FnMut(usize, &Case)) -> Outcome {
+    let mut outcome = Outcome::default();
+    for (number, case) in cases.iter().enumerate() {
+        before(number, case);
+        let name = case.name.clone();
+        match (case.run)(bench) {
+            Ok(row) => outcome.results.push(row),
+            Err(Stop::Absent(why)) => {
+                outcome.skipped.push(Skipped { name, why, failed: false });
+            }
+            Err(Stop::Failed(error)) => {
+                let why = error.to_string();
+                outcome.skipped.push(Skipped { name, why, failed: true });
+            }
+        }
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bench, Case, Stop, WORKLOADS, cases, known, run};
+    use crate::Effort;
+    use onebuf::{Hub, doctor::Verdicts};
+
+    /// No OpenCL.
+    fn bare() -> Bench {
+        let hub = Hub::builder().without_opencl().verdicts(Verdicts::default()).build().unwrap();
+        Bench { hub, effort: Effort::QUICK, bytes: 1 << 16 }
+    }
+
+    fn chosen(names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
+        cases(&bare(), &names).into_iter().map(|case| case.name).collect()
+    }
+
+    #[test]
+    fn names_are_those_of_workloads_or_of_rows() {
+        for name in [
+            "route_lookup_ns",
+            "handoff",
+            "handoff_<a>_<b>_ratio",
+            "handoff_opencl:0_opencl:1_ratio",
+            "launch_enqueue_ratio_opencl:1",
+        ] {
+            assert!(known(name), "{name}");
+        }
+        for name in ["", "route", "handoffs", "handoff_", "launch_enqueue", "view_idle_ns_"] {
+            assert!(!known(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_choose() {
+        assert!(chosen(&[]).len() >= WORKLOADS.len());
+        assert_eq!(chosen(&["view_idle_ns"]), ["view_idle_ns"]);
+        assert_eq!(chosen(&["handoff"]), ["handoff_<a>_<b>_ratio"]);
+        let both = ["view_idle_ns", "route_lookup_ns"];
+        assert_eq!(chosen(&both), [both[1], both[0]], "in the order of the list");
+        let other = "handoff_opencl:8_opencl:9_ratio";
+        assert_eq!(chosen(&[other]), [other]);
+    }
+
+    #[test]
+    fn without_opencl_the_rest_still_runs() {
+        let bench = bare();
+        let mut told = Vec::new();
+        let all = cases(&bench, &[]);
+        let outcome = run(&bench, &all, |number, case| told.push((number, case.name.clone())));
+        let ran: Vec<&str> = outcome.results.iter().map(|row| &*row.name).collect();
+        assert_eq!(ran, ["route_lookup_ns", "view_idle_ns"]);
+        assert_eq!(outcome.results.len() + outcome.skipped.len(), told.len());
+        for skipped in &outcome.skipped {
+            assert!(!skipped.failed && skipped.why.contains("found 0"), "{skipped:?}");
+        }
+        let json = serde_json::to_value(&outcome).unwrap();
+        assert_eq!(json["skipped"][0]["name"], "launch_enqueue_ratio");
+        assert!(json["skipped"][0].get("failed").is_none());
+    }
+
+    #[test]
+    fn what_goes_wrong_is_told_apart_from_what_is_absent() {
+        let wrong = Case::new("x", |_| Err(Stop::Failed(onebuf::Error::invalid("no"))));
+        let outcome = run(&bare(), &[wrong], |_, _| ());
+        assert!(outcome.skipped[0].failed && outcome.skipped[0].why.contains("no"));
+    }
+}

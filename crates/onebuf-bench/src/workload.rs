@@ -1,0 +1,32 @@
+//! The workloads, one per file.
+
+pub mod handoff;
+pub mod launch;
+pub mod program;
+pub mod route_lookup;
+pub mod staged;
+pub mod view_idle;
+
+use crate::{Bench, Case, Row, Stop};
+use onebuf::Device;
+
+/// A case for each OpenCL platform: the first by the plain name, the others with their ids.
+fn per_platform(
+    bench: &Bench,
+    name: &'static str,
+    run: fn(&Bench, &Device) -> Result<Row, Stop>,
+) -> Vec<Case> {
+    let platforms = bench.platforms();
+    if platforms.is_empty() {
+        return vec![Case::absent(name, bench.too_few(1))];
+    }
+    let case = |(number, device): (usize, Device)| {
+        let name = if number == 0 { name.into() } else { format!("{name}_{device}") };
+        Case::new(name.clone(), move |bench| {
+            let row = run(bench, &device)?;
+            let remark = device.info().platform.trim().to_owned();
+            Ok(Row { name: name.clone(), remark, ..row })
+        })
+    };
+    platforms.into_iter().enumerate().map(case).collect()
+}

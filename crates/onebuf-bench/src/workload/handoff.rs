@@ -1,0 +1,75 @@
+//! Two OpenCL platforms take turns on one buffer: over shared host pages, and by staged copies.
+
+use crate::{Bench, Case, Row, Side, Stop, Unit, Workload, abba::compare, machine::check};
+use onebuf::{Buffer, BufferBuilder, Device, Result, RouteKind};
+use std::time::Instant;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "handoff_<a>_<b>_ratio",
+    about: "a hand-over of shared host pages, over that by a staged copy",
+    cases,
+};
+
+fn cases(bench: &Bench) -> Vec<Case> {
+    let platforms = bench.platforms();
+    if platforms.len() < 2 {
+        return vec![Case::absent(WORKLOAD.name, bench.too_few(2))];
+    }
+    let pairs = platforms.iter().enumerate().flat_map(|(number, first)| {
+        platforms[number + 1..].iter().map(|second| [first.clone(), second.clone()])
+    });
+    pairs.map(case).collect()
+}
+
+fn case(pair: [Device; 2]) -> Case {
+    let name = format!("handoff_{}_{}_ratio", pair[0], pair[1]);
+    Case::new(name.clone(), move |bench| {
+        run(bench, &pair).map(|row| Row { name: name.clone(), ..row })
+    })
+}
+
+fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
+    // Declared routes will do: a benchmark compares, and `onebuf doctor` proves.
+    let wish = bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with(pair);
+    let wish = wish.trust_declared(true);
+    let shared = wish.clone().allocate_on(&bench.hub.host()).route(RouteKind::HostPointer);
+    let remark = remark(bench, pair, &shared)?;
+    let shared = shared.build()?;
+    let staged = wish.allocate_on(&pair[0]).route(RouteKind::Staged).build()?;
+    // Sides of their own, so that the launches on each buffer can be added up.
+    let sides = || -> Result<[Side; 2]> { Ok([Side::new(&pair[0])?, Side::new(&pair[1])?]) };
+    let (for_shared, for_staged) = (sides()?, sides()?);
+    let found =
+        compare(bench.effort, || round(&for_shared, &shared), || round(&for_staged, &staged))?;
+    for (sides, buffer) in [(for_shared, &shared), (for_staged, &staged)] {
+        check(buffer, sides[0].added().wrapping_add(sides[1].added()))?;
+    }
+    Ok(found.row("", Unit::Us).remark(remark))
+}
+
+/// There and back; nanoseconds per hand-over. A one-item kernel runs at each end, since some drivers
+/// move nothing before one does, and is waited for.
+fn round(sides: &[Side; 2], buffer: &Buffer<u32>) -> Result<f64> {
+    let clock = Instant::now();
+    sides.iter().try_for_each(|side| side.turn(buffer))?;
+    Ok(clock.elapsed().as_nanos() as f64 / 2.0)
+}
+
+/// Whether experiments have shown that the shared route works; why there is none if there is none.
+fn remark(
+    bench: &Bench,
+    pair: &[Device; 2],
+    shared: &BufferBuilder<'_, u32>,
+) -> Result<&'static str, Stop> {
+    shared.plan().map_err(|error| Stop::Absent(error.to_string()))?;
+    let host = bench.hub.host().index();
+    let proven = |device: &Device| {
+        let mut routes = bench.hub.topology().between(host, device.index()).iter();
+        let shared = routes.find(|route| route.kind == RouteKind::HostPointer);
+        shared.is_some_and(|route| route.verdict.proven_for(bench.bytes as u64))
+    };
+    Ok(match pair.iter().all(proven) {
+        true => "the route is proven",
+        false => "the route is declared, not proven: run `onebuf doctor`",
+    })
+}

@@ -1,0 +1,22 @@
+//! A view that has nothing to wait for.
+
+use crate::{Bench, Case, Row, Stop, Unit, Workload, solo};
+
+const NAME: &str = "view_idle_ns";
+
+pub const WORKLOAD: Workload = Workload {
+    name: NAME,
+    about: "taking and dropping a read view of an idle buffer, on OpenCL or else the host",
+    cases: |_| vec![Case::new(NAME, run)],
+};
+
+fn run(bench: &Bench) -> Result<Row, Stop> {
+    let device = bench.platforms().into_iter().next().unwrap_or_else(|| bench.hub.host());
+    let buffer = bench.hub.buffer::<u32>(1024).shared_with([&device]).build()?;
+    let queue = device.queue()?;
+    buffer.write_on(&queue)?;
+    queue.finish()?;
+    let view = || buffer.read_on(&queue).map(drop);
+    let found = solo::measure(bench.effort, |times| solo::try_timed(times, view))?;
+    Ok(found.row(NAME, Unit::Ns).remark(device.info().platform.trim()))
+}
