@@ -2,7 +2,7 @@
 
 use super::*;
 use onebuf::{Origin, ProgramCache};
-use onebuf_conformance::{Watchdog, stub};
+use onebuf_conformance::{Watchdog, note, stub};
 use std::{fs, path::PathBuf};
 use tempfile::{TempDir, tempdir};
 
@@ -39,6 +39,8 @@ fn the_next_process_loads_what_this_one_built() {
         let loaded = again.program(&text()).unwrap();
         assert_eq!(loaded.origin(), Origin::Disk, "{name}");
         assert_works(&loaded);
+        let [built, loaded, found] = [&built, &loaded, &remembered].map(Program::build_time);
+        note(&format!("{name}: built in {built:?}, loaded in {loaded:?}, found in {found:?}"));
         assert_eq!(again.program(&text()).unwrap().origin(), Origin::Memory, "{name}");
         // Another text, other options: another program. Each is found again by the other hub.
         for other in [Source::opencl_c(format!("{TEXT}\n")), text().with_options("-DX=1")] {

@@ -108,3 +108,7 @@ pub mod fake {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct ReadmeExamples;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/programs.md")]
+struct ProgramsPage;
