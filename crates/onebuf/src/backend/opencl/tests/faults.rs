@@ -29,6 +29,7 @@ fn rich_launches(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec { order, profiling: true })?;
     let other = rig.device.queue(QueueSpec::default())?;
     let add = rig.program(PROGRAM)?.kernel("add", 2)?;
+    let mut events = Vec::new();
     for strategy in rig.strategies() {
         let whole = rig.memory(strategy, 8192)?;
         let part = whole.region(4096, 4096, Access::ReadWrite)?;
@@ -38,15 +39,14 @@ fn rich_launches(rig: &Rig) -> Result<()> {
         let after = [queue.mark()?, other.mark()?];
         // SAFETY: 1024 words.
         let event = unsafe { queue.launch(&*add, &grid, &args, &after, true) }?;
-        drop((part, whole));
-        let Some(event) = event else { return Err(Error::invalid("no event")) };
-        event.wait(SECONDS)?;
-        match event.profile() {
-            Err(Error::Unsupported { .. }) => {}
-            times => drop(times?),
-        }
+        events.push(event.ok_or_else(|| Error::invalid("no event"))?);
     }
-    Ok(())
+    // Last, for how often a wait asks varies.
+    events.iter().try_for_each(|event| event.wait(SECONDS))?;
+    events.iter().try_for_each(|event| match event.profile() {
+        Err(Error::Unsupported { .. }) => Ok(()),
+        times => times.map(drop),
+    })
 }
 
 /// Flags, contents, and a fill that the host must not write.
