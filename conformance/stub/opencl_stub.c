@@ -21,6 +21,7 @@
  *   lost         | three kernels work, then every command ends with CL_OUT_OF_RESOURCES         | before_execution
  *   oom          | buffers and SVM above 1 MiB cannot be allocated                              | may_allocate
  *   liar         | declares external memory, semaphores, UUID, PCI and all SVM; has none of it  | declared_*, liars_*
+ *   ti           | says it is Texas Instruments', and takes CL_MEM_USE_MSMC_TI; others refuse it   | known_flags
  *   no_devices   | a platform without devices                                                   | clGetDeviceIDs
  *   no_platforms | clGetPlatformIDs gives -1001                                                 | clGetPlatformIDs
  *
@@ -67,7 +68,7 @@ enum {
     /* execution status */ CL_COMPLETE = 0, CL_RUNNING = 1, CL_SUBMITTED = 2, CL_QUEUED = 3,
     /* memory flags */ CL_MEM_READ_WRITE = 1, CL_MEM_WRITE_ONLY = 2, CL_MEM_READ_ONLY = 4, CL_MEM_USE_HOST_PTR = 8,
     CL_MEM_ALLOC_HOST_PTR = 16, CL_MEM_COPY_HOST_PTR = 32, CL_MEM_HOST_WRITE_ONLY = 128, CL_MEM_HOST_READ_ONLY = 256,
-    CL_MEM_HOST_NO_ACCESS = 512, CL_MEM_SVM_FINE_GRAIN_BUFFER = 1024,
+    CL_MEM_HOST_NO_ACCESS = 512, CL_MEM_SVM_FINE_GRAIN_BUFFER = 1024, CL_MEM_USE_MSMC_TI = 1 << 20,
     MEM_ACCESS = 7, MEM_HOST_PTR = 8 | 16 | 32, MEM_HOST_ACCESS = 128 | 256 | 512,
     /* map flags */ CL_MAP_READ = 1, CL_MAP_WRITE = 2, CL_MAP_WRITE_INVALIDATE_REGION = 4,
     /* commands */ CL_COMMAND_NDRANGE_KERNEL = 0x11F0, CL_COMMAND_READ_BUFFER = 0x11F3, CL_COMMAND_WRITE_BUFFER = 0x11F4,
@@ -83,7 +84,7 @@ enum {
 /* ---- Behaviour -------------------------------------------------------------------------------------------- */
 struct quirks {
     bool good, shadow, moving, last_page, separate, stale_read, crash, crash_kernel, hang, hang_map, liar, no_devices,
-        no_platforms, oom, lost;
+        no_platforms, oom, lost, ti;
 };
 enum magic { PLATFORM = 0x0b501, DEVICE, CONTEXT, QUEUE, MEM, PROGRAM, KERNEL, EVENT };
 struct object { _Atomic int magic, refs, holds; void (*destroy)(void *); };
@@ -115,7 +116,7 @@ static void choose(struct quirks *q, const char *list)
     static const struct { const char *word; size_t at; } modes[] = {
         MODE(good), MODE(shadow), MODE(moving), MODE(last_page), MODE(separate), MODE(stale_read), MODE(crash),
         MODE(crash_kernel), MODE(hang), MODE(hang_map), MODE(liar), MODE(no_devices), MODE(no_platforms), MODE(oom),
-        MODE(lost) };
+        MODE(lost), MODE(ti) };
     for (size_t n; *list; list += n + (list[n] == ',')) {
         n = strcspn(list, ",");
         size_t i = 0, count = sizeof modes / sizeof *modes;
@@ -161,6 +162,10 @@ static void liars_function(void)
 {
     fputs("onebuf stub: an extension function of a lying driver was called\n", stderr);
     abort();
+}
+static cl_ulong known_flags(const struct quirks *q)
+{
+    return MEM_ACCESS | MEM_HOST_PTR | MEM_HOST_ACCESS | (q->ti ? CL_MEM_USE_MSMC_TI : 0);
 }
 static bool may_allocate(const struct quirks *q, size_t size) { return !(q->oom && size > (1u << 20)); }
 
@@ -305,7 +310,7 @@ cl_int clGetPlatformInfo(struct platform *p, cl_uint what, INFO)
     case 0x0900: return TEXT("FULL_PROFILE");
     case 0x0901: return TEXT("OpenCL 3.0 onebuf-stub");
     case 0x0902: return TEXT(p->name);
-    case 0x0903: return TEXT("onebuf");
+    case 0x0903: return TEXT(p->quirks.ti ? "Texas Instruments, Inc." : "onebuf");
     case 0x0904: return TEXT(declared_extensions(&p->quirks));
     case 0x2036: return p->quirks.liar ? GIVE(cl_uint, 1) : CL_INVALID_VALUE;              /* semaphore types */
     case 0x2044: return p->quirks.liar ? GIVE(cl_uint, 0x2060, 0x2067) : CL_INVALID_VALUE; /* memory imports */
@@ -844,7 +849,7 @@ struct mem *clCreateBuffer(struct context *c, cl_ulong flags, size_t size, void 
 {
     if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
     bool use = flags & CL_MEM_USE_HOST_PTR, wants_ptr = flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR);
-    if ((flags & ~(cl_ulong)(MEM_ACCESS | MEM_HOST_PTR | MEM_HOST_ACCESS)) || !one_bit_at_most(flags & MEM_ACCESS) ||
+    if ((flags & ~known_flags(&c->platform->quirks)) || !one_bit_at_most(flags & MEM_ACCESS) ||
         !one_bit_at_most(flags & MEM_HOST_ACCESS) || (use && (flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR))))
         FAIL(CL_INVALID_VALUE);
     if (!size || size > MAX_ALLOC) FAIL(CL_INVALID_BUFFER_SIZE);

@@ -341,6 +341,12 @@ static void other_modes(void)
     P mem = clCreateBuffer(context, 0, 1 << 20, NULL, &err);
     CHECK(mem && clReleaseMemObject(mem) == 0 && !clCreateBuffer(context, 0, (1 << 20) + 1, NULL, &err) && err == -4);
     stop();
+    for (int ti = 0; ti < 2; ti++) { /* bit 20: TI's on-chip memory, and nobody else's */
+        start(ti ? "ti" : "good");
+        mem = clCreateBuffer(context, 1 << 20, 64, NULL, &err);
+        CHECK(ti ? mem && clReleaseMemObject(mem) == 0 : !mem && err == -30);
+        stop();
+    }
     start("lost");
     mem = clCreateBuffer(context, 0, BYTES, NULL, &err);
     P event;

@@ -43,6 +43,7 @@ impl Driver {
     }
 
     /// Whether objects of that domain may meet this device's.
+    #[inline]
     pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
         if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
     }

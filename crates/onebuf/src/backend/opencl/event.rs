@@ -26,6 +26,14 @@ const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(50), Duration::from_mill
 /// Which part of the time waited so far may be lost to a late answer.
 const LATE_SHARE: u32 = 16;
 
+/// The questions of a profile, in the order in which their answers come to pass.
+const TIMES: [u32; 4] = [
+    cl::CL_PROFILING_COMMAND_QUEUED,
+    cl::CL_PROFILING_COMMAND_SUBMIT,
+    cl::CL_PROFILING_COMMAND_START,
+    cl::CL_PROFILING_COMMAND_END,
+];
+
 /// In place of a call, where it is the work itself that failed.
 pub(super) const COMMAND: &str = "a command on the queue";
 
@@ -66,10 +74,7 @@ impl RawEvent {
             unsafe { driver.cl.get_event_profiling_info(event, what, n, at, len) }
         });
         time.map_err(|status| match status {
-            ClStatus::PROFILING_INFO_NOT_AVAILABLE => {
-                let what = format!("the times of this command on {}", driver.info.name);
-                Error::unsupported(what, "a driver that takes them")
-            }
+            ClStatus::PROFILING_INFO_NOT_AVAILABLE => no_times(driver),
             _ => conv::status("clGetEventProfilingInfo", status, &driver.info.name),
         })
     }
@@ -105,6 +110,11 @@ impl Drop for RawEvent {
         let released = unsafe { self.driver().cl.release_event(self.raw) };
         self.driver().note("clReleaseEvent", released);
     }
+}
+
+fn no_times(driver: &Driver) -> Error {
+    let what = format!("the times of a command on {}", driver.info.name);
+    Error::unsupported(what, "a driver that takes them")
 }
 
 /// An execution status below zero is the error that the work ended with.
@@ -284,12 +294,15 @@ impl hal::Event for Event {
         if !hal::Event::poll(self)? {
             return Err(Error::Busy { what: "the work has not ended".to_owned() });
         }
-        Ok(Profile {
-            queued_ns: self.raw.time(cl::CL_PROFILING_COMMAND_QUEUED)?,
-            submitted_ns: self.raw.time(cl::CL_PROFILING_COMMAND_SUBMIT)?,
-            started_ns: self.raw.time(cl::CL_PROFILING_COMMAND_START)?,
-            ended_ns: self.raw.time(cl::CL_PROFILING_COMMAND_END)?,
-        })
+        let times = TIMES.map(|what| self.raw.time(what));
+        let [queued_ns, submitted_ns, started_ns, ended_ns] = times;
+        let (queued_ns, submitted_ns) = (queued_ns?, submitted_ns?);
+        let (started_ns, ended_ns) = (started_ns?, ended_ns?);
+        // Rusticl 22.3 takes no times, and answers with the numbers of the questions.
+        if [queued_ns, submitted_ns, started_ns, ended_ns] == [0, 1, 2, 3] {
+            return Err(no_times(self.raw.driver()));
+        }
+        Ok(Profile { queued_ns, submitted_ns, started_ns, ended_ns })
     }
 
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {

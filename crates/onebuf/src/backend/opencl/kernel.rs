@@ -4,7 +4,6 @@ use super::{
     conv,
     conv::Version,
     device::Driver,
-    event::Event,
     memory::Memory,
     program::RawProgram,
     query,
@@ -18,7 +17,10 @@ use crate::{
     sync::Arc,
 };
 use bytemuck::Pod;
-use onebuf_sys::opencl::{ClEvent, ClKernel, consts as cl};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClEvent, ClKernel, consts as cl},
+};
 use std::{any::Any, ptr};
 
 /// One kernel of a program.
@@ -45,8 +47,12 @@ struct Limits {
 impl Limits {
     /// A driver that cannot answer says no to the launch itself, where it must.
     fn ask(driver: &Driver, kernel: ClKernel) -> Limits {
+        let group = ask(driver, kernel, cl::CL_KERNEL_COMPILE_WORK_GROUP_SIZE);
+        if driver.quirks.misjudges_kernels {
+            return Limits { group, ..Limits::default() };
+        }
         Limits {
-            group: ask(driver, kernel, cl::CL_KERNEL_COMPILE_WORK_GROUP_SIZE),
+            group,
             max_group: ask(driver, kernel, cl::CL_KERNEL_WORK_GROUP_SIZE),
             local_bytes: ask(driver, kernel, cl::CL_KERNEL_LOCAL_MEM_SIZE),
         }
@@ -82,6 +88,7 @@ impl Kernel {
 
     /// # Safety
     /// The memory lives until the kernel was enqueued.
+    #[inline]
     unsafe fn set(&self, slot: &mut Slot, index: usize, arg: &Arg<'_>) -> Result<()> {
         let setting = match arg {
             Arg::Memory(memory, _, _) => {
@@ -93,10 +100,14 @@ impl Kernel {
             Arg::Local(bytes) => Setting::Local(*bytes),
         };
         // SAFETY: the caller's promise; `check_args` has seen that the memory is of this context.
-        unsafe { slot.set(index, &setting) }.map_err(|status| {
-            let which = format!("argument {index} of kernel `{}` ({})", self.name, described(arg));
-            conv::argument(setting.call(), status, &which, &self.driver().info.name)
-        })
+        let set = unsafe { slot.set(index, &setting) };
+        set.map_err(|status| self.refused(setting.call(), status, index, arg))
+    }
+
+    #[cold]
+    fn refused(&self, call: &'static str, status: ClStatus, index: usize, arg: &Arg<'_>) -> Error {
+        let which = format!("argument {index} of kernel `{}` ({})", self.name, described(arg));
+        conv::argument(call, status, &which, &self.driver().info.name)
     }
 }
 
@@ -141,31 +152,26 @@ pub(super) unsafe fn launch(
     args: &[Arg<'_>],
     after: &[Arc<dyn hal::Event>],
     wants_event: bool,
-) -> Result<Option<Event>> {
+) -> Result<Option<Arc<dyn hal::Event>>> {
     let driver = queue.raw.driver();
     let kernel = kernel.as_any().downcast_ref::<Kernel>();
     let kernel = kernel.ok_or_else(|| driver.foreign("a kernel", None))?;
     driver.same_domain("a kernel", kernel.driver().domain)?;
-    let grid = kernel.checked(grid, driver)?;
+    let group = kernel.group(grid, driver)?;
     let form = check_args(queue, kernel, args)?;
-    let waits = queue.waits(after)?;
-    let event = kernel.slots.with(
-        form,
-        || kernel.slot(),
-        |slot| {
-            for (index, arg) in args.iter().enumerate() {
-                // SAFETY: the memory is borrowed until the enqueue below.
-                unsafe { kernel.set(slot, index, arg) }?;
-            }
-            // SAFETY: the caller's promise.
-            unsafe { enqueue(queue, kernel, slot.raw(), &grid, &waits, wants_event) }
-        },
-    )?;
+    let waits = if after.is_empty() { Vec::new() } else { queue.waits(after)? };
+    let work = |slot: &mut Slot| {
+        for (index, arg) in args.iter().enumerate() {
+            // SAFETY: the memory is borrowed until the enqueue below.
+            unsafe { kernel.set(slot, index, arg) }?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { enqueue(queue, kernel, slot.raw(), (grid, group), &waits, wants_event) }
+    };
+    let event = kernel.slots.with(form, || kernel.slot(), work)?;
     queue.waited(after);
-    match event {
-        Some(event) => queue.raw.event("clEnqueueNDRangeKernel", event).map(Some),
-        None => Ok(None),
-    }
+    let Some(event) = event else { return Ok(None) };
+    Ok(Some(Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?)))
 }
 
 /// # Safety
@@ -174,13 +180,13 @@ unsafe fn enqueue(
     queue: &Queue,
     kernel: &Kernel,
     slot: ClKernel,
-    grid: &Grid,
+    (grid, group): (&Grid, Option<&[usize; 3]>),
     waits: &[ClEvent],
     wants_event: bool,
 ) -> Result<Option<ClEvent>> {
     let (driver, raw) = (queue.raw.driver(), queue.raw.raw);
     let (dims, global) = (grid.dims as u32, grid.global.as_ptr());
-    let local = grid.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
+    let local = group.map_or(ptr::null(), |group| group.as_ptr());
     // OpenCL 1.0 wants null, and zeros mean the same.
     let from = if grid.offset == [0; 3] { ptr::null() } else { grid.offset.as_ptr() };
     let (count, list) = match waits {
@@ -198,25 +204,46 @@ unsafe fn enqueue(
 }
 
 impl Kernel {
-    /// The grid with the group size that the kernel was compiled for, where none was given.
-    fn checked(&self, grid: &Grid, driver: &Driver) -> Result<Grid> {
-        let mut grid = *grid;
-        let limits = &self.limits;
-        if grid.local.is_none() && limits.group != [0; 3] {
-            grid.local = Some(limits.group);
+    /// The size of a group: what was asked for, or what the kernel was compiled for; else the driver's
+    /// choice.
+    fn group<'a>(&'a self, grid: &'a Grid, driver: &Driver) -> Result<Option<&'a [usize; 3]>> {
+        let required = Some(&self.limits.group).filter(|group| **group != [0; 3]);
+        let group = grid.local.as_ref().or(required);
+        let wrong = wrong_grid(grid).or_else(|| self.wrong_group(grid, group?, driver));
+        let Some(why) = wrong else { return Ok(group) };
+        let (name, grid) = (&self.name, conv::grid_text(grid));
+        Err(Error::invalid(format!("kernel `{name}` over {grid}: {why}")))
+    }
+
+    /// What is wrong with a group's size, if anything.
+    fn wrong_group(&self, grid: &Grid, group: &[usize; 3], driver: &Driver) -> Option<String> {
+        let (caps, limits, dims) = (&driver.info.caps, &self.limits, grid.dims);
+        let (local, rest) = (&group[..dims], &limits.group[dims..]);
+        let compiled_for = limits.group != [0; 3];
+        if compiled_for && (*local != limits.group[..dims] || rest.iter().any(|n| *n != 1)) {
+            return Some(format!("it was compiled for groups of {:?} only", limits.group));
         }
-        match wrong_grid(&grid, limits, &driver.info.caps, driver.version) {
-            None => Ok(grid),
-            Some(why) => {
-                let (name, grid) = (&self.name, conv::grid_text(&grid));
-                Err(Error::invalid(format!("kernel `{name}` over {grid}: {why}")))
-            }
+        if local.contains(&0) || local.iter().zip(caps.max_group_sizes).any(|(n, max)| *n > max) {
+            return Some(format!("a group may have 1 to {:?}", caps.max_group_sizes));
         }
+        let most = match limits.max_group {
+            0 => caps.max_group_size,
+            max => max.min(caps.max_group_size),
+        };
+        let items = local.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
+        if items.is_none_or(|items| items > most) {
+            return Some(format!("a group may have {most} work-items in all"));
+        }
+        let uneven = grid.global.iter().zip(local).any(|(n, group)| !n.is_multiple_of(*group));
+        if driver.version < Version::V2_0 && uneven {
+            return Some("before OpenCL 2.0 groups must divide the work-items evenly".to_owned());
+        }
+        None
     }
 }
 
 /// What is wrong with a grid, if anything.
-fn wrong_grid(grid: &Grid, limits: &Limits, caps: &Caps, version: Version) -> Option<String> {
+fn wrong_grid(grid: &Grid) -> Option<String> {
     let dims = grid.dims;
     if !(1..=3).contains(&dims) {
         return Some(format!("{dims} dimensions, where 1 to 3 are possible"));
@@ -227,30 +254,6 @@ fn wrong_grid(grid: &Grid, limits: &Limits, caps: &Caps, version: Version) -> Op
     }
     if ranges().any(|(n, from)| n.checked_add(*from).is_none()) {
         return Some(format!("an offset of {:?} is too far", &grid.offset[..dims]));
-    }
-    wrong_group(grid, limits, caps, version)
-}
-
-fn wrong_group(grid: &Grid, limits: &Limits, caps: &Caps, version: Version) -> Option<String> {
-    let (dims, local) = (grid.dims, grid.local?);
-    let (local, rest) = (&local[..dims], &limits.group[dims..]);
-    if limits.group != [0; 3] && (*local != limits.group[..dims] || rest.iter().any(|n| *n != 1)) {
-        return Some(format!("it was compiled for groups of {:?} only", limits.group));
-    }
-    if local.contains(&0) || local.iter().zip(caps.max_group_sizes).any(|(n, max)| *n > max) {
-        return Some(format!("a group may have 1 to {:?}", caps.max_group_sizes));
-    }
-    let most = match limits.max_group {
-        0 => caps.max_group_size,
-        max => max.min(caps.max_group_size),
-    };
-    let items = local.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
-    if items.is_none_or(|items| items > most) {
-        return Some(format!("a group may have {most} work-items in all"));
-    }
-    let uneven = grid.global.iter().zip(local).any(|(n, group)| !n.is_multiple_of(*group));
-    if version < Version::V2_0 && uneven {
-        return Some("before OpenCL 2.0 groups must divide the work-items evenly".to_owned());
     }
     None
 }

@@ -162,6 +162,7 @@ impl Memory {
     }
 
     /// Whether the buffer was made for what a kernel is about to do with it.
+    #[inline]
     pub fn check_access(&self, access: Access) -> Result<()> {
         if self.access.allows(access) {
             return Ok(());
@@ -172,6 +173,7 @@ impl Memory {
 
     /// Notes that the queue is about to use it, and says whether it may. Takes no lock but the first
     /// time that a queue uses what must be remembered.
+    #[inline]
     pub fn start_use(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
         self.inner.residency.check_use(writes)?;
         self.inner.note_use(queue);

@@ -226,6 +226,7 @@ impl Queue {
     }
 
     /// A memory of this queue's context.
+    #[inline]
     pub fn own<'a>(&self, memory: &'a dyn hal::Memory) -> Result<&'a Memory> {
         let driver = self.raw.driver();
         let own = memory.as_any().downcast_ref::<Memory>();
@@ -351,8 +352,7 @@ impl hal::Queue for Queue {
         wants_event: bool,
     ) -> Result<Option<Arc<dyn hal::Event>>> {
         // SAFETY: the caller's promise about the kernel.
-        let event = unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }?;
-        Ok(event.map(|event| Arc::new(event) as _))
+        unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
     }
 
     fn raw(&self) -> usize {

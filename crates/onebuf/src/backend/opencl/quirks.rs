@@ -1,4 +1,4 @@
-//! What drivers do against the specification, where it would end in undefined behaviour.
+//! What drivers do against the specification, where it would end in undefined behaviour or a wrong refusal.
 
 /// What a driver is known to do wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,9 @@ pub(super) struct Quirks {
     /// Clover: a map is carried out when it is enqueued, whatever it should wait for; behind a gate it
     /// gives the bytes of before. So it has no gates.
     pub maps_at_once: bool,
+    /// Rusticl 22.3: says of every kernel that a group may have 32 work-items, and runs groups of 256;
+    /// says twice the local memory that a kernel has for itself. So neither is believed.
+    pub misjudges_kernels: bool,
 }
 
 impl Quirks {
@@ -29,6 +32,7 @@ impl Quirks {
             releases_early: is_clover,
             runs_in_flush: platform == "Oclgrind",
             maps_at_once: is_clover,
+            misjudges_kernels: platform == "rusticl",
         }
     }
 }
@@ -47,6 +51,7 @@ mod tests {
         assert_eq!(of(pocl, "OpenCL 3.0 PoCL 3.1+debian  Linux, None"), [true, false, false]);
         assert_eq!(of("Clover", "OpenCL 1.1 Mesa 22.3.6"), [true, true, false]);
         assert_eq!(of("NVIDIA CUDA", "OpenCL 3.0 CUDA 13.0.97"), [false; 3]);
+        assert!(Quirks::of("rusticl", "OpenCL 3.0 ").misjudges_kernels);
         assert_eq!(of("Oclgrind", "OpenCL 1.2 (Oclgrind 21.10)"), [false, false, true]);
     }
 }

@@ -50,6 +50,7 @@ impl Now {
     }
 
     /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
+    #[inline]
     pub fn check_use(&self, writes: bool) -> Result<()> {
         match self.get() {
             Residency::Away => Err(handed_out("away: others may write it")),
@@ -161,6 +162,7 @@ impl Inner {
 
     /// Remembers a queue where the driver itself does not wait with freeing for its work. The usual
     /// queue is the one of last time, and costs no lock.
+    #[inline]
     pub fn note_use(&self, queue: &Arc<RawQueue>) {
         if self.tracks_users && self.last_user.load(Ordering::Acquire) != queue.id {
             self.used_on(queue, &mut lock(&self.state));

@@ -128,6 +128,7 @@ impl Slot {
     ///
     /// # Safety
     /// An SVM pointer is of the kernel's context, and a memory lives until the kernel was enqueued.
+    #[inline]
     pub unsafe fn set(&mut self, index: usize, to: &Setting<'_>) -> Result<(), ClStatus> {
         let Some(last) = self.last.get_mut(index) else {
             return Err(ClStatus::INVALID_ARG_INDEX);

@@ -21,6 +21,46 @@ fn launches(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
+/// The same with everything that a launch can have: parts, an offset, events, times, disorder.
+fn rich_launches(rig: &Rig) -> Result<()> {
+    let order = match rig.device.info().caps.out_of_order {
+        true => QueueOrder::OutOfOrder,
+        false => QueueOrder::InOrder,
+    };
+    let queue = rig.device.queue(QueueSpec { order, profiling: true })?;
+    let other = rig.device.queue(QueueSpec::default())?;
+    let add = rig.program(PROGRAM)?.kernel("add", 2)?;
+    let mut events = Vec::new();
+    for strategy in rig.strategies() {
+        let whole = rig.memory(strategy, 8192)?;
+        let part = whole.region(4096, 4096, Access::ReadWrite)?;
+        queue.fill(&*part, 0, 4096, &[0])?;
+        let args = [Arg::Memory(&*part, Access::ReadWrite), Arg::Bytes(&[1, 0, 0, 0])];
+        let grid = Grid { offset: [24, 0, 0], ..line(1000, None) };
+        let after = [queue.mark()?, other.mark()?];
+        // SAFETY: 1024 words.
+        let event = unsafe { queue.launch(&*add, &grid, &args, &after, true) }?;
+        events.push(event.ok_or_else(|| Error::invalid("no event"))?);
+    }
+    // Last, for how often a wait asks varies.
+    events.iter().try_for_each(|event| event.wait(SECONDS))?;
+    events.iter().try_for_each(|event| match event.profile() {
+        Err(Error::Unsupported { .. }) => Ok(()),
+        times => times.map(drop),
+    })
+}
+
+/// Flags, contents, and a fill that the host must not write.
+fn made_for(rig: &Rig) -> Result<()> {
+    let queue = rig.device.queue(QueueSpec::default())?;
+    for host in [HostAccess::Read, HostAccess::Write, HostAccess::None] {
+        let spec = AllocSpec { host, ..spec(Strategy::Device, 4098) };
+        let memory = rig.device.allocate(&spec, Some(&numbers(4098)))?;
+        queue.fill(&*memory, 0, 4098, &[1, 2, 3])?;
+    }
+    queue.mark()?.wait(SECONDS)
+}
+
 fn hand_overs(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     for strategy in rig.strategies() {
@@ -68,7 +108,7 @@ fn waits(rig: &Rig) -> Result<()> {
 fn each_call_fails_once() {
     let _alone = alone();
     for index in 0..rigs().len() {
-        for scenario in [launches, hand_overs, waits] {
+        for scenario in [launches, rich_launches, made_for, hand_overs, waits] {
             sweep(index, scenario);
         }
     }

@@ -8,6 +8,7 @@ mod launches;
 mod memories;
 mod programs;
 mod regions;
+mod stub;
 
 use super::{OPENCL_C, discover};
 use crate::{
@@ -40,6 +41,7 @@ kernel void turn(global uint *data, local uint *group) {
 ";
 
 /// One device under test. The probe saw every call since its discovery.
+#[derive(Debug)]
 struct Rig {
     probe: std::sync::Arc<Probe>,
     device: Arc<dyn hal::Device>,
@@ -109,6 +111,14 @@ fn invalid<T: std::fmt::Debug>(result: Result<T>) -> String {
     }
 }
 
+/// What the drivers here, and the stub driver, are told.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("RUSTICL_ENABLE", "llvmpipe"),
+    ("LP_CL", "1"),
+    ("ONEBUF_STUB", "ti"),
+    ("ONEBUF_STUB_PLATFORMS", "2"),
+];
+
 /// Drivers of one process share LLVM and llvmpipe, which are not all sound when two of them start in
 /// two threads; so one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -116,7 +126,7 @@ fn alone() -> MutexGuard<'static, ()> {
     static ENV: Once = Once::new();
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     ENV.call_once(|| {
-        for (name, value) in [("RUSTICL_ENABLE", "llvmpipe"), ("LP_CL", "1")] {
+        for (name, value) in ENVIRONMENT {
             if std::env::var_os(name).is_none() {
                 // SAFETY: before any driver was loaded here; tests of this crate set nothing else.
                 unsafe { std::env::set_var(name, value) };
