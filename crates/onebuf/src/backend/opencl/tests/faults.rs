@@ -35,7 +35,7 @@ fn rich_launches(rig: &Rig) -> Result<()> {
         let whole = rig.memory(strategy, 8192)?;
         let part = whole.region(4096, 4096, Access::ReadWrite)?;
         queue.fill(&*part, 0, 4096, &[0])?;
-        let args = [Arg::Memory(&*part, Access::ReadWrite), Arg::Bytes(&[1, 0, 0, 0])];
+        let args = [Arg::Memory(&*part, Access::ReadWrite, usize::MAX), Arg::Bytes(&[1, 0, 0, 0])];
         let grid = Grid { offset: [24, 0, 0], ..line(1000, None) };
         let after = [queue.mark()?, other.mark()?];
         // SAFETY: 1024 words.

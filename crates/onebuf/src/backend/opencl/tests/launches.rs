@@ -73,7 +73,7 @@ fn groups_as_large_as_the_device_says_run() {
     each(|rig| {
         let (queue, put) = (rig.queue(), kernel(rig, "put", 2));
         let memory = rig.memory(Strategy::Device, 4096).unwrap();
-        let args = [Arg::Memory(&*memory, Access::Write), Arg::Bytes(&[0; 4])];
+        let args = [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Bytes(&[0; 4])];
         // SAFETY: 1024 words.
         unsafe { launch(&*queue, &*put, &line(1024, Some(256)), &args) }.unwrap();
         let expected: Vec<u32> = (0..1024).collect();
