@@ -7,7 +7,7 @@ use crate::{
     hal::{self, DeviceKind, Domain, QueueSpec},
     program::Programs,
     queue::Line,
-    route,
+    route::{self, bay::Bay},
     sync::{Arc, Mutex, lock},
     topology::{DeviceIx, Node, Topology},
 };
@@ -37,6 +37,8 @@ struct Inner {
     opencl_library: Option<String>,
     /// Queues of our own, by device, for transfers and hand-overs; opened when first needed.
     service: Vec<Mutex<Option<Arc<Line>>>>,
+    /// Host memory for copies, by device.
+    bays: Vec<Bay>,
     programs: Programs,
 }
 
@@ -189,6 +191,11 @@ impl Hub {
         Line::new(device, self.hal(device), spec)
     }
 
+    /// Host memory for copies to and from a device.
+    pub(crate) fn bay(&self, device: DeviceIx) -> &Bay {
+        &self.0.bays[device.get()]
+    }
+
     /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
     pub(crate) fn service_line(&self, device: DeviceIx) -> Result<Arc<Line>> {
         let mut slot = lock(&self.0.service[device.get()]);
@@ -328,6 +335,7 @@ impl HubBuilder {
         let names = nodes.iter().map(|node| node.id.clone()).collect();
         Ok(Hub(Arc::new(Inner {
             service: found.devices.iter().map(|_| Mutex::new(None)).collect(),
+            bays: found.devices.iter().map(|_| Bay::default()).collect(),
             devices: found.devices,
             topology: Topology::new(nodes, routes),
             ledger: Ledger::new(names),

@@ -125,7 +125,7 @@ impl<'b> Hold<'b> {
         self.part.access
     }
 
-    fn device(&self) -> DeviceIx {
+    pub fn device(&self) -> DeviceIx {
         self.part.core.sites[self.site].device
     }
 

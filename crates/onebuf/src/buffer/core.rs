@@ -25,7 +25,7 @@ use crate::{
     plan::Plan,
     pool::Link,
     queue::Line,
-    route::staged::{self, End},
+    route::staged::{self, End, Means},
     sync::{Arc, Mutex, MutexGuard, lock},
     topology::DeviceIx,
 };
@@ -468,7 +468,10 @@ impl Core {
         let source_end = self.open_end(state, source, &source_line, false)?;
         self.release_others(state, site, true)?;
         let target_end = self.open_end(state, site, &line, true)?;
-        let copied = staged::copy(&source_end, &target_end, self.bytes, self.hub.timeout());
+        // A chip with memory of its own has the say in what it is copied through.
+        let discrete = |device| !self.hub.topology().node(device).info.caps.unified_memory;
+        let means = self.means(if discrete(to_device) { to_device } else { from_device })?;
+        let copied = staged::copy(&source_end, &target_end, self.bytes, means);
         if copied.is_err() {
             // Parts of it may still be under way.
             state.note_read(self.use_of_all(&source_line));
@@ -479,6 +482,13 @@ impl Core {
         state.groups[group] = Group { current: true, writer: Some(site) };
         self.count_implied(from_device, to_device);
         Ok(())
+    }
+
+    /// What a copy to or from a device goes through.
+    pub fn means(&self, device: DeviceIx) -> Result<Means<'_>> {
+        let (hub, timeout) = (&self.hub, self.hub.timeout());
+        let queue = hub.service_line(device)?.hal.clone();
+        Ok(Means { device: hub.hal(device), queue, bay: hub.bay(device), timeout })
     }
 
     /// Which site of a group to copy from: the host's where it sees the bytes themselves, else the last

@@ -181,11 +181,13 @@ impl Core {
     }
 
     pub(super) fn upload(&self, hold: &Hold<'_>, offset: usize, from: &[u8]) -> Result<()> {
-        self.watch(staged::upload(from, hold.queue(), hold.memory(), offset, self.hub.timeout()))
+        let means = self.means(hold.device())?;
+        self.watch(staged::upload(from, hold.queue(), hold.memory(), offset, means))
     }
 
     fn download(&self, hold: &Hold<'_>, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.watch(staged::download(hold.queue(), hold.memory(), offset, into, self.hub.timeout()))
+        let means = self.means(hold.device())?;
+        self.watch(staged::download(hold.queue(), hold.memory(), offset, into, means))
     }
 
     /// A transfer that ran out of time may still be using the memory.

@@ -3,6 +3,7 @@
 //! Nothing here is tried. A candidate starts as declared, with what the APIs' contracts promise of
 //! it; experiments replace that by a verdict.
 
+pub(crate) mod bay;
 pub(crate) mod staged;
 
 use crate::{

@@ -6,15 +6,22 @@
 
 #![allow(unsafe_code)]
 
+use super::bay::{self, Bay, CHUNK_BYTES};
 use crate::{
     Result,
-    hal::{Event, Memory, Queue},
+    hal::{Device, Event, Memory, Queue},
     sync::Arc,
 };
-use std::{ptr::NonNull, time::Duration};
+use std::{mem, ptr::NonNull, time::Duration};
 
-/// Bytes of one chunk: large enough that per-call costs vanish, small enough to overlap.
-const CHUNK_BYTES: usize = 4 << 20;
+/// Where a copy gets its chunks: from the device that it is for.
+pub(crate) struct Means<'a> {
+    pub device: &'a dyn Device,
+    /// A queue of ours on that device.
+    pub queue: Arc<dyn Queue>,
+    pub bay: &'a Bay,
+    pub timeout: Duration,
+}
 
 /// One end of a copy, already handed over to it.
 pub(crate) enum End {
@@ -25,7 +32,7 @@ pub(crate) enum End {
 }
 
 /// Copies the first `bytes` from one end to the other, and waits until both are done.
-pub(crate) fn copy(from: &End, to: &End, bytes: usize, timeout: Duration) -> Result<()> {
+pub(crate) fn copy(from: &End, to: &End, bytes: usize, means: Means<'_>) -> Result<()> {
     match (from, to) {
         (End::Host(from), End::Host(to)) => {
             // SAFETY: both ends were handed over and have `bytes` bytes; they are different groups,
@@ -36,20 +43,21 @@ pub(crate) fn copy(from: &End, to: &End, bytes: usize, timeout: Duration) -> Res
         (End::Host(from), End::Device(queue, memory)) => {
             // SAFETY: the pages are the source's for as long as we hold it.
             let from = unsafe { std::slice::from_raw_parts(from.as_ptr(), bytes) };
-            upload(from, &**queue, &**memory, 0, timeout)
+            upload(from, &**queue, &**memory, 0, means)
         }
         (End::Device(queue, memory), End::Host(to)) => {
             // SAFETY: the pages are the target's, and nobody else uses them now.
             let to = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), bytes) };
-            download(&**queue, &**memory, 0, to, timeout)
+            download(&**queue, &**memory, 0, to, means)
         }
         (End::Device(from_queue, from), End::Device(to_queue, to)) => {
-            let mut chunks = Chunks::new(bytes, timeout);
+            let (timeout, mut chunks) = (means.timeout, Chunks::new(bytes, means));
             for (at, len) in ranges(bytes) {
                 let chunk = chunks.next()?;
                 chunk.read(&**from_queue, &**from, at, len)?;
                 chunk.wait(timeout)?;
                 chunk.write(&**to_queue, &**to, at, len)?;
+                to_queue.flush()?;
             }
             chunks.finish()
         }
@@ -62,9 +70,9 @@ pub(crate) fn upload(
     queue: &dyn Queue,
     to: &dyn Memory,
     offset: usize,
-    timeout: Duration,
+    means: Means<'_>,
 ) -> Result<()> {
-    let mut chunks = Chunks::new(from.len(), timeout);
+    let mut chunks = Chunks::new(from.len(), means);
     for (at, len) in ranges(from.len()) {
         let chunk = chunks.next()?;
         chunk.bytes_mut()[..len].copy_from_slice(&from[at..at + len]);
@@ -80,9 +88,9 @@ pub(crate) fn download(
     from: &dyn Memory,
     offset: usize,
     to: &mut [u8],
-    timeout: Duration,
+    means: Means<'_>,
 ) -> Result<()> {
-    let mut chunks = Chunks::new(to.len(), timeout);
+    let (timeout, mut chunks) = (means.timeout, Chunks::new(to.len(), means));
     let mut waiting: Option<(usize, usize, usize)> = None;
     for (at, len) in ranges(to.len()) {
         let index = chunks.advance()?;
@@ -103,24 +111,25 @@ fn ranges(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Two chunks, used in turn.
-struct Chunks {
+struct Chunks<'a> {
     slots: [Chunk; 2],
     turn: usize,
-    timeout: Duration,
+    means: Means<'a>,
 }
 
-impl Chunks {
-    fn new(bytes: usize, timeout: Duration) -> Self {
+impl<'a> Chunks<'a> {
+    fn new(bytes: usize, means: Means<'a>) -> Self {
         let size = bytes.min(CHUNK_BYTES);
         let second = if bytes > CHUNK_BYTES { size } else { 0 };
-        Self { slots: [Chunk::new(size), Chunk::new(second)], turn: 0, timeout }
+        let chunk = |bytes| Chunk::new(means.bay.chunk(means.device, &*means.queue, bytes));
+        Self { slots: [chunk(size), chunk(second)], turn: 0, means }
     }
 
     /// The chunk whose turn it is, its last transfer done.
     fn advance(&mut self) -> Result<usize> {
         let index = self.turn;
         self.turn = 1 - index;
-        self.slots[index].wait(self.timeout)?;
+        self.slots[index].wait(self.means.timeout)?;
         Ok(index)
     }
 
@@ -130,23 +139,34 @@ impl Chunks {
     }
 
     fn finish(mut self) -> Result<()> {
-        self.slots.iter_mut().try_for_each(|chunk| chunk.wait(self.timeout))
+        let timeout = self.means.timeout;
+        self.slots.iter_mut().try_for_each(|chunk| chunk.wait(timeout))
+    }
+}
+
+impl Drop for Chunks<'_> {
+    fn drop(&mut self) {
+        for chunk in &mut self.slots {
+            if let Some(memory) = chunk.take_memory() {
+                self.means.bay.keep(memory);
+            }
+        }
     }
 }
 
 /// Host memory that a driver may be using. Leaked when dropped while that is so.
 struct Chunk {
-    memory: Vec<u8>,
+    memory: bay::Chunk,
     busy: Option<Arc<dyn Event>>,
 }
 
 impl Chunk {
-    fn new(bytes: usize) -> Self {
-        Self { memory: vec![0; bytes], busy: None }
+    fn new(memory: bay::Chunk) -> Self {
+        Self { memory, busy: None }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory
+        self.memory.bytes_mut()
     }
 
     fn read(
@@ -156,9 +176,10 @@ impl Chunk {
         offset: usize,
         len: usize,
     ) -> Result<()> {
-        debug_assert!(self.busy.is_none() && len <= self.memory.len());
+        debug_assert!(self.busy.is_none());
+        let into = self.bytes_mut()[..len].as_mut_ptr();
         // SAFETY: the chunk is touched again only after its event completed, and is leaked otherwise.
-        self.busy = Some(unsafe { queue.read(from, offset, self.memory.as_mut_ptr(), len)? });
+        self.busy = Some(unsafe { queue.read(from, offset, into, len)? });
         Ok(())
     }
 
@@ -169,9 +190,10 @@ impl Chunk {
         offset: usize,
         len: usize,
     ) -> Result<()> {
-        debug_assert!(self.busy.is_none() && len <= self.memory.len());
+        debug_assert!(self.busy.is_none());
+        let from = self.bytes_mut()[..len].as_ptr();
         // SAFETY: as for `read`.
-        self.busy = Some(unsafe { queue.write(to, offset, self.memory.as_ptr(), len)? });
+        self.busy = Some(unsafe { queue.write(to, offset, from, len)? });
         Ok(())
     }
 
@@ -186,16 +208,20 @@ impl Chunk {
 
     fn take(&mut self, into: &mut [u8], timeout: Duration) -> Result<()> {
         self.wait(timeout)?;
-        into.copy_from_slice(&self.memory[..into.len()]);
+        into.copy_from_slice(&self.bytes_mut()[..into.len()]);
         Ok(())
     }
-}
 
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        // An error path may leave a transfer under way; give it a moment, then leak.
-        if self.wait(Duration::from_secs(1)).is_err() {
-            std::mem::forget(std::mem::take(&mut self.memory));
+    /// The memory, for another copy. An error path may have left a transfer under way; it is given a moment,
+    /// and then the memory is leaked.
+    fn take_memory(&mut self) -> Option<bay::Chunk> {
+        let memory = mem::replace(&mut self.memory, bay::Chunk::Plain(Vec::new()));
+        match self.wait(Duration::from_secs(1)) {
+            Ok(()) => Some(memory),
+            Err(_) => {
+                mem::forget(memory);
+                None
+            }
         }
     }
 }

@@ -1,0 +1,111 @@
+//! Host memory for copies, of the kind that a device copies fastest to and from.
+//!
+//! # Safety
+//! A chunk of the driver's is memory that stays mapped, at one address, as long as the chunk lives, and that
+//! nobody else has.
+
+#![allow(unsafe_code)]
+
+use crate::{
+    HostAccess, Result,
+    hal::{Access, AllocSpec, Device, Memory, Queue, Residency, Strategy},
+    sync::{Arc, Mutex, lock},
+};
+use std::{ptr::NonNull, time::Duration};
+
+/// Bytes of one chunk: large enough that per-call costs vanish, small enough to overlap.
+pub(crate) const CHUNK_BYTES: usize = 4 << 20;
+
+/// Copies smaller than this are not worth a chunk of the driver's.
+const WORTH_BYTES: usize = 256 << 10;
+
+/// How many chunks of the driver's a device keeps for the next copy: two copies overlap two each.
+const KEPT: usize = 4;
+
+/// How long making a chunk may take.
+const MAP_WAIT: Duration = Duration::from_secs(10);
+
+/// A device's chunks between two copies.
+#[derive(Debug, Default)]
+pub(crate) struct Bay(Mutex<Vec<Pinned>>);
+
+impl Bay {
+    /// A chunk of so many bytes. A chip with memory of its own copies several times faster to memory that
+    /// its driver allocated; a driver that gives none makes the copy slower, not impossible.
+    pub fn chunk(&self, device: &dyn Device, queue: &dyn Queue, bytes: usize) -> Chunk {
+        let caps = &device.info().caps;
+        let pinned = !caps.unified_memory && caps.strategies.contains(&Strategy::MappedDevice);
+        if !pinned || bytes < WORTH_BYTES {
+            return Chunk::Plain(vec![0; bytes]);
+        }
+        let kept = lock(&self.0).pop();
+        match kept.map_or_else(|| Pinned::new(device, queue), Ok) {
+            Ok(pinned) => Chunk::Pinned(pinned),
+            Err(error) => {
+                tracing::debug!(%error, "a copy goes through ordinary memory");
+                Chunk::Plain(vec![0; bytes])
+            }
+        }
+    }
+
+    /// Keeps a chunk for the next copy.
+    pub fn keep(&self, chunk: Chunk) {
+        let Chunk::Pinned(pinned) = chunk else { return };
+        let mut kept = lock(&self.0);
+        if kept.len() < KEPT {
+            kept.push(pinned);
+        }
+    }
+}
+
+/// Host memory that is this copy's alone.
+pub(crate) enum Chunk {
+    /// Ordinary memory.
+    Plain(Vec<u8>),
+    /// Memory that a device's driver allocated, and can copy to and from without a detour.
+    Pinned(Pinned),
+}
+
+impl Chunk {
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Chunk::Plain(bytes) => bytes,
+            // SAFETY: as long as it was made, mapped, and ours alone; see the head of this file.
+            Chunk::Pinned(pinned) => unsafe {
+                std::slice::from_raw_parts_mut(pinned.pointer.as_ptr(), CHUNK_BYTES)
+            },
+        }
+    }
+}
+
+/// Device memory that stays mapped.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    pointer: NonNull<u8>,
+    _memory: Arc<dyn Memory>,
+}
+
+// SAFETY: the pointer is to memory that this struct keeps, and that nobody else uses.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    fn new(device: &dyn Device, queue: &dyn Queue) -> Result<Self> {
+        let spec = AllocSpec {
+            bytes: CHUNK_BYTES,
+            align: 64,
+            strategy: Strategy::MappedDevice,
+            access: Access::ReadWrite,
+            host: HostAccess::ReadWrite,
+        };
+        let memory = device.allocate(&spec, None)?;
+        queue.reside(&*memory, Residency::Away)?;
+        queue.mark()?.wait(MAP_WAIT)?;
+        let pointer = memory.host_pointer().ok_or_else(|| {
+            crate::Error::unsupported("a chunk of the driver's", "memory that it maps")
+        })?;
+        // Every byte has been written before it is read as a slice of bytes.
+        // SAFETY: mapped for writing, as long as said, and nobody else's.
+        unsafe { pointer.write_bytes(0, CHUNK_BYTES) };
+        Ok(Self { pointer, _memory: memory })
+    }
+}
