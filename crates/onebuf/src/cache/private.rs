@@ -40,21 +40,54 @@ fn unusable(path: &Path, reason: String) -> Error {
 /// replaced, and a link is replaced rather than followed. A crash of the machine may leave an empty
 /// file; readers check what they read.
 pub(crate) fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let scratch = temporary(path);
-    let written = write_new(&scratch, parts).and_then(|()| fs::rename(&scratch, path));
-    written.inspect_err(|_| drop(fs::remove_file(&scratch)))
+    let (scratch, mut file) = scratch(path)?;
+    let written = parts.iter().try_for_each(|part| file.write_all(part));
+    let replaced = written.and_then(|()| fs::rename(&scratch, path));
+    replaced.inspect_err(|_| drop(fs::remove_file(&scratch)))
 }
 
-fn write_new(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-    parts.iter().try_for_each(|part| file.write_all(part))
-}
-
-/// A name beside a file that no other thread or process has: `.name.<process>.<number>.tmp`.
-fn temporary(path: &Path) -> PathBuf {
+/// A new file beside another, `.name.<process>.<number>.tmp`, whose name nobody else has: not what a
+/// crashed process of the same number left, nor what a live one in another container is writing.
+fn scratch(path: &Path) -> io::Result<(PathBuf, fs::File)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    path.with_file_name(format!(".{name}.{}.{number}.tmp", std::process::id()))
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let scratch = path.with_file_name(format!(".{name}.{}.{number}.tmp", std::process::id()));
+        match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&scratch) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|file| (scratch, file)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_a_crashed_process_left_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let (left, _) = scratch(&path).unwrap();
+        // The next few names are taken, one of them by a link that must not be followed.
+        let number: u64 = left.to_str().unwrap().rsplit('.').nth(1).unwrap().parse().unwrap();
+        let name = |n| folder.path().join(format!(".file.{}.{n}.tmp", std::process::id()));
+        symlink(folder.path().join("target"), name(number + 1)).unwrap();
+        fs::write(name(number + 2), "old").unwrap();
+        replace(&path, &[b"new ", b"contents"]).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new contents");
+        assert!(!folder.path().join("target").exists());
+        assert_eq!(fs::read(name(number + 2)).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a folder");
+        fs::create_dir(&path).unwrap();
+        assert!(replace(&path, &[b"x"]).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 }

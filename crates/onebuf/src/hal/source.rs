@@ -2,7 +2,7 @@
 
 use super::NativeKernel;
 use crate::{Error, Result};
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 /// A kernel language, by name. Each backend says which it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,7 +10,7 @@ pub struct Language(pub &'static str);
 
 /// One program in as many forms as its author has it in; a device takes the one it can use: its own
 /// binary first, then SPIR-V, then text. The host takes functions of this process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Source {
     /// Program texts by language.
     pub(crate) texts: Vec<(Language, Cow<'static, str>)>,
@@ -48,6 +48,13 @@ impl Source {
         let more = more.into_iter().filter_map(|(has, form)| has.then_some(form));
         let forms: Vec<&str> = texts.chain(more).collect();
         if forms.is_empty() { "nothing".into() } else { forms.join(" and ") }
+    }
+}
+
+/// Binaries are long and say nothing to people.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({}, options `{}`)", self.forms(), self.options)
     }
 }
 
@@ -102,5 +109,6 @@ mod tests {
         let texts = vec![(Language("some C"), "".into())];
         let source = Source { texts, binary: Some(vec![1].into()), ..Source::default() };
         assert_eq!(source.forms(), "some C and a binary");
+        assert_eq!(format!("{source:?}"), "Source(some C and a binary, options ``)");
     }
 }

@@ -99,6 +99,10 @@ fn what_others_could_have_written_is_refused() {
         assert_refused_then_replaced(&store, &format!("mode {wrong:o}"));
         assert_eq!(mode(&path), 0o600);
     }
+    match std::os::unix::fs::chown(&path, Some(65534), None) {
+        Ok(()) => assert_refused_then_replaced(&store, "somebody else's"),
+        Err(why) => println!("skip: a file of somebody else's: {why}"),
+    }
     let elsewhere = folder.path().join("elsewhere");
     fs::rename(&path, &elsewhere).unwrap();
     symlink(&elsewhere, &path).unwrap();
