@@ -36,8 +36,8 @@ fn compare(criterion: &mut Criterion, side: &Side, buffer: &Buffer<u32>) -> Resu
         return Ok(());
     };
     drop(view);
-    // SAFETY: it is of this queue's context. The buffer outlives `raw`, and only the launches below use it,
-    // all on this queue, which is finished after each batch.
+    // SAFETY: the hub loaded OpenCL by its default name, and the memory is of this queue's context. Only
+    // the launches below use it, all on this queue, which is finished after each batch.
     let raw = unsafe { RawLaunch::new(&side.queue, mem)? };
     let mut group = criterion.benchmark_group(format!("launch_enqueue/{}", side.queue.device()));
     group.bench_function("onebuf", |bench| {

@@ -4,7 +4,6 @@
 //! says so, where there is none. The workloads are those of [`onebuf_bench`].
 
 use onebuf::{Device, Hub, Result, doctor::Verdicts, fake::FakeConfig};
-use onebuf_bench::{Bench, Effort, Stop};
 use std::io::Write;
 
 /// A hub with so many fake devices. Nothing is remembered, so that every run measures the same.
@@ -15,12 +14,9 @@ pub fn hub(fakes: usize) -> Result<Hub> {
 
 /// One device of each OpenCL platform; none, and a line that says so, when there are too few.
 pub fn platforms(hub: &Hub, wanted: usize, bench: &str) -> Vec<Device> {
-    let machine = Bench { hub: hub.clone(), effort: Effort::FULL, bytes: Bench::BYTES };
-    let mut found = machine.platforms();
+    let mut found = onebuf_bench::platforms(hub);
     if found.len() < wanted {
-        if let Stop::Absent(why) = machine.too_few(wanted) {
-            skip(bench, &why);
-        }
+        skip(bench, &onebuf_bench::too_few_platforms(hub, wanted));
         return Vec::new();
     }
     found.truncate(wanted);

@@ -19,7 +19,8 @@ impl WithOnebuf {
 
     /// The device as others know it.
     pub fn device_id(&self) -> Result<*mut c_void> {
-        Ok(RawQueue::new(&self.side.queue)?.device())
+        // SAFETY: the hub loaded OpenCL by its default name.
+        Ok(unsafe { RawQueue::new(&self.side.queue)? }.device())
     }
 }
 

@@ -46,8 +46,8 @@ impl From<onebuf::Error> for Stop {
 /// On what, how long and on how much to measure.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The machine.
-    pub hub: Hub,
+    /// Private: the raw C calls load the library that is found by default, and so must the hub have.
+    pub(crate) hub: Hub,
     /// How long.
     pub effort: Effort,
     /// The size of the buffers that are handed over.
@@ -58,21 +58,34 @@ impl Bench {
     /// What hand-overs move when nothing else was said.
     pub const BYTES: usize = 256 << 20;
 
-    /// One device of each OpenCL platform.
-    pub fn platforms(&self) -> Vec<Device> {
-        let mut found = self.hub.select("opencl");
-        found.dedup_by_key(|device| device.info().platform.clone());
-        found
+    /// On what is installed here.
+    ///
+    /// # Errors
+    /// Those of [`Hub::discover`].
+    pub fn discover(effort: Effort, bytes: usize) -> Result<Self> {
+        Ok(Self { hub: Hub::discover()?, effort, bytes })
     }
 
-    /// Why there are too few platforms.
-    pub fn too_few(&self, wanted: usize) -> Stop {
-        let found = self.platforms().len();
-        let missing: Vec<_> =
-            self.hub.unavailable().iter().map(|api| format!("; {}", api.reason)).collect();
-        let verb = if wanted == 1 { "platform is needed" } else { "platforms are needed" };
-        Stop::Absent(format!("{wanted} OpenCL {verb}, found {found}{}", missing.concat()))
+    /// The machine.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
     }
+}
+
+/// One device of each OpenCL platform.
+pub fn platforms(hub: &Hub) -> Vec<Device> {
+    let mut found = hub.select("opencl");
+    found.dedup_by_key(|device| device.info().platform.clone());
+    found
+}
+
+/// Why there are too few of them.
+pub fn too_few_platforms(hub: &Hub, wanted: usize) -> String {
+    let found = platforms(hub).len();
+    let missing = hub.unavailable().iter().map(|api| format!("; {}", api.reason));
+    let missing: String = missing.collect();
+    let verb = if wanted == 1 { "platform is needed" } else { "platforms are needed" };
+    format!("{wanted} OpenCL {verb}, found {found}{missing}")
 }
 
 /// A queue, the kernel above, and what its launches have added up to.

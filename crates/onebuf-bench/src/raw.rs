@@ -13,27 +13,38 @@ use onebuf_sys::{
     opencl::{ClContext, ClDevice, ClKernel, ClMem, ClProgram, ClQueue, OpenCl, consts},
 };
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     ffi::c_void,
     ptr::{null, null_mut},
 };
 
-/// A queue of onebuf's as C sees it.
+/// A queue of onebuf's as C sees it, and what was made for it.
 pub struct RawQueue {
     cl: OpenCl,
     queue: ClQueue,
     context: ClContext,
     device: ClDevice,
+    /// Released with it, the last first.
+    made: RefCell<Vec<Made>>,
     /// Keeps the handles alive.
     _owner: Queue,
+}
+
+enum Made {
+    Mem(ClMem),
+    Program(ClProgram),
+    Kernel(ClKernel),
 }
 
 impl RawQueue {
     /// The handles of an OpenCL queue.
     ///
+    /// # Safety
+    /// The queue's hub loaded the library that is loaded by default, not one that it was told to.
+    ///
     /// # Errors
-    /// [`Error::Unsupported`] for another API's; the driver's.
-    pub fn new(owner: &Queue) -> Result<Self> {
+    /// [`Error::Unsupported`] for another API's queue; the driver's.
+    pub unsafe fn new(owner: &Queue) -> Result<Self> {
         let queue = ClQueue(owner.raw() as *mut c_void);
         if queue.is_null() || owner.device().info().api.0 != "opencl" {
             return Err(Error::unsupported("the raw C calls", "an OpenCL queue"));
@@ -51,7 +62,8 @@ impl RawQueue {
         };
         info(consts::CL_QUEUE_CONTEXT, (&raw mut context).cast())?;
         info(consts::CL_QUEUE_DEVICE, (&raw mut device).cast())?;
-        Ok(Self { cl, queue, context, device, _owner: owner.clone() })
+        let made = RefCell::default();
+        Ok(Self { cl, queue, context, device, made, _owner: owner.clone() })
     }
 
     /// The `cl_device_id`, for other libraries.
@@ -60,26 +72,59 @@ impl RawQueue {
     }
 
     fn buffer(&self, bytes: usize) -> Result<ClMem> {
+        let Self { cl, context, .. } = self;
         // SAFETY: no host pointer goes with these flags.
-        unsafe { self.cl.create_buffer(self.context, consts::CL_MEM_READ_WRITE, bytes, null_mut()) }
-            .map_err(driver("clCreateBuffer"))
+        let mem =
+            unsafe { cl.create_buffer(*context, consts::CL_MEM_READ_WRITE, bytes, null_mut()) };
+        self.keep(mem.map_err(driver("clCreateBuffer"))?, Made::Mem)
     }
 
-    fn program(&self, text: &str) -> Result<ClProgram> {
-        let (at, len) = (text.as_ptr().cast(), text.len());
+    /// Keeps somebody else's memory alive.
+    ///
+    /// # Safety
+    /// It is a `cl_mem` that is alive.
+    unsafe fn retain(&self, mem: ClMem) -> Result<ClMem> {
+        // SAFETY: the caller's promise.
+        unsafe { self.cl.retain_mem_object(mem) }.map_err(driver("clRetainMemObject"))?;
+        self.keep(mem, Made::Mem)
+    }
+
+    /// The kernel [`TOUCH`].
+    fn kernel(&self) -> Result<ClKernel> {
+        let (at, len) = (TOUCH.as_ptr().cast(), TOUCH.len());
         let Self { cl, context, device, .. } = self;
         // SAFETY: one string of this length.
         let program =
-            unsafe { cl.create_program_with_source(*context, 1, &raw const at, &raw const len) }
-                .map_err(driver("clCreateProgramWithSource"))?;
+            unsafe { cl.create_program_with_source(*context, 1, &raw const at, &raw const len) };
+        let program =
+            self.keep(program.map_err(driver("clCreateProgramWithSource"))?, Made::Program)?;
         // SAFETY: the device is the context's; no options, no callback.
-        match unsafe { cl.build_program(program, 1, device, null(), None, null_mut()) } {
-            Ok(()) => Ok(program),
-            Err(status) => {
-                // SAFETY: it is ours, and used no more.
-                let _ = unsafe { cl.release_program(program) };
-                Err(driver("clBuildProgram")(status))
-            }
+        unsafe { cl.build_program(program, 1, device, null(), None, null_mut()) }
+            .map_err(driver("clBuildProgram"))?;
+        // SAFETY: the program is built; the name ends in zero.
+        let kernel = unsafe { cl.create_kernel(program, c"touch".as_ptr()) };
+        self.keep(kernel.map_err(driver("clCreateKernel"))?, Made::Kernel)
+    }
+
+    fn keep<T: Copy>(&self, handle: T, made: fn(T) -> Made) -> Result<T> {
+        self.made.borrow_mut().push(made(handle));
+        Ok(handle)
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        let cl = &self.cl;
+        for made in self.made.take().into_iter().rev() {
+            // SAFETY: each was made or retained here once, and is used no more. A benchmark has no use for
+            // a refusal.
+            let _ = unsafe {
+                match made {
+                    Made::Mem(mem) => cl.release_mem_object(mem),
+                    Made::Program(program) => cl.release_program(program),
+                    Made::Kernel(kernel) => cl.release_kernel(kernel),
+                }
+            };
         }
     }
 }
@@ -87,7 +132,6 @@ impl RawQueue {
 /// The kernel [`TOUCH`] on memory that is somebody else's.
 pub struct RawLaunch {
     on: RawQueue,
-    program: ClProgram,
     kernel: ClKernel,
     mem: ClMem,
     added: Cell<u32>,
@@ -97,23 +141,17 @@ impl RawLaunch {
     /// Builds the kernel.
     ///
     /// # Safety
-    /// `mem` is a `cl_mem` of the queue's context. Whoever calls [`RawLaunch::touch`] has sole use of it on
-    /// this queue from then on until the queue has finished.
+    /// As for [`RawQueue::new`]; and `mem` is a `cl_mem` of the queue's context. Whoever calls
+    /// [`RawLaunch::touch`] has sole use of it on this queue from then on until the queue has finished.
     ///
     /// # Errors
     /// The driver's.
     pub unsafe fn new(queue: &Queue, mem: *mut c_void) -> Result<Self> {
-        let (on, mem) = (RawQueue::new(queue)?, ClMem(mem));
-        let program = on.program(TOUCH)?;
-        // SAFETY: the program is built; the name ends in zero.
-        let kernel = unsafe { on.cl.create_kernel(program, c"touch".as_ptr()) };
-        // SAFETY: the memory is alive now, and with this for as long as the result is.
-        let kept = unsafe { on.cl.retain_mem_object(mem) };
-        match (kernel, kept) {
-            (Ok(kernel), Ok(())) => Ok(Self { on, program, kernel, mem, added: Cell::new(0) }),
-            (Err(status), _) => Err(driver("clCreateKernel")(status)),
-            (_, Err(status)) => Err(driver("clRetainMemObject")(status)),
-        }
+        // SAFETY: the caller's promise.
+        let on = unsafe { RawQueue::new(queue)? };
+        // SAFETY: the caller's promise.
+        let mem = unsafe { on.retain(ClMem(mem))? };
+        Ok(Self { kernel: on.kernel()?, on, mem, added: Cell::new(0) })
     }
 
     /// Sets both arguments and enqueues, without an event. A program with more than one buffer, or more
@@ -146,16 +184,6 @@ impl RawLaunch {
     }
 }
 
-impl Drop for RawLaunch {
-    fn drop(&mut self) {
-        let RawLaunch { on: RawQueue { cl, .. }, program, kernel, mem, .. } = self;
-        // SAFETY: all three are ours, and used no more. A benchmark has no use for a refusal.
-        let _ = unsafe {
-            (cl.release_kernel(*kernel), cl.release_program(*program), cl.release_mem_object(*mem))
-        };
-    }
-}
-
 /// The simplest copy between two devices that is not slow: one whole read, one whole write.
 pub struct RawCopy {
     ends: [(RawQueue, ClMem); 2],
@@ -166,11 +194,15 @@ pub struct RawCopy {
 impl RawCopy {
     /// One buffer on each device, and one on the host between them.
     ///
+    /// # Safety
+    /// As for [`RawQueue::new`], for both.
+    ///
     /// # Errors
     /// The driver's.
-    pub fn new(queues: [&Queue; 2], bytes: usize) -> Result<Self> {
+    pub unsafe fn new(queues: [&Queue; 2], bytes: usize) -> Result<Self> {
         let end = |queue: &Queue| -> Result<_> {
-            let queue = RawQueue::new(queue)?;
+            // SAFETY: the caller's promise.
+            let queue = unsafe { RawQueue::new(queue)? };
             let mem = queue.buffer(bytes)?;
             Ok((queue, mem))
         };
@@ -196,15 +228,6 @@ impl RawCopy {
             cl.enqueue_write_buffer(*queue, *mem, 1, 0, bytes, host.cast(), 0, null(), null_mut())
         }
         .map_err(driver("clEnqueueWriteBuffer"))
-    }
-}
-
-impl Drop for RawCopy {
-    fn drop(&mut self) {
-        for (queue, mem) in &self.ends {
-            // SAFETY: it is ours, and every call that used it has returned.
-            let _ = unsafe { queue.cl.release_mem_object(*mem) };
-        }
     }
 }
 

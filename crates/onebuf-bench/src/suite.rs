@@ -22,8 +22,9 @@ impl Case {
     }
 
     /// One that cannot run here.
-    pub fn absent(name: impl Into<String>, why: Stop) -> Self {
-        Self::new(name, move |_| Err(why.clone()))
+    pub fn absent(name: impl Into<String>, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self::new(name, move |_| Err(Stop::Absent(why.clone())))
     }
 }
 
@@ -78,8 +79,7 @@ pub fn cases(bench: &Bench, names: &[String]) -> Vec<Case> {
     for name in names {
         let meant = |workload: &Workload| workload.is_meant(name);
         if !WORKLOADS.iter().any(meant) && !chosen.iter().any(|case| case.name == *name) {
-            let why = "no such devices here: `onebuf devices` lists them".into();
-            chosen.push(Case::absent(name, Stop::Absent(why)));
+            chosen.push(Case::absent(name, "no such devices here: `onebuf devices` lists them"));
         }
     }
     chosen

@@ -7,7 +7,7 @@ pub mod route_lookup;
 pub mod staged;
 pub mod view_idle;
 
-use crate::{Bench, Case, Row, Stop};
+use crate::{Bench, Case, Row, Stop, platforms, too_few_platforms};
 use onebuf::Device;
 
 /// A case for each OpenCL platform: the first by the plain name, the others with their ids.
@@ -16,9 +16,9 @@ fn per_platform(
     name: &'static str,
     run: fn(&Bench, &Device) -> Result<Row, Stop>,
 ) -> Vec<Case> {
-    let platforms = bench.platforms();
+    let platforms = platforms(&bench.hub);
     if platforms.is_empty() {
-        return vec![Case::absent(name, bench.too_few(1))];
+        return vec![absent(bench, name, 1)];
     }
     let case = |(number, device): (usize, Device)| {
         let name = if number == 0 { name.into() } else { format!("{name}_{device}") };
@@ -29,4 +29,9 @@ fn per_platform(
         })
     };
     platforms.into_iter().enumerate().map(case).collect()
+}
+
+/// A case that would need so many platforms.
+fn absent(bench: &Bench, name: &str, platforms: usize) -> Case {
+    Case::absent(name, too_few_platforms(&bench.hub, platforms))
 }

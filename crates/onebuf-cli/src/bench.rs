@@ -1,7 +1,7 @@
 //! `onebuf bench`: what onebuf costs, beside what it is compared with.
 
 use crate::{
-    devices, doctor,
+    doctor,
     out::{self, Answer, Failure, Output, Result},
     screen::{Colour, Screen},
     table::{Cell, Table},
@@ -43,14 +43,14 @@ fn long_help() -> String {
 
 Names:
 {list}
-Where several OpenCL platforms are measured, the first has the plain name and the others have their
-device's id behind it. `handoff` means every pair.
+Of several OpenCL platforms the first has the plain name, the others have their device's id behind
+it. `handoff` means every pair.
 
-Method: ours (A) and the baseline (B) run in the same process in blocks of four batches, A B B A, after
-a first block that is not counted. The ratio is the median of the blocks' own ratios; its 95 % interval
-is by order statistics and assumes nothing about the noise. The two values share the median block's time
-in that ratio. Without a baseline the value is the median of batches of 200 us or more. `in noise`: the
-ratio is beyond its bar, the better end of the interval is not.
+Method: ours (A) and the baseline (B) run in the same process in blocks of four batches, A B B A,
+after a first block that is not counted. The ratio is the median of the blocks' own ratios; its 95 %
+interval is by order statistics and assumes nothing about the noise. The two values share the median
+block's time in that ratio. Without a baseline the value is the median of batches of 200 us or more.
+`in noise`: the ratio is beyond its bar, the better end of the interval is not.
 
 A benchmark that cannot run here is skipped, with the reason on stderr. That is a failure (status 1)
 if it was named."
@@ -70,7 +70,8 @@ pub fn run(args: &Args, screen: Screen, output: Output) -> Result<()> {
     let (effort, bytes) =
         if args.quick { (Effort::QUICK, QUICK_BYTES) } else { (Effort::FULL, Bench::BYTES) };
     let bytes = args.size.map_or(Ok(bytes), usize::try_from)?;
-    let bench = Bench { hub: devices::discover()?, effort, bytes };
+    let bench = Bench::discover(effort, bytes)?;
+    bench.hub().notes().iter().for_each(out::warn);
     let cases = onebuf_bench::cases(&bench, &args.names);
     let outcome = measure(&bench, &cases)?;
     for Skipped { name, why, .. } in &outcome.skipped {

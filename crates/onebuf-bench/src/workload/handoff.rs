@@ -1,6 +1,9 @@
 //! Two OpenCL platforms take turns on one buffer: over shared host pages, and by staged copies.
 
-use crate::{Bench, Case, Row, Side, Stop, Unit, Workload, abba::compare, machine::check};
+use super::absent;
+use crate::{
+    Bench, Case, Row, Side, Stop, Unit, Workload, abba::compare, machine::check, platforms,
+};
 use onebuf::{Buffer, BufferBuilder, Device, Result, RouteKind};
 use std::time::Instant;
 
@@ -11,9 +14,9 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 fn cases(bench: &Bench) -> Vec<Case> {
-    let platforms = bench.platforms();
+    let platforms = platforms(&bench.hub);
     if platforms.len() < 2 {
-        return vec![Case::absent(WORKLOAD.name, bench.too_few(2))];
+        return vec![absent(bench, WORKLOAD.name, 2)];
     }
     let pairs = platforms.iter().enumerate().flat_map(|(number, first)| {
         platforms[number + 1..].iter().map(|second| [first.clone(), second.clone()])

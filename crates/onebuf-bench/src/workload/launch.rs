@@ -22,7 +22,7 @@ const BATCH: u64 = 64;
 
 pub const WORKLOAD: Workload = Workload {
     name: NAME,
-    about: "view, argument check and enqueue, over clSetKernelArg twice and the enqueue",
+    about: "a launch with its view and checks, over the raw C calls",
     cases: |bench| per_platform(bench, NAME, run),
 };
 
@@ -34,8 +34,8 @@ fn run(bench: &Bench, device: &Device) -> Result<Row, Stop> {
     wish.plan().map_err(|error| Stop::Absent(error.to_string()))?;
     let buffer = wish.build()?;
     let mem = buffer.write_on(&side.queue)?.cl_mem()?;
-    // SAFETY: it is of this queue's context. The buffer outlives `raw`, only the launches below use it,
-    // all on this queue, which is finished after each batch.
+    // SAFETY: the hub loaded OpenCL by its default name, and the memory is of this queue's context. Only
+    // the launches below use it, all on this queue, which is finished after each batch.
     let raw = unsafe { RawLaunch::new(&side.queue, mem)? };
     let batch = |launch: &dyn Fn() -> Result<()>| -> Result<f64> {
         let spent = try_timed(BATCH, launch)?;

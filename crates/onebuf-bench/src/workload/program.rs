@@ -24,7 +24,7 @@ pub const BUILD: Workload = Workload {
 
 pub const FIRST_LAUNCH: Workload = Workload {
     name: FIRST_NAME,
-    about: "the first launch of a new program until it is done, over the same launch later",
+    about: "the first launch of a new program, over the same launch later",
     cases: |bench| per_platform(bench, FIRST_NAME, first_launch),
 };
 

@@ -1,17 +1,17 @@
 //! A view that has nothing to wait for.
 
-use crate::{Bench, Case, Row, Stop, Unit, Workload, solo};
+use crate::{Bench, Case, Row, Stop, Unit, Workload, platforms, solo};
 
 const NAME: &str = "view_idle_ns";
 
 pub const WORKLOAD: Workload = Workload {
     name: NAME,
-    about: "taking and dropping a read view of an idle buffer, on OpenCL or else the host",
+    about: "taking and dropping a read view of an idle buffer",
     cases: |_| vec![Case::new(NAME, run)],
 };
 
 fn run(bench: &Bench) -> Result<Row, Stop> {
-    let device = bench.platforms().into_iter().next().unwrap_or_else(|| bench.hub.host());
+    let device = platforms(&bench.hub).into_iter().next().unwrap_or_else(|| bench.hub.host());
     let buffer = bench.hub.buffer::<u32>(1024).shared_with([&device]).build()?;
     let queue = device.queue()?;
     buffer.write_on(&queue)?;
