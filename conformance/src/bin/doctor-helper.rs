@@ -55,13 +55,15 @@ fn share(cache: &Path) -> Result<Value> {
     let builder = hub.buffer::<u32>(10_000).shared_with([&host.device, &device.device]);
     let builder = builder.allocate_on(&host.device);
     let forbidden = builder.clone().copies(CopyPolicy::Forbid).build().err();
-    let buffer = builder.build()?;
+    let chosen = builder.plan()?.routes.iter().map(|hop| hop.kind).max();
+    // Where every way copies, the faster is chosen, and on a busy machine that may be any.
+    let buffer = builder.route(RouteKind::HostPointer).build()?;
     host.step(&buffer, Step::nth(1))?;
     device.step(&buffer, Step::nth(2))?;
     host.step(&buffer, Step::nth(3))?;
     Ok(json!({
         "forbidden": forbidden.map(|error| error.to_string()),
-        "route": buffer.plan().routes.iter().map(|hop| hop.kind).max(),
+        "route": chosen,
         "implied_bytes": hub.ledger().implied_bytes(),
     }))
 }

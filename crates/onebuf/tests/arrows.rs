@@ -190,13 +190,13 @@ fn the_symbol_tables_know_nothing_of_the_library() {
 }
 
 #[test]
-fn the_program_uses_the_library_alone() {
+fn the_program_uses_the_library_and_its_measures() {
     let folder = crates().join("onebuf-cli");
     for (module, path) in sources(&folder.join("src")) {
         let code = without_comments(&read(path));
         assert!(!tokens(&code).contains(&"onebuf_sys"), "the CLI names onebuf-sys in {module:?}");
     }
-    assert_eq!(dependencies(&read(folder.join("Cargo.toml"))), ["onebuf"]);
+    assert_eq!(dependencies(&read(folder.join("Cargo.toml"))), ["onebuf", "onebuf-bench"]);
 }
 
 /// The crates of this project that a manifest depends on.
