@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Arg, Caps, Grid},
+    hal::{Arg, Caps, Domain, Grid},
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -27,6 +27,8 @@ use std::{any::Any, ptr};
 #[derive(Debug)]
 pub(super) struct Kernel {
     program: Arc<RawProgram>,
+    /// The program's, here so that a launch need not follow three pointers for it.
+    domain: Domain,
     name: String,
     parameters: usize,
     limits: Limits,
@@ -72,10 +74,10 @@ impl Kernel {
     pub fn new(program: &Arc<RawProgram>, name: &str, parameters: usize) -> Result<Kernel> {
         let (driver, first) = (&program.context.driver, RawKernel::new(program, name)?);
         check_parameters(driver, name, first.raw, parameters)?;
-        let limits = Limits::ask(driver, first.raw);
+        let (limits, domain) = (Limits::ask(driver, first.raw), driver.domain);
         let (program, name) = (program.clone(), name.to_owned());
         let slots = Slots::new(Slot::new(first, parameters));
-        Ok(Kernel { program, name, parameters, limits, slots })
+        Ok(Kernel { program, domain, name, parameters, limits, slots })
     }
 
     fn driver(&self) -> &Arc<Driver> {
@@ -156,7 +158,7 @@ pub(super) unsafe fn launch(
     let driver = queue.raw.driver();
     let kernel = kernel.as_any().downcast_ref::<Kernel>();
     let kernel = kernel.ok_or_else(|| driver.foreign("a kernel", None))?;
-    driver.same_domain("a kernel", kernel.driver().domain)?;
+    driver.same_domain("a kernel", kernel.domain)?;
     let group = kernel.group(grid, driver)?;
     let form = check_args(queue, kernel, args)?;
     let waits = if after.is_empty() { Vec::new() } else { queue.waits(after)? };
