@@ -34,6 +34,7 @@ impl Inline {
         }
     }
 
+    #[inline]
     pub fn get(&self) -> &[u8] {
         match self {
             Inline::Small(bytes, len) => &bytes[..usize::from(*len)],
@@ -60,6 +61,7 @@ impl<'b> Arg<'b> {
 
     /// For a parameter that it fits. What the kernel does to memory is what its parameter declares, which
     /// may be less than the view allows.
+    #[inline]
     pub(super) fn to_hal(&self, param: &Param) -> hal::Arg<'_> {
         match &self.0 {
             Kind::Buffer { hold, .. } => {
@@ -86,6 +88,7 @@ impl<'b> Arg<'b> {
     }
 
     /// Whether it fits the parameter; the reason if not.
+    #[inline]
     pub(super) fn check(&self, queue: &Queue, param: &Param) -> Result<(), String> {
         match (&self.0, param) {
             (Kind::Buffer { element, hold }, Param::Buffer { element: want, access }) => {

@@ -33,10 +33,12 @@ impl Grid {
         self
     }
 
+    #[inline]
     pub(super) fn has_offset(&self) -> bool {
         self.0.offset != [0; 3]
     }
 
+    #[inline]
     pub(super) fn check(&self, kernel: &str) -> Result<()> {
         let hal::Grid { dims, global, local, offset } = self.0;
         if global[..dims].contains(&0) {

@@ -16,7 +16,7 @@ use crate::{
 use std::fmt;
 
 /// Kernels with more parameters cost an allocation per launch.
-const FEW: usize = 12;
+const FEW: usize = 8;
 
 struct Shared {
     name: String,
@@ -84,6 +84,7 @@ impl Kernel {
         Ok(event)
     }
 
+    #[inline]
     fn start(
         &self,
         queue: &Queue,
@@ -97,6 +98,7 @@ impl Kernel {
         unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) }
     }
 
+    #[inline]
     fn check(&self, queue: &Queue, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
         let name = &self.0.name;
         let mine = &self.0.device;

@@ -89,13 +89,13 @@ impl Kernel {
     }
 
     /// # Safety
-    /// The memory lives until the kernel was enqueued.
+    /// The argument has passed `check_args`, and its memory lives until the kernel was enqueued.
     #[inline]
     unsafe fn set(&self, slot: &mut Slot, index: usize, arg: &Arg<'_>) -> Result<()> {
         let setting = match arg {
             Arg::Memory(memory, _, _) => {
-                let own = memory.as_any().downcast_ref::<Memory>();
-                let own = own.ok_or_else(|| self.driver().foreign("memory", None))?;
+                // SAFETY: `check_args` has seen that this is a memory of this backend's.
+                let own = unsafe { &*(&raw const **memory).cast::<Memory>() };
                 Setting::Memory(own.id, own.place)
             }
             Arg::Bytes(bytes) => Setting::Value(bytes),
@@ -164,20 +164,23 @@ pub(super) unsafe fn launch(
     let waits = if after.is_empty() { Vec::new() } else { queue.waits(after)? };
     let work = |slot: &mut Slot| {
         for (index, arg) in args.iter().enumerate() {
-            // SAFETY: the memory is borrowed until the enqueue below.
+            // SAFETY: checked above; the memory is borrowed until the enqueue below.
             unsafe { kernel.set(slot, index, arg) }?;
         }
         // SAFETY: the caller's promise.
         unsafe { enqueue(queue, kernel, slot.raw(), (grid, group), &waits, wants_event) }
     };
     let event = kernel.slots.with(form, || kernel.slot(), work)?;
-    queue.waited(after);
+    if !after.is_empty() {
+        queue.waited(after);
+    }
     let Some(event) = event else { return Ok(None) };
     Ok(Some(Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?)))
 }
 
 /// # Safety
 /// As [`launch`], with the arguments set and the slot held.
+#[inline]
 unsafe fn enqueue(
     queue: &Queue,
     kernel: &Kernel,
@@ -208,6 +211,7 @@ unsafe fn enqueue(
 impl Kernel {
     /// The size of a group: what was asked for, or what the kernel was compiled for; else the driver's
     /// choice.
+    #[inline]
     fn group<'a>(&'a self, grid: &'a Grid, driver: &Driver) -> Result<Option<&'a [usize; 3]>> {
         let required = Some(&self.limits.group).filter(|group| **group != [0; 3]);
         let group = grid.local.as_ref().or(required);
@@ -218,6 +222,7 @@ impl Kernel {
     }
 
     /// What is wrong with a group's size, if anything.
+    #[inline]
     fn wrong_group(&self, grid: &Grid, group: &[usize; 3], driver: &Driver) -> Option<String> {
         let (caps, limits, dims) = (&driver.info.caps, &self.limits, grid.dims);
         let (local, rest) = (&group[..dims], &limits.group[dims..]);
@@ -245,6 +250,7 @@ impl Kernel {
 }
 
 /// What is wrong with a grid, if anything.
+#[inline]
 fn wrong_grid(grid: &Grid) -> Option<String> {
     let dims = grid.dims;
     if !(1..=3).contains(&dims) {
@@ -261,6 +267,7 @@ fn wrong_grid(grid: &Grid) -> Option<String> {
 }
 
 /// Notes that the queue uses the memories; says which arguments are SVM pointers, one bit each.
+#[inline]
 fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
     let (name, takes, given) = (&kernel.name, kernel.parameters, args.len());
     if takes != given {

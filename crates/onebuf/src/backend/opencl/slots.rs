@@ -8,10 +8,10 @@
 use super::{conv, program::RawProgram, storage::Place};
 use crate::{
     Error, Result,
-    sync::{Arc, Mutex, try_lock},
+    sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::{ClStatus, opencl::ClKernel};
-use std::{ffi::CString, fmt, ptr, sync::OnceLock};
+use std::{cell::UnsafeCell, ffi::CString, fmt, ptr, sync::OnceLock};
 
 /// The longest value that is remembered; longer ones are set each time.
 const VALUE_BYTES: usize = 24;
@@ -171,8 +171,29 @@ struct Node {
     /// Which arguments are SVM pointers, one bit each: NVIDIA refuses a launch (-52) when an argument
     /// that was an SVM pointer becomes a `cl_mem`, so each such form has `cl_kernel`s of its own.
     form: u64,
-    slot: Mutex<Slot>,
+    taken: AtomicBool,
+    slot: UnsafeCell<Slot>,
     next: OnceLock<Box<Node>>,
+}
+
+// SAFETY: the slot is used only by whoever changed `taken` to true, until changing it back; what is in it may
+// be used by any thread, one at a time.
+unsafe impl Sync for Node {}
+
+/// A slot that is this thread's until dropped.
+struct Taken<'n>(&'n Node);
+
+impl Taken<'_> {
+    fn slot(&mut self) -> &mut Slot {
+        // SAFETY: `taken` is ours, so nobody else has the slot.
+        unsafe { &mut *self.0.slot.get() }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+    }
 }
 
 impl Slots {
@@ -186,15 +207,16 @@ impl Slots {
     }
 
     /// Does something with a slot that nobody else has, made if need be.
+    #[inline]
     pub fn with<T>(
         &self,
         form: u64,
         make: impl FnOnce() -> Result<Slot>,
         work: impl FnOnce(&mut Slot) -> Result<T>,
     ) -> Result<T> {
-        let mut free = self.nodes().filter(|node| node.form == form);
-        if let Some(mut slot) = free.find_map(|node| try_lock(&node.slot)) {
-            return work(&mut slot);
+        let mut right = self.nodes().filter(|node| node.form == form);
+        if let Some(mut taken) = right.find_map(Node::take) {
+            return work(taken.slot());
         }
         // Not in the list before it was used, or another thread might take it first.
         let mut slot = make()?;
@@ -219,7 +241,14 @@ impl Slots {
 
 impl Node {
     fn new(form: u64, slot: Slot) -> Node {
-        Node { form, slot: Mutex::new(slot), next: OnceLock::new() }
+        let (taken, slot) = (AtomicBool::new(false), UnsafeCell::new(slot));
+        Node { form, taken, slot, next: OnceLock::new() }
+    }
+
+    /// Half of what a lock costs: nobody ever waits here.
+    #[inline]
+    fn take(&self) -> Option<Taken<'_>> {
+        (!self.taken.swap(true, Ordering::Acquire)).then_some(Taken(self))
     }
 }
 
