@@ -16,49 +16,54 @@ use std::{ptr::NonNull, time::Duration};
 /// Bytes of one chunk: large enough that per-call costs vanish, small enough to overlap.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
-/// Copies smaller than this are not worth a chunk of the driver's.
+/// Copies smaller than this are not worth a chunk that is kept.
 const WORTH_BYTES: usize = 256 << 10;
 
-/// How many chunks of the driver's a device keeps for the next copy: two copies overlap two each.
+/// How many chunks a device keeps for the next copy.
 const KEPT: usize = 4;
 
 /// How long making a chunk may take.
 const MAP_WAIT: Duration = Duration::from_secs(10);
 
-/// A device's chunks between two copies.
+/// A device's chunks between two copies: memory that was used before needs no pages.
 #[derive(Debug, Default)]
-pub(crate) struct Bay(Mutex<Vec<Pinned>>);
+pub(crate) struct Bay(Mutex<Vec<Chunk>>);
 
 impl Bay {
-    /// A chunk of so many bytes. A chip with memory of its own copies several times faster to memory that
-    /// its driver allocated; a driver that gives none makes the copy slower, not impossible.
+    /// A chunk of at least so many bytes, [`CHUNK_BYTES`] at most. A chip with memory of its own copies
+    /// several times faster to memory that its driver allocated; a driver that gives none makes the copy
+    /// slower, not impossible.
     pub fn chunk(&self, device: &dyn Device, queue: &dyn Queue, bytes: usize) -> Chunk {
-        let caps = &device.info().caps;
-        let pinned = !caps.unified_memory && caps.strategies.contains(&Strategy::MappedDevice);
-        if !pinned || bytes < WORTH_BYTES {
+        if bytes < WORTH_BYTES {
             return Chunk::Plain(vec![0; bytes]);
         }
-        let kept = lock(&self.0).pop();
-        match kept.map_or_else(|| Pinned::new(device, queue), Ok) {
+        if let Some(kept) = lock(&self.0).pop() {
+            return kept;
+        }
+        let caps = &device.info().caps;
+        if caps.unified_memory || !caps.strategies.contains(&Strategy::MappedDevice) {
+            return Chunk::Plain(vec![0; CHUNK_BYTES]);
+        }
+        match Pinned::new(device, queue) {
             Ok(pinned) => Chunk::Pinned(pinned),
             Err(error) => {
                 tracing::debug!(%error, "a copy goes through ordinary memory");
-                Chunk::Plain(vec![0; bytes])
+                Chunk::Plain(vec![0; CHUNK_BYTES])
             }
         }
     }
 
     /// Keeps a chunk for the next copy.
-    pub fn keep(&self, chunk: Chunk) {
-        let Chunk::Pinned(pinned) = chunk else { return };
+    pub fn keep(&self, mut chunk: Chunk) {
         let mut kept = lock(&self.0);
-        if kept.len() < KEPT {
-            kept.push(pinned);
+        if chunk.bytes_mut().len() == CHUNK_BYTES && kept.len() < KEPT {
+            kept.push(chunk);
         }
     }
 }
 
 /// Host memory that is this copy's alone.
+#[derive(Debug)]
 pub(crate) enum Chunk {
     /// Ordinary memory.
     Plain(Vec<u8>),

@@ -1,4 +1,4 @@
-//! The staged route's engine: chunks through host memory, two in flight.
+//! The staged route's engine: chunks through host memory, several in flight.
 //!
 //! # Safety
 //! Drivers are given pointers into chunks that this module owns. A chunk whose transfer did not end in
@@ -12,7 +12,7 @@ use crate::{
     hal::{Device, Event, Memory, Queue},
     sync::Arc,
 };
-use std::{mem, ptr::NonNull, time::Duration};
+use std::{collections::VecDeque, mem, ptr::NonNull, time::Duration};
 
 /// Where a copy gets its chunks: from the device that it is for.
 pub(crate) struct Means<'a> {
@@ -51,17 +51,40 @@ pub(crate) fn copy(from: &End, to: &End, bytes: usize, means: Means<'_>) -> Resu
             download(&**queue, &**memory, 0, to, means)
         }
         (End::Device(from_queue, from), End::Device(to_queue, to)) => {
-            let (timeout, mut chunks) = (means.timeout, Chunks::new(bytes, means));
-            for (at, len) in ranges(bytes) {
-                let chunk = chunks.next()?;
-                chunk.read(&**from_queue, &**from, at, len)?;
-                chunk.wait(timeout)?;
-                chunk.write(&**to_queue, &**to, at, len)?;
-                to_queue.flush()?;
-            }
-            chunks.finish()
+            relay((&**from_queue, &**from), (&**to_queue, &**to), bytes, means)
         }
     }
+}
+
+/// Copies from device to device. A read is always queued behind the one that is waited for, so that the
+/// source does not stand still while this thread wakes up.
+fn relay(
+    (from_queue, from): (&dyn Queue, &dyn Memory),
+    (to_queue, to): (&dyn Queue, &dyn Memory),
+    bytes: usize,
+    means: Means<'_>,
+) -> Result<()> {
+    let (timeout, mut chunks) = (means.timeout, Chunks::new(bytes, 3, means));
+    let mut reading = VecDeque::new();
+    let pass_on = |chunks: &mut Chunks<'_>, (index, at, len): (usize, usize, usize)| {
+        let chunk = &mut chunks.slots[index];
+        chunk.wait(timeout)?;
+        chunk.write(to_queue, to, at, len)?;
+        to_queue.flush()
+    };
+    for (at, len) in ranges(bytes) {
+        let index = chunks.advance()?;
+        chunks.slots[index].read(from_queue, from, at, len)?;
+        from_queue.flush()?;
+        reading.push_back((index, at, len));
+        if reading.len() > 1
+            && let Some(first) = reading.pop_front()
+        {
+            pass_on(&mut chunks, first)?;
+        }
+    }
+    reading.into_iter().try_for_each(|last| pass_on(&mut chunks, last))?;
+    chunks.finish()
 }
 
 /// Copies a slice to device memory. The slice is not touched after the call, whatever happens.
@@ -72,7 +95,7 @@ pub(crate) fn upload(
     offset: usize,
     means: Means<'_>,
 ) -> Result<()> {
-    let mut chunks = Chunks::new(from.len(), means);
+    let mut chunks = Chunks::new(from.len(), 2, means);
     for (at, len) in ranges(from.len()) {
         let chunk = chunks.next()?;
         chunk.bytes_mut()[..len].copy_from_slice(&from[at..at + len]);
@@ -90,7 +113,7 @@ pub(crate) fn download(
     to: &mut [u8],
     means: Means<'_>,
 ) -> Result<()> {
-    let (timeout, mut chunks) = (means.timeout, Chunks::new(to.len(), means));
+    let (timeout, mut chunks) = (means.timeout, Chunks::new(to.len(), 2, means));
     let mut waiting: Option<(usize, usize, usize)> = None;
     for (at, len) in ranges(to.len()) {
         let index = chunks.advance()?;
@@ -110,25 +133,25 @@ fn ranges(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes).step_by(CHUNK_BYTES).map(move |at| (at, CHUNK_BYTES.min(bytes - at)))
 }
 
-/// Two chunks, used in turn.
+/// A few chunks, used in turn.
 struct Chunks<'a> {
-    slots: [Chunk; 2],
+    slots: Vec<Chunk>,
     turn: usize,
     means: Means<'a>,
 }
 
 impl<'a> Chunks<'a> {
-    fn new(bytes: usize, means: Means<'a>) -> Self {
-        let size = bytes.min(CHUNK_BYTES);
-        let second = if bytes > CHUNK_BYTES { size } else { 0 };
-        let chunk = |bytes| Chunk::new(means.bay.chunk(means.device, &*means.queue, bytes));
-        Self { slots: [chunk(size), chunk(second)], turn: 0, means }
+    /// No more of them than the copy has parts.
+    fn new(bytes: usize, most: usize, means: Means<'a>) -> Self {
+        let (size, parts) = (bytes.min(CHUNK_BYTES), bytes.div_ceil(CHUNK_BYTES).max(1));
+        let chunk = |_| Chunk::new(means.bay.chunk(means.device, &*means.queue, size));
+        Self { slots: (0..parts.min(most)).map(chunk).collect(), turn: 0, means }
     }
 
     /// The chunk whose turn it is, its last transfer done.
     fn advance(&mut self) -> Result<usize> {
         let index = self.turn;
-        self.turn = 1 - index;
+        self.turn = (index + 1) % self.slots.len();
         self.slots[index].wait(self.means.timeout)?;
         Ok(index)
     }
