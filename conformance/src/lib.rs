@@ -5,6 +5,7 @@
 
 mod data;
 mod elements;
+mod held;
 mod life;
 mod machine;
 mod side;
@@ -12,8 +13,9 @@ mod skip;
 mod stub;
 mod wait;
 
-pub use data::{Random, assert_same, random_words};
+pub use data::{Random, assert_same, pages_apart, random_words};
 pub use elements::{Element, Sample, axpy_source};
+pub use held::Held;
 pub use life::life;
 pub use machine::{Machine, fakes, kinds, machine, pairs, rungs, shared};
 pub use side::{GROUP, Side, Step, step_model};
