@@ -3,5 +3,8 @@
 mod alone;
 mod kernels;
 mod ledger;
+mod order;
 mod pairs;
+mod queues;
+mod regions;
 mod threads;
