@@ -15,7 +15,7 @@ mod wait;
 
 pub use data::{Random, assert_same, pages_apart, random_words};
 pub use elements::{Element, Sample, axpy_source};
-pub use held::Held;
+pub use held::{Held, is_held};
 pub use life::life;
 pub use machine::{Machine, fakes, kinds, machine, pairs, rungs, shared};
 pub use side::{GROUP, Side, Step, step_model};

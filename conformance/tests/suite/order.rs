@@ -3,7 +3,7 @@
 
 use super::queues::out_of_order;
 use onebuf::{
-    Access, Buffer, Hub, Kernel, QueueSpec, Result, Signature, Source, args,
+    Access, Buffer, Hub, Kernel, Result, Signature, Source, args,
     fake::{Delay, FakeConfig},
 };
 use onebuf_conformance::{
@@ -35,10 +35,11 @@ fn add(side: &Side) -> Result<Kernel> {
         Ok(())
     });
     let signature = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::ReadWrite);
-    let signature = signature.require(|call| match call.global()[0] <= call.len(0).min(call.len(1)) {
-        true => Ok(()),
-        false => Err("too many work-items".into()),
-    });
+    let signature =
+        signature.require(|call| match call.global()[0] <= call.len(0).min(call.len(1)) {
+            true => Ok(()),
+            false => Err("too many work-items".into()),
+        });
     // SAFETY: work-item i touches element i of each, which the requirement bounds.
     unsafe { side.device.program(&source)?.kernel("add", signature) }
 }
@@ -170,15 +171,13 @@ fn two_independent_chains_on_one_queue() {
     }
 }
 
-/// The control: without the buffers' order the shuffled chain comes out wrong.
+/// The control: a chain in another order has another result; that queues do shuffle is shown beside the queues.
 #[test]
-fn a_chain_that_nothing_orders_comes_out_wrong() {
+fn the_steps_of_a_chain_do_not_commute() {
     let steps: Vec<Step> = (1..9).map(Step::nth).collect();
     let mut model = vec![0; N];
     steps.iter().for_each(|step| step_model(&mut model, *step));
     let mut turned = vec![0; N];
     steps.iter().rev().for_each(|step| step_model(&mut turned, *step));
     assert_ne!(model, turned, "steps that commute would prove nothing");
-    let specs = [QueueSpec::out_of_order(), QueueSpec::default()];
-    assert_ne!(specs[0], specs[1]);
 }
