@@ -135,12 +135,12 @@ kernel void take(global const uint *from, global uint *to) {
     to[i] = from[i] ^ 0x5a5a5a5au;
 }";
 
-fn put_model(seed: u32, n: usize) -> Vec<u32> {
+pub fn put_model(seed: u32, n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(seed)).collect()
 }
 
 /// `put` only writes its buffer; `take` only reads its first.
-fn put_and_take(side: &Side) -> Result<[Kernel; 2]> {
+pub fn put_and_take(side: &Side) -> Result<[Kernel; 2]> {
     let source = Source::opencl_c(TEXT)
         .with_native("put", |args| {
             let model = put_model(args.value(1)?, args.global()[0]);
