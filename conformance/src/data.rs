@@ -34,6 +34,13 @@ pub fn random_words(seed: u64, n: usize) -> Vec<u32> {
     (0..n).map(|_| random.word()).collect()
 }
 
+/// The pages that are not the same in every element: what a control has to show.
+pub fn pages_apart<T: PartialEq>(seen: &[T], model: &[T]) -> Vec<usize> {
+    let per_page = (PAGE / size_of::<T>().max(1)).max(1);
+    let pages = seen.chunks(per_page).zip(model.chunks(per_page)).enumerate();
+    pages.filter(|(_, (a, b))| a != b).map(|(page, _)| page).collect()
+}
+
 /// Compares every element.
 ///
 /// # Panics
@@ -42,8 +49,7 @@ pub fn random_words(seed: u64, n: usize) -> Vec<u32> {
 pub fn assert_same<T: PartialEq + Debug>(seen: &[T], model: &[T], what: &str) {
     assert_eq!(seen.len(), model.len(), "{what}: another length");
     let per_page = (PAGE / size_of::<T>().max(1)).max(1);
-    let pages = seen.chunks(per_page).zip(model.chunks(per_page)).enumerate();
-    let bad: Vec<usize> = pages.filter(|(_, (a, b))| a != b).map(|(page, _)| page).collect();
+    let bad = pages_apart(seen, model);
     let Some(page) = bad.first() else { return };
     let at = (page * per_page..seen.len()).find(|&i| seen[i] != model[i]).unwrap_or(0);
     panic!(

@@ -5,17 +5,21 @@
 
 mod data;
 mod elements;
+mod held;
 mod life;
 mod machine;
+mod second_life;
 mod side;
 mod skip;
 mod stub;
 mod wait;
 
-pub use data::{Random, assert_same, random_words};
+pub use data::{Random, assert_same, pages_apart, random_words};
 pub use elements::{Element, Sample, axpy_source};
+pub use held::{Held, is_held};
 pub use life::life;
 pub use machine::{Machine, fakes, kinds, machine, pairs, rungs, shared};
+pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};
 pub use stub::stub;

@@ -1,7 +1,8 @@
 //! One device's side of a test: a queue, a kernel, and the model that predicts the kernel.
 
 use onebuf::{
-    Access, Buffer, Device, Grid, Kernel, Queue, Result, Signature, Source, Strategy, args,
+    Access, Buffer, Device, Fence, Grid, IntoArg, Kernel, Queue, QueueSpec, Result, Signature,
+    Source, Strategy, args,
 };
 
 /// Work-items per group. One size, so that runtimes which compile per group size do so once.
@@ -52,6 +53,11 @@ pub struct Side {
 impl Side {
     /// Opens a queue and builds the kernel.
     pub fn open(device: &Device) -> Result<Self> {
+        Self::open_with(device, QueueSpec::default())
+    }
+
+    /// The same with a queue of another kind.
+    pub fn open_with(device: &Device, spec: QueueSpec) -> Result<Self> {
         let program = device.program(&source())?;
         let word = |s: Signature| s.value::<u32>();
         let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
@@ -61,14 +67,24 @@ impl Side {
         });
         // SAFETY: the text above touches only `p[first..first + n]`, which the requirement checks.
         let step = unsafe { program.kernel("onebuf_step", signature)? };
-        Ok(Self { device: device.clone(), queue: device.queue()?, step })
+        Ok(Self { device: device.clone(), queue: device.queue_with(spec)?, step })
+    }
+
+    /// The kernel, for whoever has a queue of their own.
+    pub fn kernel(&self) -> &Kernel {
+        &self.step
     }
 
     /// Enqueues a step over a range of elements; does not wait.
     pub fn step_range(&self, b: &Buffer<u32>, first: usize, n: usize, step: Step) -> Result<()> {
-        let grid = Grid::from([n.next_multiple_of(GROUP)]).local([GROUP]);
         let arguments = args![b.write_on(&self.queue)?, first as u32, n as u32, step.mul, step.add];
-        self.queue.launch(&self.step, grid, arguments)
+        self.queue.launch(&self.step, groups(n), arguments)
+    }
+
+    /// Enqueues a step over the first elements of a view that was taken on this side's queue.
+    pub fn step_view<'b>(&self, view: impl IntoArg<'b>, n: usize, step: Step) -> Result<Fence> {
+        let arguments = args![view, 0u32, n as u32, step.mul, step.add];
+        self.queue.launch_fenced(&self.step, groups(n), arguments)
     }
 
     /// Enqueues a step over the whole buffer; does not wait.
@@ -90,6 +106,11 @@ impl Side {
         let strategies = &self.device.info().caps.strategies;
         strategies.iter().copied().max().unwrap_or(Strategy::Device)
     }
+}
+
+/// So many work-items, rounded up to whole groups.
+fn groups(n: usize) -> Grid {
+    Grid::from([n.next_multiple_of(GROUP)]).local([GROUP])
 }
 
 fn source() -> Source {

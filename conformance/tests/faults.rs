@@ -1,10 +1,10 @@
 //! Whichever driver call fails, nothing leaks, hangs, panics or lies, and the hub goes on.
 
 use onebuf::{
-    Device, Error, Hub, Probe, Result,
+    Buffer, Device, Error, Hub, Probe, Result,
     fake::{Delay, FakeConfig},
 };
-use onebuf_conformance::{Watchdog, absent, fakes, life, note};
+use onebuf_conformance::{Watchdog, absent, fakes, fresh, life, note, second_life};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -39,8 +39,25 @@ fn assert_settled(probe: &Probe, what: &str) {
     assert!(probe.live().is_empty(), "{what}: {:?} left, {:?}", probe.live(), probe.trace());
 }
 
-/// Makes each call of a life fail in turn, in a hub of its own.
+/// The scenarios: each is given what was made before the first call that may fail.
 fn sweep(name: &str, fakes: &[FakeConfig], pick: impl Fn(&Hub) -> Result<Device>) {
+    sweep_over(name, fakes, &pick, |_| None, |device, _| life(device));
+    let name = format!("{name}, a second life");
+    let make = |device: &Device| Some(fresh(device).expect("no call fails yet"));
+    let live = |device: &Device, made: &Option<Buffer<u32>>| {
+        made.as_ref().map_or(Ok(()), |buffer| second_life(device, buffer))
+    };
+    sweep_over(&name, fakes, &pick, make, live);
+}
+
+/// Makes each call of a life fail in turn, in a hub of its own.
+fn sweep_over(
+    name: &str,
+    fakes: &[FakeConfig],
+    pick: &impl Fn(&Hub) -> Result<Device>,
+    make: impl Fn(&Device) -> Option<Buffer<u32>>,
+    life: impl Fn(&Device, &Option<Buffer<u32>>) -> Result<()>,
+) {
     let start = Instant::now();
     let mut outcomes: BTreeMap<(&str, bool), u32> = BTreeMap::new();
     let mut slowest = (Duration::ZERO, "");
@@ -54,9 +71,10 @@ fn sweep(name: &str, fakes: &[FakeConfig], pick: impl Fn(&Hub) -> Result<Device>
         let hub = hub(&probe, fakes);
         let device = pick(&hub).expect("discovery was not disturbed");
         let code = CODES[n as usize % CODES.len()];
+        let made = make(&device);
         probe.fail_nth(n, code);
         let began = Instant::now();
-        let outcome = life(&device);
+        let outcome = life(&device, &made);
         let Some(call) = probe.failed() else {
             outcome.unwrap_or_else(|e| panic!("{name}: nothing failed, yet {e}"));
             let swept: u32 = outcomes.values().sum();
@@ -73,10 +91,18 @@ fn sweep(name: &str, fakes: &[FakeConfig], pick: impl Fn(&Hub) -> Result<Device>
         *outcomes.entry((call, outcome.is_ok())).or_default() += 1;
         repeated = if std::mem::replace(&mut previous, call) == call { repeated + 1 } else { 0 };
         if repeated == 0 {
-            life(&device).unwrap_or_else(|e| panic!("{what}; then the hub does not work: {e}"));
+            live_again(|| life(&device, &made), made.is_some(), &what);
         }
-        drop((device, hub));
+        drop((made, device, hub));
         assert_settled(&probe, &what);
+    }
+}
+
+/// The same life on the same hub. Work that failed is told by the next use of its buffer, once.
+fn live_again(life: impl Fn() -> Result<()>, has_buffer: bool, what: &str) {
+    if let Err(first) = life() {
+        assert!(has_buffer, "{what}; then the hub does not work: {first}");
+        life().unwrap_or_else(|e| panic!("{what}; then {first}; then it does not work: {e}"));
     }
 }
 

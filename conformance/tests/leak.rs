@@ -1,7 +1,7 @@
 //! Everything once, on devices whose books can be read: run as it is, and under Valgrind.
 
 use onebuf::{Hub, HubBuilder, Probe};
-use onebuf_conformance::{Side, Step, absent, fakes, life, note, stub};
+use onebuf_conformance::{Side, Step, absent, fakes, fresh, life, note, second_life, stub};
 use std::time::{Duration, Instant};
 
 /// Late threads may still hold something.
@@ -20,6 +20,8 @@ fn the_host_and_fake_devices_give_everything_back() {
     let hub = fakes().into_iter().fold(builder, HubBuilder::fake).build().unwrap();
     for device in hub.devices() {
         life(&device).unwrap_or_else(|e| panic!("{device}: {e}"));
+        let buffer = fresh(&device).unwrap();
+        second_life(&device, &buffer).unwrap_or_else(|e| panic!("{device}: {e}"));
     }
     drop(hub);
     assert_eq!(settle(|| probe.live().values().sum()), 0, "{:?}", probe.live());
@@ -39,6 +41,7 @@ fn a_driver_gets_everything_back() {
     let hub = hub.build().unwrap();
     let device = hub.device("opencl:0").unwrap();
     life(&device).unwrap();
+    second_life(&device, &fresh(&device).unwrap()).unwrap();
     // Objects that are still in use are let go of as well: the count has to be able to fail.
     let side = Side::open(&device).unwrap();
     let buffer = hub.buffer::<u32>(1000).shared_with([&device]).build().unwrap();

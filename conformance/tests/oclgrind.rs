@@ -3,11 +3,53 @@
 //!
 //! It reports in its log, which has to stay empty, whatever this program's status; see `./dev`.
 
-use onebuf::{Error, Hub, RouteKind, Rung};
+use onebuf::{
+    Access, Arg, Device, Error, Grid, Hub, Result, RouteKind, Rung, Signature, Source, args,
+};
 use onebuf_conformance::{
-    Machine, Step, assert_same, kinds, life, note, pairs, shared, step_model,
+    GROUP, Machine, Step, assert_same, fresh, kinds, life, note, pairs, second_life, shared,
+    step_model,
 };
 use std::time::Duration;
+
+/// Each group copies its elements in, together, and writes them out turned round. Launches begin anywhere.
+const TURN: &str = "
+kernel void turn(global uint *p, local uint *given) {
+    local uint own[64];
+    size_t i = get_local_id(0), n = get_local_size(0), first = get_global_id(0) - i;
+    event_t copied = async_work_group_copy(own, p + first, n, (event_t)0);
+    wait_group_events(1, &copied);
+    given[i] = own[n - 1 - i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    p[first + i] = given[i];
+}";
+
+/// Local memory of both kinds, in regions, in launches that begin past the first element.
+fn turn(device: &Device) -> Result<()> {
+    const N: usize = 16 * GROUP;
+    let signature = Signature::new().buffer::<u32>(Access::ReadWrite).local::<u32>().offsets();
+    let signature = signature.require(|call| {
+        let fits = call.offset()[0] + call.global()[0] <= call.len(0) && call.len(1) >= GROUP;
+        if fits { Ok(()) } else { Err("outside of the buffer, or of the group".into()) }
+    });
+    // SAFETY: each work-item has an element of its own in all three; groups are of GROUP work-items here.
+    let turn = unsafe { device.program(&Source::opencl_c(TURN))?.kernel("turn", signature)? };
+    let mut model: Vec<u32> = (0..N as u32).collect();
+    let buffer = device.hub().buffer::<u32>(N).shared_with([device]).build()?;
+    buffer.write_async(.., model.clone())?.wait(Duration::from_secs(20))?;
+    let region = buffer.sub_buffer(N / 2.., Access::ReadWrite)?;
+    let queue = device.queue()?;
+    let (first, count) = (2 * GROUP, 3 * GROUP);
+    let grid = Grid::from([count]).local([GROUP]).offset([first]);
+    let tile = || Arg::local::<u32>(GROUP);
+    queue.launch(&turn, grid, args![buffer.write_on(&queue)?, tile()])?;
+    queue.launch(&turn, grid, args![region.write_on(&queue)?, tile()])?;
+    for start in [first, N / 2 + first] {
+        model[start..start + count].chunks_mut(GROUP).for_each(<[u32]>::reverse);
+    }
+    assert_same(&buffer.to_vec()?, &model, "turned");
+    Ok(())
+}
 
 #[test]
 fn rules_are_kept() {
@@ -18,6 +60,8 @@ fn rules_are_kept() {
     let device = machine.hub.device("Oclgrind").expect("Oclgrind's platform, and no other");
     assert_eq!(machine.hub.devices().len(), 2, "{:?}", machine.hub);
     life(&device).unwrap();
+    second_life(&device, &fresh(&device).unwrap()).unwrap();
+    turn(&device).unwrap();
     for (from, to) in pairs(&machine.sides) {
         for kind in kinds(&machine.hub, from, to) {
             let Some(buffer) = shared(from, to, kind, Rung::SameQueue, 700) else { continue };

@@ -237,7 +237,11 @@ impl<'t> Planner<'t> {
         let on = self.request.allocate_on.map_or("any of the devices", |device| self.id(device));
         let form = self.request.strategy.map_or("any".into(), |form| form.to_string());
         let what = format!("memory of the form {form} on {on}");
-        Error::unsupported(what, "a device that allocates in that form")
+        let needs = match self.request.strategy {
+            Some(Strategy::OnChip) => "the MSMC memory of a Texas Instruments platform",
+            _ => "a device that allocates in that form",
+        };
+        Error::unsupported(what, needs)
     }
 
     fn draft(&self, place: Place) -> Result<Plan, Obstacle<'t>> {

@@ -8,7 +8,7 @@
 
 use crate::{
     Access, Error, Result,
-    buffer::{Mark, Part, Seen, Taken},
+    buffer::{Ends, Mark, Part, Seen, Taken},
     hal::{self, Event, Memory, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
@@ -208,16 +208,16 @@ impl Drop for Hold<'_> {
         }
         let ends = match &self.links {
             Some(links) => lock(links).take_ends(),
-            None => Vec::new(),
+            None => Ends::Line,
         };
         self.part.core.give_back(&self.mark(), line, ends);
     }
 }
 
 impl Links {
-    /// The events that tell the end of all work; none where only a mark does.
-    fn take_ends(&mut self) -> Vec<Arc<dyn Event>> {
-        if self.given_away { Vec::new() } else { std::mem::take(&mut self.ends) }
+    /// What tells the end of all work.
+    fn take_ends(&mut self) -> Ends {
+        if self.given_away { Ends::Line } else { Ends::Events(std::mem::take(&mut self.ends)) }
     }
 }
 

@@ -78,6 +78,14 @@ pub(crate) struct Taken<'b> {
     pub after: Vec<Arc<dyn Event>>,
 }
 
+/// What tells the end of the work that was enqueued under a guard.
+pub(crate) enum Ends {
+    /// Everything that the queue was given so far.
+    Line,
+    /// On an out-of-order queue, the work's own events.
+    Events(Vec<Arc<dyn Event>>),
+}
+
 /// The home allocation is the first site and the first group.
 pub(crate) const HOME: usize = 0;
 
@@ -120,13 +128,14 @@ impl Core {
         Ok(Taken { site, memory, rung, after })
     }
 
-    /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
-    /// out-of-order queue the work's own events tell its end, where they are all there is.
-    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Vec<Arc<dyn Event>>) {
+    /// Notes the work that was enqueued under a guard, and clears its mark.
+    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Ends) {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
-        if !ends.is_empty() {
-            for position in ends.into_iter().map(|event| line.at_event(event)) {
+        if let Ends::Events(events) = ends {
+            // None: nothing was launched, and the queue itself was never made to wait for the work before.
+            // A position of it would hide that work from the next.
+            for position in events.into_iter().map(|event| line.at_event(event)) {
                 state.note(mark, position);
             }
             return;

@@ -120,19 +120,24 @@ pub(super) struct FakeEvent {
     domain: Domain,
     signal: Arc<Signal>,
     callbacks: bool,
-    /// When it was enqueued, on a queue that was opened for profiling.
-    queued: Option<Instant>,
+    /// Where the queue's clock starts, and when this was enqueued; on a queue opened for profiling.
+    queued: Option<(Instant, Instant)>,
     watch: Watch,
     _live: Live,
 }
 
 impl FakeEvent {
-    pub(super) fn new(domain: Domain, callbacks: bool, profiling: bool, watch: &Watch) -> Self {
+    pub(super) fn new(
+        domain: Domain,
+        callbacks: bool,
+        clock: Option<Instant>,
+        watch: &Watch,
+    ) -> Self {
         FakeEvent {
             domain,
             signal: Arc::default(),
             callbacks,
-            queued: profiling.then(Instant::now),
+            queued: clock.map(|clock| (clock, Instant::now())),
             watch: watch.clone(),
             _live: watch.object("event", "fake_release_event"),
         }
@@ -177,16 +182,15 @@ impl Event for FakeEvent {
 
     fn profile(&self) -> Result<Profile> {
         self.watch.call("fake_profile")?;
-        let queued = self.queued.ok_or_else(|| {
+        let (clock, queued) = self.queued.ok_or_else(|| {
             Error::unsupported("the time of work on a fake queue", "a queue opened with profiling")
         })?;
         let [Some(started), Some(ended)] = *lock(&self.signal.times) else {
             return Err(Error::Busy { what: "the work is not done yet".into() });
         };
-        // The clock of this device starts when the work was enqueued.
-        let ns = |at: Instant| at.saturating_duration_since(queued).as_nanos() as u64;
-        let (started_ns, ended_ns) = (ns(started), ns(ended));
-        Ok(Profile { queued_ns: 0, submitted_ns: 0, started_ns, ended_ns })
+        let ns = |at: Instant| at.saturating_duration_since(clock).as_nanos() as u64;
+        let (queued_ns, started_ns, ended_ns) = (ns(queued), ns(started), ns(ended));
+        Ok(Profile { queued_ns, submitted_ns: queued_ns, started_ns, ended_ns })
     }
 
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {

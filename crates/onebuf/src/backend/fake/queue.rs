@@ -26,7 +26,7 @@ use crate::{
     },
     sync::{Arc, lock},
 };
-use std::{any::Any, ops::Range};
+use std::{any::Any, ops::Range, time::Instant};
 
 /// A queue with a thread of its own.
 #[derive(Debug)]
@@ -34,7 +34,8 @@ pub(super) struct FakeQueue {
     domain: Domain,
     callbacks: bool,
     gates: bool,
-    profiling: bool,
+    /// Where the clock of a profiling queue starts.
+    clock: Option<Instant>,
     watch: Watch,
     worker: Worker,
     _live: Live,
@@ -52,7 +53,7 @@ impl FakeQueue {
             domain: config.domain,
             callbacks: config.callbacks,
             gates: config.gates,
-            profiling: spec.profiling,
+            clock: spec.profiling.then(Instant::now),
             watch: watch.clone(),
             worker: Worker::start(Pace::new(config.delay, shuffles, number))?,
             _live: watch.object("queue", "fake_release_queue"),
@@ -80,7 +81,7 @@ impl FakeQueue {
 
     /// Appends a step and gives the event that tells of its end.
     fn with_event(&self, step: Step) -> Arc<dyn Event> {
-        let event = FakeEvent::new(self.domain, self.callbacks, self.profiling, &self.watch);
+        let event = FakeEvent::new(self.domain, self.callbacks, self.clock, &self.watch);
         self.line().push(step, Some(event.signal().clone()));
         Arc::new(event)
     }

@@ -388,6 +388,37 @@ fn an_out_of_order_queue_shuffles_what_nothing_orders() {
     assert_eq!(order, (0..16).collect::<Vec<_>>());
 }
 
+/// What the layer above does by giving each launch the events it waits for, left out on purpose.
+#[test]
+fn out_of_order_launches_that_wait_for_nothing_are_a_race() {
+    let device = device();
+    let [first, second] = [0; 2].map(|_| device.queue(QueueSpec::out_of_order()).unwrap());
+    let (memory, add) = (mapped(&device, 8), increment(&device).unwrap());
+    let (started, wait_started) = mpsc::channel();
+    let (release, wait_release) = mpsc::channel::<()>();
+    let (started, wait_release) = (Mutex::new(started), Mutex::new(wait_release));
+    let slow = kernel(&device, 1, move |_| {
+        crate::sync::lock(&started).send(()).unwrap();
+        crate::sync::lock(&wait_release).recv().unwrap();
+        Ok(())
+    });
+    let slow = slow.unwrap();
+    let start = |queue: &dyn Queue, kernel: &dyn Kernel, after: &[Arc<dyn Event>]| {
+        let args = [Arg::Memory(&*memory, Access::ReadWrite, usize::MAX)];
+        // SAFETY: the kernels go through `NativeArgs`, which checks bounds and access.
+        unsafe { queue.launch(kernel, &GRID, &args, after, true) }.unwrap().unwrap()
+    };
+    let running = start(&*first, &*slow, &[]);
+    wait_started.recv().unwrap();
+    let unordered = start(&*second, &*add, &[]);
+    assert_eq!(unordered.wait(LONG), Err(misuse("fake_launch", "RACE")));
+    let ordered = start(&*second, &*add, std::slice::from_ref(&running));
+    assert_eq!(ordered.poll(), Ok(false));
+    release.send(()).unwrap();
+    assert_eq!(ordered.wait(LONG), Ok(()));
+    assert_eq!(running.wait(LONG), Ok(()));
+}
+
 /// A little of everything.
 fn work(device: &FakeDevice) -> Result<u8> {
     let (first, second) =

@@ -1,0 +1,59 @@
+//! Work that does not end before it is let go: how tests see what waits for what without a clock.
+
+use onebuf::{
+    Access, Device, Error, Fence, IntoArg, Kernel, Queue, Result, Signature, Source, args,
+};
+use std::{
+    sync::{Mutex, PoisonError, mpsc},
+    time::Duration,
+};
+
+/// A test that fails while something is held must end, too.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A kernel for devices whose queues have a thread of their own, as the fake ones have. Each launch waits
+/// for one [`Held::let_go`], then adds one to each element. Dropping this lets all of them go.
+#[derive(Debug)]
+pub struct Held {
+    kernel: Kernel,
+    go: mpsc::Sender<()>,
+}
+
+impl Held {
+    /// Builds the kernel.
+    pub fn new(device: &Device) -> Result<Self> {
+        let (go, gone) = mpsc::channel();
+        let gone = Mutex::new(gone);
+        let source = Source::default().with_native("held", move |args| {
+            let gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
+            if gone.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                return Err(Error::timeout("held work that nobody let go", LIMIT));
+            }
+            args.slice_mut::<u32>(0)?.iter_mut().for_each(|x| *x = x.wrapping_add(1));
+            Ok(())
+        });
+        let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
+        // SAFETY: it touches the elements it is given, and no others.
+        let kernel = unsafe { device.program(&source)?.kernel("held", signature)? };
+        Ok(Self { kernel, go })
+    }
+
+    /// Enqueues a launch on a view of that queue.
+    pub fn launch<'b>(&self, queue: &Queue, view: impl IntoArg<'b>) -> Result<()> {
+        queue.launch(&self.kernel, [1], args![view])
+    }
+
+    /// Lets one launch go on.
+    ///
+    /// # Panics
+    /// When no device can be waiting any more.
+    pub fn let_go(&self) {
+        self.go.send(()).expect("the kernel is alive as long as this");
+    }
+}
+
+/// Whether the work is still held up. It is given a moment to go on, which it must not use: a wrong yes is
+/// possible on a very slow machine, a wrong no is not.
+pub fn is_held(fence: &Fence) -> bool {
+    matches!(fence.wait(Duration::from_millis(50)), Err(Error::Timeout { .. }))
+}

@@ -1,0 +1,72 @@
+//! Memory on the chip, on the stub driver that says it is Texas Instruments': no driver here has any.
+
+use onebuf::{Error, Hub, Strategy};
+use onebuf_conformance::{Side, Step, assert_same, random_words, step_model, stub};
+use std::process::Command;
+
+const N: usize = 3 * 1024;
+const USE_MSMC_TI: u64 = 1 << 20;
+
+/// The stub reads its part when it is loaded, so each part is a process of its own: this test again.
+fn play(part: &str, test: &str) {
+    let Some(path) = stub() else { return };
+    let program = std::env::current_exe().expect("the path of this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    let output = command.env("ONEBUF_STUB", part).env("ONEBUF_OPENCL_LIB", path).output();
+    let output = output.expect("this program starts");
+    let text =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success() && text[0].contains("1 passed"), "{part}: {}", text.join("\n"));
+}
+
+fn hub() -> Hub {
+    Hub::builder().verdicts(Default::default()).build().unwrap()
+}
+
+#[test]
+fn a_platform_of_texas_instruments_has_it_and_another_has_not() {
+    play("ti", "on_ti");
+    play("good", "on_another");
+}
+
+#[test]
+#[ignore = "started by the test above, with the stub driver in its part"]
+fn on_ti() {
+    let hub = hub();
+    let side = Side::open(&hub.device("opencl:0").unwrap()).unwrap();
+    let mut model = random_words(1, N);
+    for round in 0..3 {
+        let builder = hub.buffer::<u32>(N).shared_with([&side.device]);
+        let buffer = match round {
+            0 => builder.cl_flags(USE_MSMC_TI).unwrap().init(model.clone()),
+            _ => builder.strategy(Strategy::OnChip).init(model.clone()),
+        };
+        let buffer = buffer.build().unwrap();
+        assert_eq!(buffer.plan().strategy, Strategy::OnChip);
+        let text = buffer.explain();
+        assert!(text.contains("CL_MEM_USE_MSMC_TI") && text.contains("as on_chip"), "{text}");
+        side.step(&buffer, Step::nth(round)).unwrap();
+        step_model(&mut model, Step::nth(round));
+        assert_same(&buffer.to_vec().unwrap(), &model, "read");
+        assert_same(&side.look(&buffer).unwrap(), &model, "looked at by its device");
+        // It is never mapped: the host looks at a copy, and that is counted.
+        let before = hub.ledger().implied_bytes();
+        assert_same(&buffer.map().unwrap(), &model, "mapped");
+        assert_eq!(hub.ledger().implied_bytes() - before, N as u64 * 4);
+    }
+    // Only asked for, never chosen: it is small.
+    let plain = hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+    assert_ne!(plain.plan().strategy, Strategy::OnChip, "{}", plain.explain());
+}
+
+#[test]
+#[ignore = "started by the test above, with the stub driver in its part"]
+fn on_another() {
+    let hub = hub();
+    let device = hub.device("opencl:0").unwrap();
+    let refused =
+        hub.buffer::<u32>(N).shared_with([&device]).cl_flags(USE_MSMC_TI).unwrap().build();
+    let Err(error @ Error::Unsupported { .. }) = refused else { panic!("{refused:?}") };
+    assert!(error.to_string().contains("Texas Instruments"), "{error}");
+}

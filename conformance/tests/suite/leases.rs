@@ -1,0 +1,150 @@
+//! Leases: the fast way back for a queue that comes again must be no way around the rules.
+
+use onebuf::{Buffer, Error, Result};
+use onebuf_conformance::{Machine, Side, Step, assert_same, machine, step_model};
+use std::{mem::forget, thread};
+
+const N: usize = 1000;
+
+/// A buffer that this side's queue has a lease of: it has taken it, and given it back.
+fn leased(machine: &Machine, side: &Side, write: bool) -> Buffer<u32> {
+    let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+    for _ in 0..2 {
+        if write {
+            drop(buffer.write_on(&side.queue).unwrap());
+        } else {
+            drop(buffer.read_on(&side.queue).unwrap());
+        }
+    }
+    buffer
+}
+
+#[track_caller]
+fn busy<T>(outcome: Result<T>, what: &str) {
+    match outcome {
+        Err(Error::Busy { .. }) => {}
+        Err(other) => panic!("{what}: {other}"),
+        Ok(_) => panic!("{what}: not busy"),
+    }
+}
+
+#[test]
+fn a_forgotten_leased_guard_keeps_the_buffer_busy() {
+    let machine = machine();
+    for side in &machine.sides {
+        let (other, id) = (Side::open(&side.device).unwrap(), side.device.id());
+        let buffer = leased(&machine, side, true);
+        forget(buffer.write_on(&side.queue).unwrap());
+        for side in [side, &other, side] {
+            busy(buffer.write_on(&side.queue), id);
+            busy(buffer.read_on(&side.queue), id);
+            busy(side.step(&buffer, Step::nth(1)), id);
+        }
+        busy(buffer.to_vec(), id);
+        busy(buffer.map(), id);
+        let region = buffer.sub_buffer(..10, onebuf::Access::Read).unwrap();
+        busy(region.read_on(&other.queue), id);
+
+        // A forgotten reader leaves reading to the others.
+        for write in [true, false] {
+            let buffer = leased(&machine, side, write);
+            forget(buffer.read_on(&side.queue).unwrap());
+            busy(buffer.write_on(&side.queue), id);
+            busy(buffer.write_on(&other.queue), id);
+            busy(buffer.fill(1), id);
+            assert_same(&buffer.to_vec().unwrap(), &[0; N], id);
+            drop(buffer.read_on(&side.queue).unwrap());
+            busy(buffer.write_on(&side.queue), id);
+        }
+    }
+}
+
+#[test]
+fn a_lease_for_reading_is_none_for_writing() {
+    let machine = machine();
+    for side in &machine.sides {
+        let id = side.device.id();
+        let buffer = leased(&machine, side, false);
+        let first = buffer.read_on(&side.queue).unwrap();
+        let second = buffer.read_on(&side.queue).unwrap();
+        busy(buffer.write_on(&side.queue), id);
+        drop(first);
+        busy(buffer.write_on(&side.queue), id);
+        drop(second);
+        side.step(&buffer, Step::nth(1)).unwrap();
+        let mut model = vec![0; N];
+        step_model(&mut model, Step::nth(1));
+        assert_same(&buffer.to_vec().unwrap(), &model, id);
+    }
+}
+
+/// What a leased guard did is known to whoever comes next, on whatever queue.
+#[test]
+fn queues_that_alternate_are_ordered() {
+    let machine = machine();
+    for side in &machine.sides {
+        let other = Side::open(&side.device).unwrap();
+        let buffer = leased(&machine, side, true);
+        let mut model = vec![0; N];
+        for round in 0..60 {
+            // Runs of one to five on a queue: with and without a lease.
+            let side = if (round / (1 + round / 12)) % 2 == 0 { side } else { &other };
+            side.step(&buffer, Step::nth(round)).unwrap();
+            step_model(&mut model, Step::nth(round));
+            if round % 7 == 0 {
+                assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());
+            }
+        }
+        assert_same(&other.look(&buffer).unwrap(), &model, side.device.id());
+        assert_same(&buffer.map().unwrap(), &model, side.device.id());
+    }
+}
+
+/// A guard that is out while somebody else asks loses its lease, and is dropped the long way.
+#[test]
+fn a_recalled_guard_is_given_back() {
+    let machine = machine();
+    for side in &machine.sides {
+        let (other, id) = (Side::open(&side.device).unwrap(), side.device.id());
+        let buffer = leased(&machine, side, true);
+        let mut model = vec![0; N];
+        for round in 0..4 {
+            let view = buffer.write_on(&side.queue).unwrap();
+            busy(buffer.read_on(&other.queue), id);
+            side.step_view(view, N, Step::nth(round)).unwrap();
+            step_model(&mut model, Step::nth(round));
+            other.step(&buffer, Step::nth(round + 9)).unwrap();
+            step_model(&mut model, Step::nth(round + 9));
+        }
+        assert_same(&buffer.to_vec().unwrap(), &model, id);
+    }
+}
+
+#[test]
+fn threads_on_one_queue_never_hold_it_both() {
+    const THREADS: usize = 3;
+    const ROUNDS: usize = 200;
+    let machine = machine();
+    for side in &machine.sides {
+        let buffer = leased(&machine, side, true);
+        // Each round adds 1 + i to element i: their order does not matter, each of them does.
+        let increment = Step { mul: 1, add: 1 };
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let mut left = ROUNDS;
+                    while left > 0 {
+                        match side.step(&buffer, increment) {
+                            Ok(()) => left -= 1,
+                            Err(Error::Busy { .. }) => thread::yield_now(),
+                            Err(other) => panic!("{}: {other}", side.device),
+                        }
+                    }
+                });
+            }
+        });
+        let rounds = (THREADS * ROUNDS) as u32;
+        let model: Vec<u32> = (0..N as u32).map(|i| rounds.wrapping_mul(1 + i)).collect();
+        assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());
+    }
+}

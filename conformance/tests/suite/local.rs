@@ -1,0 +1,112 @@
+//! Group-local memory, declared in the kernel and given with the launch, filled by the group together.
+
+use onebuf::{Access, Arg, Error, Grid, Kernel, Result, Signature, Source, args};
+use onebuf_conformance::{GROUP, Machine, Side, assert_same, machine, note, random_words};
+
+const N: usize = 40 * GROUP;
+
+/// Each group copies its elements in, together, and writes them out turned round.
+const TEXT: &str = "
+kernel void turn_static(global const uint *from, global uint *to) {
+    local uint tile[64];
+    size_t i = get_local_id(0), first = get_group_id(0) * 64;
+    event_t copied = async_work_group_copy(tile, from + first, (size_t)64, (event_t)0);
+    wait_group_events(1, &copied);
+    to[first + i] = tile[63 - i];
+}
+kernel void turn_dynamic(global const uint *from, global uint *to, local uint *tile) {
+    size_t i = get_local_id(0), n = get_local_size(0), first = get_group_id(0) * n;
+    event_t copied = async_work_group_copy(tile, from + first, n, (event_t)0);
+    wait_group_events(1, &copied);
+    to[first + i] = tile[n - 1 - i];
+}
+kernel void double_out(global const uint *from, global uint *to, local uint *tile) {
+    size_t i = get_local_id(0), n = get_local_size(0), first = get_group_id(0) * n;
+    tile[i] = from[first + i] * 2u;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    event_t copied = async_work_group_copy(to + first, tile, n, (event_t)0);
+    wait_group_events(1, &copied);
+}";
+
+fn kernel(side: &Side, name: &str, is_given: bool) -> Result<Kernel> {
+    let signature = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
+    let signature = if is_given { signature.local::<u32>() } else { signature };
+    let signature = signature.require(move |call| {
+        let room = call.len(0).min(call.len(1));
+        let tile = if is_given { call.len(2) } else { GROUP };
+        let fits = call.global()[0] <= room && tile >= GROUP;
+        if fits { Ok(()) } else { Err("too many work-items, or too small a tile".into()) }
+    });
+    // SAFETY: groups are of GROUP work-items in every launch here, each with an element in both buffers and
+    // in the tile, as the requirement says.
+    unsafe { side.device.program(&Source::opencl_c(TEXT))?.kernel(name, signature) }
+}
+
+/// The OpenCL devices whose compilers take the kernels above. Clover 22.3 ends the process at
+/// `async_work_group_copy`, by an assertion of its own (opaque pointers), before it can be asked anything.
+fn able(machine: &Machine) -> impl Iterator<Item = &Side> {
+    machine.sides.iter().filter(|side| side.device.info().api.0 == "opencl").filter(|side| {
+        let able = side.device.info().platform != "Clover";
+        if !able {
+            note(&format!("skip: group copies on {}: its compiler aborts on them", side.device));
+        }
+        able
+    })
+}
+
+#[test]
+fn groups_copy_in_and_out_together() {
+    let machine = machine();
+    for side in able(&machine) {
+        let id = side.device.id();
+        let data = random_words(1, N);
+        let turned: Vec<u32> =
+            data.chunks(GROUP).flat_map(|group| group.iter().rev().copied()).collect();
+        let doubled: Vec<u32> = data.iter().map(|x| x.wrapping_mul(2)).collect();
+        assert_ne!(turned, data, "the control");
+        let build = || machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+        let (from, to) = (build().init(&data[..]).build().unwrap(), build().build().unwrap());
+        let (queue, grid) = (&side.queue, Grid::from([N]).local([GROUP]));
+        let cases = [
+            ("turn_static", false, &turned),
+            ("turn_dynamic", true, &turned),
+            ("double_out", true, &doubled),
+        ];
+        for (name, is_given, model) in cases {
+            let kernel = kernel(side, name, is_given).unwrap_or_else(|e| panic!("{id}: {e}"));
+            to.fill(0).unwrap();
+            let (from, to_view) = (from.read_on(queue).unwrap(), to.write_on(queue).unwrap());
+            let launched = match is_given {
+                true => queue.launch(&kernel, grid, args![from, to_view, Arg::local::<u32>(GROUP)]),
+                false => queue.launch(&kernel, grid, args![from, to_view]),
+            };
+            launched.unwrap_or_else(|e| panic!("{id} {name}: {e}"));
+            assert_same(&to.to_vec().unwrap(), model, &format!("{id} {name}"));
+        }
+    }
+}
+
+#[test]
+fn more_than_a_group_has_is_refused_with_the_numbers() {
+    let machine = machine();
+    for side in able(&machine) {
+        let kernel = kernel(side, "turn_dynamic", true).unwrap();
+        let build = || machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+        let (from, to) = (build(), build());
+        let (queue, grid) = (&side.queue, Grid::from([N]).local([GROUP]));
+        let has = side.device.info().caps.local_memory_bytes;
+        let asked = has / 4 + 1;
+        for count in [asked as usize, usize::MAX / 2] {
+            let views = (from.read_on(queue).unwrap(), to.write_on(queue).unwrap());
+            let refused =
+                queue.launch(&kernel, grid, args![views.0, views.1, Arg::local::<u32>(count)]);
+            let Err(Error::InvalidArgument(why)) = refused else { panic!("{side:?}: {refused:?}") };
+            assert!(why.contains(&has.to_string()), "{why}");
+            assert!(count > 1 << 40 || why.contains(&(4 * asked).to_string()), "{why}");
+            assert!(why.contains("turn_dynamic") && why.contains("local memory"), "{why}");
+        }
+        // Nothing was started, and no guard is left.
+        assert_same(&to.to_vec().unwrap(), &[0; N], side.device.id());
+        drop(to.write_on(queue).unwrap());
+    }
+}

@@ -1,0 +1,342 @@
+//! Regions of a buffer: written at the same time, narrowed for kernels, refused where the rules say so.
+
+use onebuf::{
+    Access, Buffer, Error, Hub, Kernel, Result, RouteKind, Rung, Signature, Source, Strategy, args,
+    fake::FakeConfig,
+};
+use onebuf_conformance::{
+    Held, Machine, Side, Step, assert_same, is_held, kinds, machine, pages_apart, pairs,
+    random_words, shared, step_model,
+};
+use std::time::Duration;
+
+const SECONDS: Duration = Duration::from_secs(20);
+/// A page in words: where a region may begin on every driver known.
+const PAGE: usize = 1024;
+const HALF: usize = 3 * PAGE;
+/// The second half does not end with a page.
+const N: usize = 2 * HALF + 77;
+
+/// Runs a test on every device in every form that it allocates.
+fn each(test: impl Fn(&Machine, &Side, &Buffer<u32>, &str)) {
+    let machine = machine();
+    for side in &machine.sides {
+        for &strategy in &side.device.info().caps.strategies {
+            let what = format!("{} {strategy}", side.device);
+            let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+            let built = builder.allocate_on(&side.device).strategy(strategy).build();
+            test(&machine, side, &built.unwrap_or_else(|e| panic!("{what}: {e}")), &what);
+        }
+    }
+}
+
+/// Asserts the kind of an error and that its text names each of some words.
+macro_rules! refused {
+    ($outcome:expr, $kind:pat, $what:expr, $($word:expr),* $(,)?) => {{
+        let error = match $outcome {
+            Ok(_) => panic!("{}: {} was accepted", $what, stringify!($outcome)),
+            Err(error) => error,
+        };
+        assert!(matches!(error, $kind), "{}: {error:?}", $what);
+        let text = error.to_string();
+        $(assert!(text.contains($word), "{}: `{}` is not in: {text}", $what, $word);)*
+    }};
+}
+
+#[test]
+fn two_queues_write_a_half_each() {
+    each(|_, side, buffer, what| {
+        let other = Side::open(&side.device).unwrap();
+        let mut model = random_words(1, N);
+        buffer.write(&model).unwrap();
+        let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
+        let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
+        let across = buffer.sub_buffer(PAGE..HALF + PAGE, Access::ReadWrite).unwrap();
+        for round in 0..6 {
+            let (one, two) = if round % 2 == 0 { (side, &other) } else { (&other, side) };
+            let views = (left.write_on(&one.queue).unwrap(), right.write_on(&two.queue).unwrap());
+            refused!(across.write_on(&one.queue), Error::Busy { .. }, what, "overlapping", "write");
+            refused!(across.read_on(&two.queue), Error::Busy { .. }, what, "overlapping");
+            refused!(buffer.write_on(&two.queue), Error::Busy { .. }, what, "overlapping");
+            refused!(left.read_on(&one.queue), Error::Busy { .. }, what, "a write view");
+            refused!(left.map(), Error::Busy { .. }, what, "a write view");
+            let steps = [Step::nth(2 * round), Step::nth(2 * round + 1)];
+            one.step_view(views.0, HALF, steps[0]).unwrap();
+            two.step_view(views.1, N - HALF, steps[1]).unwrap();
+            step_model(&mut model[..HALF], steps[0]);
+            step_model(&mut model[HALF..], steps[1]);
+        }
+        assert_same(&other.look(buffer).unwrap(), &model, what);
+        assert_same(&side.look(buffer).unwrap(), &model, what);
+        assert_same(&buffer.map().unwrap(), &model, what);
+    });
+}
+
+/// The control of the test above: work on one half is seen on each of its pages, and on no other.
+#[test]
+fn work_on_a_half_shows_on_its_pages_only() {
+    each(|_, side, buffer, what| {
+        let before = random_words(2, N);
+        buffer.write(&before).unwrap();
+        let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
+        side.step_view(right.write_on(&side.queue).unwrap(), N - HALF, Step::nth(3)).unwrap();
+        assert_eq!(pages_apart(&side.look(buffer).unwrap(), &before), [3, 4, 5, 6], "{what}");
+        assert_eq!(pages_apart(&buffer.map().unwrap(), &before), [3, 4, 5, 6], "{what}");
+        let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
+        left.map_mut().unwrap().iter_mut().for_each(|x| *x = !*x);
+        let all = [0, 1, 2, 3, 4, 5, 6];
+        assert_eq!(pages_apart(&side.look(buffer).unwrap(), &before), all, "{what}");
+    });
+}
+
+#[test]
+fn a_half_does_not_wait_for_the_other() {
+    let builder = Hub::builder().without_opencl().verdicts(Default::default());
+    let machine = Machine::open(builder.fake(FakeConfig::default()));
+    let (side, device) = (machine.side("fake:0"), machine.hub.device("fake:0").unwrap());
+    for form in [Strategy::Device, Strategy::MappedDevice, Strategy::CoarseSvm] {
+        let (other, held) = (Side::open(&device).unwrap(), Held::new(&device).unwrap());
+        let buffer = machine.hub.buffer::<u32>(N).shared_with([&device]).strategy(form);
+        let buffer = buffer.build().unwrap();
+        let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
+        let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
+        held.launch(&side.queue, left.write_on(&side.queue).unwrap()).unwrap();
+
+        // The left is held up, and the right comes and goes.
+        let mut model = vec![0; N];
+        for round in 0..3 {
+            let view = right.write_on(&other.queue).unwrap();
+            other.step_view(view, N - HALF, Step::nth(round)).unwrap().wait(SECONDS).unwrap();
+            step_model(&mut model[HALF..], Step::nth(round));
+        }
+        right.fence().unwrap().wait(SECONDS).unwrap();
+        assert!(is_held(&left.fence().unwrap()), "{form}");
+
+        // The control: what overlaps the left does wait.
+        let across = buffer.sub_buffer(HALF - PAGE..HALF + PAGE, Access::Read).unwrap();
+        drop(across.read_on(&other.queue).unwrap());
+        let behind = other.queue.fence();
+        assert!(is_held(&behind), "{form}: nothing was waited for");
+        held.let_go();
+        behind.wait(SECONDS).unwrap();
+        left.fence().unwrap().wait(SECONDS).unwrap();
+        model[..HALF].fill(1);
+        assert_same(&buffer.to_vec().unwrap(), &model, &form.to_string());
+    }
+}
+
+const TEXT: &str = "
+kernel void put(global uint *to, uint seed) {
+    uint i = (uint)get_global_id(0);
+    to[i] = i * 2654435761u + seed;
+}
+kernel void take(global const uint *from, global uint *to) {
+    size_t i = get_global_id(0);
+    to[i] = from[i] ^ 0x5a5a5a5au;
+}";
+
+pub fn put_model(seed: u32, n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(seed)).collect()
+}
+
+/// `put` only writes its buffer; `take` only reads its first.
+pub fn put_and_take(side: &Side) -> Result<[Kernel; 2]> {
+    let source = Source::opencl_c(TEXT)
+        .with_native("put", |args| {
+            let model = put_model(args.value(1)?, args.global()[0]);
+            args.slice_mut(0)?[..model.len()].copy_from_slice(&model);
+            Ok(())
+        })
+        .with_native("take", |args| {
+            let ([n, ..], (from, to)) = (args.global(), args.pair::<u32, u32>(0, 1)?);
+            to[..n].iter_mut().zip(from).for_each(|(to, from)| *to = from ^ 0x5a5a_5a5a);
+            Ok(())
+        });
+    let program = side.device.program(&source)?;
+    let put = Signature::new().buffer::<u32>(Access::Write).value::<u32>();
+    let put = put.require(|call| match call.global()[0] <= call.len(0) {
+        true => Ok(()),
+        false => Err("too many work-items".into()),
+    });
+    let take = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
+    let take = take.require(|call| match call.global()[0] <= call.len(0).min(call.len(1)) {
+        true => Ok(()),
+        false => Err("too many work-items".into()),
+    });
+    // SAFETY: work-item i touches element i of each, which the requirements bound.
+    Ok(unsafe { [program.kernel("put", put)?, program.kernel("take", take)?] })
+}
+
+#[test]
+fn one_kernel_writes_a_child_and_the_next_reads_another() {
+    each(|machine, side, buffer, what| {
+        let [put, take] = put_and_take(side).unwrap();
+        let queue = &side.queue;
+        let old = random_words(4, N);
+        buffer.write(&old).unwrap();
+        let to = buffer.sub_buffer(PAGE..4 * PAGE, Access::Write).unwrap();
+        let from = buffer.sub_buffer(PAGE..4 * PAGE, Access::Read).unwrap();
+        let result = machine.hub.buffer::<u32>(3 * PAGE).shared_with([&side.device]);
+        let result = result.build().unwrap();
+        queue.launch(&put, [3 * PAGE], args![to.write_on(queue).unwrap(), 9u32]).unwrap();
+        let views = args![from.read_on(queue).unwrap(), result.write_on(queue).unwrap()];
+        queue.launch(&take, [3 * PAGE], views).unwrap();
+        let put_there = put_model(9, 3 * PAGE);
+        let taken: Vec<u32> = put_there.iter().map(|x| x ^ 0x5a5a_5a5a).collect();
+        assert_same(&result.to_vec().unwrap(), &taken, what);
+        let mut model = old.clone();
+        model[PAGE..4 * PAGE].copy_from_slice(&put_there);
+        assert_same(&side.look(buffer).unwrap(), &model, what);
+        assert_eq!(pages_apart(&model, &old), [1, 2, 3], "{what}: the control");
+
+        refused!(to.read_on(queue), Error::InvalidArgument(_), what, "read", "made for write");
+        refused!(from.write_on(queue), Error::InvalidArgument(_), what, "write", "made for read");
+        let views = args![to.write_on(queue).unwrap(), result.write_on(queue).unwrap()];
+        let wrong = queue.launch(&take, [3 * PAGE], views);
+        refused!(wrong, Error::InvalidArgument(_), what, "argument 0", "made for write");
+        let wrong = queue.launch(&put, [3 * PAGE], args![from.read_on(queue).unwrap(), 1u32]);
+        refused!(wrong, Error::InvalidArgument(_), what, "argument 0", "a read view");
+        let wrong = side.step_view(to.write_on(queue).unwrap(), PAGE, Step::nth(1));
+        refused!(wrong, Error::InvalidArgument(_), what, "argument 0", "made for write");
+        // More work-items than the region has elements, though the buffer has them.
+        let wrong = queue.launch(&put, [3 * PAGE + 1], args![to.write_on(queue).unwrap(), 1u32]);
+        refused!(wrong, Error::InvalidArgument(_), what, "too many");
+        assert_same(&side.look(buffer).unwrap(), &model, what);
+    });
+}
+
+#[test]
+fn what_the_rules_forbid_is_refused_everywhere() {
+    each(|machine, side, buffer, what| {
+        let both = Access::ReadWrite;
+        let align = side.device.info().caps.align_bytes;
+        let rule = format!("multiple of {align} bytes");
+        let words = align / 4;
+        // The host sees most of them, and is as strict as the least strict device.
+        let who = if align > 64 { side.device.id() } else { "on " };
+        for (first, byte) in [(1, 4), (words - 1, align - 4), (words + 1, align + 4)] {
+            let (element, byte) = (format!("element {first}"), format!("byte {byte}"));
+            let region = buffer.sub_buffer(first.., both);
+            let words = [rule.as_str(), element.as_str(), byte.as_str(), who];
+            refused!(
+                region,
+                Error::InvalidArgument(_),
+                what,
+                words[0],
+                words[1],
+                words[2],
+                words[3]
+            );
+        }
+        assert_eq!(buffer.sub_buffer(words..words + 1, both).unwrap().len(), 1, "{what}");
+        for range in [0..0, N..N, N..N + 1, 0..N + 1, usize::MAX - 1..usize::MAX] {
+            let region = buffer.sub_buffer(range, both);
+            refused!(region, Error::InvalidArgument(_), what, "non-empty and inside");
+        }
+        for has in [Access::Read, Access::Write] {
+            let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]).access(has);
+            let narrow = builder.build().unwrap();
+            for wider in [Access::Read, Access::Write, both].into_iter().filter(|a| *a != has) {
+                let region = narrow.sub_buffer(.., wider);
+                refused!(region, Error::InvalidArgument(_), what, "never more", "made for");
+            }
+            assert_eq!(narrow.sub_buffer(PAGE.., has).unwrap().access(), has, "{what}");
+        }
+        // None of them left a mark.
+        buffer.fill(1).unwrap();
+    });
+}
+
+#[test]
+fn the_strictest_of_the_devices_says_where_a_region_begins() {
+    let machine = machine();
+    for (from, to) in pairs(&machine.sides) {
+        let buffer = shared(from, to, RouteKind::Staged, Rung::HostWait, N).unwrap();
+        let align = [from, to].map(|side| side.device.info().caps.align_bytes);
+        let strictest = align[0].max(align[1]);
+        let what = format!("{} and {}", from.device, to.device);
+        let rule = format!("multiple of {strictest} bytes");
+        let half = strictest / 8..;
+        refused!(buffer.sub_buffer(half, Access::Read), Error::InvalidArgument(_), what, &rule);
+        buffer.sub_buffer(strictest / 4.., Access::Read).unwrap();
+    }
+}
+
+#[test]
+fn a_region_written_on_one_device_is_seen_whole_on_the_other() {
+    let machine = machine();
+    for (from, to) in pairs(&machine.sides) {
+        for kind in kinds(&machine.hub, from, to) {
+            let what = format!("{} -> {} {kind}", from.device, to.device);
+            let Some(buffer) = shared(from, to, kind, Rung::HostWait, N) else { continue };
+            let mut model = random_words(5, N);
+            buffer.write(&model).unwrap();
+            let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
+            let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
+            for (round, (one, two)) in (0..).zip([(from, to), (to, from)]) {
+                let before = model.clone();
+                let view = left.write_on(&one.queue).unwrap();
+                let elsewhere = right.write_on(&two.queue);
+                refused!(elsewhere, Error::Busy { .. }, what, "another device");
+                refused!(right.read_on(&two.queue), Error::Busy { .. }, what, "another device");
+                one.step_view(view, HALF, Step::nth(round)).unwrap();
+                step_model(&mut model[..HALF], Step::nth(round));
+                let seen = two.look(&buffer).unwrap();
+                assert_same(&seen, &model, &what);
+                assert_eq!(pages_apart(&seen, &before), [0, 1, 2], "{what}: the control");
+                assert_same(&buffer.map().unwrap(), &model, &what);
+                let view = right.write_on(&two.queue).unwrap();
+                two.step_view(view, N - HALF, Step::nth(round + 7)).unwrap();
+                step_model(&mut model[HALF..], Step::nth(round + 7));
+            }
+            assert_same(&from.look(&buffer).unwrap(), &model, &what);
+            assert_same(&to.look(&buffer).unwrap(), &model, &what);
+            assert_same(&buffer.to_vec().unwrap(), &model, &what);
+        }
+    }
+}
+
+#[test]
+fn the_host_reads_writes_fills_and_maps_a_region() {
+    each(|machine, side, buffer, what| {
+        let mut model = random_words(6, N);
+        buffer.write(&model).unwrap();
+        let region = buffer.sub_buffer(PAGE..3 * PAGE, Access::ReadWrite).unwrap();
+        assert_eq!((region.len(), region.range()), (2 * PAGE, PAGE..3 * PAGE), "{what}");
+        let bytes = 2 * PAGE as u64 * 4;
+        let (asked, implied) =
+            (|| machine.hub.ledger().asked_bytes(), || machine.hub.ledger().implied_bytes());
+
+        let before = asked();
+        let given = random_words(7, 2 * PAGE);
+        region.write(&given).unwrap();
+        model[PAGE..3 * PAGE].copy_from_slice(&given);
+        let mut back = vec![0; 2 * PAGE];
+        region.read(&mut back).unwrap();
+        assert_same(&back, &given, what);
+        assert_eq!(asked() - before, 2 * bytes, "{what}: the region's bytes, not the buffer's");
+        refused!(region.read(&mut back[1..]), Error::InvalidArgument(_), what, "region of 2048");
+        refused!(region.write(&model), Error::InvalidArgument(_), what, "region of 2048");
+        assert_same(&side.look(buffer).unwrap(), &model, what);
+
+        let before = implied();
+        assert_same(&region.map().unwrap(), &given, what);
+        let mut map = region.map_mut().unwrap();
+        map.iter_mut().for_each(|x| *x ^= 3);
+        map.unmap().unwrap();
+        model[PAGE..3 * PAGE].iter_mut().for_each(|x| *x ^= 3);
+        let copied = implied() - before;
+        let hidden = buffer.plan().strategy == Strategy::Device;
+        assert!(!hidden || copied == 3 * bytes, "{what}: {copied} bytes");
+        side.step_view(region.write_on(&side.queue).unwrap(), PAGE, Step::nth(1)).unwrap();
+        step_model(&mut model[PAGE..2 * PAGE], Step::nth(1));
+        assert_same(&region.map().unwrap(), &model[PAGE..3 * PAGE], what);
+        assert_same(&side.look(buffer).unwrap(), &model, what);
+
+        let before = asked();
+        region.fill(8).unwrap();
+        assert_eq!(asked() - before, bytes, "{what}");
+        model[PAGE..3 * PAGE].fill(8);
+        assert_same(&buffer.to_vec().unwrap(), &model, what);
+    });
+}
