@@ -121,11 +121,12 @@ impl Core {
     }
 
     /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
-    /// out-of-order queue the work's own events tell its end, where they are all there is.
-    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Vec<Arc<dyn Event>>) {
+    /// out-of-order queue the work's own events tell its end, where they are all there is. Where there are
+    /// none nothing was done, nor waited for: what came before stays what the next one waits for.
+    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Option<Vec<Arc<dyn Event>>>) {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
-        if !ends.is_empty() {
+        if let Some(ends) = ends {
             for position in ends.into_iter().map(|event| line.at_event(event)) {
                 state.note(mark, position);
             }
