@@ -406,9 +406,12 @@ impl Core {
             return;
         };
         let (site, other) = (self.sites[site].device, self.sites[other].device);
+        // A driver moves the whole allocation, however much of it is in use.
         match to {
-            Residency::Attached => self.count_implied(other, site),
-            Residency::Published | Residency::Away => self.count_implied(site, other),
+            Residency::Attached => self.count_implied_bytes(other, site, self.capacity),
+            Residency::Published | Residency::Away => {
+                self.count_implied_bytes(site, other, self.capacity);
+            }
         }
     }
 
@@ -571,6 +574,19 @@ impl Core {
             Some(link) => link.give_back(self),
             None => drop(self),
         }
+    }
+
+    /// Another life, of so many bytes. What earlier lives left to wait for is about all of them: a hand-over
+    /// is of the whole allocation, and a write of all bytes shall end the list.
+    pub fn renew(&mut self, bytes: usize) {
+        if self.bytes == bytes {
+            return;
+        }
+        let old = self.whole();
+        self.bytes = bytes;
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.lease.recall(state, old);
+        state.widen(Span::whole(bytes));
     }
 
     /// Whether nobody can still use the memory but work that is fenced.
