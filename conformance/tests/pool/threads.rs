@@ -100,7 +100,7 @@ fn gets_and_trims_do_not_strand_those_who_wait() {
                 for _ in 0..300 {
                     let wish = hub.buffer::<u8>(4096 << random.below(2));
                     match number % 4 {
-                        0 => drop(pool.trim(0)),
+                        0 => _ = pool.trim(0),
                         1 => match pool.get(&wish) {
                             Ok(_) | Err(Error::OutOfMemory { .. }) => {}
                             Err(other) => panic!("{other}"),
