@@ -42,6 +42,7 @@ pub struct Workload {
 pub const WORKLOADS: &[Workload] = &[
     workload::route_lookup::WORKLOAD,
     workload::view_idle::WORKLOAD,
+    workload::pool_get_put::WORKLOAD,
     workload::launch::WORKLOAD,
     workload::handoff::WORKLOAD,
     workload::staged::WORKLOAD,
@@ -187,7 +188,7 @@ mod tests {
         let all = cases(&bench, &[]);
         let outcome = run(&bench, &all, |number, case| told.push((number, case.name.clone())));
         let ran: Vec<&str> = outcome.results.iter().map(|row| &*row.name).collect();
-        assert_eq!(ran, ["route_lookup_ns", "view_idle_ns"]);
+        assert_eq!(ran, ["route_lookup_ns", "view_idle_ns", "pool_get_put_ns"]);
         assert_eq!(outcome.results.len() + outcome.skipped.len(), told.len());
         for skipped in &outcome.skipped {
             assert!(!skipped.failed && skipped.why.contains("found 0"), "{skipped:?}");

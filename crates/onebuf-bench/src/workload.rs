@@ -2,6 +2,7 @@
 
 pub mod handoff;
 pub mod launch;
+pub mod pool_get_put;
 pub mod program;
 pub mod route_lookup;
 pub mod staged;

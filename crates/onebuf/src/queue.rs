@@ -134,6 +134,9 @@ pub(crate) struct Line {
     pub spec: QueueSpec,
     callbacks: bool,
     gates: bool,
+    /// Held by a launch on an out-of-order queue from its first question to its event's note: the next on
+    /// the same view waits for that event.
+    pub launching: Mutex<()>,
     /// How many pieces of work have been noted.
     noted: AtomicU64,
     /// How many of them are known to be complete.
@@ -151,6 +154,7 @@ impl Line {
             spec,
             callbacks: caps.callbacks,
             gates: caps.gates,
+            launching: Mutex::new(()),
             noted: AtomicU64::new(0),
             complete: AtomicU64::new(0),
             mark: Mutex::new(None),

@@ -8,7 +8,7 @@
 
 use crate::{
     Access, Error, Result,
-    buffer::{Ends, Mark, Part, Seen, Taken},
+    buffer::{Mark, Part, Seen, Taken},
     hal::{self, Event, Memory, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
@@ -169,6 +169,7 @@ impl<'b> Hold<'b> {
     /// Makes the whole queue wait for what this guard waits for, before somebody else's work may follow.
     fn give_away(&self) -> Result<()> {
         let Some(links) = &self.links else { return Ok(()) };
+        let _turn = lock(&self.line.get().launching);
         let mut links = lock(links);
         let before: Vec<_> = links.after.iter().chain(&links.ends).cloned().collect();
         if !before.is_empty() {
@@ -206,18 +207,15 @@ impl Drop for Hold<'_> {
         if self.leased && self.part.core.lease.give_back(line, self.access.writes()) {
             return;
         }
-        let ends = match &self.links {
-            Some(links) => lock(links).take_ends(),
-            None => Ends::Line,
-        };
+        let ends = self.links.as_ref().and_then(|links| lock(links).take_ends());
         self.part.core.give_back(&self.mark(), line, ends);
     }
 }
 
 impl Links {
-    /// What tells the end of all work.
-    fn take_ends(&mut self) -> Ends {
-        if self.given_away { Ends::Line } else { Ends::Events(std::mem::take(&mut self.ends)) }
+    /// The events that tell the end of all work; `None` where only a mark does.
+    fn take_ends(&mut self) -> Option<Vec<Arc<dyn Event>>> {
+        (!self.given_away).then(|| std::mem::take(&mut self.ends))
     }
 }
 

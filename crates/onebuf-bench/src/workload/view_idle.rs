@@ -1,6 +1,6 @@
 //! A view that has nothing to wait for.
 
-use crate::{Bench, Case, Row, Stop, Unit, Workload, platforms, solo};
+use crate::{Bar, Bench, Case, Row, Stop, Unit, Workload, platforms, solo};
 
 const NAME: &str = "view_idle_ns";
 
@@ -18,5 +18,5 @@ fn run(bench: &Bench) -> Result<Row, Stop> {
     queue.finish()?;
     let view = || buffer.read_on(&queue).map(drop);
     let found = solo::measure(bench.effort, |times| solo::try_timed(times, view))?;
-    Ok(found.row(NAME, Unit::Ns).remark(device.info().platform.trim()))
+    Ok(found.row(NAME, Unit::Ns).bar(Bar::ValueAtMost(50.0)).remark(device.info().platform.trim()))
 }

@@ -78,14 +78,6 @@ pub(crate) struct Taken<'b> {
     pub after: Vec<Arc<dyn Event>>,
 }
 
-/// What tells the end of the work that was enqueued under a guard.
-pub(crate) enum Ends {
-    /// Everything that the queue was given so far.
-    Line,
-    /// On an out-of-order queue, the work's own events.
-    Events(Vec<Arc<dyn Event>>),
-}
-
 /// The home allocation is the first site and the first group.
 pub(crate) const HOME: usize = 0;
 
@@ -128,14 +120,14 @@ impl Core {
         Ok(Taken { site, memory, rung, after })
     }
 
-    /// Notes the work that was enqueued under a guard, and clears its mark.
-    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Ends) {
+    /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
+    /// out-of-order queue the work's own events tell its end, where they are all there is. Where there are
+    /// none nothing was done, nor waited for: what came before stays what the next one waits for.
+    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Option<Vec<Arc<dyn Event>>>) {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
-        if let Ends::Events(events) = ends {
-            // None: nothing was launched, and the queue itself was never made to wait for the work before.
-            // A position of it would hide that work from the next.
-            for position in events.into_iter().map(|event| line.at_event(event)) {
+        if let Some(ends) = ends {
+            for position in ends.into_iter().map(|event| line.at_event(event)) {
                 state.note(mark, position);
             }
             return;
@@ -414,9 +406,12 @@ impl Core {
             return;
         };
         let (site, other) = (self.sites[site].device, self.sites[other].device);
+        // A driver moves the whole allocation, however much of it is in use.
         match to {
-            Residency::Attached => self.count_implied(other, site),
-            Residency::Published | Residency::Away => self.count_implied(site, other),
+            Residency::Attached => self.count_implied_bytes(other, site, self.capacity),
+            Residency::Published | Residency::Away => {
+                self.count_implied_bytes(site, other, self.capacity);
+            }
         }
     }
 
@@ -589,6 +584,19 @@ impl Core {
             Some(link) => link.give_back(self),
             None => drop(self),
         }
+    }
+
+    /// Another life, of so many bytes. What earlier lives left to wait for is about all of them: a hand-over
+    /// is of the whole allocation, and a write of all bytes shall end the list.
+    pub fn renew(&mut self, bytes: usize) {
+        if self.bytes == bytes {
+            return;
+        }
+        let old = self.whole();
+        self.bytes = bytes;
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.lease.recall(state, old);
+        state.widen(Span::whole(bytes));
     }
 
     /// Whether nobody can still use the memory but work that is fenced.

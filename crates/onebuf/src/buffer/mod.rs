@@ -18,7 +18,7 @@ mod sub;
 
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
-pub(crate) use core::{Core, Ends, Taken};
+pub(crate) use core::{Core, Taken};
 pub(crate) use make::{Shape, make};
 pub use map::{Map, MapMut};
 pub(crate) use marks::Mark;

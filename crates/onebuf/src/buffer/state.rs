@@ -134,6 +134,12 @@ impl State {
         self.quarantined |= !(self.writes.is_empty() && self.reads.is_empty());
     }
 
+    /// Everything that is to be waited for is about these bytes, and nobody is behind it all.
+    pub fn widen(&mut self, span: Span) {
+        self.writes.iter_mut().chain(&mut self.reads).for_each(|used| used.span = span);
+        self.settled = None;
+    }
+
     /// The memory must outlive this buffer: somebody may still use it.
     pub fn quarantine(&mut self) {
         self.quarantined = true;

@@ -39,6 +39,8 @@ struct Lists {
     lost: u64,
     live: Amount,
     idle: Amount,
+    /// Being made now. What comes of it is not known yet: a request that fails leaves no trace.
+    pending_bytes: u64,
     peak_live_bytes: u64,
     peak_held_bytes: u64,
 }
@@ -85,21 +87,47 @@ impl<S: Supply> FreeLists<S> {
     /// A miss: memory from below, once there is room for it.
     fn fetch(&self, wish: &Wish<'_>, shelf: u32, victims: Vec<Block>) -> Result<Block> {
         victims.into_iter().for_each(|block| self.below.give(block));
-        let block = match self.below.take(wish) {
-            // What is idle may be what is missing.
-            Err(Error::OutOfMemory { .. }) if self.trim(0) > 0 => self.below.take(wish),
-            taken => taken,
+        let taken = match self.below.take(wish) {
+            Err(error @ Error::OutOfMemory { .. }) => self.after_all(wish, shelf, error),
+            taken => taken.map(Found::New),
         };
-        let block = block.inspect_err(|_| lock(&self.lists).live.remove(wish.capacity))?;
+        let mut lists = lock(&self.lists);
+        lists.pending_bytes -= wish.capacity as u64;
+        let block = match taken? {
+            Found::Idle(block) => return Ok(block),
+            Found::New(block) => block,
+        };
+        lists.note_made(block.capacity());
         Ok(Block { shelf, ..block })
     }
+
+    /// Below there is nothing left. What came back meanwhile may be just what is wished; else what is idle
+    /// may be what is missing.
+    fn after_all(&self, wish: &Wish<'_>, shelf: u32, error: Error) -> Result<Found> {
+        let mut lists = lock(&self.lists);
+        if let Some(block) = lists.pop(shelf) {
+            return Ok(Found::Idle(block));
+        }
+        let victims = lists.evict(0);
+        drop(lists);
+        let mut freed = !victims.is_empty();
+        victims.into_iter().for_each(|block| self.below.give(block));
+        freed |= self.below.trim(0) > 0;
+        if freed { self.below.take(wish).map(Found::New) } else { Err(error) }
+    }
+}
+
+/// What a miss ended with.
+enum Found {
+    Idle(Block),
+    New(Block),
 }
 
 impl<S: Supply> Supply for FreeLists<S> {
     fn take(&self, wish: &Wish<'_>) -> Result<Block> {
         let mut lists = lock(&self.lists);
         let number = lists.shelf_for(wish);
-        if let Some(block) = lists.pop(number, wish.capacity) {
+        if let Some(block) = lists.pop(number) {
             return Ok(block);
         }
         let victims = lists.make_room(wish.capacity);
@@ -158,11 +186,11 @@ impl Lists {
         number
     }
 
-    fn pop(&mut self, shelf: u32, capacity: usize) -> Option<Block> {
+    fn pop(&mut self, shelf: u32) -> Option<Block> {
         let (_, block) = self.shelves[shelf as usize].idle.pop()?;
         self.hits += 1;
-        self.idle.remove(capacity);
-        self.take_up(capacity);
+        self.idle.remove(block.capacity());
+        self.take_up(block.capacity());
         Some(block)
     }
 
@@ -179,12 +207,17 @@ impl Lists {
 
     /// Counts a buffer that is about to be made, and gives what has to go for it.
     fn make_room(&mut self, capacity: usize) -> Vec<Block> {
+        self.pending_bytes = self.pending_bytes.saturating_add(capacity as u64);
+        let needed = self.live.bytes.saturating_add(self.pending_bytes);
+        let peak = self.peak_live_bytes.max(needed);
+        self.evict((peak - needed).saturating_add(peak / SLACK))
+    }
+
+    /// Counts one that was made: what it was made for may be less than it has.
+    fn note_made(&mut self, capacity: usize) {
         self.misses += 1;
         self.take_up(capacity);
-        let allowed = self.peak_live_bytes + self.peak_live_bytes / SLACK;
-        let victims = self.evict(allowed.saturating_sub(self.live.bytes));
         self.peak_held_bytes = self.peak_held_bytes.max(self.live.bytes + self.idle.bytes);
-        victims
     }
 
     /// Takes out what was idle longest, until no more than so many bytes are idle.

@@ -26,7 +26,8 @@ impl fmt::Display for Outstanding {
 #[derive(Debug, Default)]
 pub struct Leaks<S> {
     below: S,
-    out: Mutex<HashMap<u64, Outstanding>>,
+    /// By the address of the block: numbers are those of one bottom, and a stack may have several.
+    out: Mutex<HashMap<usize, Outstanding>>,
 }
 
 impl<S: Supply> Leaks<S> {
@@ -40,12 +41,12 @@ impl<S: Supply> Supply for Leaks<S> {
     fn take(&self, wish: &Wish<'_>) -> Result<Block> {
         let block = self.below.take(wish)?;
         let out = Outstanding { bytes: wish.bytes, place: wish.place };
-        lock(&self.out).insert(block.number, out);
+        lock(&self.out).insert(block.address(), out);
         Ok(block)
     }
 
     fn give(&self, block: Block) {
-        lock(&self.out).remove(&block.number);
+        lock(&self.out).remove(&block.address());
         self.below.give(block);
     }
 
@@ -55,6 +56,7 @@ impl<S: Supply> Supply for Leaks<S> {
 
     fn count(&self, statistics: &mut PoolStatistics) {
         statistics.outstanding.extend(lock(&self.out).values().copied());
+        statistics.outstanding.sort_by_key(|out| (out.place, out.bytes));
         self.below.count(statistics);
     }
 }

@@ -20,16 +20,29 @@ impl<S: Supply> Limit<S> {
         Self { below, limit_bytes, used_bytes: Mutex::new(0) }
     }
 
-    fn reserve(&self, bytes: u64) -> Result<()> {
+    /// Counts so many bytes, of a buffer of `asked`.
+    fn reserve(&self, bytes: u64, asked: u64) -> Result<()> {
         let mut used = lock(&self.used_bytes);
         match used.checked_add(bytes).filter(|&sum| sum <= self.limit_bytes) {
             Some(sum) => *used = sum,
             None => {
                 let (device, limit) = ("the pool".to_owned(), Some(self.limit_bytes));
-                return Err(Error::OutOfMemory { device, asked: bytes, limit });
+                return Err(Error::OutOfMemory { device, asked, limit });
             }
         }
         Ok(())
+    }
+
+    /// A supply below may have rounded up: what counts is what was made, since that is what comes back.
+    fn correct(&self, block: Block, reserved: u64) -> Result<Block> {
+        let made = block.capacity() as u64;
+        if let Err(error) = self.reserve(made.saturating_sub(reserved), made) {
+            self.below.give(block);
+            self.release(reserved);
+            return Err(error);
+        }
+        self.release(reserved.saturating_sub(made));
+        Ok(block)
     }
 
     fn release(&self, bytes: u64) {
@@ -41,8 +54,9 @@ impl<S: Supply> Supply for Limit<S> {
     fn take(&self, wish: &Wish<'_>) -> Result<Block> {
         let bytes = wish.capacity as u64;
         // Before asking, so that two threads cannot pass the limit together.
-        self.reserve(bytes)?;
-        self.below.take(wish).inspect_err(|_| self.release(bytes))
+        self.reserve(bytes, bytes)?;
+        let block = self.below.take(wish).inspect_err(|_| self.release(bytes))?;
+        self.correct(block, bytes)
     }
 
     fn give(&self, block: Block) {

@@ -37,3 +37,71 @@ impl<S: Supply> Supply for Log<S> {
         self.0.count(statistics);
     }
 }
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::{super::Fresh, *};
+    use crate::{Hub, Pool};
+    use std::{
+        fmt,
+        sync::{Arc, Mutex},
+    };
+    use tracing::{Event, Metadata, Subscriber, field, span};
+
+    /// Keeps every line.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target().starts_with("onebuf::pool")
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line::default();
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[derive(Default)]
+    struct Line(String);
+
+    impl field::Visit for Line {
+        fn record_debug(&mut self, field: &field::Field, value: &dyn fmt::Debug) {
+            self.0.push_str(&format!("{field}={value:?} "));
+        }
+    }
+
+    #[test]
+    fn every_take_and_give_is_told_with_its_place() {
+        let lines = Lines::default();
+        let place = tracing::subscriber::with_default(lines.clone(), || {
+            let hub = Hub::builder().without_opencl().verdicts(Default::default()).build().unwrap();
+            let pool = Pool::over(&hub, Log(Fresh::default()));
+            let (buffer, line) = (pool.get(&hub.buffer::<u8>(100)).unwrap(), line!());
+            drop(buffer);
+            pool.get(&hub.buffer::<u8>(1 << 50)).unwrap_err();
+            format!("log.rs:{line}")
+        });
+        let lines = lines.0.lock().unwrap();
+        let told = ["pool: taken", "pool: given back", "pool: not to be had", "pool: trimmed"];
+        assert_eq!(lines.len(), told.len(), "{lines:?}");
+        for (line, told) in lines.iter().zip(told) {
+            assert!(line.contains(told), "{line}");
+        }
+        assert!(lines[0].contains(&place) && lines[0].contains("bytes=100"), "{}", lines[0]);
+    }
+}

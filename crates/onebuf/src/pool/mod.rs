@@ -102,7 +102,7 @@ impl Pool {
     /// As for [`BufferBuilder::build`]; [`Error::OutOfMemory`] at the pool's limit.
     #[track_caller]
     pub fn get<T: Pod>(&self, wish: &BufferBuilder<'_, T>) -> Result<Buffer<T>> {
-        self.get_from(wish, Location::caller())
+        self.get_now(wish, Location::caller())
     }
 
     /// The same, zeroed.
@@ -111,7 +111,7 @@ impl Pool {
     /// As for [`Pool::get`], and for [`Buffer::fill`].
     #[track_caller]
     pub fn get_cleared<T: Pod>(&self, wish: &BufferBuilder<'_, T>) -> Result<Buffer<T>> {
-        let buffer = self.get_from(wish, Location::caller())?;
+        let buffer = self.get_now(wish, Location::caller())?;
         buffer.fill(T::zeroed())?;
         Ok(buffer)
     }
@@ -128,8 +128,20 @@ impl Pool {
         wish: &BufferBuilder<'_, T>,
         timeout: Duration,
     ) -> Result<Buffer<T>> {
-        let place = Location::caller();
-        self.inner.room.wait(timeout, || self.get_from(wish, place))
+        let (place, bytes) = (Location::caller(), wish.bytes()?);
+        self.inner.room.wait(timeout, bytes, || self.get_from(wish, place))
+    }
+
+    /// One try that stands in no line. Whether it worked or not it may have freed idle buffers, or held a
+    /// part of the limit for a moment: those who wait try again.
+    fn get_now<T: Pod>(
+        &self,
+        wish: &BufferBuilder<'_, T>,
+        place: &'static Location<'static>,
+    ) -> Result<Buffer<T>> {
+        let got = self.get_from(wish, place);
+        self.inner.room.wake();
+        got
     }
 
     fn get_from<T: Pod>(
@@ -144,7 +156,7 @@ impl Pool {
         }
         let (hub, shape) = (&wish.hub, &wish.shape);
         let block = self.inner.top.take(&Wish { hub, shape, bytes, capacity: bytes, place })?;
-        let buffer = wish.wrap(self.inner.lend(block, bytes));
+        let buffer = wish.wrap(self.inner.lend(block, bytes)?);
         if let Some(contents) = wish.contents() {
             buffer.write(contents)?;
         }
@@ -158,7 +170,7 @@ impl Pool {
     #[track_caller]
     pub fn prepare<T: Pod>(&self, wish: &BufferBuilder<'_, T>, count: usize) -> Result<()> {
         let place = Location::caller();
-        let all = (0..count).map(|_| self.get_from(wish, place)).collect::<Result<Vec<_>>>();
+        let all = (0..count).map(|_| self.get_now(wish, place)).collect::<Result<Vec<_>>>();
         all.map(drop)
     }
 
@@ -179,14 +191,30 @@ impl Pool {
 
 impl Inner {
     /// A block becomes the core of a buffer.
-    fn lend(self: &Arc<Self>, block: Block, bytes: usize) -> Box<Core> {
+    fn lend(self: &Arc<Self>, block: Block, bytes: usize) -> Result<Box<Core>> {
+        self.check(&block, bytes)?;
         let Block { mut core, shelf, number } = block;
-        core.bytes = bytes;
+        core.renew(bytes);
         match &mut core.pool {
-            Some(link) => (link.shelf, link.number) = (shelf, number),
-            link @ None => *link = Some(Link { pool: self.clone(), shelf, number }),
+            Some(link) if Arc::ptr_eq(&link.pool, self) => {
+                (link.shelf, link.number) = (shelf, number);
+            }
+            link => *link = Some(Link { pool: self.clone(), shelf, number }),
         }
-        core
+        Ok(core)
+    }
+
+    /// Supplies may be anybody's: what would let a buffer reach beyond its memory is checked here.
+    fn check(&self, block: &Block, bytes: usize) -> Result<()> {
+        match block.capacity() {
+            _ if !block.core.hub.is(&self.hub) => {
+                Err(Error::invalid("a supply gave a block of another hub"))
+            }
+            room if room < bytes => Err(Error::invalid(format!(
+                "a supply gave a block of {room} bytes for a wish of {bytes}: give the wish's capacity"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn take_back(&self, block: Block) {

@@ -62,3 +62,23 @@ impl fmt::Display for PoolStatistics {
         write!(f, "({idle_bytes} bytes), {hits} used again, {misses} made")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::PoolStatistics;
+
+    #[test]
+    fn fragmentation_is_a_part_of_what_was_in_use() {
+        let of = |peak_live_bytes, peak_held_bytes| {
+            PoolStatistics { peak_live_bytes, peak_held_bytes, ..Default::default() }
+                .fragmentation()
+        };
+        assert_eq!([of(0, 0), of(100, 100), of(100, 125)], [0.0, 0.0, 0.25]);
+    }
+
+    #[test]
+    fn the_report_does_without_places() {
+        let found = PoolStatistics { live_buffers: 2, live_bytes: 128, ..Default::default() };
+        assert_eq!(found.leak_report(), "2 buffers of 128 bytes are out");
+    }
+}

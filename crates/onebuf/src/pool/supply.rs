@@ -63,7 +63,7 @@ pub struct Block {
     pub(crate) core: Box<Core>,
     /// Which list of [`FreeLists`](super::FreeLists) it belongs to.
     pub(crate) shelf: u32,
-    /// Of all blocks of one pool.
+    /// Of all blocks of one [`Fresh`](super::Fresh).
     pub(crate) number: u64,
 }
 
@@ -73,14 +73,19 @@ impl Block {
         self.core.capacity
     }
 
+    /// What no other block has meanwhile.
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(&*self.core).addr()
+    }
+
     /// In what form.
     pub fn strategy(&self) -> Strategy {
         self.core.plan.strategy
     }
 
     /// Whether nobody can still use it but work that is fenced: no guard was forgotten, no wait ran out
-    /// of time, its memory was not detached.
-    pub(crate) fn is_reusable(&mut self) -> bool {
+    /// of time, its memory was not detached. A supply that keeps blocks passes any other on to the one below.
+    pub fn is_reusable(&mut self) -> bool {
         self.core.is_reusable()
     }
 }

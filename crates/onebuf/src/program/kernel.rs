@@ -11,7 +11,7 @@ use crate::{
     device::Device,
     hal::{self, Event},
     queue::Queue,
-    sync::Arc,
+    sync::{Arc, lock},
 };
 use std::fmt;
 
@@ -75,6 +75,7 @@ impl Kernel {
         if queue.line.is_in_order() {
             return self.start(queue, &grid, hal_args, &[], wants_event);
         }
+        let _turn = lock(&queue.line.launching);
         let mut after = Vec::new();
         args.iter().try_for_each(|arg| arg.collect_waits(&mut after))?;
         let event = self.start(queue, &grid, hal_args, &after, true)?;

@@ -5,6 +5,10 @@
 //! `--cfg onebuf_shuttle`, see `docs/testing.md`.
 #![cfg(onebuf_shuttle)]
 
+mod disorder;
+mod leases;
+mod pools;
+
 use onebuf::{
     Access, Buffer, BufferBuilder, Device, Error, Hub, Kernel, NativeArgs, Queue, Result,
     RouteKind, Rung, Signature, Source, args,

@@ -1,0 +1,144 @@
+//! One device: each life of a buffer is that of a buffer of its own length, whatever was there before.
+
+use onebuf::{
+    Access, Buffer, BufferBuilder, Error, Hub, NativeArgs, Pool, Result, Signature, Source,
+    Strategy, args,
+};
+use onebuf_conformance::{Machine, Side, Step, assert_same, machine, random_words, step_model};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Different lengths of one size class: 40960 bytes.
+const LENGTHS: [usize; 4] = [10_000, 9_000, 9_997, 9_001];
+
+fn wish<'i>(hub: &'i Hub, side: &Side, strategy: Strategy, n: usize) -> BufferBuilder<'i, u32> {
+    let wish = hub.buffer::<u32>(n).shared_with([&side.device]).allocate_on(&side.device);
+    wish.strategy(strategy)
+}
+
+/// For each device and each form of its memory.
+fn each(machine: &Machine, test: impl Fn(&Side, Strategy, &str)) {
+    for side in &machine.sides {
+        for &strategy in &side.device.info().caps.strategies {
+            test(side, strategy, &format!("{} {strategy}", side.device));
+        }
+    }
+}
+
+fn refused<T>(outcome: Result<T>, what: &str) {
+    assert!(matches!(outcome, Err(Error::InvalidArgument(_))), "{what}: not refused");
+}
+
+#[test]
+fn every_page_of_every_life() {
+    let machine = machine();
+    each(&machine, |side, strategy, what| {
+        let pool = Pool::new(&machine.hub);
+        for (life, n) in (1..).zip(LENGTHS) {
+            let buffer = pool.get(&wish(&machine.hub, side, strategy, n)).unwrap();
+            let what = format!("{what}, life {life}");
+            assert_eq!((buffer.len(), buffer.size_bytes()), (n, n * 4), "{what}");
+            let mut model = random_words(life, n);
+            buffer.write(&model).unwrap();
+            side.step(&buffer, Step::nth(life as u32)).unwrap();
+            step_model(&mut model, Step::nth(life as u32));
+            assert_same(&buffer.to_vec().unwrap(), &model, &what);
+            assert_same(&side.look(&buffer).unwrap(), &model, &what);
+            assert_same(&buffer.map().unwrap(), &model, &what);
+        }
+        let statistics = pool.statistics();
+        assert_eq!((statistics.made, statistics.hits), (1, 3), "{what}: one memory for all");
+    });
+}
+
+/// The negative control: the check above sees what the last life left.
+#[test]
+fn a_life_that_writes_nothing_is_noticed() {
+    let machine = machine();
+    each(&machine, |side, strategy, what| {
+        let pool = Pool::new(&machine.hub);
+        let n = LENGTHS[0];
+        pool.get(&wish(&machine.hub, side, strategy, n).init(random_words(1, n))).unwrap();
+        let again = pool.get(&wish(&machine.hub, side, strategy, n)).unwrap();
+        let seen = again.to_vec().unwrap();
+        assert_same(&seen, &random_words(1, n), &format!("{what}: what was left"));
+        let check = || assert_same(&seen, &random_words(2, n), "stale");
+        assert!(catch_unwind(AssertUnwindSafe(check)).is_err(), "{what}");
+        drop(again);
+        let cleared = pool.get_cleared(&wish(&machine.hub, side, strategy, n)).unwrap();
+        assert_same(&cleared.to_vec().unwrap(), &vec![0; n], what);
+        drop(cleared);
+        let model = random_words(3, n);
+        let filled = pool.get(&wish(&machine.hub, side, strategy, n).init(&model[..])).unwrap();
+        assert_same(&filled.to_vec().unwrap(), &model, what);
+    });
+}
+
+/// A short life neither sees nor changes what lies behind its end.
+#[test]
+fn a_short_life_ends_where_it_says() {
+    let machine = machine();
+    each(&machine, |side, strategy, what| {
+        let (pool, [long, short, ..]) = (Pool::new(&machine.hub), LENGTHS);
+        let model = random_words(4, long);
+        pool.get(&wish(&machine.hub, side, strategy, long).init(&model[..])).unwrap();
+        let buffer = pool.get(&wish(&machine.hub, side, strategy, short)).unwrap();
+        buffer.fill(1).unwrap();
+        buffer.write(&vec![2; short]).unwrap();
+        buffer.map_mut().unwrap().fill(3);
+        drop(buffer.write_async(.., vec![4; short]).unwrap());
+        side.step(&buffer, Step { mul: 1, add: 0 }).unwrap();
+        beyond(side, &buffer, what);
+        drop(buffer);
+        let buffer = pool.get(&wish(&machine.hub, side, strategy, long)).unwrap();
+        let seen = buffer.to_vec().unwrap();
+        assert_same(&seen[short..], &model[short..], &format!("{what}: behind the end"));
+        let mut filled = vec![4; short];
+        step_model(&mut filled, Step { mul: 1, add: 0 });
+        assert_same(&seen[..short], &filled, what);
+        assert_eq!(pool.statistics().made, 1, "{what}");
+    });
+}
+
+fn beyond(side: &Side, buffer: &Buffer<u32>, what: &str) {
+    let n = buffer.len();
+    refused(buffer.read_range(..=n, &mut vec![0; n + 1]), what);
+    refused(buffer.write_range(n.., &[1]), what);
+    refused(buffer.fill_range(n..n + 1, 1), what);
+    refused(buffer.sub_buffer(..=n, Access::Read), what);
+    refused(buffer.copy_from(n, buffer, ..1), what);
+    refused(side.step_range(buffer, 0, n + 1, Step { mul: 1, add: 0 }), what);
+}
+
+/// Native kernels get slices; theirs end where the life does.
+#[test]
+fn kernels_see_the_length_of_this_life() {
+    let machine = machine();
+    let lengths = |args: &mut NativeArgs<'_>| {
+        let slice = args.slice_mut::<u32>(0)?;
+        slice[0] = slice.len() as u32;
+        Ok(())
+    };
+    let source = Source::default().with_native("lengths", lengths);
+    for side in machine.sides.iter().filter(|side| side.device.info().api.0 != "opencl") {
+        let program = side.device.program(&source).unwrap();
+        let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
+        // SAFETY: `NativeArgs` keeps the function in bounds and to its access.
+        let kernel = unsafe { program.kernel("lengths", signature) }.unwrap();
+        let pool = Pool::new(&machine.hub);
+        for n in LENGTHS {
+            let wish = machine.hub.buffer::<u32>(n).shared_with([&side.device]);
+            let buffer = pool.get(&wish).unwrap();
+            // The second time on a lease.
+            for _ in 0..2 {
+                let view = buffer.write_on(&side.queue).unwrap();
+                side.queue.launch(&kernel, [1], args![view]).unwrap();
+                assert_eq!(buffer.to_vec().unwrap()[0], n as u32, "{}", side.device);
+            }
+            let half = buffer.sub_buffer(4096.., Access::ReadWrite).unwrap();
+            let view = half.write_on(&side.queue).unwrap();
+            side.queue.launch(&kernel, [1], args![view]).unwrap();
+            assert_eq!(buffer.to_vec().unwrap()[4096], n as u32 - 4096, "{}", side.device);
+        }
+        assert_eq!(pool.statistics().made, 1, "{}", side.device);
+    }
+}

@@ -1,0 +1,25 @@
+//! Pools: lives one after the other in the same memory, on every device and pair; the rules about what
+//! never comes back; limits, waiting, statistics; stacks of anybody's; and how much memory is lost to them.
+
+mod account;
+mod lives;
+mod order;
+mod rules;
+mod shared;
+mod stacks;
+mod threads;
+mod trace;
+
+use onebuf::{Hub, fake::FakeConfig};
+use std::time::Duration;
+
+/// A hub of the host and one fake device.
+fn hub(fake: FakeConfig, timeout: Duration) -> Hub {
+    let builder = Hub::builder().without_opencl().verdicts(Default::default());
+    builder.fake(fake).timeout(timeout).build().unwrap()
+}
+
+/// The host alone.
+fn host() -> Hub {
+    Hub::builder().without_opencl().verdicts(Default::default()).build().unwrap()
+}

@@ -1,0 +1,109 @@
+//! Pools of buffers that two devices share.
+
+use onebuf::{
+    BufferBuilder, CopyPolicy, Error, Hub, HubBuilder, Pool, RouteKind, Rung, Strategy,
+    doctor::Verdicts,
+    topology::{State, Verdict},
+};
+use onebuf_conformance::{
+    Machine, Side, Step, assert_same, fakes, kinds, machine, pairs, random_words, step_model,
+};
+
+const N: usize = 5_000;
+
+fn wish<'i>(from: &'i Side, to: &Side) -> BufferBuilder<'i, u32> {
+    let wish = from.device.hub().buffer::<u32>(N).shared_with([&from.device, &to.device]);
+    wish.allocate_on(&from.device)
+}
+
+/// Some lives, each with turns of both devices, checked.
+fn lives(pool: &Pool, wish: &BufferBuilder<'_, u32>, from: &Side, to: &Side, count: u64) {
+    for life in 0..count {
+        let mut model = random_words(life, N);
+        let buffer = pool.get(&wish.clone().init(&model[..])).unwrap();
+        for (turn, side) in (0..).zip([to, from, to]) {
+            side.step(&buffer, Step::nth(turn)).unwrap();
+            step_model(&mut model, Step::nth(turn));
+        }
+        let what = format!("{} -> {}, life {life}", from.device, to.device);
+        assert_same(&from.look(&buffer).unwrap(), &model, &what);
+        assert_same(&buffer.to_vec().unwrap(), &model, &what);
+    }
+}
+
+#[test]
+fn every_route_of_every_pair() {
+    let machine = machine();
+    for (from, to) in pairs(&machine.sides) {
+        for kind in kinds(&machine.hub, from, to) {
+            let pool = Pool::new(&machine.hub);
+            let wish = wish(from, to).route(kind).sync(Rung::HostWait).trust_declared(true);
+            match pool.prepare(&wish, 1) {
+                // The driver's map is not aligned as the other driver needs it.
+                Err(Error::Unsupported { needs, .. }) if needs.contains("aligned") => continue,
+                prepared => prepared.unwrap(),
+            }
+            lives(&pool, &wish, from, to, 3);
+            let what = format!("{} -> {} {kind}", from.device, to.device);
+            assert_eq!((pool.statistics().made, pool.statistics().hits), (1, 3), "{what}");
+        }
+    }
+}
+
+/// A hub of the same devices on which every route that is not staged is said to copy nothing.
+fn trusted(machine: &Machine) -> Machine {
+    let topology = machine.hub.topology();
+    let sync = Some(Rung::HostWait);
+    let proven =
+        Verdict { state: State::Proven, zero_copy: Some(true), sync, ..Verdict::default() };
+    let mut verdicts = Verdicts::default();
+    for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
+        let ends = [route.from, route.to].map(|device| topology.node(device));
+        verdicts.insert(ends[0], ends[1], route.kind, proven.clone());
+    }
+    Machine::open(fakes().into_iter().fold(Hub::builder(), HubBuilder::fake).verdicts(verdicts))
+}
+
+/// Where that is the truth: PoCL, and a fake device that uses the host's pages.
+#[test]
+fn trusted_routes_imply_nothing_over_many_lives() {
+    let base = machine();
+    let machine = trusted(&base);
+    let host = machine.side("host");
+    let honest = |side: &&Side| {
+        let info = side.device.info();
+        info.platform == "Portable Computing Language" || info.name == "sharing pages"
+    };
+    let implied = || machine.hub.ledger().implied_bytes();
+    for side in machine.sides.iter().filter(honest) {
+        let pool = Pool::new(&machine.hub);
+        let wish = wish(host, side).copies(CopyPolicy::Forbid).strategy(Strategy::HostPages);
+        lives(&pool, &wish, host, side, 20);
+        assert_eq!(implied(), 0, "{}: {}", side.device, machine.hub.ledger());
+        assert_eq!(pool.statistics().made, 1, "{}", side.device);
+    }
+    // The negative control: the ledger sees what is staged.
+    let side = machine.sides.iter().find(honest).unwrap();
+    let pool = Pool::new(&machine.hub);
+    lives(&pool, &wish(host, side).route(RouteKind::Staged), host, side, 2);
+    assert!(implied() >= 2 * 4 * N as u64, "{}", machine.hub.ledger());
+}
+
+/// A driver that copies at a hand-over copies the whole allocation, and so the ledger says.
+#[test]
+fn hidden_copies_are_counted_whole() {
+    let builder = Hub::builder().without_opencl().verdicts(Verdicts::default());
+    let machine = Machine::open(builder.fake(fakes()[0].clone()));
+    let (host, fake) = (machine.side("host"), machine.side("fake:0"));
+    let pool = Pool::new(&machine.hub);
+    let wish = wish(host, fake).route(RouteKind::HostPointer).trust_declared(true);
+    let buffer = pool.get(&wish).unwrap();
+    let before = machine.hub.ledger().implied_bytes();
+    // Taken away from the fake device, and brought back.
+    host.step(&buffer, Step::nth(1)).unwrap();
+    fake.step(&buffer, Step::nth(2)).unwrap();
+    let class = onebuf::pool::SizeClasses::<onebuf::pool::Fresh>::class_of(N * 4) as u64;
+    assert!(class > N as u64 * 4);
+    let implied = machine.hub.ledger().implied_bytes() - before;
+    assert_eq!(implied, 2 * class, "{}", machine.hub.ledger());
+}
