@@ -1,8 +1,9 @@
 //! The staged route's engine: chunks through host memory, several in flight.
 //!
 //! # Safety
-//! Drivers are given pointers into chunks that this module owns. A chunk whose transfer did not end in
-//! time is leaked, never freed under the driver's hands.
+//! Drivers are given pointers into chunks that this module owns, or into pages of a buffer that its state
+//! keeps until the work is over. A chunk whose transfer did not end in time is leaked, never freed under the
+//! driver's hands.
 
 #![allow(unsafe_code)]
 
@@ -23,6 +24,14 @@ pub(crate) struct Means<'a> {
     pub timeout: Duration,
 }
 
+impl Means<'_> {
+    /// Whether the device reads and writes the host's pages where they are: a chunk in between would only
+    /// be one copy more.
+    fn is_unified(&self) -> bool {
+        self.device.info().caps.unified_memory
+    }
+}
+
 /// One end of a copy, already handed over to it.
 pub(crate) enum End {
     /// Bytes that the calling thread can touch.
@@ -31,7 +40,8 @@ pub(crate) enum End {
     Device(Arc<dyn Queue>, Arc<dyn Memory>),
 }
 
-/// Copies the first `bytes` from one end to the other, and waits until both are done.
+/// Copies the first `bytes` from one end to the other, and waits until both are done. After an error either
+/// queue may still be at work on either end.
 pub(crate) fn copy(from: &End, to: &End, bytes: usize, means: Means<'_>) -> Result<()> {
     match (from, to) {
         (End::Host(from), End::Host(to)) => {
@@ -39,6 +49,16 @@ pub(crate) fn copy(from: &End, to: &End, bytes: usize, means: Means<'_>) -> Resu
             // hence different allocations.
             unsafe { to.copy_from_nonoverlapping(*from, bytes) };
             Ok(())
+        }
+        (End::Host(from), End::Device(queue, memory)) if means.is_unified() => {
+            // SAFETY: pages of ours, which the caller keeps until the work on both queues is over.
+            let written = unsafe { queue.write(&**memory, 0, from.as_ptr(), bytes)? };
+            written.wait(means.timeout)
+        }
+        (End::Device(queue, memory), End::Host(to)) if means.is_unified() => {
+            // SAFETY: as above, and nobody else uses them now.
+            let read = unsafe { queue.read(&**memory, 0, to.as_ptr(), bytes)? };
+            read.wait(means.timeout)
         }
         (End::Host(from), End::Device(queue, memory)) => {
             // SAFETY: the pages are the source's for as long as we hold it.
