@@ -7,13 +7,19 @@ use std::{
 };
 
 /// In the order of running: the helper's verdicts are what the two platforms plan with.
-const EXAMPLES: [(&str, &str); 6] = [
+const EXAMPLES: [(&str, &str); 12] = [
     ("06-own-helper", "without a copy"),
     ("01-one-buffer", "the last square is"),
     ("02-two-platforms", "both took their turn"),
     ("03-explain-and-forbid", "refused, "),
     ("04-own-kernels-on-the-host", "host agrees"),
     ("05-async", "the sum is 549755289600"),
+    ("07-sub-buffers", "two halves, two queues: 32767 and 1000000"),
+    ("08-queues-and-profiles", "and the sum is 55"),
+    ("09-buffer-flags", "its first number is 2"),
+    ("10-local-memory", "local memory"),
+    ("11-pool", "after 4 frames"),
+    ("12-programs", "in steady state a launch takes"),
 ];
 
 /// Cargo builds the examples before the tests, into a folder beside theirs.

@@ -4,7 +4,11 @@
 
 use onebuf::{
     Arg, Buffer, BufferBuilder, Device, Error, Fence, Hub, Kernel, Ledger, Map, MapMut, NativeArgs,
-    Pending, Program, Queue, ReadView, Source, WriteBatch, WriteView, doctor::Doctor, plan::Plan,
+    Pending, Pool, PoolStatistics, Profile, Program, Queue, QueuePool, ReadView, Source, SubBuffer,
+    WriteBatch, WriteView,
+    doctor::Doctor,
+    plan::Plan,
+    pool::{Block, FreeLists, Fresh},
     topology::Topology,
 };
 use std::{collections::BTreeMap, fs, path::Path};
@@ -34,15 +38,17 @@ macro_rules! facts {
     };
 }
 
-const FACTS: [(&str, bool, bool); 22] = facts! {
+const FACTS: [(&str, bool, bool); 30] = facts! {
     "Hub": Hub,
     "Device": Device,
     "Queue": Queue,
+    "QueuePool": QueuePool,
     "Program": Program,
     "Kernel": Kernel,
     "Source": Source,
     "Buffer<T>": Buffer<f32>,
     "BufferBuilder<T>": BufferBuilder<'static, f32>,
+    "SubBuffer<T>": SubBuffer<'static, f32>,
     "ReadView<T>": ReadView<'static, f32>,
     "WriteView<T>": WriteView<'static, f32>,
     "Map<T>": Map<'static, f32>,
@@ -52,6 +58,12 @@ const FACTS: [(&str, bool, bool); 22] = facts! {
     "Fence": Fence,
     "Arg": Arg<'static>,
     "NativeArgs": NativeArgs<'static>,
+    "Pool": Pool,
+    "PoolStatistics": PoolStatistics,
+    "Block": Block,
+    "Fresh": Fresh,
+    "FreeLists": FreeLists<Fresh>,
+    "Profile": Profile,
     "Ledger": Ledger,
     "Topology": Topology,
     "Plan": Plan,

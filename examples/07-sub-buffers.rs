@@ -1,0 +1,92 @@
+//! 7. Regions of a buffer: two halves at the same time, and children that are only written or only read.
+//!
+//! `cargo run -p onebuf-examples --example 07-sub-buffers`
+
+use onebuf::{Access, Call, Device, Error, Hub, Kernel, Result, Signature, Source, args};
+
+/// A multiple of what every driver known asks of a region's first byte.
+const HALF: usize = 1 << 15;
+
+const TEXT: &str = "
+kernel void fill(global uint *to, uint with) { to[get_global_id(0)] = with + (uint)get_global_id(0); }
+kernel void copy(global const uint *from, global uint *to) {
+    to[get_global_id(0)] = from[get_global_id(0)];
+}";
+
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    let device = hub.device("opencl").unwrap_or_else(|missing| {
+        println!("{missing}");
+        hub.host()
+    });
+    println!("on {device}: regions begin at multiples of {} bytes", device.info().caps.align_bytes);
+    let [fill, copy] = kernels(&device)?;
+    let buffer = hub.buffer::<u32>(2 * HALF).shared_with([&device]).build()?;
+
+    // Two regions that do not overlap are written at the same time, by two queues of one device. Each
+    // queue waits only for the work on its own bytes.
+    let left = buffer.sub_buffer(..HALF, Access::ReadWrite)?;
+    let right = buffer.sub_buffer(HALF.., Access::ReadWrite)?;
+    let (one, two) = (device.queue()?, device.queue()?);
+    let views = (left.write_on(&one)?, right.write_on(&two)?);
+
+    // What overlaps a view that is held is refused at once; it would be a race.
+    if let Err(Error::Busy { what }) = buffer.read_on(&one) {
+        println!("the whole is busy: {what}");
+    }
+    one.launch(&fill, [HALF], args![views.0, 0u32])?;
+    two.launch(&fill, [HALF], args![views.1, 1_000_000u32])?;
+
+    // The host reads the whole, and so waits for both.
+    let map = buffer.map()?;
+    assert!(map[HALF - 1] == HALF as u32 - 1 && map[HALF] == 1_000_000);
+    println!("two halves, two queues: {} and {}", map[HALF - 1], map[HALF]);
+    drop(map);
+
+    // One kernel writes a child that kernels only write; the next reads another, of the same bytes, that
+    // kernels only read. A driver that knows this skips coherence work; onebuf holds kernels to it.
+    let written = buffer.sub_buffer(..HALF, Access::Write)?;
+    let read = buffer.sub_buffer(..HALF, Access::Read)?;
+    one.launch(&fill, [HALF], args![written.write_on(&one)?, 7u32])?;
+    one.launch(&copy, [HALF], args![read.read_on(&one)?, right.write_on(&one)?])?;
+    assert_eq!(buffer.map()?[2 * HALF - 1], 7 + HALF as u32 - 1);
+
+    // The rules hold on every driver, also where a driver would take anything.
+    for refused in [
+        written.read_on(&one).map(drop),
+        buffer.sub_buffer(1.., Access::Read).map(drop),
+        buffer.sub_buffer(HALF..HALF, Access::Read).map(drop),
+    ] {
+        println!("refused: {}", refused.expect_err("against the rules"));
+    }
+    Ok(())
+}
+
+fn kernels(device: &Device) -> Result<[Kernel; 2]> {
+    let source = Source::opencl_c(TEXT)
+        .with_native("fill", |args| {
+            let with = args.value::<u32>(1)?;
+            (with..).zip(args.slice_mut::<u32>(0)?).for_each(|(value, to)| *to = value);
+            Ok(())
+        })
+        .with_native("copy", |args| {
+            let (from, to) = args.pair::<u32, u32>(0, 1)?;
+            to.copy_from_slice(from);
+            Ok(())
+        });
+    let program = device.program(&source)?;
+    // A region is as long as itself, not as its buffer: so is the check of each launch.
+    let fits = |call: &Call<'_>| match call.global()[0] <= call.len(0) {
+        true => Ok(()),
+        false => Err("more items than elements".to_owned()),
+    };
+    let fits_both = |call: &Call<'_>| match call.global()[0] <= call.len(0).min(call.len(1)) {
+        true => Ok(()),
+        false => Err("more items than elements".to_owned()),
+    };
+    let fill = Signature::new().buffer::<u32>(Access::Write).value::<u32>().require(fits);
+    let copy = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
+    let copy = copy.require(fits_both);
+    // SAFETY: item i touches element i of each buffer, and the requirements say that there is one.
+    Ok(unsafe { [program.kernel("fill", fill)?, program.kernel("copy", copy)?] })
+}

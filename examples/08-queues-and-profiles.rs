@@ -1,0 +1,78 @@
+//! 8. Several queues, queues that run out of order, fences between them, and when work ran.
+//!
+//! `cargo run -p onebuf-examples --example 08-queues-and-profiles`
+
+use onebuf::{
+    Access, Buffer, Error, Hub, Kernel, Queue, QueueSpec, Result, Signature, Source, args,
+};
+use std::time::Duration;
+
+const N: usize = 1 << 18;
+const TEXT: &str = "kernel void add(global uint *x, uint n) { x[get_global_id(0)] += n; }";
+
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    let device = hub.device("opencl").unwrap_or_else(|missing| {
+        println!("{missing}");
+        hub.host()
+    });
+    let source = Source::opencl_c(TEXT).with_native("add", |args| {
+        let n = args.value::<u32>(1)?;
+        args.slice_mut::<u32>(0)?.iter_mut().for_each(|x| *x += n);
+        Ok(())
+    });
+    let fits = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>().require(|call| {
+        if call.global()[0] <= call.len(0) {
+            Ok(())
+        } else {
+            Err("more items than elements".into())
+        }
+    });
+    // SAFETY: item i touches x[i] only, and the requirement says that there is an x[i].
+    let add = unsafe { device.program(&source)?.kernel("add", fits)? };
+    let buffer = || hub.buffer::<u32>(N).shared_with([&device]).build();
+
+    // A pool of queues for many jobs. Buffers order the work wherever they have to, so that any queue will
+    // do: the next in turn, or the one with the least to do.
+    let pool = device.queues(3, QueueSpec::default())?;
+    let sum = buffer()?;
+    for n in 1..=9 {
+        launch(&pool.round_robin(), &add, &sum, n)?;
+    }
+    launch(&pool.least_busy(), &add, &sum, 10)?;
+    assert_eq!(sum.map()?[N - 1], 55);
+    println!("on {device}: ten launches on three queues, and the sum is 55");
+
+    // On an out-of-order queue independent chains overtake each other; within a chain the buffer keeps the
+    // order. Not every driver has such queues, and then it is said.
+    match device.queue_with(QueueSpec::out_of_order()) {
+        Ok(queue) => {
+            let chains = [buffer()?, buffer()?];
+            for n in 0..10 {
+                launch(&queue, &add, &chains[n % 2], n as u32)?;
+            }
+            println!("out of order: {} and {}", chains[0].map()?[0], chains[1].map()?[0]);
+        }
+        Err(Error::Unsupported { what, needs }) => println!("no {what}: it needs {needs}"),
+        Err(error) => return Err(error),
+    }
+
+    // A queue waits for a fence of any other queue, of other devices too, by the best rung there is.
+    let (first, second) = (device.queue()?, hub.host().queue()?);
+    launch(&first, &add, &sum, 1)?;
+    println!("the host's queue waits by {}", second.wait_for(&first.fence())?);
+
+    // A queue opened for profiling tells when each launch ran, by the device's own clock.
+    let timed = device.queue_with(QueueSpec::default().profiled())?;
+    let fence = timed.launch_fenced(&add, [N], args![sum.write_on(&timed)?, 1u32])?;
+    fence.wait(Duration::from_secs(60))?;
+    match fence.profile() {
+        Ok(times) => println!("it waited {:?} and ran {:?}", times.waited(), times.run()),
+        Err(error) => println!("no times: {error}"),
+    }
+    Ok(())
+}
+
+fn launch(queue: &Queue, add: &Kernel, to: &Buffer<u32>, n: u32) -> Result<()> {
+    queue.launch(add, [N], args![to.write_on(queue)?, n])
+}

@@ -1,0 +1,78 @@
+//! 10. Memory of a work-group: declared in the kernel, or given with the launch.
+//!
+//! `cargo run -p onebuf-examples --example 10-local-memory`
+//!
+//! A group copies its part of a buffer in, together, works on it there, and copies it out: on a DSP that is
+//! the difference between on-chip and external memory.
+
+use onebuf::{Access, Arg, Device, Grid, Hub, Kernel, Result, Signature, Source, args};
+
+const GROUP: usize = 64;
+const N: usize = 64 * GROUP;
+
+/// Both turn each group's elements round.
+const TEXT: &str = "
+#define GROUP 64
+kernel void turn_static(global const uint *from, global uint *to) {
+    local uint tile[GROUP];                                  // its size is known to the compiler
+    size_t i = get_local_id(0), first = get_group_id(0) * GROUP;
+    event_t copied = async_work_group_copy(tile, from + first, (size_t)GROUP, (event_t)0);
+    wait_group_events(1, &copied);
+    to[first + i] = tile[GROUP - 1 - i];
+}
+kernel void turn_dynamic(global const uint *from, global uint *to, local uint *tile) {
+    size_t i = get_local_id(0), n = get_local_size(0), first = get_group_id(0) * n;
+    event_t copied = async_work_group_copy(tile, from + first, n, (event_t)0);
+    wait_group_events(1, &copied);
+    to[first + i] = tile[n - 1 - i];
+}";
+
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    // The host's kernels are Rust functions, which need no such memory. Clover's compiler (Mesa 22.3) does
+    // not survive a group's copies.
+    let able =
+        |device: &Device| device.info().api.0 == "opencl" && device.info().platform != "Clover";
+    let Some(device) = hub.devices().into_iter().find(able) else {
+        println!("local memory needs an OpenCL device, and there is none here");
+        return Ok(());
+    };
+    let has = device.info().caps.local_memory_bytes;
+    println!("on {device}: {has} bytes of local memory per group");
+
+    let numbers: Vec<u32> = (0..N as u32).collect();
+    let from = hub.buffer(N).shared_with([&device]).init(&numbers[..]).build()?;
+    let to = hub.buffer::<u32>(N).shared_with([&device]).build()?;
+    let turned: Vec<u32> = numbers.chunks(GROUP).flat_map(|g| g.iter().rev().copied()).collect();
+    let (queue, grid) = (device.queue()?, Grid::from([N]).local([GROUP]));
+
+    let turn = kernel(&device, "turn_static", false)?;
+    queue.launch(&turn, grid, args![from.read_on(&queue)?, to.write_on(&queue)?])?;
+    assert_eq!(to.to_vec()?, turned);
+
+    // The size is an argument: `Arg::local` says how many elements each group gets.
+    to.fill(0)?;
+    let turn = kernel(&device, "turn_dynamic", true)?;
+    let tile = Arg::local::<u32>(GROUP);
+    queue.launch(&turn, grid, args![from.read_on(&queue)?, to.write_on(&queue)?, tile])?;
+    assert_eq!(to.to_vec()?, turned);
+    println!("the local memory of {} groups turned {N} numbers round, twice", N / GROUP);
+
+    // More than there is: refused with the numbers, before the driver is asked.
+    let much = Arg::local::<u32>(has as usize / 4 + 1);
+    let views = args![from.read_on(&queue)?, to.write_on(&queue)?, much];
+    println!("refused: {}", queue.launch(&turn, grid, views).expect_err("too much"));
+    Ok(())
+}
+
+fn kernel(device: &Device, name: &str, is_given: bool) -> Result<Kernel> {
+    let signature = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
+    let signature = if is_given { signature.local::<u32>() } else { signature };
+    let signature = signature.require(move |call| {
+        let tile = if is_given { call.len(2) } else { GROUP };
+        let fits = call.global()[0] <= call.len(0).min(call.len(1)) && tile >= GROUP;
+        if fits { Ok(()) } else { Err("too many items, or too small a tile".into()) }
+    });
+    // SAFETY: groups are of GROUP items here, each with an element of both buffers and of the tile.
+    unsafe { device.program(&Source::opencl_c(TEXT))?.kernel(name, signature) }
+}

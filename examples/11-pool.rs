@@ -1,0 +1,55 @@
+//! 11. Buffers that are used again instead of made again.
+//!
+//! `cargo run -p onebuf-examples --example 11-pool`
+
+use onebuf::{
+    Error, Hub, Pool, Result,
+    pool::{FreeLists, Fresh, Leaks, Limit, SizeClasses},
+};
+
+const FRAME: usize = 1 << 16;
+
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    let device = hub.device("opencl").unwrap_or_else(|missing| {
+        println!("{missing}");
+        hub.host()
+    });
+
+    // A wish is a builder that is not built. The pool makes such buffers when it has none idle.
+    let frame = hub.buffer::<f32>(FRAME).shared_with([&device]);
+    let pool = Pool::new(&hub);
+    pool.prepare(&frame, 2)?; // so that the loop below allocates nothing
+
+    let queue = device.queue()?;
+    for number in 0..100 {
+        // It holds whatever its last user left; `get_cleared` gives zeroes.
+        let samples = pool.get(&frame)?;
+        samples.fill(number as f32)?;
+        drop(samples.read_on(&queue)?);
+        // Dropped, it goes back with the fences of the work on it: whoever gets it next waits for that work
+        // as for any other, and nobody waits here.
+    }
+    let statistics = pool.statistics();
+    println!("on {device}: {statistics}");
+    assert_eq!(statistics.made, 2);
+
+    // A pool is a stack of small parts. This one has a limit, and knows who has not given back.
+    let supply =
+        Leaks::new(SizeClasses(FreeLists::new(Limit::new(Fresh::default(), 4 * 4 * FRAME as u64))));
+    let pool = Pool::over(&hub, supply);
+    let mut frames = Vec::new();
+    let full = loop {
+        match pool.get(&frame) {
+            Ok(frame) => frames.push(frame),
+            Err(error @ Error::OutOfMemory { .. }) => break error,
+            Err(error) => return Err(error),
+        }
+    };
+    println!("after {} frames: {full}", frames.len());
+    println!("{}", pool.statistics().leak_report());
+
+    drop(frames);
+    println!("trimmed {} bytes", pool.trim(0));
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! 12. Programs: from a file, built once, kept for the next process; the first call apart from the others.
+//!
+//! `cargo run -p onebuf-examples --example 12-programs`
+
+use onebuf::{Access, Hub, Result, Signature, Source, args};
+use std::time::Instant;
+
+const N: usize = 1 << 14;
+/// Beside this file. `Source::from_file` tells text from SPIR-V by what it finds.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scale.cl");
+
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    let device = hub.device("opencl").unwrap_or_else(|missing| {
+        println!("{missing}");
+        hub.host()
+    });
+    let source = Source::from_file(FILE)?.with_native("scale", |args| {
+        let by = args.value::<f32>(1)?;
+        args.slice_mut::<f32>(0)?.iter_mut().for_each(|x| *x *= by);
+        Ok(())
+    });
+
+    // Built now, or loaded from the cache folder where an earlier run left the driver's binary: run this
+    // example twice. `onebuf cache info` shows what is kept.
+    let program = device.program(&source)?;
+    println!(
+        "on {device}: the program came from {:?} in {:?}",
+        program.origin(),
+        program.build_time()
+    );
+    // The same again is the same program: nothing is built.
+    println!("asked again: from {:?}", device.program(&source)?.origin());
+
+    let fits = Signature::new().buffer::<f32>(Access::ReadWrite).value::<f32>().require(|call| {
+        if call.global()[0] <= call.len(0) {
+            Ok(())
+        } else {
+            Err("more items than elements".into())
+        }
+    });
+    // SAFETY: item i touches x[i] only, and the requirement says that there is an x[i].
+    let scale = unsafe { program.kernel("scale", fits)? };
+
+    // What a driver leaves to the first use happens here, and not in the frame that must be in time:
+    // `Program::warm_up` creates the kernels, `Queue::warm_up` launches once and waits.
+    let kernels = program.warm_up()?;
+    let (queue, x) = (device.queue()?, hub.buffer::<f32>(N).shared_with([&device]).build()?);
+    x.fill(1.0)?;
+    let first = queue.warm_up(&scale, [N], args![x.write_on(&queue)?, 2.0f32])?;
+    println!("{kernels} kernels made, the first launch took {first:?}");
+
+    const LAUNCHES: u32 = 20;
+    let clock = Instant::now();
+    for _ in 0..LAUNCHES {
+        queue.launch(&scale, [N], args![x.write_on(&queue)?, 1.0f32])?;
+    }
+    queue.finish()?;
+    println!("in steady state a launch takes {:?}", clock.elapsed() / LAUNCHES);
+    assert!(x.map()?.iter().all(|&x| x == 2.0));
+    Ok(())
+}
