@@ -73,12 +73,15 @@ fn a_buffer_whose_wait_ran_out_never_returns() {
     assert_eq!(third.to_vec().unwrap(), [0; N], "other memory than what the kernel wrote");
 }
 
+/// Takes a guard and never drops it.
+type Forget = fn(&Side, &Buffer<u32>);
+
 #[test]
 fn forgotten_guards_on_every_device() {
     let machine = machine();
     for side in &machine.sides {
         let wish = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
-        let forgets: [(&str, fn(&Side, &Buffer<u32>)); 4] = [
+        let forgets: [(&str, Forget); 4] = [
             ("a read view", |side, buffer| forget(buffer.read_on(&side.queue).unwrap())),
             ("a view on a lease", |side, buffer| {
                 drop(buffer.write_on(&side.queue).unwrap());

@@ -54,6 +54,36 @@ fn a_guard_dropped_while_its_lease_is_recalled() {
     });
 }
 
+/// What was known to be done before the lease's work says nothing of that work.
+#[test]
+fn work_on_a_lease_is_waited_for() {
+    check(|world| {
+        let buffer = world.buffer();
+        world.a.set(&buffer, 0, 1).unwrap();
+        world.a.queue.finish().unwrap(); // a position that was reached
+        world.a.set(&buffer, 1, 2).unwrap(); // on the lease
+        world.b.set(&buffer, 2, 3).unwrap();
+        assert_eq!(buffer.to_vec().unwrap(), [3; N]);
+        world.a.queue.finish().unwrap();
+    });
+}
+
+/// Another reader may still be at it: the queue that reads again without asking asks before it writes.
+#[test]
+fn a_lease_to_read_is_not_one_to_write() {
+    check(|world| {
+        let buffer = world.buffer();
+        world.b.look(&buffer).unwrap();
+        world.a.look(&buffer).unwrap(); // leases to read
+        world.a.set(&buffer, 0, 1).unwrap();
+        world.b.look(&buffer).unwrap();
+        for side in [&world.a, &world.b] {
+            side.queue.finish().unwrap();
+        }
+        assert_eq!((world.a.seen(), world.b.seen()), (vec![0], vec![0, 1]));
+    });
+}
+
 /// Readers on one queue's lease, and a writer elsewhere: nobody sees half of a write.
 #[test]
 fn leased_readers_and_a_writer() {
