@@ -36,7 +36,7 @@ impl QueuePool {
 
     /// The next queue, each in its turn.
     pub fn round_robin(&self) -> Queue {
-        self.from_turn().next().unwrap_or(&self.queues[0]).clone()
+        self.in_turn().next().unwrap_or(&self.queues[0]).clone()
     }
 
     /// The queue with the fewest pieces of work not known to be done; of several, the next in turn. Asks
@@ -44,7 +44,7 @@ impl QueuePool {
     /// for whoever waits for that work.
     pub fn least_busy(&self) -> Queue {
         let mut best: Option<(u64, &Queue)> = None;
-        for queue in self.from_turn() {
+        for queue in self.in_turn() {
             let backlog = queue.line.backlog().unwrap_or(u64::MAX);
             if best.is_none_or(|(least, _)| backlog < least) {
                 best = Some((backlog, queue));
@@ -57,7 +57,7 @@ impl QueuePool {
     }
 
     /// Every queue once, from the one whose turn it is.
-    fn from_turn(&self) -> impl Iterator<Item = &Queue> {
+    fn in_turn(&self) -> impl Iterator<Item = &Queue> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize % self.queues.len();
         self.queues[turn..].iter().chain(&self.queues[..turn])
     }

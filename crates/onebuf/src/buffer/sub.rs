@@ -73,7 +73,7 @@ impl<T: Pod> Buffer<T> {
         let align = |device: DeviceIx| core.hub.topology().node(device).info.caps.align_bytes;
         let strictest =
             core.sites.iter().map(|site| site.device).max_by_key(|&device| align(device));
-        let Some(device) = strictest.filter(|&device| offset % align(device) != 0) else {
+        let Some(device) = strictest.filter(|&device| !offset.is_multiple_of(align(device))) else {
             return Ok(());
         };
         let (id, align, element) = (core.device_id(device), align(device), size_of::<T>());
