@@ -103,7 +103,7 @@ impl<'m> Rig<'m> {
     }
 
     fn by_host(&mut self, at: usize, word: u32) {
-        if word % 2 == 0 {
+        if word.is_multiple_of(2) {
             self.buffers[at].map_mut().unwrap()[7] = word;
             self.models[at][7] = word;
         } else {
