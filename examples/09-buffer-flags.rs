@@ -31,8 +31,8 @@ unsafe impl Sync for Lent {}
 impl Drop for Lent {
     fn drop(&mut self) {
         // SAFETY: made of a box below, and dropped once.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-        println!("our memory came back");
+        let samples = unsafe { Box::from_raw(self.0.as_ptr()) };
+        println!("our memory came back, and its first number is {}", samples.0[0]);
     }
 }
 

@@ -102,6 +102,54 @@ kernel void where_am_i(global uint *p) {
     }
 }
 
+#[test]
+fn launches_begin_where_they_are_told_to() {
+    const TEXT: &str =
+        "kernel void here(global uint *p) { p[get_global_id(0)] += 1 + get_global_id(0); }";
+    let source = Source::opencl_c(TEXT).with_native("here", |args| {
+        let (first, n) = (args.offset()[0], args.global()[0]);
+        let to = &mut args.slice_mut::<u32>(0)?[first..first + n];
+        (first as u32..).zip(to).for_each(|(i, to)| *to += 1 + i);
+        Ok(())
+    });
+    let fits = |signature: Signature| {
+        signature.buffer::<u32>(Access::ReadWrite).require(|call| {
+            let end = call.offset()[0] + call.global()[0];
+            if end <= call.len(0) { Ok(()) } else { Err("past the end".into()) }
+        })
+    };
+    let machine = machine();
+    for side in &machine.sides {
+        let (id, program) = (side.device.id(), side.device.program(&source).unwrap());
+        // SAFETY: each work-item uses the element of its own number, which the requirement bounds.
+        let here = unsafe { program.kernel("here", fits(Signature::new().offsets())).unwrap() };
+        // SAFETY: the same.
+        let fixed = unsafe { program.kernel("here", fits(Signature::new())).unwrap() };
+        let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+        let mut model = vec![0; N];
+        let queue = &side.queue;
+        for (first, n) in [(0, GROUP), (GROUP, 3 * GROUP), (2 * GROUP, N - 2 * GROUP)] {
+            let grid = Grid::from([n]).local([GROUP]).offset([first]);
+            queue.launch(&here, grid, args![buffer.write_on(queue).unwrap()]).unwrap();
+            (first as u32..).zip(&mut model[first..first + n]).for_each(|(i, x)| *x += 1 + i);
+        }
+        assert_same(&buffer.to_vec().unwrap(), &model, id);
+        let grid = Grid::from([GROUP]).local([GROUP]);
+        let refused = [
+            (&fixed, grid.offset([GROUP]), "Signature::offsets"),
+            (&here, grid.offset([N]), "past the end"),
+            (&here, grid.offset([usize::MAX]), "past the largest index"),
+            (&here, grid.offset([1, 1]), "dimensions"),
+        ];
+        for (kernel, grid, why) in refused {
+            let launched = queue.launch(kernel, grid, args![buffer.write_on(queue).unwrap()]);
+            let Err(Error::InvalidArgument(text)) = launched else { panic!("{id}: {launched:?}") };
+            assert!(text.contains(why), "{id}: {text}");
+        }
+        assert_same(&buffer.to_vec().unwrap(), &model, id);
+    }
+}
+
 /// Passes one value and lets the kernel write its bytes, so that any type is one test.
 fn echo<T: Pod + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device, text: &str, value: T) {
     let declared = text.rsplit_once(' ').map_or((text, ""), |(head, name)| (head, name));
