@@ -13,8 +13,13 @@ const ROUNDS: usize = 2000;
 /// Two queues joined by a callback that opens a gate, dropped while everything is under way.
 fn hand_over() {
     let device = FakeDevice::new(FakeConfig::default());
-    let spec =
-        AllocSpec { bytes: 8, align: 8, strategy: Strategy::Device, access: Default::default() };
+    let spec = AllocSpec {
+        bytes: 8,
+        align: 8,
+        strategy: Strategy::Device,
+        access: Default::default(),
+        host: Default::default(),
+    };
     let memory = device.allocate(&spec, None).unwrap();
     let first = device.queue(QueueSpec::default()).unwrap();
     let second = device.queue(QueueSpec::default()).unwrap();
