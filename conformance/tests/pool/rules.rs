@@ -76,9 +76,6 @@ fn a_buffer_whose_wait_ran_out_never_returns() {
 /// Takes a guard and never drops it.
 type Forget = fn(&Side, &Buffer<u32>);
 
-/// A way to forget a guard of a buffer.
-type Forget = fn(&Side, &Buffer<u32>);
-
 #[test]
 fn forgotten_guards_on_every_device() {
     let machine = machine();
