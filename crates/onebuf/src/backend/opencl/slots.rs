@@ -248,7 +248,8 @@ impl Node {
     /// Half of what a lock costs: nobody ever waits here.
     #[inline]
     fn take(&self) -> Option<Taken<'_>> {
-        (!self.taken.swap(true, Ordering::Acquire)).then_some(Taken(self))
+        // Not `then_some`: a guard that is made and dropped would give back what is another thread's.
+        (!self.taken.swap(true, Ordering::Acquire)).then(|| Taken(self))
     }
 }
 
