@@ -111,6 +111,10 @@ fn a_half_does_not_wait_for_the_other() {
         }
         right.fence().unwrap().wait(SECONDS).unwrap();
         assert!(is_held(&left.fence().unwrap()), "{form}");
+        assert!(
+            is_held(&buffer.fence().unwrap()),
+            "{form}: the whole is done when both halves are"
+        );
 
         // The control: what overlaps the left does wait.
         let across = buffer.sub_buffer(HALF - PAGE..HALF + PAGE, Access::Read).unwrap();

@@ -11,22 +11,30 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// A point in a queue's work. Ask it, wait for it with a timeout, or `.await` it.
+/// A point in a queue's work, or in that of several: regions of one buffer may have been written by
+/// different queues. Ask it, wait for it with a timeout, or `.await` it.
 ///
 /// A fence holds no driver object until the first question.
 pub struct Fence {
-    position: Position,
+    /// At least one.
+    positions: Vec<Position>,
     timeout: Duration,
     rung: Rung,
     alarm: Alarm,
+    /// The event that the alarm is set at.
+    awaited: Option<Arc<dyn Event>>,
 }
 
 impl Fence {
     pub(crate) fn new(position: Position, timeout: Duration) -> Self {
-        Self { position, timeout, rung: Rung::HostWait, alarm: Alarm::default() }
+        Self::of(vec![position], timeout)
+    }
+
+    pub(crate) fn of(positions: Vec<Position>, timeout: Duration) -> Self {
+        Self { positions, timeout, rung: Rung::HostWait, alarm: Alarm::default(), awaited: None }
     }
 
     pub(crate) fn with_rung(mut self, rung: Rung) -> Self {
@@ -46,11 +54,17 @@ impl Fence {
     /// # Errors
     /// [`Error::Unsupported`] for any other fence or queue; [`Error::Busy`] before the work is done.
     pub fn profile(&self) -> Result<Profile> {
-        self.position.profile()
+        match self.positions.as_slice() {
+            [only] => only.profile(),
+            _ => Err(Error::unsupported(
+                "the time of several pieces of work",
+                "the fence of one launch",
+            )),
+        }
     }
 
-    pub(crate) fn position(&self) -> &Position {
-        &self.position
+    pub(crate) fn positions(&self) -> &[Position] {
+        &self.positions
     }
 
     /// Whether the work is done.
@@ -58,7 +72,17 @@ impl Fence {
     /// # Errors
     /// When the work failed, what the driver said.
     pub fn is_done(&self) -> Result<bool> {
-        self.position.poll()
+        self.unreached().map(|position| position.is_none())
+    }
+
+    /// The first position that was not reached yet.
+    fn unreached(&self) -> Result<Option<&Position>> {
+        for position in &self.positions {
+            if !position.poll()? {
+                return Ok(Some(position));
+            }
+        }
+        Ok(None)
     }
 
     /// Waits until the work is done.
@@ -66,7 +90,9 @@ impl Fence {
     /// # Errors
     /// [`Error::Timeout`] when it takes longer; the work goes on.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
-        self.position.wait(timeout)
+        let start = Instant::now();
+        let left = || timeout.saturating_sub(start.elapsed());
+        self.positions.iter().try_for_each(|position| position.wait(left()))
     }
 
     /// Waits for the hub's timeout at most.
@@ -74,11 +100,21 @@ impl Fence {
         self.wait(self.timeout)
     }
 
-    fn register(&mut self, waker: &Waker) -> Result<()> {
-        match self.position.event()? {
-            Some(event) => self.alarm.set(&event, waker),
-            None => Ok(()),
+    /// Has the waker called when the first position that was not reached yet is; false when all were.
+    fn register(&mut self, waker: &Waker) -> Result<bool> {
+        while let Some(position) = self.unreached()? {
+            let Some(event) = position.event()? else { continue };
+            if !self.awaited.as_ref().is_some_and(|awaited| Arc::ptr_eq(awaited, &event)) {
+                self.alarm = Alarm::default();
+                self.awaited = Some(event.clone());
+            }
+            self.alarm.set(&event, waker)?;
+            // The work may have ended between the question and the registration.
+            if !event.poll()? {
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 }
 
@@ -86,18 +122,10 @@ impl Future for Fence {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        match self.position.poll() {
-            Ok(true) => return Poll::Ready(Ok(())),
-            Ok(false) => {}
-            Err(error) => return Poll::Ready(Err(error)),
-        }
-        if let Err(error) = self.register(cx.waker()) {
-            return Poll::Ready(Err(error));
-        }
-        // The work may have ended between the question and the registration.
-        match self.position.poll() {
-            Ok(false) => Poll::Pending,
-            done => Poll::Ready(done.map(|_| ())),
+        match self.register(cx.waker()) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error)),
         }
     }
 }

@@ -94,7 +94,9 @@ impl Queue {
     /// # Errors
     /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
     pub fn wait_for(&self, fence: &Fence) -> Result<Rung> {
-        self.line.after(fence.position(), Rung::SameQueue, self.hub.timeout())
+        let after = |position| self.line.after(position, Rung::SameQueue, self.hub.timeout());
+        let mut rungs = fence.positions().iter().map(after);
+        rungs.try_fold(Rung::SameQueue, |lowest, rung| rung.map(|rung| lowest.max(rung)))
     }
 
     /// The point that everything enqueued so far will have reached.

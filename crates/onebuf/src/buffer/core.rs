@@ -24,7 +24,7 @@ use crate::{
     ledger::Cause,
     plan::Plan,
     pool::Link,
-    queue::Line,
+    queue::{Line, Position},
     route::staged::{self, End, Means},
     sync::{Arc, Mutex, MutexGuard, lock},
     topology::DeviceIx,
@@ -561,12 +561,19 @@ impl Core {
         self.line_for(&state, site)
     }
 
-    /// The last write of the bytes as a fence, or the last read where nothing was written.
+    /// The last writes of the bytes as a fence, or the last reads where nothing was written.
     pub fn fence(&self, span: Span) -> Option<Fence> {
         let state = self.lock_state();
-        let last = |uses: &[Use]| uses.iter().rfind(|used| used.span.overlaps(span)).cloned();
-        let position = last(&state.writes).or_else(|| last(&state.reads))?.position;
-        Some(Fence::new(position, self.hub.timeout()).with_rung(state.rung))
+        let all = |uses: &[Use]| -> Vec<Position> {
+            let mine = uses.iter().filter(|used| used.span.overlaps(span));
+            mine.map(|used| used.position.clone()).collect()
+        };
+        let writes = all(&state.writes);
+        let positions = if writes.is_empty() { all(&state.reads) } else { writes };
+        if positions.is_empty() {
+            return None;
+        }
+        Some(Fence::of(positions, self.hub.timeout()).with_rung(state.rung))
     }
 
     /// The state, brought up to date.

@@ -119,8 +119,8 @@ impl<T: Pod> Buffer<T> {
         self.core.lock_state().detached = true;
     }
 
-    /// The last write as a fence (the last read, where nothing was written yet); `None` when there was no
-    /// work at all.
+    /// The last writes as a fence, of every queue that has one (the last reads, where nothing was written
+    /// yet); `None` when there was no work at all.
     pub fn fence(&self) -> Option<Fence> {
         self.core.fence(self.part().span)
     }

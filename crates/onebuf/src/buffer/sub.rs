@@ -177,7 +177,7 @@ impl<T: Pod> SubBuffer<'_, T> {
         Err(Error::invalid(format!("a slice of {elements} elements for a region of {len}")))
     }
 
-    /// The last write of this region's bytes as a fence (the last read, where nothing was written yet).
+    /// The last writes of this region's bytes as a fence (the last reads, where nothing was written yet).
     pub fn fence(&self) -> Option<Fence> {
         self.buffer.core.fence(self.span)
     }

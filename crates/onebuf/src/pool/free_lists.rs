@@ -58,8 +58,8 @@ impl Amount {
     }
 
     fn remove(&mut self, bytes: usize) {
-        self.buffers -= 1;
-        self.bytes -= bytes as u64;
+        self.buffers = self.buffers.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes as u64);
     }
 }
 
@@ -139,7 +139,7 @@ impl<S: Supply> Supply for FreeLists<S> {
         let reusable = block.is_reusable();
         let mut lists = lock(&self.lists);
         lists.live.remove(block.capacity());
-        if reusable {
+        if reusable && lists.knows(&block) {
             return lists.push(block);
         }
         lists.lost += 1;
@@ -192,6 +192,12 @@ impl Lists {
         self.idle.remove(block.capacity());
         self.take_up(block.capacity());
         Some(block)
+    }
+
+    /// Whether it is one of ours: another stack's lists have numbers of their own.
+    fn knows(&self, block: &Block) -> bool {
+        let shelf = self.shelves.get(block.shelf as usize);
+        shelf.is_some_and(|shelf| shelf.capacity == block.capacity())
     }
 
     fn push(&mut self, block: Block) {
