@@ -197,7 +197,7 @@ impl Lists {
     /// Whether it is one of ours: another stack's lists have numbers of their own.
     fn knows(&self, block: &Block) -> bool {
         let shelf = self.shelves.get(block.shelf as usize);
-        shelf.is_some_and(|shelf| shelf.capacity == block.capacity())
+        shelf.is_some_and(|shelf| shelf.capacity <= block.capacity())
     }
 
     fn push(&mut self, block: Block) {
