@@ -5,7 +5,7 @@ use crate::{
     device::Device,
     hal::{self, QueueOrder, QueueSpec, Rung},
     program::{Arg, Grid, Kernel},
-    sync::{Arc, AtomicU64, Mutex, Ordering, lock},
+    sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
 };
 use std::{
@@ -145,6 +145,9 @@ pub(crate) struct Line {
     complete: AtomicU64,
     /// The newest event, and how many pieces of work it covers.
     mark: Mutex<Option<(u64, Arc<dyn hal::Event>)>>,
+    /// A failure that was met by somebody who only wanted to know how busy the queue is.
+    untold: Mutex<Option<Error>>,
+    has_untold: AtomicBool,
 }
 
 impl Line {
@@ -160,6 +163,8 @@ impl Line {
             noted: AtomicU64::new(0),
             complete: AtomicU64::new(0),
             mark: Mutex::new(None),
+            untold: Mutex::new(None),
+            has_untold: AtomicBool::new(false),
         }))
     }
 
@@ -230,8 +235,25 @@ impl Line {
         if noted <= done {
             return Ok(0);
         }
-        let newest = Self::position_at(self, noted);
-        Ok(if newest.poll()? { 0 } else { noted - done })
+        match Self::position_at(self, noted).poll() {
+            Ok(true) => Ok(0),
+            Ok(false) => Ok(noted - done),
+            Err(error) => {
+                // Whoever waits next shall hear of it: the event that told is this question's.
+                *lock(&self.untold) = Some(error.clone());
+                self.has_untold.store(true, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// A failure that nobody who waits has been told of.
+    fn tell(&self) -> Result<()> {
+        if !self.has_untold.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.has_untold.store(false, Ordering::Release);
+        lock(&self.untold).take().map_or(Ok(()), Err)
     }
 
     /// The newest event if it covers so much, or a new one.
@@ -291,7 +313,8 @@ impl Position {
 
     /// The event that covers this position; `None` when it is known to have been reached.
     pub fn event(&self) -> Result<Option<Arc<dyn hal::Event>>> {
-        if self.line.complete.load(Ordering::Acquire) >= self.at {
+        // An own event also tells how its work ended, which later work on the queue does not.
+        if !self.is_own && self.line.complete.load(Ordering::Acquire) >= self.at {
             return Ok(None);
         }
         if let Some(event) = self.event.get() {
@@ -323,6 +346,7 @@ impl Position {
         let Some(event) = self.event()? else { return Ok(true) };
         let reached = event.poll()?;
         if reached {
+            self.line.tell()?;
             self.note_complete();
         }
         Ok(reached)
@@ -332,6 +356,7 @@ impl Position {
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let Some(event) = self.event()? else { return Ok(()) };
         event.wait(timeout)?;
+        self.line.tell()?;
         self.note_complete();
         Ok(())
     }

@@ -28,6 +28,8 @@ pub(crate) struct Hold<'b> {
     rung: Rung,
     /// Taken on a lease, without a mark.
     leased: bool,
+    /// What is newest is elsewhere, until this says that it has overwritten everything.
+    overwrites: bool,
     /// On an out-of-order queue: what orders its launches.
     links: Option<Box<Mutex<Links>>>,
 }
@@ -88,20 +90,37 @@ impl<'b> Hold<'b> {
         let line = on.get();
         if let Some((site, memory)) = part.take_leased(line, access.writes()) {
             let (rung, links) = (Rung::SameQueue, None);
-            return Ok(Self { part, site, line: on, memory, access, rung, leased: true, links });
+            return Ok(Self {
+                part,
+                site,
+                line: on,
+                memory,
+                access,
+                rung,
+                leased: true,
+                overwrites: false,
+                links,
+            });
         }
-        let Taken { site, memory, rung, after } =
+        let Taken { site, memory, rung, after, overwrites } =
             part.core.take(&part, line, access.writes(), keep)?;
         let links = match line.is_in_order() {
             true => None,
             false => Some(Box::new(Mutex::new(Links { after, ..Links::default() }))),
         };
-        Ok(Self { part, site, line: on, memory, access, rung, leased: false, links })
+        Ok(Self { part, site, line: on, memory, access, rung, leased: false, overwrites, links })
     }
 
     #[inline]
     fn mark(&self) -> Mark {
         Mark { span: self.part.span, site: self.site, write: self.access.writes() }
+    }
+
+    /// Everything has been overwritten.
+    pub fn overwritten(&self) {
+        if self.overwrites {
+            self.part.core.overwritten(self.site);
+        }
     }
 
     pub fn memory(&self) -> &dyn Memory {

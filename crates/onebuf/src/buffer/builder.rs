@@ -19,8 +19,8 @@ use crate::{
 use bytemuck::Pod;
 use std::{any::Any, borrow::Cow, ptr::NonNull};
 
-/// What a buffer shall be. Made by [`Hub::buffer`].
-#[derive(Clone)]
+/// What a buffer shall be. Made by [`Hub::buffer`]. A clone is another wish for the same; one of a builder
+/// with memory of the caller's cannot be built, because that memory is one buffer's.
 #[must_use = "nothing is allocated until `build`"]
 pub struct BufferBuilder<'i, T: Pod> {
     pub(crate) hub: Hub,
@@ -39,6 +39,23 @@ pub struct BufferBuilder<'i, T: Pod> {
 struct Needs {
     memory: bool,
     contents: bool,
+}
+
+impl<T: Pod> Clone for BufferBuilder<'_, T> {
+    fn clone(&self) -> Self {
+        let second =
+            "a second buffer over the same host memory: a clone of its builder cannot be built";
+        let fault = self.memory.as_ref().map(|_| Error::invalid(second));
+        Self {
+            hub: self.hub.clone(),
+            len: self.len,
+            shape: self.shape.clone(),
+            initial: self.initial.clone(),
+            memory: None,
+            needs: self.needs,
+            fault: self.fault.clone().or(fault),
+        }
+    }
 }
 
 impl Needs {
@@ -151,7 +168,8 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     }
 
     /// Uses memory of the caller's, where it lies (OpenCL: `CL_MEM_USE_HOST_PTR`). It holds what it held.
-    /// `owner` is dropped when neither onebuf nor a driver uses the memory any more.
+    /// `owner` is dropped when neither onebuf nor a driver uses the memory any more. What kernels wrote is
+    /// there once the host has had the buffer: read or map it before looking through the pointer.
     ///
     /// # Safety
     /// `pointer` is valid for reads and writes of the builder's number of elements, at this address and
@@ -233,6 +251,10 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
             (memory || !self.needs.memory, "CL_MEM_USE_HOST_PTR without `host_memory`"),
             (contents || !self.needs.contents, "CL_MEM_COPY_HOST_PTR without `init`"),
             (!(memory && contents), "`host_memory` holds what it holds: leave `init` away"),
+            (
+                !memory || self.stays_host_pages(),
+                "`host_memory` is host pages, allocated on the host",
+            ),
         ];
         if let Some((_, rule)) = rules.into_iter().find(|(kept, _)| !kept) {
             return Err(Error::invalid(rule));
@@ -246,6 +268,12 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         }
     }
 
+    /// Whether nothing that was said after `host_memory` contradicts it.
+    fn stays_host_pages(&self) -> bool {
+        let home = self.shape.allocate_on == Some(self.hub.host_index());
+        home && self.shape.strategy == Some(Strategy::HostPages)
+    }
+
     /// The buffer around a core that a pool had ready.
     pub(crate) fn wrap(&self, core: Box<Core>) -> Buffer<T> {
         Buffer::from_box(core)
@@ -253,12 +281,15 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
 
     /// Whether a pool can have such a buffer ready: nothing in it is the caller's own.
     pub(crate) fn check_poolable(&self) -> Result<()> {
-        match self.memory.is_some() || self.needs.memory {
-            true => {
-                Err(Error::invalid("memory of the caller's in a pooled buffer: build it instead"))
-            }
-            false => self.check_contents(),
+        if self.memory.is_some() || self.needs.memory {
+            let why = "memory of the caller's in a pooled buffer: build it instead";
+            return Err(Error::invalid(why));
         }
+        if self.initial.is_some() && !self.shape.host.writes() {
+            let why = "contents for a pooled buffer that the host may not write: build it instead";
+            return Err(Error::invalid(why));
+        }
+        self.check_contents()
     }
 
     pub(crate) fn contents(&self) -> Option<&[T]> {

@@ -76,6 +76,8 @@ pub(crate) struct Taken<'b> {
     pub rung: Rung,
     /// What launches on an out-of-order queue wait for.
     pub after: Vec<Arc<dyn Event>>,
+    /// The newest contents are elsewhere until the taker says that they were overwritten.
+    pub overwrites: bool,
 }
 
 /// The home allocation is the first site and the first group.
@@ -110,14 +112,21 @@ impl Core {
         let mut state = self.lock_state();
         state.marks.take(mark)?;
         state.settled = None;
+        // What is newest elsewhere stays so until it has been overwritten here.
+        let keep = keep || state.groups[self.sites[site].group].current;
         let mut after = Vec::new();
         let taken = self.hand_over(&mut state, &mark, line, keep, &mut after);
         let taken = taken.and_then(|rung| Ok((part.memory(site)?, rung)));
         let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
-        if part.is_whole() && line.is_in_order() {
+        if keep && part.is_whole() && line.is_in_order() {
             state.settled = Some(Settled { line: line.clone(), site, write });
         }
-        Ok(Taken { site, memory, rung, after })
+        Ok(Taken { site, memory, rung, after, overwrites: !keep })
+    }
+
+    /// The site holds everything: it was overwritten.
+    pub fn overwritten(&self, site: usize) {
+        self.lock_state().written_at(site, self.sites[site].group);
     }
 
     /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
@@ -180,11 +189,8 @@ impl Core {
         }
         self.release_others(state, site, write)?;
         let rung = self.acquire(state, mark, line, after)?;
-        if write {
-            for (index, other) in state.groups.iter_mut().enumerate() {
-                other.current = index == group;
-            }
-            state.groups[group].writer = Some(site);
+        if write && keep {
+            state.written_at(site, group);
         }
         state.rung = rung;
         Ok(rung)
@@ -415,10 +421,6 @@ impl Core {
         }
     }
 
-    fn count_implied(&self, from: DeviceIx, to: DeviceIx) {
-        self.count_implied_bytes(from, to, self.bytes);
-    }
-
     pub fn count_implied_bytes(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
         if self.policy == CopyPolicy::Warn {
             let (from, to) = (self.device_id(from), self.device_id(to));
@@ -475,7 +477,7 @@ impl Core {
         // A chip with memory of its own has the say in what it is copied through.
         let discrete = |device| !self.hub.topology().node(device).info.caps.unified_memory;
         let means = self.means(if discrete(to_device) { to_device } else { from_device })?;
-        let copied = staged::copy(&source_end, &target_end, self.bytes, means);
+        let copied = staged::copy(&source_end, &target_end, self.capacity, means);
         if copied.is_err() {
             // Parts of it may still be under way.
             state.note_read(self.use_of_all(&source_line));
@@ -484,7 +486,7 @@ impl Core {
         self.settle(state, copied)?;
         state.note_write(self.use_of_all(&line));
         state.groups[group] = Group { current: true, writer: Some(site) };
-        self.count_implied(from_device, to_device);
+        self.count_implied_bytes(from_device, to_device, self.capacity);
         Ok(())
     }
 

@@ -303,7 +303,9 @@ impl<'b> Part<'b> {
                 Ok(())
             }
             None => self.core.upload(&hold, offset, from),
-        })
+        })?;
+        hold.overwritten();
+        Ok(())
     }
 
     fn read_bytes(&self, offset: usize, into: &mut [u8]) -> Result<()> {
@@ -356,6 +358,9 @@ fn copy_bytes(
         let target = Hold::take(to, &line, Access::ReadWrite)?;
         return line.hal.copy(source.memory(), from_offset, target.memory(), to_offset, bytes);
     }
+    // Through the host, which has to be allowed to.
+    from.check_host(true, false)?;
+    to.check_host(false, true)?;
     // A copy within one buffer may overlap: take the last chunk first when moving up.
     let mut starts: Vec<usize> = (0..bytes).step_by(BOUNCE_BYTES).collect();
     if to_offset > from_offset {

@@ -71,6 +71,14 @@ impl State {
         }
     }
 
+    /// A site of this group writes: what others hold is old.
+    pub fn written_at(&mut self, site: usize, group: usize) {
+        for (index, other) in self.groups.iter_mut().enumerate() {
+            other.current = index == group;
+        }
+        self.groups[group].writer = Some(site);
+    }
+
     /// Notes work on the bytes of a guard.
     pub fn note(&mut self, mark: &Mark, position: Position) {
         let new = Use { span: mark.span, position };

@@ -1,7 +1,7 @@
 //! Sizes rounded up, so that buffers of nearly one size can stand in for each other.
 
 use super::{Block, PoolStatistics, Supply, Wish};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Rounds capacities up to a size class: four to each power of two, so that at most a fifth of a buffer is
 /// unused. Classes from 16 KiB on are whole pages, smaller ones whole cache lines.
@@ -32,7 +32,11 @@ impl<S: Supply> SizeClasses<S> {
 
 impl<S: Supply> Supply for SizeClasses<S> {
     fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        self.0.take(&wish.with_capacity(Self::class_of(wish.capacity)))
+        match self.0.take(&wish.with_capacity(Self::class_of(wish.capacity))) {
+            // Near a limit the rounding may be what is too much.
+            Err(Error::OutOfMemory { .. }) => self.0.take(wish),
+            taken => taken,
+        }
     }
 
     fn give(&self, block: Block) {

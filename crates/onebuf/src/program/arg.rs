@@ -3,10 +3,14 @@
 use super::signature::{Element, Param};
 use crate::{Result, hal, queue::Queue, sync::Arc, view::Hold};
 use bytemuck::Pod;
+use std::{cell::Cell, marker::PhantomData};
 
 /// One argument of a launch: a view, a value or local memory. Made by [`args!`](crate::args).
+///
+/// Not to be shared among threads: on a queue that runs its work on the calling thread two launches of one
+/// view would run at once.
 #[derive(Debug)]
-pub struct Arg<'b>(pub(super) Kind<'b>);
+pub struct Arg<'b>(pub(super) Kind<'b>, PhantomData<Cell<()>>);
 
 #[derive(Debug)]
 pub(super) enum Kind<'b> {
@@ -45,18 +49,18 @@ impl Inline {
 
 impl<'b> Arg<'b> {
     pub(crate) fn buffer<T: Pod>(hold: Hold<'b>) -> Self {
-        Arg(Kind::Buffer { element: Element::of::<T>(), hold })
+        Arg(Kind::Buffer { element: Element::of::<T>(), hold }, PhantomData)
     }
 
     /// A value of any plain type; for structs, whose layout must match the kernel's.
     pub fn value<T: Pod>(value: T) -> Self {
         let bytes = Inline::new(bytemuck::bytes_of(&value));
-        Arg(Kind::Value { element: Element::of::<T>(), bytes })
+        Arg(Kind::Value { element: Element::of::<T>(), bytes }, PhantomData)
     }
 
     /// Group-local memory for `count` elements of `T`.
     pub fn local<T: Pod>(count: usize) -> Self {
-        Arg(Kind::Local { element: Element::of::<T>(), count })
+        Arg(Kind::Local { element: Element::of::<T>(), count }, PhantomData)
     }
 
     /// For a parameter that it fits. What the kernel does to memory is what its parameter declares, which

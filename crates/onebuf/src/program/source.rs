@@ -126,14 +126,12 @@ fn option_reads_files(options: &str) -> bool {
     words.any(|word| ["-I", "-i", "@"].iter().any(|start| word.starts_with(start)))
 }
 
-/// A directive, its sign in any spelling, however the line is broken.
+/// Whether there may be a directive: its sign in any spelling, and its word, however broken by comments and
+/// continued lines. A text that has both for another reason is not remembered, which does no harm.
 fn text_includes(text: &str) -> bool {
-    let lines = text.replace("\\\r\n", "").replace("\\\n", "");
-    lines.lines().any(|line| {
-        let sign = ["#", "%:", "??="].iter().filter_map(|sign| line.find(sign)).min();
-        let rest = sign.map_or("", |at| &line[at..]);
-        ["include", "import", "embed"].iter().any(|word| rest.contains(word))
-    })
+    let sign = ["#", "%:", "??="].iter().any(|sign| text.contains(sign));
+    let unbroken: String = text.chars().filter(|c| !(c.is_whitespace() || *c == '\\')).collect();
+    sign && ["include", "import", "embed"].iter().any(|word| unbroken.contains(word))
 }
 
 #[cfg(test)]
@@ -154,6 +152,8 @@ mod tests {
             "#import \"a.h\"",
             "#if __has_include(\"a.h\")",
             "#embed \"table.bin\"",
+            "#/*\n*/include \"a.h\"",
+            "#inc\\ \nlude \"a.h\"",
         ] {
             assert!(reads_files(&Source::opencl_c(text)), "{text}");
         }

@@ -261,6 +261,8 @@ impl Chunk {
         let memory = mem::replace(&mut self.memory, bay::Chunk::Plain(Vec::new()));
         match self.wait(Duration::from_secs(1)) {
             Ok(()) => Some(memory),
+            // Failed is over, too.
+            Err(_) if self.busy.as_ref().is_some_and(|event| event.is_over()) => Some(memory),
             Err(_) => {
                 mem::forget(memory);
                 None

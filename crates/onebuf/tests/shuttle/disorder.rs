@@ -9,25 +9,6 @@ fn shuffled(side: &Side) -> Side {
     Side { queue, ..side.beside() }
 }
 
-/// Two threads launch on one and the same view, which both borrow.
-#[test]
-fn launches_on_one_view_from_two_threads() {
-    check(|world| {
-        let (side, buffer) = (shuffled(&world.a), world.buffer());
-        let arguments = args![buffer.write_on(&side.queue).unwrap()];
-        thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| side.queue.launch(&side.add, [1], &arguments).unwrap());
-            }
-        });
-        drop(arguments);
-        // By another queue, which knows only what the guard noted.
-        world.b.add(&buffer).unwrap();
-        assert_eq!(buffer.to_vec().unwrap(), [3; N]);
-        side.queue.finish().unwrap();
-    });
-}
-
 /// Each thread has views of its own, on one queue.
 #[test]
 fn dependent_launches_from_two_threads() {

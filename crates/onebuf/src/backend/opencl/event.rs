@@ -320,6 +320,9 @@ impl hal::Event for Event {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").field("raw", &self.raw.raw).field("done", &self.raw.done()).finish()
+        f.debug_struct("Event")
+            .field("raw", &self.raw.raw)
+            .field("over", &hal::Event::is_over(self))
+            .finish()
     }
 }
