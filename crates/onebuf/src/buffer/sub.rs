@@ -19,7 +19,8 @@ use std::{
 /// It is the same memory, seen from an offset and for no more than its own [`Access`]: kernels that only
 /// write one child and only read another let a driver skip coherence work. Guards are about their own
 /// bytes: regions that do not overlap are written at the same time, by queues of one device, and each waits
-/// only for the work on its own bytes. Hand-overs to another device are of the whole buffer.
+/// for the work on its own bytes. Hand-overs to another device, or to the host and back, are of the whole
+/// buffer.
 ///
 /// A region has no regions: OpenCL has none either.
 pub struct SubBuffer<'b, T: Pod> {
