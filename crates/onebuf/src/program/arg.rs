@@ -27,6 +27,7 @@ pub(super) enum Inline {
 }
 
 impl Inline {
+    #[inline]
     fn new(bytes: &[u8]) -> Self {
         let mut small = [0; 24];
         match small.get_mut(..bytes.len()) {
@@ -48,11 +49,13 @@ impl Inline {
 }
 
 impl<'b> Arg<'b> {
+    #[inline]
     pub(crate) fn buffer<T: Pod>(hold: Hold<'b>) -> Self {
         Arg(Kind::Buffer { element: Element::of::<T>(), hold }, PhantomData)
     }
 
     /// A value of any plain type; for structs, whose layout must match the kernel's.
+    #[inline]
     pub fn value<T: Pod>(value: T) -> Self {
         let bytes = Inline::new(bytemuck::bytes_of(&value));
         Arg(Kind::Value { element: Element::of::<T>(), bytes }, PhantomData)

@@ -209,12 +209,14 @@ unsafe fn enqueue(
 }
 
 impl Kernel {
-    /// The size of a group: what was asked for, or what the kernel was compiled for; else the driver's
-    /// choice.
+    /// The size of a group: what was asked for, or what the kernel was compiled for, or the only one there
+    /// is; else the driver's choice.
     #[inline]
     fn group<'a>(&'a self, grid: &'a Grid, driver: &Driver) -> Result<Option<&'a [usize; 3]>> {
         let required = Some(&self.limits.group).filter(|group| **group != [0; 3]);
-        let group = grid.local.as_ref().or(required);
+        // One work-item makes one group of one: no driver has to look for a size.
+        let single = Some(&[1; 3]).filter(|_| grid.global == [1; 3]);
+        let group = grid.local.as_ref().or(required).or(single);
         let wrong = wrong_grid(grid).or_else(|| self.wrong_group(grid, group?, driver));
         let Some(why) = wrong else { return Ok(group) };
         let (name, grid) = (&self.name, conv::grid_text(grid));

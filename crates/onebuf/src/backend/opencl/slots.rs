@@ -90,9 +90,7 @@ impl Last {
             Setting::Memory(id, _) => Last::Memory(*id),
             Setting::Local(bytes) => Last::Local(*bytes),
             Setting::Value(value) if value.len() <= VALUE_BYTES => {
-                let mut bytes = [0; VALUE_BYTES];
-                bytes[..value.len()].copy_from_slice(value);
-                Last::Value(value.len(), bytes)
+                Last::Value(value.len(), padded(value))
             }
             Setting::Value(_) => Last::Unknown,
         }
@@ -101,11 +99,27 @@ impl Last {
     fn is(&self, setting: &Setting<'_>) -> bool {
         match (self, setting) {
             (Last::Memory(last), Setting::Memory(id, _)) => last == id,
-            (Last::Value(len, last), Setting::Value(value)) => last[..*len] == **value,
+            (Last::Value(len, last), Setting::Value(value)) => {
+                *len == value.len() && *last == padded(value)
+            }
             (Last::Local(last), Setting::Local(bytes)) => last == bytes,
             _ => false,
         }
     }
+}
+
+/// A short value with zeroes behind it. The usual lengths need no call for so few bytes.
+#[inline]
+fn padded(value: &[u8]) -> [u8; VALUE_BYTES] {
+    let mut bytes = [0; VALUE_BYTES];
+    if let Ok(four) = <[u8; 4]>::try_from(value) {
+        bytes[..4].copy_from_slice(&four);
+    } else if let Ok(eight) = <[u8; 8]>::try_from(value) {
+        bytes[..8].copy_from_slice(&eight);
+    } else {
+        bytes[..value.len()].copy_from_slice(value);
+    }
+    bytes
 }
 
 /// One `cl_kernel`, and what its arguments are.
