@@ -2,7 +2,7 @@
 
 use crate::host;
 use onebuf::{Error, Pool};
-use onebuf_conformance::{Random, Side, Step, Watchdog, machine, note, random_words, step_model};
+use onebuf_conformance::{Random, Step, Watchdog, machine, random_words, step_model};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -16,22 +16,12 @@ fn sum(words: &[u32]) -> u64 {
     words.iter().fold(0, |sum, &word| sum.rotate_left(7) ^ u64::from(word))
 }
 
-/// Clover's data is wrong now and then when several threads use one of its contexts at once, with pools and
-/// without.
-fn threads_work(side: &Side) -> bool {
-    let clover = side.device.info().platform == "Clover";
-    if clover {
-        note("skip: pool stress on Clover: not sound with several threads");
-    }
-    !clover
-}
-
 /// Random sizes, a kernel in each life, and its sum checked; buffers stay for a while.
 #[test]
 fn stress_on_every_device() {
     let machine = machine();
     let _watchdog = Watchdog::new("pool stress", Duration::from_secs(300));
-    for side in machine.sides.iter().filter(|side| threads_work(side)) {
+    for side in &machine.sides {
         let pool = &Pool::new(&machine.hub);
         thread::scope(|scope| {
             for number in 0..THREADS {

@@ -229,6 +229,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     }
 
     /// How many bytes it will have, when everything said so far is right.
+    #[inline]
     pub(crate) fn bytes(&self) -> Result<usize> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
@@ -280,7 +281,11 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     }
 
     /// Whether a pool can have such a buffer ready: nothing in it is the caller's own.
+    #[inline]
     pub(crate) fn check_poolable(&self) -> Result<()> {
+        if self.memory.is_none() && self.initial.is_none() && !self.needs.any() {
+            return Ok(());
+        }
         if self.memory.is_some() || self.needs.memory {
             let why = "memory of the caller's in a pooled buffer: build it instead";
             return Err(Error::invalid(why));

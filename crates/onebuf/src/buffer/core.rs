@@ -588,6 +588,7 @@ impl Core {
 
 impl Core {
     /// The buffer is gone: back to the pool, or freed.
+    #[inline]
     pub fn retire(self: Box<Self>) {
         match self.pool.clone() {
             Some(link) => link.give_back(self),
@@ -597,6 +598,7 @@ impl Core {
 
     /// Another life, of so many bytes. What earlier lives left to wait for is about all of them: a hand-over
     /// is of the whole allocation, and a write of all bytes shall end the list.
+    #[inline]
     pub fn renew(&mut self, bytes: usize) {
         if self.bytes == bytes {
             return;
@@ -609,6 +611,7 @@ impl Core {
     }
 
     /// Whether nobody can still use the memory but work that is fenced.
+    #[inline]
     pub fn is_reusable(&mut self) -> bool {
         let whole = self.whole();
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -32,9 +32,12 @@ impl<S: Supply> SizeClasses<S> {
 
 impl<S: Supply> Supply for SizeClasses<S> {
     fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        match self.0.take(&wish.with_capacity(Self::class_of(wish.capacity))) {
-            // Near a limit the rounding may be what is too much.
-            Err(Error::OutOfMemory { .. }) => self.0.take(wish),
+        let class = Self::class_of(wish.capacity);
+        match self.0.take(&wish.with_capacity(class)) {
+            // Only the rounding can never be had.
+            Err(Error::OutOfMemory { limit: Some(limit), .. }) if class as u64 > limit => {
+                self.0.take(wish)
+            }
             taken => taken,
         }
     }

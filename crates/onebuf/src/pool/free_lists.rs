@@ -73,6 +73,7 @@ struct Shelf {
 }
 
 impl Shelf {
+    #[inline]
     fn fits(&self, wish: &Wish<'_>) -> bool {
         self.capacity == wish.capacity && self.shape == *wish.shape
     }
@@ -162,6 +163,7 @@ impl<S: Supply> Supply for FreeLists<S> {
 }
 
 impl Lists {
+    #[inline]
     fn shelf_for(&mut self, wish: &Wish<'_>) -> u32 {
         // Most programs ask for the same again.
         if self.shelves.get(self.last as usize).is_some_and(|shelf| shelf.fits(wish)) {
@@ -186,6 +188,7 @@ impl Lists {
         number
     }
 
+    #[inline]
     fn pop(&mut self, shelf: u32) -> Option<Block> {
         let (_, block) = self.shelves[shelf as usize].idle.pop()?;
         self.hits += 1;
@@ -195,11 +198,13 @@ impl Lists {
     }
 
     /// Whether it is one of ours: another stack's lists have numbers of their own.
+    #[inline]
     fn knows(&self, block: &Block) -> bool {
         let shelf = self.shelves.get(block.shelf as usize);
         shelf.is_some_and(|shelf| shelf.capacity <= block.capacity())
     }
 
+    #[inline]
     fn push(&mut self, block: Block) {
         self.clock += 1;
         self.idle.add(block.capacity());

@@ -191,6 +191,7 @@ impl Pool {
 
 impl Inner {
     /// A block becomes the core of a buffer.
+    #[inline]
     fn lend(self: &Arc<Self>, block: Block, bytes: usize) -> Result<Box<Core>> {
         self.check(&block, bytes)?;
         let Block { mut core, shelf, number } = block;
@@ -205,6 +206,7 @@ impl Inner {
     }
 
     /// Supplies may be anybody's: what would let a buffer reach beyond its memory is checked here.
+    #[inline]
     fn check(&self, block: &Block, bytes: usize) -> Result<()> {
         match block.capacity() {
             _ if !block.core.hub.is(&self.hub) => {
@@ -217,6 +219,7 @@ impl Inner {
         }
     }
 
+    #[inline]
     fn take_back(&self, block: Block) {
         self.top.give(block);
         if self.closed.load(Ordering::Acquire) {

@@ -72,6 +72,7 @@ impl WaitingRoom {
     }
 
     /// Something has come back.
+    #[inline]
     pub fn wake(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             lock(&self.state).returns += 1;

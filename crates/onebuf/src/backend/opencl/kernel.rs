@@ -167,15 +167,23 @@ pub(super) unsafe fn launch(
             // SAFETY: checked above; the memory is borrowed until the enqueue below.
             unsafe { kernel.set(slot, index, arg) }?;
         }
+        let late = driver.quirks.reads_arguments_late;
         // SAFETY: the caller's promise.
-        unsafe { enqueue(queue, kernel, slot.raw(), (grid, group), &waits, wants_event) }
+        let event = unsafe {
+            enqueue(queue, kernel, slot.raw(), (grid, group), &waits, wants_event || late)
+        }?;
+        if !after.is_empty() {
+            queue.waited(after);
+        }
+        let Some(event) = event else { return Ok(None) };
+        let event = Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?);
+        if late {
+            slot.busy_until(event.clone());
+        }
+        Ok(Some(event))
     };
     let event = kernel.slots.with(form, || kernel.slot(), work)?;
-    if !after.is_empty() {
-        queue.waited(after);
-    }
-    let Some(event) = event else { return Ok(None) };
-    Ok(Some(Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?)))
+    Ok(event.filter(|_| wants_event).map(|event| event as _))
 }
 
 /// # Safety

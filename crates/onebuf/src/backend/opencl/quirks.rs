@@ -18,6 +18,10 @@ pub(super) struct Quirks {
     /// Clover: a map is carried out when it is enqueued, whatever it should wait for; behind a gate it
     /// gives the bytes of before. So it has no gates.
     pub maps_at_once: bool,
+    /// Clover: a launch that has to wait reads its arguments when it runs, not when it was enqueued (seen
+    /// behind a user event: two launches of one `cl_kernel` both added what the second was given). So a
+    /// `cl_kernel` is not used again before its last launch is over.
+    pub reads_arguments_late: bool,
     /// Rusticl 22.3: says of every kernel that a group may have 32 work-items, and runs groups of 256;
     /// says twice the local memory that a kernel has for itself. So neither is believed.
     pub misjudges_kernels: bool,
@@ -32,6 +36,7 @@ impl Quirks {
             releases_early: is_clover,
             runs_in_flush: platform == "Oclgrind",
             maps_at_once: is_clover,
+            reads_arguments_late: is_clover,
             misjudges_kernels: platform == "rusticl",
         }
     }

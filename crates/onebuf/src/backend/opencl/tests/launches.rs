@@ -261,3 +261,35 @@ fn an_out_of_order_queue_keeps_to_events() {
         }
     });
 }
+
+/// By the specification a launch keeps the arguments it was enqueued with; clover reads them when it runs.
+#[test]
+fn a_launch_that_waits_keeps_its_arguments() {
+    each(|rig| {
+        if rig.device.info().platform == "Oclgrind" {
+            return; // its flush would wait for the user event
+        }
+        let queue = rig.device.queue(QueueSpec::default()).unwrap();
+        let own = queue.as_any().downcast_ref::<super::super::queue::Queue>().unwrap();
+        let add = rig.program(super::PROGRAM).unwrap().kernel("add", 2).unwrap();
+        let memory = rig.memory(Strategy::Device, 4).unwrap();
+        queue.fill(&*memory, 0, 4, &[0; 4]).unwrap();
+        let cl = &own.raw.driver().cl;
+        // SAFETY: a live context.
+        let user = unsafe { cl.create_user_event(own.raw.context.raw) }.unwrap();
+        let gate: Arc<dyn hal::Event> = Arc::new(own.raw.event("clCreateUserEvent", user).unwrap());
+        for (value, after) in [(1_u32, std::slice::from_ref(&gate)), (100, &[]), (10_000, &[])] {
+            let value = value.to_ne_bytes();
+            let args = [Arg::Memory(&*memory, Access::ReadWrite, 4), Arg::Bytes(&value)];
+            // SAFETY: one work-item, one element.
+            unsafe { queue.launch(&*add, &line(1, None), &args, after, false) }.unwrap();
+        }
+        // SAFETY: a user event that is completed once.
+        unsafe { cl.set_user_event_status(user, 0) }.unwrap();
+        let mut sum = [0; 4];
+        // SAFETY: as long as said, and waited for.
+        let read = unsafe { queue.read(&*memory, 0, sum.as_mut_ptr(), 4) }.unwrap();
+        read.wait(SECONDS).unwrap();
+        assert_eq!(u32::from_ne_bytes(sum), 10_101, "{}", rig.name());
+    });
+}
