@@ -8,7 +8,7 @@ use ocl::{
     Buffer, Context, Device, Kernel, Platform, Program, Queue,
     core::{DeviceId, DeviceInfo, DeviceInfoResult},
 };
-use onebuf_bench::TOUCH;
+use onebuf_bench::{ITEMS, TOUCH};
 use std::{cell::Cell, ffi::c_void};
 
 pub struct WithOcl {
@@ -40,7 +40,7 @@ impl WithOcl {
 fn kernel(context: &Context, queue: &Queue, buffer: &Buffer<u32>) -> Result<Kernel> {
     let program = Program::builder().src(TOUCH).devices(queue.device()).build(context)?;
     let mut kernel = Kernel::builder();
-    kernel.program(&program).name("touch").queue(queue.clone()).global_work_size(1);
+    kernel.program(&program).name("touch").queue(queue.clone()).global_work_size(ITEMS);
     Ok(kernel.arg(buffer).arg(0_u32).build()?)
 }
 

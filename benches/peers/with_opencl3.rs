@@ -4,7 +4,7 @@
 //! Kernels are [`TOUCH`], with its two parameters; every transfer is waited for before its memory goes.
 
 use crate::{LEN, Library, Result};
-use onebuf_bench::TOUCH;
+use onebuf_bench::{ITEMS, TOUCH};
 use opencl3::{
     command_queue::CommandQueue,
     context::Context,
@@ -59,7 +59,7 @@ impl Library for WithOpencl3 {
         let mut run = ExecuteKernel::new(&self.kernel);
         // SAFETY: these are the kernel's parameters, and it touches the first element only.
         unsafe {
-            run.set_arg(&self.buffer).set_arg(&add).set_global_work_size(1);
+            run.set_arg(&self.buffer).set_arg(&add).set_global_work_size(ITEMS);
             run.enqueue_nd_range(&self.queue)?;
         }
         self.launches.set(add);

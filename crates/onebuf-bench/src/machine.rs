@@ -13,6 +13,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+/// Work-items of each launch. More than one: of that, onebuf tells the driver the group's size, and the two
+/// sides of a comparison would not make the same call.
+pub const ITEMS: usize = 64;
+
 /// A kernel that does next to nothing, so that what is measured is the way to it.
 pub const TOUCH: &str = "kernel void touch(global uint *x, uint add) {
     if (get_global_id(0) == 0) x[0] += add;
@@ -115,7 +119,7 @@ impl Side {
     /// real programs: nobody can skip setting it.
     pub fn touch(&self, buffer: &Buffer<u32>) -> Result<()> {
         let view = buffer.write_on(&self.queue)?;
-        self.queue.launch(&self.touch, [1], args![view, next(&self.added)])
+        self.queue.launch(&self.touch, [ITEMS], args![view, next(&self.added)])
     }
 
     /// One launch, waited for.

@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::machine::{TOUCH, next, sum};
+use crate::machine::{ITEMS, TOUCH, next, sum};
 use onebuf::{Error, Queue, Result};
 use onebuf_sys::{
     ClStatus,
@@ -160,12 +160,12 @@ impl RawLaunch {
     /// # Errors
     /// The driver's.
     pub fn touch(&self) -> Result<()> {
-        let (add, global) = (next(&self.added), 1_usize);
+        let (add, global) = (next(&self.added), ITEMS);
         self.set(0, size_of::<ClMem>(), (&raw const self.mem).cast())?;
         self.set(1, size_of::<u32>(), (&raw const add).cast())?;
         let RawLaunch { on: RawQueue { cl, queue, .. }, kernel, .. } = self;
         let (size, none) = (&raw const global, null());
-        // SAFETY: one dimension, one work-item; the memory is this queue's, by `new`'s contract.
+        // SAFETY: one dimension; one work-item touches the memory, which is this queue's by `new`'s contract.
         unsafe {
             cl.enqueue_nd_range_kernel(*queue, *kernel, 1, none, size, none, 0, null(), null_mut())
         }

@@ -56,7 +56,7 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     Ok(if cpus && bench.bytes >= BAR_BYTES { row.bar(Bar::RatioAtMost(0.01)) } else { row })
 }
 
-/// There and back; nanoseconds per hand-over. A one-item kernel runs at each end, since some drivers
+/// There and back; nanoseconds per hand-over. A tiny kernel runs at each end, since some drivers
 /// move nothing before one does, and is waited for.
 fn round(sides: &[Side; 2], buffer: &Buffer<u32>) -> Result<f64> {
     let clock = Instant::now();
