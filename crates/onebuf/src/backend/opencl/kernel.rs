@@ -19,7 +19,7 @@ use crate::{
 use bytemuck::Pod;
 use onebuf_sys::{
     ClStatus,
-    opencl::{ClEvent, ClKernel, consts as cl},
+    opencl::{ClEvent, ClKernel, OpenCl, consts as cl},
 };
 use std::{any::Any, ptr};
 
@@ -91,7 +91,7 @@ impl Kernel {
     /// # Safety
     /// The argument has passed `check_args`, and its memory lives until the kernel was enqueued.
     #[inline]
-    unsafe fn set(&self, slot: &mut Slot, index: usize, arg: &Arg<'_>) -> Result<()> {
+    unsafe fn set(&self, cl: &OpenCl, slot: &mut Slot, index: usize, arg: &Arg<'_>) -> Result<()> {
         let setting = match arg {
             Arg::Memory(memory, _, _) => {
                 // SAFETY: `check_args` has seen that this is a memory of this backend's.
@@ -102,7 +102,7 @@ impl Kernel {
             Arg::Local(bytes) => Setting::Local(*bytes),
         };
         // SAFETY: the caller's promise; `check_args` has seen that the memory is of this context.
-        let set = unsafe { slot.set(index, &setting) };
+        let set = unsafe { slot.set(cl, index, &setting) };
         set.map_err(|status| self.refused(setting.call(), status, index, arg))
     }
 
@@ -165,7 +165,7 @@ pub(super) unsafe fn launch(
     let work = |slot: &mut Slot| {
         for (index, arg) in args.iter().enumerate() {
             // SAFETY: checked above; the memory is borrowed until the enqueue below.
-            unsafe { kernel.set(slot, index, arg) }?;
+            unsafe { kernel.set(&driver.cl, slot, index, arg) }?;
         }
         let late = driver.quirks.reads_arguments_late;
         // SAFETY: the caller's promise.

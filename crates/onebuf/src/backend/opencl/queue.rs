@@ -27,6 +27,8 @@ const HOLD_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct RawQueue {
     pub context: Arc<Context>,
+    /// The context's, at hand: every launch asks it.
+    driver: Arc<Driver>,
     pub raw: ClQueue,
     /// By which a memory knows that this queue has used it.
     pub id: u64,
@@ -43,11 +45,20 @@ impl RawQueue {
         }?;
         let QueueSpec { order, profiling } = spec;
         let id = context.new_id();
-        Ok(RawQueue { context, raw, id, order, profiling, gates: Gates::default() })
+        Ok(RawQueue {
+            driver: context.driver.clone(),
+            context,
+            raw,
+            id,
+            order,
+            profiling,
+            gates: Gates::default(),
+        })
     }
 
+    #[inline]
     pub fn driver(&self) -> &Arc<Driver> {
-        &self.context.driver
+        &self.driver
     }
 
     /// Starts what was enqueued.

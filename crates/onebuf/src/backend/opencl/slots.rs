@@ -10,7 +10,10 @@ use crate::{
     Error, Result, hal,
     sync::{Arc, AtomicBool, Ordering},
 };
-use onebuf_sys::{ClStatus, opencl::ClKernel};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClKernel, OpenCl},
+};
 use std::{cell::UnsafeCell, ffi::CString, fmt, ptr, sync::OnceLock, time::Duration};
 
 /// How many kernels of a form there may be whose last launch is not over, where arguments are read late.
@@ -173,7 +176,12 @@ impl Slot {
     /// # Safety
     /// An SVM pointer is of the kernel's context, and a memory lives until the kernel was enqueued.
     #[inline]
-    pub unsafe fn set(&mut self, index: usize, to: &Setting<'_>) -> Result<(), ClStatus> {
+    pub unsafe fn set(
+        &mut self,
+        cl: &OpenCl,
+        index: usize,
+        to: &Setting<'_>,
+    ) -> Result<(), ClStatus> {
         let Some(last) = self.last.get_mut(index) else {
             return Err(ClStatus::INVALID_ARG_INDEX);
         };
@@ -183,7 +191,7 @@ impl Slot {
         // What a refused call has left behind, nobody knows.
         *last = Last::Unknown;
         // SAFETY: the caller's promise.
-        unsafe { set(&self.kernel, index as u32, to) }?;
+        unsafe { set(cl, self.kernel.raw, index as u32, to) }?;
         *last = Last::of(to);
         Ok(())
     }
@@ -191,8 +199,7 @@ impl Slot {
 
 /// # Safety
 /// As [`Slot::set`], and nobody else sets arguments of this kernel.
-unsafe fn set(kernel: &RawKernel, at: u32, to: &Setting<'_>) -> Result<(), ClStatus> {
-    let (cl, raw) = (&kernel.program.context.driver.cl, kernel.raw);
+unsafe fn set(cl: &OpenCl, raw: ClKernel, at: u32, to: &Setting<'_>) -> Result<(), ClStatus> {
     // SAFETY: a live kernel, values of the lengths said; the caller's promise for the rest.
     unsafe {
         match to {
