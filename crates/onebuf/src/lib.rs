@@ -54,7 +54,8 @@
 //!
 //! # Where to read on
 //!
-//! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in. [`plan::plan`] chooses, as a pure
+//! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in; [`Buffer::sub_buffer`] for regions,
+//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again. [`plan::plan`] chooses, as a pure
 //! function of a [`topology::Topology`]. [`fake`] has a device that exists only for tests.
 
 #![deny(unsafe_code)]
