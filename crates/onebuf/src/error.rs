@@ -43,10 +43,11 @@ pub enum Error {
         /// The devices that may.
         shared_with: String,
     },
-    /// Somebody holds a conflicting view or map guard. Drop it first.
-    #[error("busy: {what}; drop that guard first")]
+    /// Not now: somebody holds a conflicting view or map guard, or the work asked about is not done. The
+    /// message says what to do first.
+    #[error("busy: {what}")]
     Busy {
-        /// Who holds what.
+        /// Who holds what, or what is not done, and what to do.
         what: String,
     },
     /// Memory ran out.

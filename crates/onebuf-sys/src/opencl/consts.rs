@@ -5,7 +5,24 @@ macro_rules! constants {
         $($(#[doc = $doc] pub const $name: $ty = $value;)*)*
 
         /// Every constant, so that a test can hold it against the headers.
-        #[cfg(test)]
+        /// The flags that buffers and shared virtual memory are made with, and their names. Bit 20 is TI's only on
+/// TI's platform.
+pub const MEM_FLAG_NAMES: [(u64, &str); 12] = [
+    (CL_MEM_READ_WRITE, "CL_MEM_READ_WRITE"),
+    (CL_MEM_WRITE_ONLY, "CL_MEM_WRITE_ONLY"),
+    (CL_MEM_READ_ONLY, "CL_MEM_READ_ONLY"),
+    (CL_MEM_USE_HOST_PTR, "CL_MEM_USE_HOST_PTR"),
+    (CL_MEM_ALLOC_HOST_PTR, "CL_MEM_ALLOC_HOST_PTR"),
+    (CL_MEM_COPY_HOST_PTR, "CL_MEM_COPY_HOST_PTR"),
+    (CL_MEM_HOST_READ_ONLY, "CL_MEM_HOST_READ_ONLY"),
+    (CL_MEM_HOST_WRITE_ONLY, "CL_MEM_HOST_WRITE_ONLY"),
+    (CL_MEM_HOST_NO_ACCESS, "CL_MEM_HOST_NO_ACCESS"),
+    (CL_MEM_SVM_FINE_GRAIN_BUFFER, "CL_MEM_SVM_FINE_GRAIN_BUFFER"),
+    (CL_MEM_SVM_ATOMICS, "CL_MEM_SVM_ATOMICS"),
+    (CL_MEM_USE_MSMC_TI, "CL_MEM_USE_MSMC_TI"),
+];
+
+#[cfg(test)]
         const ALL: &[(&str, i64)] = &[$($((stringify!($name), $name as i64),)*)*];
     };
 }

@@ -178,6 +178,19 @@ pub(crate) fn check_host_pointer(pointer: *const u8, bytes: usize) -> Result<()>
     Ok(())
 }
 
+/// Writes what new memory holds.
+///
+/// # Safety
+/// `bytes` bytes at `to` are valid for writes, and nobody else knows them yet.
+pub(crate) unsafe fn initialise(to: NonNull<u8>, bytes: usize, contents: &[u8]) -> Result<()> {
+    if contents.len() != bytes {
+        return Err(Error::invalid("contents of another length than the memory"));
+    }
+    // SAFETY: the caller vouches for as many bytes as there are contents.
+    unsafe { to.copy_from_nonoverlapping(NonNull::from(contents).cast(), bytes) };
+    Ok(())
+}
+
 /// Repeats the pattern over the bytes.
 ///
 /// # Safety

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::{
-    Buffer, Core,
+    Buffer,
     make::{Shape, make},
 };
 use crate::{
@@ -244,9 +244,6 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
 
     /// The rules about memory and contents of the caller's.
     fn check_contents(&self) -> Result<()> {
-        if self.memory.is_none() && self.initial.is_none() && !self.needs.any() {
-            return Ok(());
-        }
         let (memory, contents) = (self.memory.is_some(), self.initial.is_some());
         let rules = [
             (memory || !self.needs.memory, "CL_MEM_USE_HOST_PTR without `host_memory`"),
@@ -273,11 +270,6 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     fn stays_host_pages(&self) -> bool {
         let home = self.shape.allocate_on == Some(self.hub.host_index());
         home && self.shape.strategy == Some(Strategy::HostPages)
-    }
-
-    /// The buffer around a core that a pool had ready.
-    pub(crate) fn wrap(&self, core: Box<Core>) -> Buffer<T> {
-        Buffer::from_box(core)
     }
 
     /// Whether a pool can have such a buffer ready: nothing in it is the caller's own.

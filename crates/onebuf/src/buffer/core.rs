@@ -263,7 +263,9 @@ impl Core {
         // of theirs may be left.
         let unmaps = self.lends_mapping(site);
         if unmaps && !state.marks.alone() {
-            return Err(Error::Busy { what: "others read through this memory's mapping".into() });
+            return Err(Error::Busy {
+                what: "others read through this memory's mapping; drop their guards first".into(),
+            });
         }
         let changer = self.in_order(line)?;
         let whole = Mark { span: self.whole(), site, write: write || unmaps };

@@ -13,18 +13,12 @@ pub(super) struct Flags {
     pub copies_contents: bool,
 }
 
-const KNOWN: [(u64, &str); 10] = [
-    (cl::CL_MEM_READ_WRITE, "CL_MEM_READ_WRITE"),
-    (cl::CL_MEM_WRITE_ONLY, "CL_MEM_WRITE_ONLY"),
-    (cl::CL_MEM_READ_ONLY, "CL_MEM_READ_ONLY"),
-    (cl::CL_MEM_USE_HOST_PTR, "CL_MEM_USE_HOST_PTR"),
-    (cl::CL_MEM_ALLOC_HOST_PTR, "CL_MEM_ALLOC_HOST_PTR"),
-    (cl::CL_MEM_COPY_HOST_PTR, "CL_MEM_COPY_HOST_PTR"),
-    (cl::CL_MEM_HOST_WRITE_ONLY, "CL_MEM_HOST_WRITE_ONLY"),
-    (cl::CL_MEM_HOST_READ_ONLY, "CL_MEM_HOST_READ_ONLY"),
-    (cl::CL_MEM_HOST_NO_ACCESS, "CL_MEM_HOST_NO_ACCESS"),
-    (cl::CL_MEM_USE_MSMC_TI, "CL_MEM_USE_MSMC_TI"),
-];
+/// Shared virtual memory is a strategy here, and no flag of a buffer's.
+const NOT_OF_BUFFERS: u64 = cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS;
+
+fn known() -> impl Iterator<Item = (u64, &'static str)> {
+    cl::MEM_FLAG_NAMES.into_iter().filter(|(bit, _)| bit & NOT_OF_BUFFERS == 0)
+}
 
 /// Of each of these sets at most one flag may be given. TI's on-chip memory is neither the caller's nor
 /// host memory of the driver's.
@@ -37,7 +31,7 @@ const EXCLUSIVE: [&[u64]; 4] = [
 
 impl Flags {
     pub fn parse(bits: u64) -> Result<Self> {
-        let unknown = bits & !KNOWN.iter().fold(0, |all, (bit, _)| all | bit);
+        let unknown = bits & !known().fold(0, |all, (bit, _)| all | bit);
         if unknown != 0 {
             return Err(Error::invalid(format!(
                 "flags {unknown:#x}: no creation flag of a buffer that onebuf passes on"
@@ -75,7 +69,7 @@ impl Flags {
 }
 
 fn name(bit: u64) -> &'static str {
-    KNOWN.iter().find(|(known, _)| *known == bit).map_or("?", |(_, name)| name)
+    known().find(|(known, _)| *known == bit).map_or("?", |(_, name)| name)
 }
 
 #[cfg(test)]
@@ -84,7 +78,7 @@ mod tests {
 
     #[test]
     fn every_flag_alone_says_what_it_means() {
-        for (bit, name) in KNOWN {
+        for (bit, name) in known() {
             assert!(Flags::parse(bit).is_ok(), "{name}");
         }
         assert_eq!(Flags::parse(0).unwrap(), Flags::parse(cl::CL_MEM_READ_WRITE).unwrap());
@@ -98,8 +92,8 @@ mod tests {
     #[test]
     fn exclusions_are_named_in_both_orders() {
         let excluded = |a: u64, b: u64| EXCLUSIVE.iter().any(|s| s.contains(&a) && s.contains(&b));
-        for (a, a_name) in KNOWN {
-            for (b, b_name) in KNOWN.into_iter().filter(|(b, _)| *b != a) {
+        for (a, a_name) in known() {
+            for (b, b_name) in known().filter(|(b, _)| *b != a) {
                 match Flags::parse(a | b) {
                     Err(error) => {
                         assert!(excluded(a, b), "{a_name} | {b_name}");

@@ -67,7 +67,7 @@ fn busy(held: &Mark, wanted: &Mark) -> Error {
         () if held.span.overlaps(wanted.span) => " of overlapping bytes",
         () => " of other bytes on another device",
     };
-    Error::Busy { what: format!("{kind}{place} is held") }
+    Error::Busy { what: format!("{kind}{place} is held; drop that guard first") }
 }
 
 #[cfg(test)]

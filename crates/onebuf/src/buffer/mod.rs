@@ -47,7 +47,7 @@ impl<T: Pod> Buffer<T> {
         Self::from_box(Box::new(core))
     }
 
-    fn from_box(core: Box<Core>) -> Self {
+    pub(crate) fn from_box(core: Box<Core>) -> Self {
         Self { core: Owned::new(core), element: PhantomData }
     }
 

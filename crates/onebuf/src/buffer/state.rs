@@ -87,15 +87,15 @@ impl State {
 
     /// The same for everything that the queue was given so far.
     pub fn note_line(&mut self, mark: &Mark, line: &Arc<Line>) {
-        if mark.write && !self.reads.is_empty() {
-            self.reads.retain(|old| !mark.span.covers(old.span));
-        }
         let uses = if mark.write { &mut self.writes } else { &mut self.reads };
         // A queue that comes again, as most do: nothing is allocated, no reference counted.
         if let [only] = uses.as_mut_slice()
             && only.span == mark.span
             && only.position.renew(line)
         {
+            if mark.write {
+                self.reads.retain(|old| !mark.span.covers(old.span));
+            }
             return;
         }
         self.note(mark, line.note());

@@ -156,7 +156,7 @@ impl Pool {
         }
         let (hub, shape) = (&wish.hub, &wish.shape);
         let block = self.inner.top.take(&Wish { hub, shape, bytes, capacity: bytes, place })?;
-        let buffer = wish.wrap(self.inner.lend(block, bytes)?);
+        let buffer = Buffer::from_box(self.inner.lend(block, bytes)?);
         if let Some(contents) = wish.contents() {
             buffer.write(contents)?;
         }

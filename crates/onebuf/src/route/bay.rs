@@ -27,34 +27,34 @@ const MAP_WAIT: Duration = Duration::from_secs(10);
 
 /// A device's chunks between two copies: memory that was used before needs no pages.
 #[derive(Debug, Default)]
-pub(crate) struct Bay(Mutex<Vec<Chunk>>);
+pub(crate) struct Bay(Mutex<Vec<Room>>);
 
 impl Bay {
     /// A chunk of at least so many bytes, [`CHUNK_BYTES`] at most. A chip with memory of its own copies
     /// several times faster to memory that its driver allocated; a driver that gives none makes the copy
     /// slower, not impossible.
-    pub fn chunk(&self, device: &dyn Device, queue: &dyn Queue, bytes: usize) -> Chunk {
+    pub fn chunk(&self, device: &dyn Device, queue: &dyn Queue, bytes: usize) -> Room {
         if bytes < WORTH_BYTES {
-            return Chunk::Plain(vec![0; bytes]);
+            return Room::Plain(vec![0; bytes]);
         }
         if let Some(kept) = lock(&self.0).pop() {
             return kept;
         }
         let caps = &device.info().caps;
         if caps.unified_memory || !caps.strategies.contains(&Strategy::MappedDevice) {
-            return Chunk::Plain(vec![0; CHUNK_BYTES]);
+            return Room::Plain(vec![0; CHUNK_BYTES]);
         }
         match Pinned::new(device, queue) {
-            Ok(pinned) => Chunk::Pinned(pinned),
+            Ok(pinned) => Room::Pinned(pinned),
             Err(error) => {
                 tracing::debug!(%error, "a copy goes through ordinary memory");
-                Chunk::Plain(vec![0; CHUNK_BYTES])
+                Room::Plain(vec![0; CHUNK_BYTES])
             }
         }
     }
 
     /// Keeps a chunk for the next copy.
-    pub fn keep(&self, mut chunk: Chunk) {
+    pub fn keep(&self, mut chunk: Room) {
         let mut kept = lock(&self.0);
         if chunk.bytes_mut().len() == CHUNK_BYTES && kept.len() < KEPT {
             kept.push(chunk);
@@ -62,21 +62,21 @@ impl Bay {
     }
 }
 
-/// Host memory that is this copy's alone.
+/// Host memory that is one copy's alone.
 #[derive(Debug)]
-pub(crate) enum Chunk {
+pub(crate) enum Room {
     /// Ordinary memory.
     Plain(Vec<u8>),
     /// Memory that a device's driver allocated, and can copy to and from without a detour.
     Pinned(Pinned),
 }
 
-impl Chunk {
+impl Room {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Chunk::Plain(bytes) => bytes,
+            Room::Plain(bytes) => bytes,
             // SAFETY: as long as it was made, mapped, and ours alone; see the head of this file.
-            Chunk::Pinned(pinned) => unsafe {
+            Room::Pinned(pinned) => unsafe {
                 std::slice::from_raw_parts_mut(pinned.pointer.as_ptr(), CHUNK_BYTES)
             },
         }

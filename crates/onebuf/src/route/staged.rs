@@ -13,7 +13,7 @@ use crate::{
     hal::{Device, Event, Memory, Queue},
     sync::Arc,
 };
-use std::{collections::VecDeque, mem, ptr::NonNull, time::Duration};
+use std::{mem, ptr::NonNull, time::Duration};
 
 /// Where a copy gets its chunks: from the device that it is for.
 pub(crate) struct Means<'a> {
@@ -85,7 +85,7 @@ fn relay(
     means: Means<'_>,
 ) -> Result<()> {
     let (timeout, mut chunks) = (means.timeout, Chunks::new(bytes, 3, means));
-    let mut reading = VecDeque::new();
+    let mut reading = None;
     let pass_on = |chunks: &mut Chunks<'_>, (index, at, len): (usize, usize, usize)| {
         let chunk = &mut chunks.slots[index];
         chunk.wait(timeout)?;
@@ -96,14 +96,13 @@ fn relay(
         let index = chunks.advance()?;
         chunks.slots[index].read(from_queue, from, at, len)?;
         from_queue.flush()?;
-        reading.push_back((index, at, len));
-        if reading.len() > 1
-            && let Some(first) = reading.pop_front()
-        {
-            pass_on(&mut chunks, first)?;
+        if let Some(before) = reading.replace((index, at, len)) {
+            pass_on(&mut chunks, before)?;
         }
     }
-    reading.into_iter().try_for_each(|last| pass_on(&mut chunks, last))?;
+    if let Some(last) = reading {
+        pass_on(&mut chunks, last)?;
+    }
     chunks.finish()
 }
 
@@ -199,12 +198,12 @@ impl Drop for Chunks<'_> {
 
 /// Host memory that a driver may be using. Leaked when dropped while that is so.
 struct Chunk {
-    memory: bay::Chunk,
+    memory: bay::Room,
     busy: Option<Arc<dyn Event>>,
 }
 
 impl Chunk {
-    fn new(memory: bay::Chunk) -> Self {
+    fn new(memory: bay::Room) -> Self {
         Self { memory, busy: None }
     }
 
@@ -257,8 +256,8 @@ impl Chunk {
 
     /// The memory, for another copy. An error path may have left a transfer under way; it is given a moment,
     /// and then the memory is leaked.
-    fn take_memory(&mut self) -> Option<bay::Chunk> {
-        let memory = mem::replace(&mut self.memory, bay::Chunk::Plain(Vec::new()));
+    fn take_memory(&mut self) -> Option<bay::Room> {
+        let memory = mem::replace(&mut self.memory, bay::Room::Plain(Vec::new()));
         match self.wait(Duration::from_secs(1)) {
             Ok(()) => Some(memory),
             // Failed is over, too.

@@ -186,7 +186,7 @@ impl Event for FakeEvent {
             Error::unsupported("the time of work on a fake queue", "a queue opened with profiling")
         })?;
         let [Some(started), Some(ended)] = *lock(&self.signal.times) else {
-            return Err(Error::Busy { what: "the work is not done yet".into() });
+            return Err(Error::Busy { what: "the work is not done: wait for it first".into() });
         };
         let ns = |at: Instant| at.saturating_duration_since(clock).as_nanos() as u64;
         let (queued_ns, started_ns, ended_ns) = (ns(queued), ns(started), ns(ended));

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::native::range_in,
+    backend::native::{self, range_in},
     hal::{
         Access, AllocSpec, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy,
     },
@@ -92,12 +92,8 @@ impl Block {
 
     /// What new memory holds.
     pub(super) fn initialise(&self, contents: &[u8]) -> Result<()> {
-        if contents.len() != self.bytes {
-            return Err(Error::invalid("contents of another length than the memory"));
-        }
-        // SAFETY: as many bytes as there are, and nobody knows the block yet.
-        unsafe { self.device.copy_from_nonoverlapping(NonNull::from(contents).cast(), self.bytes) };
-        Ok(())
+        // SAFETY: as long as said, and nobody knows the block yet.
+        unsafe { native::initialise(self.device, self.bytes, contents) }
     }
 
     fn new(

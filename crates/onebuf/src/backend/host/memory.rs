@@ -8,6 +8,7 @@
 use super::{API, HostPages};
 use crate::{
     Error, Result,
+    backend::native,
     hal::{Access, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy},
     sync::Arc,
 };
@@ -39,16 +40,8 @@ impl HostMemory {
 
     /// What new pages hold.
     pub(super) fn initialise(&self, contents: &[u8]) -> Result<()> {
-        if contents.len() != self.range.bytes {
-            return Err(Error::invalid("contents of another length than the memory"));
-        }
-        // SAFETY: as many bytes as there are, and nobody else has the pages yet.
-        unsafe {
-            self.range
-                .pointer
-                .copy_from_nonoverlapping(NonNull::from(contents).cast(), contents.len())
-        };
-        Ok(())
+        // SAFETY: our pages, as long as said, and nobody else has them yet.
+        unsafe { native::initialise(self.range.pointer, self.range.bytes, contents) }
     }
 
     /// First byte.

@@ -146,7 +146,8 @@ pub(super) fn maps_allowed(host: HostAccess) -> u64 {
 
 /// A memory's flags by their names, and what they mean for copies.
 pub(super) fn memory_text(strategy: Strategy, flags: u64, access: Access) -> String {
-    let names = FLAGS.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name);
+    let names =
+        cl::MEM_FLAG_NAMES.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name);
     let names = names.collect::<Vec<_>>().join(" | ");
     let kernels = match access {
         Access::Read => "kernels read",
@@ -167,22 +168,6 @@ pub(super) fn memory_text(strategy: Strategy, flags: u64, access: Access) -> Str
     };
     format!("{names}: {kernels} {what}{filled}")
 }
-
-/// Those that memory is made with here. Bit 20 is TI's only on TI's platform, where alone it is passed.
-const FLAGS: [(u64, &str); 12] = [
-    (cl::CL_MEM_READ_WRITE, "CL_MEM_READ_WRITE"),
-    (cl::CL_MEM_WRITE_ONLY, "CL_MEM_WRITE_ONLY"),
-    (cl::CL_MEM_READ_ONLY, "CL_MEM_READ_ONLY"),
-    (cl::CL_MEM_USE_HOST_PTR, "CL_MEM_USE_HOST_PTR"),
-    (cl::CL_MEM_ALLOC_HOST_PTR, "CL_MEM_ALLOC_HOST_PTR"),
-    (cl::CL_MEM_COPY_HOST_PTR, "CL_MEM_COPY_HOST_PTR"),
-    (cl::CL_MEM_HOST_READ_ONLY, "CL_MEM_HOST_READ_ONLY"),
-    (cl::CL_MEM_HOST_WRITE_ONLY, "CL_MEM_HOST_WRITE_ONLY"),
-    (cl::CL_MEM_HOST_NO_ACCESS, "CL_MEM_HOST_NO_ACCESS"),
-    (cl::CL_MEM_SVM_FINE_GRAIN_BUFFER, "CL_MEM_SVM_FINE_GRAIN_BUFFER"),
-    (cl::CL_MEM_SVM_ATOMICS, "CL_MEM_SVM_ATOMICS"),
-    (cl::CL_MEM_USE_MSMC_TI, "CL_MEM_USE_MSMC_TI"),
-];
 
 /// How memory is mapped while others use it; `None` where it is not.
 pub(super) fn map_flags(residency: Residency) -> Option<u64> {

@@ -292,7 +292,7 @@ impl hal::Event for Event {
             ));
         }
         if !hal::Event::poll(self)? {
-            return Err(Error::Busy { what: "the work has not ended".to_owned() });
+            return Err(Error::Busy { what: "the work is not done: wait for it first".to_owned() });
         }
         let times = TIMES.map(|what| self.raw.time(what));
         let [queued_ns, submitted_ns, started_ns, ended_ns] = times;

@@ -265,12 +265,11 @@ impl Slots {
         make: impl FnOnce() -> Result<Slot>,
         work: impl FnOnce(&mut Slot) -> Result<T>,
     ) -> Result<T> {
-        let mut right = self.nodes().filter(|node| node.form == form);
-        if let Some(mut taken) = right.find_map(Node::take) {
+        let right = || self.nodes().filter(|node| node.form == form);
+        if let Some(mut taken) = right().find_map(Node::take) {
             return work(taken.slot());
         }
         // Where arguments are read late, launches that nobody waits for must not make ever more kernels.
-        let right = || self.nodes().filter(|node| node.form == form);
         if right().count() >= KEPT
             && let Some(mut oldest) = right().find_map(Node::take_busy)
         {
