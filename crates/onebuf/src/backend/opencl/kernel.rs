@@ -21,7 +21,10 @@ use onebuf_sys::{
     ClStatus,
     opencl::{ClEvent, ClKernel, OpenCl, consts as cl},
 };
-use std::{any::Any, ptr};
+use std::{any::Any, ptr, time::Duration};
+
+/// How long a launch may take where its arguments are the driver's only when it is over.
+const LAUNCH_WAIT: Duration = Duration::from_secs(60);
 
 /// One kernel of a program.
 #[derive(Debug)]
@@ -178,7 +181,7 @@ pub(super) unsafe fn launch(
         let Some(event) = event else { return Ok(None) };
         let event = Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?);
         if late {
-            slot.busy_until(event.clone());
+            hal::Event::wait(&*event, LAUNCH_WAIT)?;
         }
         Ok(Some(event))
     };

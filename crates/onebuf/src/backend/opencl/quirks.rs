@@ -20,7 +20,7 @@ pub(super) struct Quirks {
     pub maps_at_once: bool,
     /// Clover: a launch that has to wait reads its arguments when it runs, not when it was enqueued (seen
     /// behind a user event: two launches of one `cl_kernel` both added what the second was given). So a
-    /// `cl_kernel` is not used again before its last launch is over.
+    /// launch is waited for before its `cl_kernel` is given to the next.
     pub reads_arguments_late: bool,
     /// Rusticl 22.3: says of every kernel that a group may have 32 work-items, and runs groups of 256;
     /// says twice the local memory that a kernel has for itself. So neither is believed.

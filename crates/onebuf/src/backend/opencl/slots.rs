@@ -5,21 +5,16 @@
 //! the first that nobody has, or a new one. Since every thread looks from the front, there are never
 //! more of a form than threads that launched at the same time.
 
-use super::{conv, event::Event, program::RawProgram, storage::Place};
+use super::{conv, program::RawProgram, storage::Place};
 use crate::{
-    Error, Result, hal,
+    Error, Result,
     sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::{
     ClStatus,
     opencl::{ClKernel, OpenCl},
 };
-use std::{cell::UnsafeCell, ffi::CString, fmt, ptr, sync::OnceLock, time::Duration};
-
-/// How many kernels of a form there may be whose last launch is not over, where arguments are read late.
-const KEPT: usize = 16;
-/// How long the next launch waits for such a one.
-const LAUNCH_WAIT: Duration = Duration::from_secs(60);
+use std::{cell::UnsafeCell, ffi::CString, fmt, ptr, sync::OnceLock};
 
 /// The longest value that is remembered; longer ones are set each time.
 const VALUE_BYTES: usize = 24;
@@ -135,40 +130,15 @@ fn padded(value: &[u8]) -> [u8; VALUE_BYTES] {
 pub(super) struct Slot {
     kernel: RawKernel,
     last: Box<[Last]>,
-    /// The last launch, where the driver reads its arguments late.
-    busy: Option<Arc<Event>>,
 }
 
 impl Slot {
     pub fn new(kernel: RawKernel, parameters: usize) -> Slot {
-        Slot { kernel, last: vec![Last::Unknown; parameters].into_boxed_slice(), busy: None }
+        Slot { kernel, last: vec![Last::Unknown; parameters].into_boxed_slice() }
     }
 
     pub fn raw(&self) -> ClKernel {
         self.kernel.raw
-    }
-
-    /// Its arguments must stay as they are until then.
-    pub fn busy_until(&mut self, event: Arc<Event>) {
-        self.busy = Some(event);
-    }
-
-    /// Waits until its arguments may be set.
-    fn wait_free(&mut self) -> Result<()> {
-        if let Some(event) = &self.busy
-            && !hal::Event::is_over(&**event)
-        {
-            hal::Event::wait(&**event, LAUNCH_WAIT)?;
-        }
-        self.busy = None;
-        Ok(())
-    }
-
-    /// Whether its arguments may be set.
-    #[inline]
-    fn is_free(&mut self) -> bool {
-        self.busy.take_if(|event| hal::Event::is_over(&**event));
-        self.busy.is_none()
     }
 
     /// Sets an argument, unless it is what it was.
@@ -269,13 +239,6 @@ impl Slots {
         if let Some(mut taken) = right().find_map(Node::take) {
             return work(taken.slot());
         }
-        // Where arguments are read late, launches that nobody waits for must not make ever more kernels.
-        if right().count() >= KEPT
-            && let Some(mut oldest) = right().find_map(Node::take_busy)
-        {
-            oldest.slot().wait_free()?;
-            return work(oldest.slot());
-        }
         // Not in the list before it was used, or another thread might take it first.
         let mut slot = make()?;
         let done = work(&mut slot);
@@ -306,13 +269,6 @@ impl Node {
     /// Half of what a lock costs: nobody ever waits here.
     #[inline]
     fn take(&self) -> Option<Taken<'_>> {
-        let mut taken = self.take_busy()?;
-        taken.slot().is_free().then_some(taken)
-    }
-
-    /// The same, whether or not its last launch is over.
-    #[inline]
-    fn take_busy(&self) -> Option<Taken<'_>> {
         // Not `then_some`: a guard that is made and dropped would give back what is another thread's.
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Taken(self))
     }

@@ -7,11 +7,6 @@ fn calls(rig: &Rig, name: &str) -> usize {
     rig.probe.trace().iter().filter(|call| **call == name).count()
 }
 
-/// Whether each launch may get another `cl_kernel`, because the driver reads arguments late.
-fn changes_kernels(rig: &Rig) -> bool {
-    rig.device.info().platform == "Clover"
-}
-
 /// Sets since the last reset, of memory and of anything else.
 fn sets(rig: &Rig) -> usize {
     calls(rig, "clSetKernelArg") + calls(rig, "clSetKernelArgSVMPointer")
@@ -20,9 +15,6 @@ fn sets(rig: &Rig) -> usize {
 #[test]
 fn an_argument_that_has_not_changed_is_not_set_again() {
     each(|rig| {
-        if changes_kernels(rig) {
-            return;
-        }
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
         for strategy in rig.strategies() {
@@ -80,9 +72,6 @@ fn a_new_memory_at_an_old_address_is_set() {
 #[test]
 fn an_argument_that_was_refused_is_set_again() {
     each(|rig| {
-        if changes_kernels(rig) {
-            return;
-        }
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
         let memory = rig.memory(Strategy::Device, 256).unwrap();
@@ -158,8 +147,7 @@ fn one_kernel_is_launched_by_many_threads() {
         });
         let kernels = rig.probe.live()["kernel"];
         println!("  {kernels} cl_kernels for {THREADS} threads");
-        let most = i64::from(THREADS) + if changes_kernels(rig) { 16 } else { 0 };
-        assert!((1..=most).contains(&kernels), "{kernels}");
+        assert!((1..=i64::from(THREADS)).contains(&kernels), "{kernels}");
     });
 }
 

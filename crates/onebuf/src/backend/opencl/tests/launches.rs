@@ -278,14 +278,21 @@ fn a_launch_that_waits_keeps_its_arguments() {
         // SAFETY: a live context.
         let user = unsafe { cl.create_user_event(own.raw.context.raw) }.unwrap();
         let gate: Arc<dyn hal::Event> = Arc::new(own.raw.event("clCreateUserEvent", user).unwrap());
-        for (value, after) in [(1_u32, std::slice::from_ref(&gate)), (100, &[]), (10_000, &[])] {
-            let value = value.to_ne_bytes();
-            let args = [Arg::Memory(&*memory, Access::ReadWrite, 4), Arg::Bytes(&value)];
-            // SAFETY: one work-item, one element.
-            unsafe { queue.launch(&*add, &line(1, None), &args, after, false) }.unwrap();
-        }
-        // SAFETY: a user event that is completed once.
-        unsafe { cl.set_user_event_status(user, 0) }.unwrap();
+        thread::scope(|scope| {
+            // On another thread: where arguments are read late, the launch itself waits.
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(50));
+                // SAFETY: a user event that is completed once.
+                unsafe { cl.set_user_event_status(user, 0) }.unwrap();
+            });
+            let waits = std::slice::from_ref(&gate);
+            for (value, after) in [(1_u32, waits), (100, &[]), (10_000, &[])] {
+                let value = value.to_ne_bytes();
+                let args = [Arg::Memory(&*memory, Access::ReadWrite, 4), Arg::Bytes(&value)];
+                // SAFETY: one work-item, one element.
+                unsafe { queue.launch(&*add, &line(1, None), &args, after, false) }.unwrap();
+            }
+        });
         let mut sum = [0; 4];
         // SAFETY: as long as said, and waited for.
         let read = unsafe { queue.read(&*memory, 0, sum.as_mut_ptr(), 4) }.unwrap();
