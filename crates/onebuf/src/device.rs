@@ -2,7 +2,9 @@
 
 use crate::{
     Hub, Program, Queue, QueuePool, Result,
+    foreign::Registration,
     hal::{self, DeviceInfo, QueueSpec},
+    sync::Arc,
     topology::DeviceIx,
 };
 use std::fmt;
@@ -12,11 +14,13 @@ use std::fmt;
 pub struct Device {
     hub: Hub,
     ix: DeviceIx,
+    /// Keeps the foreign context that it belongs to, if it does.
+    _guest: Option<Arc<Registration>>,
 }
 
 impl Device {
     pub(crate) fn new(hub: &Hub, ix: DeviceIx) -> Self {
-        Self { hub: hub.clone(), ix }
+        Self { hub: hub.clone(), ix, _guest: hub.guests().of(ix) }
     }
 
     /// Its id, such as `opencl:0`.

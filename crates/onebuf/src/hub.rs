@@ -4,17 +4,19 @@ use crate::{
     BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend, cache,
     device::Device,
     doctor::{Verdicts, identity},
+    foreign::{Guests, Known},
     hal::{self, DeviceKind, Domain, QueueSpec},
     program::Programs,
     queue::Line,
-    route::{self, bay::Bay},
-    sync::{Arc, Mutex, lock},
+    roster::{GUESTS, Roster, Seat},
+    route::bay::Bay,
+    sync::{Arc, AtomicU64, Ordering, lock},
     topology::{DeviceIx, Node, Topology},
 };
 use bytemuck::Pod;
 use onebuf_sys::Probe;
 use serde::Serialize;
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, sync::Weak, time::Duration};
 
 /// How long waits last when nothing else was said.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,8 +28,10 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Hub(Arc<Inner>);
 
 struct Inner {
-    devices: Vec<Arc<dyn hal::Device>>,
-    topology: Topology,
+    roster: Roster,
+    guests: Guests,
+    /// The number of the next context.
+    domains: AtomicU64,
     ledger: Ledger,
     policy: CopyPolicy,
     timeout: Duration,
@@ -35,10 +39,6 @@ struct Inner {
     notes: Vec<Error>,
     /// The OpenCL library that was asked for, as its environment variable has it.
     opencl_library: Option<String>,
-    /// Queues of our own, by device, for transfers and hand-overs; opened when first needed.
-    service: Vec<Mutex<Option<Arc<Line>>>>,
-    /// Host memory for copies, by device.
-    bays: Vec<Bay>,
     programs: Programs,
 }
 
@@ -77,9 +77,10 @@ impl Hub {
         HubBuilder::default()
     }
 
-    /// Every device, the host first.
+    /// Every device that was found, the host first. Devices of foreign contexts are their contexts'.
     pub fn devices(&self) -> Vec<Device> {
-        self.0.topology.indices().map(|ix| Device::new(self, ix)).collect()
+        let found = self.0.roster.found() as u16;
+        (0..found).map(|ix| Device::new(self, DeviceIx(ix))).collect()
     }
 
     /// The first device that fits: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`,
@@ -88,7 +89,15 @@ impl Hub {
     /// # Errors
     /// [`Error::Unavailable`] that lists what there is, and what could not be loaded.
     pub fn device(&self, selector: &str) -> Result<Device> {
-        self.select(selector).into_iter().next().ok_or_else(|| self.no_device(selector))
+        let found = self.select(selector).into_iter().next();
+        found.or_else(|| self.guest(selector)).ok_or_else(|| self.no_device(selector))
+    }
+
+    /// A device of a foreign context, by its whole id.
+    fn guest(&self, id: &str) -> Option<Device> {
+        let at = self.topology().nodes().iter().position(|node| node.id == id.trim())?;
+        let ix = DeviceIx(at as u16);
+        self.guests().of(ix).map(|_| Device::new(self, ix))
     }
 
     /// Every device that fits, as for [`Hub::device`]; the kind of match that comes first there wins.
@@ -109,7 +118,8 @@ impl Hub {
     }
 
     fn no_device(&self, selector: &str) -> Error {
-        let tried = self.0.topology.nodes().iter().map(|n| format!("{} ({})", n.id, n.info.name));
+        let found = &self.topology().nodes()[..self.0.roster.found()];
+        let tried = found.iter().map(|n| format!("{} ({})", n.id, n.info.name));
         let missing = self.0.unavailable.iter();
         let missing = missing.map(|u| {
             let hint = u.hint.as_deref().map_or_else(String::new, |hint| format!(" ({hint})"));
@@ -136,7 +146,7 @@ impl Hub {
 
     /// The devices and routes, as [`crate::plan::plan`] takes them.
     pub fn topology(&self) -> &Topology {
-        &self.0.topology
+        self.0.roster.topology()
     }
 
     /// What was moved so far by buffers of this hub.
@@ -180,29 +190,59 @@ impl Hub {
     }
 
     pub(crate) fn hal(&self, device: DeviceIx) -> &dyn hal::Device {
-        &*self.0.devices[device.get()]
+        &*self.seat(device).device
+    }
+
+    pub(crate) fn seat(&self, device: DeviceIx) -> &Seat {
+        self.0.roster.seat(device)
+    }
+
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.0.roster
+    }
+
+    /// What is known of foreign contexts and of what was wrapped.
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.0.guests
+    }
+
+    /// A number for another context.
+    pub(crate) fn new_domain(&self) -> Domain {
+        Domain(self.0.domains.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakHub {
+        WeakHub(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn programs(&self) -> &Programs {
         &self.0.programs
     }
 
-    pub(crate) fn open_line(&self, device: DeviceIx, spec: QueueSpec) -> Result<Arc<Line>> {
-        Line::new(device, self.hal(device), spec)
-    }
-
     /// Host memory for copies to and from a device.
     pub(crate) fn bay(&self, device: DeviceIx) -> &Bay {
-        &self.0.bays[device.get()]
+        &self.seat(device).bay
     }
 
     /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
     pub(crate) fn service_line(&self, device: DeviceIx) -> Result<Arc<Line>> {
-        let mut slot = lock(&self.0.service[device.get()]);
+        let mut slot = lock(&self.seat(device).service);
         match &*slot {
             Some(line) => Ok(line.clone()),
-            None => Ok(slot.insert(self.open_line(device, QueueSpec::default())?).clone()),
+            None => {
+                let line = Line::new(device, self.hal(device), QueueSpec::default())?;
+                Ok(slot.insert(line).clone())
+            }
         }
+    }
+}
+
+/// A hub that is not kept alive.
+pub(crate) struct WeakHub(Weak<Inner>);
+
+impl WeakHub {
+    pub fn upgrade(&self) -> Option<Hub> {
+        self.0.upgrade().map(Hub)
     }
 }
 
@@ -307,8 +347,8 @@ impl HubBuilder {
         identity::environment();
         let programs = self.programs();
         let mut found = Found::default();
-        let mut domains = (1..).map(Domain);
-        let mut next = move || domains.next().unwrap_or(Domain(0));
+        let domains = AtomicU64::new(1);
+        let mut next = || Domain(domains.fetch_add(1, Ordering::Relaxed));
         found.add_all("host", [Arc::new(backend::host::HostDevice::new(next())) as _]);
         if self.without_opencl {
             found.unavailable.push(switched_off());
@@ -328,17 +368,14 @@ impl HubBuilder {
             None => Verdicts::load_or_note(self.cache.as_deref()),
         };
         found.notes.extend(note);
-        let nodes = found.nodes;
-        let routes = route::with_verdicts(route::candidates(&nodes), |route| {
-            verdicts.find(&nodes[route.from.get()], &nodes[route.to.get()], route.kind)
-        });
-        let names = nodes.iter().map(|node| node.id.clone()).collect();
+        let ids = found.nodes.iter().map(|node| node.id.clone());
+        let ledger = Ledger::new(ids.collect(), GUESTS);
+        let guests = Guests::new(found.opencl, found.devices.len());
         Ok(Hub(Arc::new(Inner {
-            service: found.devices.iter().map(|_| Mutex::new(None)).collect(),
-            bays: found.devices.iter().map(|_| Bay::default()).collect(),
-            devices: found.devices,
-            topology: Topology::new(nodes, routes),
-            ledger: Ledger::new(names),
+            roster: Roster::new(found.devices, found.nodes, verdicts),
+            guests,
+            domains,
+            ledger,
             policy: self.policy,
             timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
             opencl_library: self.opencl_library.or(self.without_opencl.then(|| "none".into())),
@@ -355,6 +392,7 @@ struct Found {
     nodes: Vec<Node>,
     unavailable: Vec<Unavailable>,
     notes: Vec<Error>,
+    opencl: Option<Known>,
 }
 
 impl Found {
@@ -375,7 +413,9 @@ impl Found {
     ) {
         match backend::opencl::discover(library, probe, next) {
             Ok(found) => {
-                self.add_all("opencl", found.devices);
+                let first = self.nodes.len();
+                self.add_all("opencl", found.devices.iter().map(|device| device.clone() as _));
+                self.opencl = Some(Known { cl: found.cl, devices: found.devices, first });
                 let note = |problem| Error::Unavailable {
                     what: "an OpenCL device".into(),
                     tried: vec![],

@@ -5,7 +5,7 @@ use crate::{
     topology::DeviceIx,
 };
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{fmt, sync::OnceLock};
 
 /// Why bytes were moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub struct Entry {
 /// Counters for every ordered pair of devices and both causes; two relaxed additions per record.
 #[derive(Debug)]
 pub struct Ledger {
-    names: Vec<String>,
+    names: Vec<OnceLock<String>>,
     cells: Vec<Cell>,
 }
 
@@ -46,10 +46,18 @@ struct Cell {
 }
 
 impl Ledger {
-    pub(crate) fn new(names: Vec<String>) -> Self {
+    /// For these devices, and as many more as may come.
+    pub(crate) fn new(names: Vec<String>, more: usize) -> Self {
+        let empty = std::iter::repeat_with(OnceLock::new).take(more);
+        let names: Vec<_> = names.into_iter().map(OnceLock::from).chain(empty).collect();
         let cell = || Cell { bytes: AtomicU64::new(0), operations: AtomicU64::new(0) };
         let cells = (0..names.len() * names.len() * 2).map(|_| cell()).collect();
         Self { names, cells }
+    }
+
+    /// One of those that came later.
+    pub(crate) fn name(&self, device: DeviceIx, id: &str) {
+        self.names[device.get()].get_or_init(|| id.to_owned());
     }
 
     pub(crate) fn record(&self, from: DeviceIx, to: DeviceIx, cause: Cause, bytes: usize) {
@@ -64,14 +72,14 @@ impl Ledger {
 
     /// Everything that was moved, pairs without traffic left out.
     pub fn entries(&self) -> Vec<Entry> {
-        let n = self.names.len();
+        let n = self.names.iter().take_while(|name| name.get().is_some()).count();
         let all = (0..n).flat_map(|from| (0..n).map(move |to| (from, to)));
         let both = all.flat_map(|(f, t)| [Cause::Asked, Cause::Implied].map(|c| (f, t, c)));
         both.map(|(from, to, cause)| {
             let cell = &self.cells[self.index(from, to, cause)];
             Entry {
-                from: self.names[from].clone(),
-                to: self.names[to].clone(),
+                from: self.names[from].get().cloned().unwrap_or_default(),
+                to: self.names[to].get().cloned().unwrap_or_default(),
                 cause,
                 bytes: cell.bytes.load(Ordering::Relaxed),
                 operations: cell.operations.load(Ordering::Relaxed),

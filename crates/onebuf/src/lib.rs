@@ -67,6 +67,7 @@ mod device;
 pub mod doctor;
 mod error;
 mod fence;
+pub mod foreign;
 pub mod hal;
 mod hub;
 mod ledger;
@@ -75,6 +76,7 @@ pub mod pool;
 mod program;
 mod queue;
 mod queues;
+mod roster;
 mod route;
 mod sync;
 pub mod topology;
@@ -84,6 +86,9 @@ pub use buffer::{Buffer, BufferBuilder, Map, MapMut, Pending, SubBuffer, WriteBa
 pub use device::Device;
 pub use error::{Error, Result};
 pub use fence::Fence;
+pub use foreign::{
+    Borrowed, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, WrapBuilder,
+};
 pub use hal::{
     Access, CopyPolicy, Hint, HostAccess, NativeArgs, Profile, QueueOrder, QueueSpec, RouteKind,
     Rung, Source, Strategy,

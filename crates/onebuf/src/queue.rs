@@ -3,6 +3,7 @@
 use crate::{
     Error, Fence, Hub, Result,
     device::Device,
+    foreign::Registration,
     hal::{self, QueueOrder, QueueSpec, Rung},
     program::{Arg, Grid, Kernel},
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
@@ -26,7 +27,8 @@ pub struct Queue {
 
 impl Queue {
     pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
-        Ok(Self { hub: hub.clone(), line: hub.open_line(device, spec)? })
+        let (native, guest) = (hub.hal(device).queue(spec)?, hub.guests().of(device));
+        Ok(Self { hub: hub.clone(), line: Line::of(device, native, hub.hal(device), spec, guest) })
     }
 
     /// The device that runs this queue's work.
@@ -101,7 +103,12 @@ impl Queue {
 
     /// The point that everything enqueued so far will have reached.
     pub fn fence(&self) -> Fence {
-        Fence::new(self.line.note(), self.hub.timeout())
+        let position = self.line.note();
+        if self.line.is_foreign {
+            // Marked now: what its owner enqueues later may wait for us. A failure comes again when asked.
+            let _ = position.event();
+        }
+        Fence::new(position, self.hub.timeout())
     }
 
     /// Sees to it that enqueued work starts without further calls.
@@ -148,13 +155,50 @@ pub(crate) struct Line {
     /// A failure that was met by somebody who only wanted to know how busy the queue is.
     untold: Mutex<Option<Error>>,
     has_untold: AtomicBool,
+    /// It is somebody else's, who orders what they enqueue there.
+    pub is_foreign: bool,
+    /// What keeps a foreign context; none for what the hub itself opens there.
+    _guest: Option<Arc<Registration>>,
 }
 
 impl Line {
+    /// One that the hub keeps.
     pub fn new(device: DeviceIx, hal: &dyn hal::Device, spec: QueueSpec) -> Result<Arc<Self>> {
+        Ok(Self::of(device, hal.queue(spec)?, hal, spec, None))
+    }
+
+    /// A queue of ours.
+    pub fn of(
+        device: DeviceIx,
+        native: Arc<dyn hal::Queue>,
+        hal: &dyn hal::Device,
+        spec: QueueSpec,
+        guest: Option<Arc<Registration>>,
+    ) -> Arc<Self> {
+        Arc::new(Self::over(device, native, hal, spec, guest))
+    }
+
+    /// A queue of somebody else's.
+    pub fn foreign(
+        device: DeviceIx,
+        native: Arc<dyn hal::Queue>,
+        hal: &dyn hal::Device,
+        spec: QueueSpec,
+        guest: Option<Arc<Registration>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { is_foreign: true, ..Self::over(device, native, hal, spec, guest) })
+    }
+
+    fn over(
+        device: DeviceIx,
+        native: Arc<dyn hal::Queue>,
+        hal: &dyn hal::Device,
+        spec: QueueSpec,
+        guest: Option<Arc<Registration>>,
+    ) -> Self {
         let caps = &hal.info().caps;
-        Ok(Arc::new(Self {
-            hal: hal.queue(spec)?,
+        Self {
+            hal: native,
             device,
             spec,
             callbacks: caps.callbacks,
@@ -165,7 +209,9 @@ impl Line {
             mark: Mutex::new(None),
             untold: Mutex::new(None),
             has_untold: AtomicBool::new(false),
-        }))
+            is_foreign: false,
+            _guest: guest,
+        }
     }
 
     pub fn is_in_order(&self) -> bool {

@@ -26,8 +26,8 @@ fn allowed(from: &[String], to: &[String]) -> bool {
         "backend" => theirs == "hal",
         "hal" | "error" | "sync" => false,
         "topology" | "plan" | "route" => ["hal", "topology", "plan", "route"].contains(&&*theirs),
-        // Above, only the hub makes devices, and only programs name a backend's language.
-        _ => theirs != "backend" || ["", "hub", "program"].contains(&&*ours),
+        // Above, only the hub makes devices, foreign objects are one API's, and programs name a language.
+        _ => theirs != "backend" || ["", "foreign", "hub", "program"].contains(&&*ours),
     }
 }
 

@@ -294,7 +294,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     }
 }
 
-fn stricter(a: CopyPolicy, b: CopyPolicy) -> CopyPolicy {
+pub(crate) fn stricter(a: CopyPolicy, b: CopyPolicy) -> CopyPolicy {
     let rank =
         |p| [CopyPolicy::Allow, CopyPolicy::Warn, CopyPolicy::Forbid].iter().position(|&q| q == p);
     if rank(a) >= rank(b) { a } else { b }

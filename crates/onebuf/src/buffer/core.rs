@@ -20,6 +20,7 @@ use super::{
 use crate::{
     Access, CopyPolicy, Error, Hub, Result,
     fence::{self, Fence},
+    foreign::{Claim, Registration},
     hal::{Event, Export, HostAccess, HostRange, Memory, Residency, RouteKind, Rung},
     ledger::Cause,
     plan::Plan,
@@ -28,6 +29,7 @@ use crate::{
     route::staged::{self, End, Means},
     sync::{Arc, Mutex, MutexGuard, lock},
     topology::DeviceIx,
+    view::Hold,
 };
 use std::{any::Any, time::Duration};
 
@@ -39,6 +41,8 @@ pub(crate) struct Site {
     /// The memory as this device sees it; `None` for the host looking through the home's mapping.
     pub memory: Option<Arc<dyn Memory>>,
     pub group: usize,
+    /// Whether its memory is the home's own: the home, and the other devices of a foreign context.
+    pub is_home: bool,
     /// Whether a hand-over to or from it copies, or is not proven not to.
     pub copies: bool,
     /// The best rung that may join it to the others.
@@ -67,6 +71,12 @@ pub(crate) struct Core {
     pub lease: Lease,
     /// Where it goes when its buffer is dropped; nowhere for a buffer that was built.
     pub pool: Option<Link>,
+    /// Foreign contexts that it needs.
+    pub _guests: Vec<Arc<Registration>>,
+    /// What the hub knows it by, when its memory is somebody else's.
+    pub wrapped: Option<usize>,
+    /// What is owed to former owners of its memory, once that is no longer used: dropped last.
+    pub claims: Mutex<Vec<Claim>>,
 }
 
 /// What a guard gets when it is taken.
@@ -167,7 +177,7 @@ impl Core {
         })
     }
 
-    fn not_shared(&self, device: DeviceIx) -> Error {
+    pub fn not_shared(&self, device: DeviceIx) -> Error {
         let ids: Vec<&str> = self.sites.iter().map(|s| self.device_id(s.device)).collect();
         Error::NotShared { device: self.device_id(device).into(), shared_with: ids.join(", ") }
     }
@@ -200,7 +210,9 @@ impl Core {
     /// this site will write.
     fn release_others(&self, state: &mut State, site: usize, write: bool) -> Result<()> {
         let group = self.sites[site].group;
-        for other in (0..self.sites.len()).filter(|&o| o != site && self.sites[o].group == group) {
+        let apart = |o: &usize| !(self.sites[*o].is_home && self.sites[site].is_home);
+        let others = (0..self.sites.len()).filter(|&o| o != site && self.sites[o].group == group);
+        for other in others.filter(apart) {
             let wrote = state.groups[group].writer == Some(other);
             let to = match (write, self.residency(other)) {
                 (_, None | Some(Residency::Away)) => continue,
@@ -213,7 +225,7 @@ impl Core {
             };
             self.reside_elsewhere(state, other, to)?;
         }
-        if !write && site != HOME && group == HOME {
+        if !write && !self.sites[site].is_home && group == HOME {
             self.publish_home(state)?;
         }
         Ok(())
@@ -239,7 +251,7 @@ impl Core {
 
     /// Whether other sites see the bytes through this site's mapping.
     fn lends_mapping(&self, site: usize) -> bool {
-        site == HOME && self.sites[HOME].device != self.hub.host_index()
+        self.sites[site].is_home && self.sites[HOME].device != self.hub.host_index()
     }
 
     /// Orders the queue after earlier work, and lets this site's kernels at the memory.
@@ -408,8 +420,9 @@ impl Core {
     /// the host looks through a mapping that may copy.
     fn count_change(&self, site: usize, to: Residency) {
         let host = self.host_site().filter(|&s| self.sites[s].memory.is_none());
-        let other = if site == HOME { host } else { Some(HOME) };
-        let copier = if site == HOME { host } else { Some(site) };
+        let is_home = self.sites[site].is_home;
+        let other = if is_home { host } else { Some(HOME) };
+        let copier = if is_home { host } else { Some(site) };
         let (Some(other), Some(true)) = (other, copier.map(|s| self.sites[s].copies)) else {
             return;
         };
@@ -625,8 +638,65 @@ impl Core {
 /// How long the drop of a buffer whose work is not known to have ended waits for it.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
+/// Memory that somebody else made.
+impl Core {
+    /// The home as its own device sees it; the first site always has memory.
+    pub fn home(&self) -> &dyn Memory {
+        self.sites[HOME].memory.as_deref().expect("the home has memory")
+    }
+
+    /// Somebody else's work on these bytes ends there.
+    pub fn note_foreign(&self, span: Span, fence: &Fence, write: bool) -> Result<()> {
+        let mut state = self.lock_state();
+        state.marks.check(&Mark { span, site: HOME, write })?;
+        if !self.is_at_home(&state) {
+            return Err(Error::Busy {
+                what: "the memory is mapped, or newer elsewhere: hand it to its owner first".into(),
+            });
+        }
+        state.settled = None;
+        for position in fence.positions() {
+            let new = Use { span, position: position.clone() };
+            // Nothing is known of what it waited for: what was before stays.
+            if write { state.writes.push(new) } else { state.reads.push(new) }
+        }
+        if write {
+            state.written_at(HOME, self.sites[HOME].group);
+        }
+        Ok(())
+    }
+
+    /// Whether the newest contents are in the home, and its owner's kernels may use it.
+    fn is_at_home(&self, state: &State) -> bool {
+        let attached = matches!(self.residency(HOME), None | Some(Residency::Attached));
+        attached && state.groups[HOME].current
+    }
+
+    /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
+    fn return_home(&self) -> Result<()> {
+        let ours = |state: &State| {
+            let mut uses = state.writes.iter().chain(&state.reads);
+            uses.any(|used| !used.position.line.is_foreign && used.position.poll() != Ok(true))
+        };
+        let state = self.lock_state();
+        if self.is_at_home(&state) && !ours(&state) {
+            return Ok(());
+        }
+        drop(state);
+        let line = self.hub.service_line(self.sites[HOME].device)?;
+        drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
+        let done = line.note().wait(self.hub.timeout());
+        self.settle(&mut self.lock_state(), done)
+    }
+}
+
 impl Drop for Core {
     fn drop(&mut self) {
+        if self.wrapped.is_some()
+            && let Err(why) = self.return_home()
+        {
+            tracing::error!("a foreign buffer was not given back as it should be: {why}");
+        }
         let state = self.lock_state();
         let forgotten = state.marks.any();
         let running =
@@ -643,6 +713,10 @@ impl Drop for Core {
             for site in self.sites.drain(..) {
                 std::mem::forget(site.memory);
             }
+            std::mem::forget(std::mem::take(&mut *lock(&self.claims)));
+        }
+        if let Some(key) = self.wrapped {
+            self.hub.guests().wrapped.forget(key);
         }
     }
 }

@@ -46,17 +46,8 @@ impl Flags {
         }
         let has = |bit| bits & bit != 0;
         Ok(Self {
-            access: match () {
-                () if has(cl::CL_MEM_READ_ONLY) => Access::Read,
-                () if has(cl::CL_MEM_WRITE_ONLY) => Access::Write,
-                () => Access::ReadWrite,
-            },
-            host: match () {
-                () if has(cl::CL_MEM_HOST_READ_ONLY) => HostAccess::Read,
-                () if has(cl::CL_MEM_HOST_WRITE_ONLY) => HostAccess::Write,
-                () if has(cl::CL_MEM_HOST_NO_ACCESS) => HostAccess::None,
-                () => HostAccess::ReadWrite,
-            },
+            access: access(bits),
+            host: host_access(bits),
             strategy: match () {
                 () if has(cl::CL_MEM_USE_MSMC_TI) => Some(Strategy::OnChip),
                 () if has(cl::CL_MEM_ALLOC_HOST_PTR) => Some(Strategy::MappedDevice),
@@ -65,6 +56,25 @@ impl Flags {
             uses_memory: has(cl::CL_MEM_USE_HOST_PTR),
             copies_contents: has(cl::CL_MEM_COPY_HOST_PTR),
         })
+    }
+}
+
+/// What flags say of kernels.
+pub(crate) fn access(bits: u64) -> Access {
+    match bits {
+        _ if bits & cl::CL_MEM_READ_ONLY != 0 => Access::Read,
+        _ if bits & cl::CL_MEM_WRITE_ONLY != 0 => Access::Write,
+        _ => Access::ReadWrite,
+    }
+}
+
+/// What flags say of the host.
+pub(crate) fn host_access(bits: u64) -> HostAccess {
+    match bits {
+        _ if bits & cl::CL_MEM_HOST_READ_ONLY != 0 => HostAccess::Read,
+        _ if bits & cl::CL_MEM_HOST_WRITE_ONLY != 0 => HostAccess::Write,
+        _ if bits & cl::CL_MEM_HOST_NO_ACCESS != 0 => HostAccess::None,
+        _ => HostAccess::ReadWrite,
     }
 }
 

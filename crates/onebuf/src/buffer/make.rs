@@ -92,21 +92,10 @@ pub(crate) fn make(
     let maker = Maker { hub, shape, plan: &plan };
     let adopted = memory.is_some();
     let at_creation = contents.filter(|_| takes_contents(plan.strategy));
-    let sites = maker.sites(bytes, at_creation, memory)?;
-    let core = Core {
-        hub: hub.clone(),
-        bytes,
-        capacity: bytes,
-        align: shape.align,
-        access: shape.access,
-        host: shape.host,
-        state: Mutex::new(State::new(&sites)),
-        lease: Lease::default(),
-        sites,
-        plan,
-        policy: shape.policy,
-        pool: None,
-    };
+    let spec = maker.spec(bytes);
+    let home = maker.home(&spec, at_creation, memory)?;
+    let sites = maker.sites(home, &spec)?;
+    let core = assemble(hub, shape, bytes, plan, sites);
     match contents {
         _ if adopted => {}
         None => core.clear()?,
@@ -117,6 +106,57 @@ pub(crate) fn make(
         hub.ledger().record(hub.host_index(), core.plan.allocate_on, Cause::Asked, bytes);
     }
     Ok(core)
+}
+
+/// The same around memory that somebody else made, and that further devices see as it is.
+pub(crate) fn make_around(
+    hub: &Hub,
+    shape: &Shape,
+    home: Arc<dyn Memory>,
+    spec: &AllocSpec,
+    siblings: &[DeviceIx],
+) -> Result<Core> {
+    let plan = plan(hub.topology(), &shape.request(hub, spec.bytes))?;
+    check_host_access(hub, shape, &plan)?;
+    let maker = Maker { hub, shape, plan: &plan };
+    let mut sites = maker.sites(home, spec)?;
+    for &device in siblings {
+        let memory = sites[HOME].memory.clone();
+        sites.push(Site { device, memory, sync: shape.rung(Rung::Event), ..HOME_SITE });
+    }
+    Ok(assemble(hub, shape, spec.bytes, plan, sites))
+}
+
+/// What the site of the home is, but for its device and memory.
+const HOME_SITE: Site = Site {
+    device: DeviceIx(0),
+    kind: RouteKind::Same,
+    memory: None,
+    group: HOME,
+    is_home: true,
+    copies: false,
+    sync: Rung::SameQueue,
+    planned: true,
+};
+
+fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, sites: Vec<Site>) -> Core {
+    Core {
+        hub: hub.clone(),
+        bytes,
+        capacity: bytes,
+        align: shape.align,
+        access: shape.access,
+        host: shape.host,
+        state: Mutex::new(State::new(&sites)),
+        lease: Lease::default(),
+        _guests: sites.iter().filter_map(|site| hub.guests().of(site.device)).collect(),
+        sites,
+        plan,
+        policy: shape.policy,
+        pool: None,
+        wrapped: None,
+        claims: Mutex::default(),
+    }
 }
 
 /// Shared virtual memory is not created with contents.
@@ -153,37 +193,36 @@ impl Maker<'_> {
         self.shape.align.max(needed.unwrap_or(64)).max(64)
     }
 
-    /// Allocates the home, then lets every other device see it.
-    fn sites(
+    fn spec(&self, bytes: usize) -> AllocSpec {
+        let Shape { access, host, .. } = *self.shape;
+        AllocSpec { bytes, align: self.alignment(), strategy: self.plan.strategy, access, host }
+    }
+
+    /// Allocates the home, or takes the caller's memory for it.
+    fn home(
         &self,
-        bytes: usize,
+        spec: &AllocSpec,
         contents: Option<&[u8]>,
         memory: Option<HostRange>,
-    ) -> Result<Vec<Site>> {
+    ) -> Result<Arc<dyn Memory>> {
+        match memory {
+            Some(range) => self.adopt(range, spec.align),
+            None => self.hub.hal(self.plan.allocate_on).allocate(spec, contents),
+        }
+    }
+
+    /// Lets every device see the home.
+    fn sites(&self, home: Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
         let (plan, shape) = (self.plan, self.shape);
-        let spec = AllocSpec {
-            bytes,
-            align: self.alignment(),
-            strategy: plan.strategy,
-            access: shape.access,
-            host: shape.host,
-        };
-        let home = match memory {
-            Some(range) => self.adopt(range, spec.align)?,
-            None => self.hub.hal(plan.allocate_on).allocate(&spec, contents)?,
-        };
         let mut sites = vec![Site {
             device: plan.allocate_on,
-            kind: RouteKind::Same,
             memory: Some(home.clone()),
-            group: HOME,
-            copies: false,
             sync: shape.rung(Rung::SameQueue),
-            planned: true,
+            ..HOME_SITE
         }];
         for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
             let groups = sites.iter().map(|s| s.group).max().unwrap_or(HOME);
-            let site = self.site(&home, hop, groups + 1, &spec)?;
+            let site = self.site(&home, hop, groups + 1, spec)?;
             sites.push(site);
         }
         self.add_host(&mut sites);
@@ -225,6 +264,7 @@ impl Maker<'_> {
             kind: hop.kind,
             memory,
             group,
+            is_home: false,
             copies: hop.kind != RouteKind::Staged && hop.zero_copy != Some(true),
             sync: self.shape.rung(hop.sync),
             planned: true,
@@ -259,6 +299,7 @@ impl Maker<'_> {
             kind,
             memory: None,
             group: HOME,
+            is_home: false,
             copies: !plan.host_sees(),
             sync: self.shape.rung(Rung::HostWait),
             planned: false,

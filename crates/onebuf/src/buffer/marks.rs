@@ -29,12 +29,17 @@ pub(crate) struct Marks(Vec<Mark>);
 impl Marks {
     #[inline]
     pub fn take(&mut self, mark: Mark) -> Result<()> {
-        match self.0.iter().find(|held| held.conflicts(&mark)) {
-            Some(held) => Err(busy(held, &mark)),
-            None => {
-                self.0.push(mark);
-                Ok(())
-            }
+        self.check(&mark)?;
+        self.0.push(mark);
+        Ok(())
+    }
+
+    /// Whether a guard could be taken.
+    #[inline]
+    pub fn check(&self, mark: &Mark) -> Result<()> {
+        match self.0.iter().find(|held| held.conflicts(mark)) {
+            Some(held) => Err(busy(held, mark)),
+            None => Ok(()),
         }
     }
 

@@ -3,7 +3,7 @@
 mod batch;
 mod builder;
 mod core;
-mod flags;
+pub(crate) mod flags;
 mod io;
 mod lease;
 mod make;
@@ -18,17 +18,23 @@ mod sub;
 
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
+pub(crate) use builder::stricter;
 pub(crate) use core::{Core, Taken};
-pub(crate) use make::{Shape, make};
+pub(crate) use make::{Shape, make, make_around};
 pub use map::{Map, MapMut};
 pub(crate) use marks::Mark;
 use owned::Owned;
-pub(crate) use part::{Part, Seen};
+pub(crate) use part::{Part, Seen, Window};
 pub use pending::Pending;
 pub use sub::SubBuffer;
 
 use crate::{
-    Access, Error, Fence, Hub, Queue, ReadView, Result, WriteView, plan::Plan, view::Hold,
+    Access, Error, Fence, Hub, Queue, ReadView, Result, WriteView,
+    foreign::{Claim, retain_memory},
+    plan::Plan,
+    sync::{Arc, lock},
+    topology::DeviceIx,
+    view::Hold,
 };
 use bytemuck::Pod;
 use std::{fmt, marker::PhantomData, ops::RangeBounds};
@@ -39,6 +45,8 @@ use std::{fmt, marker::PhantomData, ops::RangeBounds};
 /// readers or one writer; a second one gets [`Error::Busy`] until the first guard is dropped.
 pub struct Buffer<T: Pod> {
     core: Owned,
+    /// Which part of the core's memory it is, when that is somebody else's sub-buffer.
+    window: Option<Box<Window>>,
     element: PhantomData<T>,
 }
 
@@ -48,12 +56,18 @@ impl<T: Pod> Buffer<T> {
     }
 
     pub(crate) fn from_box(core: Box<Core>) -> Self {
-        Self { core: Owned::new(core), element: PhantomData }
+        Self { core: Owned::new(core), window: None, element: PhantomData }
+    }
+
+    /// Around memory that others may have wrapped as well.
+    pub(crate) fn sharing(core: Arc<Core>, window: Option<Window>) -> Self {
+        let window = window.map(Box::new);
+        Self { core: Owned::Together(core), window, element: PhantomData }
     }
 
     /// How many elements.
     pub fn len(&self) -> usize {
-        self.core.bytes / size_of::<T>()
+        self.size_bytes() / size_of::<T>()
     }
 
     /// Never: a buffer has at least one element.
@@ -63,7 +77,7 @@ impl<T: Pod> Buffer<T> {
 
     /// How many bytes.
     pub fn size_bytes(&self) -> usize {
-        self.core.bytes
+        self.part().span.len()
     }
 
     /// The hub it belongs to.
@@ -79,7 +93,7 @@ impl<T: Pod> Buffer<T> {
     /// Where it lies, who sees it by which route, and why no better one was taken.
     pub fn explain(&self) -> String {
         let mut text = self.core.plan.explain(self.core.hub.topology());
-        let Core { access, host, .. } = *self.core;
+        let (access, host) = (self.part().access, self.core.host);
         text.push_str(&format!("\nfor kernels: {access}; for the host: {host}"));
         for site in &self.core.sites {
             if let Some(remark) = site.memory.as_ref().and_then(|m| m.remark()) {
@@ -109,8 +123,32 @@ impl<T: Pod> Buffer<T> {
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
     }
 
+    #[inline]
     fn part(&self) -> Part<'_> {
-        Part::whole(&self.core)
+        match &self.window {
+            None => Part::whole(&self.core),
+            Some(window) => window.part(&self.core),
+        }
+    }
+
+    /// Whether its memory is somebody else's.
+    pub fn is_foreign(&self) -> bool {
+        self.core.wrapped.is_some()
+    }
+
+    pub(crate) fn note_foreign(&self, fence: &Fence, write: bool) -> Result<()> {
+        self.core.note_foreign(self.part().span, fence, write)
+    }
+
+    pub(crate) fn add_claim(&self, claim: Option<Claim>) {
+        lock(&self.core.claims).extend(claim);
+    }
+
+    /// One more reference to the memory object of a device's site.
+    pub(crate) fn retain_cl_mem(&self, device: DeviceIx) -> Result<usize> {
+        let core = &*self.core;
+        let site = core.site_of(device).ok_or_else(|| core.not_shared(device))?;
+        retain_memory(self.part().memory(site)?.get())
     }
 
     /// Takes the buffer out of its pool for good: dropped, it is freed. For memory that somebody else keeps

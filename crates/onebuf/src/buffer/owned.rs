@@ -1,29 +1,44 @@
-//! The one owner of a core: gives it back to its pool, if it came from one.
+//! Who owns a core: one buffer, which gives it back to its pool if it came from one, or all that were wrapped
+//! around the same memory.
 
 use super::Core;
+use crate::sync::Arc;
 use std::ops::Deref;
 
 /// A core in use.
-pub(super) struct Owned(Option<Box<Core>>);
+pub(super) enum Owned {
+    /// By one buffer.
+    Alone(Option<Box<Core>>),
+    /// By several.
+    Together(Arc<Core>),
+}
 
 impl Owned {
     pub fn new(core: Box<Core>) -> Self {
-        Self(Some(core))
+        Self::Alone(Some(core))
     }
 }
 
 impl Deref for Owned {
     type Target = Core;
 
+    #[inline]
     fn deref(&self) -> &Core {
-        // Taken out only by the drop.
-        self.0.as_deref().expect("a buffer has its core until it is dropped")
+        match self {
+            // Taken out only by the drop.
+            Owned::Alone(core) => {
+                core.as_deref().expect("a buffer has its core until it is dropped")
+            }
+            Owned::Together(core) => core,
+        }
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if let Some(core) = self.0.take() {
+        if let Owned::Alone(core) = self
+            && let Some(core) = core.take()
+        {
             core.retire();
         }
     }

@@ -48,6 +48,34 @@ impl<'b> Part<'b> {
     }
 }
 
+/// A region of a buffer that is a buffer of its own: somebody else's sub-buffer.
+pub(crate) struct Window {
+    span: Span,
+    access: Access,
+    regions: Regions,
+}
+
+impl Window {
+    /// With the memory that its owner knows it by.
+    pub fn new(
+        core: &Core,
+        offset: usize,
+        bytes: usize,
+        access: Access,
+        own: Arc<dyn Memory>,
+    ) -> Self {
+        let regions = Regions::new(core.sites.len());
+        for site in core.sites.iter().enumerate().filter(|(_, site)| site.is_home) {
+            lock(&regions.0)[site.0] = Some(own.clone());
+        }
+        Self { span: Span::from(offset..offset + bytes), access, regions }
+    }
+
+    pub fn part<'b>(&'b self, core: &'b Core) -> Part<'b> {
+        Part { core, span: self.span, access: self.access, regions: Some(&self.regions) }
+    }
+}
+
 /// A region as memory of each site; made when first needed.
 pub(crate) struct Regions(Mutex<Vec<Option<Arc<dyn Memory>>>>);
 

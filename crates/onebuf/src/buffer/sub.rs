@@ -56,13 +56,15 @@ impl<T: Pod> Buffer<T> {
         access: Access,
     ) -> Result<SubBuffer<'_, T>> {
         let (offset, bytes) = self.byte_range(range)?;
-        let core = &*self.core;
-        if !core.access.allows(access) {
+        let (core, whole) = (&*self.core, self.part());
+        if !whole.access.allows(access) {
             return Err(Error::invalid(format!(
                 "a {access} region of a buffer made for {}: a region may allow less, never more",
-                core.access
+                whole.access
             )));
         }
+        // A region of somebody else's sub-buffer is one of the buffer that that is of.
+        let offset = whole.span.start + offset;
         self.check_origin(offset)?;
         let span = Span::from(offset..offset + bytes);
         Ok(SubBuffer { buffer: self, span, access, regions: Regions::new(core.sites.len()) })
@@ -99,7 +101,8 @@ impl<T: Pod> SubBuffer<'_, T> {
 
     /// Which elements of the buffer it is.
     pub fn range(&self) -> Range<usize> {
-        self.span.start / size_of::<T>()..self.span.end / size_of::<T>()
+        let start = (self.span.start - self.buffer.part().span.start) / size_of::<T>();
+        start..start + self.len()
     }
 
     /// How many elements.

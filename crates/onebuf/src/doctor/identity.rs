@@ -1,7 +1,7 @@
 //! What a verdict depends on: change any of it, and the verdict no longer speaks.
 
 use super::EXPERIMENT_VERSION;
-use crate::{RouteKind, topology::Node};
+use crate::{RouteKind, roster::GUEST_MARK, topology::Node};
 use std::{ffi::OsString, sync::OnceLock};
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
@@ -38,9 +38,11 @@ pub(crate) fn environment() -> &'static [(OsString, OsString)] {
 /// A device's part of the key: both the doctor and its helper compute it, and must agree.
 pub(super) fn of_node(node: &Node) -> String {
     let info = &node.info;
+    // What was found of a device holds for every context of it.
+    let id = node.id.split(GUEST_MARK).next().unwrap_or_default();
     let uuid = info.physical.uuid_text().unwrap_or_default();
     let pci = info.physical.pci.map_or_else(String::new, |pci| pci.to_string());
-    [&node.id, &info.platform, &info.name, &info.version, &info.driver, &info.library, &uuid, &pci]
+    [id, &info.platform, &info.name, &info.version, &info.driver, &info.library, &uuid, &pci]
         .map(|s| s.trim())
         .join("|")
 }

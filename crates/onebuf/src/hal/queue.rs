@@ -169,6 +169,11 @@ pub trait Event: Send + Sync + fmt::Debug {
     /// Calls back when it is reached, at once if it was. A refused callback is given back.
     fn on_complete(&self, callback: Callback) -> Result<(), (crate::Error, Callback)>;
 
+    /// The native event, as an integer; zero where there is none.
+    fn raw(&self) -> usize {
+        0
+    }
+
     /// For the backend's own downcasts.
     fn as_any(&self) -> &dyn Any;
 }

@@ -96,6 +96,13 @@ impl Programs {
         }
     }
 
+    /// Lets go of the programs of a device whose context goes.
+    pub fn forget(&self, device: DeviceIx) {
+        if let Some(memory) = &self.memory {
+            memory.forget(|key| key.device == device);
+        }
+    }
+
     fn build_or_load(
         &self,
         hal: &dyn hal::Device,

@@ -66,6 +66,21 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
     }
 }
 
+impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
+    /// Forgets what was made for such keys. Whoever holds one keeps it.
+    pub fn forget(&self, such: impl Fn(&K) -> bool) {
+        let mut gone = Vec::new();
+        {
+            let mut state = lock(&self.state);
+            let made =
+                state.slots.extract_if(|key, slot| matches!(slot, Slot::Made { .. }) && such(key));
+            gone.extend(made);
+        }
+        // Releasing calls the driver: not under the lock.
+        drop(gone);
+    }
+}
+
 impl<K: Clone + Eq + Hash, V: ?Sized> State<K, V> {
     fn find(&mut self, key: &K) -> Option<Arc<V>> {
         self.clock += 1;

@@ -53,6 +53,12 @@ impl Bay {
         }
     }
 
+    /// Frees what is kept.
+    pub fn clear(&self) {
+        let kept = std::mem::take(&mut *lock(&self.0));
+        drop(kept);
+    }
+
     /// Keeps a chunk for the next copy.
     pub fn keep(&self, mut chunk: Room) {
         let mut kept = lock(&self.0);

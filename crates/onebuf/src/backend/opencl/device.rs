@@ -10,9 +10,10 @@ use onebuf_sys::{
     ClStatus,
     opencl::{ClContext, ClDevice, ClPlatform, OpenCl, consts as cl},
 };
-use std::{fmt, ptr};
+use std::{fmt, ptr, sync::Weak};
 
 /// A device's facts and the table to call its driver by. Nothing here needs releasing.
+#[derive(Clone)]
 pub(super) struct Driver {
     pub cl: Arc<OpenCl>,
     pub platform: ClPlatform,
@@ -69,11 +70,11 @@ impl fmt::Debug for Driver {
 pub(super) struct Context {
     pub driver: Arc<Driver>,
     pub raw: ClContext,
-    ids: AtomicU64,
+    ids: Arc<AtomicU64>,
 }
 
 impl Context {
-    fn new(driver: &Arc<Driver>) -> Result<Context> {
+    pub fn new(driver: &Arc<Driver>) -> Result<Context> {
         let properties = [cl::CL_CONTEXT_PLATFORM, driver.platform.0 as isize, 0];
         // No notify function: it may come from any thread at any time, and says in words of the
         // driver's own what the failing call reports anyway.
@@ -83,7 +84,21 @@ impl Context {
             driver.cl.create_context(list, 1, &driver.device, None, ptr::null_mut())
         };
         let raw = driver.check("clCreateContext", made)?;
-        Ok(Context { driver: driver.clone(), raw, ids: AtomicU64::new(1) })
+        Ok(Context { driver: driver.clone(), raw, ids: Arc::new(AtomicU64::new(1)) })
+    }
+
+    /// Somebody else's, with a reference of our own. `ids` is one for all devices of the context.
+    ///
+    /// # Safety
+    /// A live context of the driver's device.
+    pub unsafe fn retained(
+        driver: Arc<Driver>,
+        raw: ClContext,
+        ids: Arc<AtomicU64>,
+    ) -> Result<Context> {
+        // SAFETY: the caller's promise.
+        driver.check("clRetainContext", unsafe { driver.cl.retain_context(raw) })?;
+        Ok(Context { driver, raw, ids })
     }
 
     /// A number that no other object of this context has or gets; never zero. A handle tells two
@@ -95,34 +110,67 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, released once; its objects kept it until now.
+        // SAFETY: made or retained above, released once; its objects kept it until now.
         let released = unsafe { self.driver.cl.release_context(self.raw) };
         self.driver.note("clReleaseContext", released);
     }
 }
 
-/// One OpenCL device.
+/// One OpenCL device, in one context.
 #[derive(Debug)]
-pub(super) struct Device {
+pub struct Device {
     driver: Arc<Driver>,
-    /// Made by the first call that needs it: on some drivers it takes 100 ms and wakes the chip.
-    context: Mutex<Option<Arc<Context>>>,
+    context: Mutex<Which>,
+}
+
+/// The context that a device is used in.
+#[derive(Debug)]
+enum Which {
+    /// Our own, made by the first call that needs it: on some drivers it takes 100 ms and wakes the chip.
+    Own(Option<Arc<Context>>),
+    /// Somebody else's, kept by whoever registered it.
+    Guest(Weak<Context>),
 }
 
 impl Device {
-    pub fn new(driver: Driver) -> Device {
-        Device { driver: Arc::new(driver), context: Mutex::new(None) }
+    pub(super) fn new(driver: Driver) -> Device {
+        Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
+    }
+
+    /// The same device, for contexts that are not ours. It has none yet.
+    pub(super) fn seat(driver: Driver) -> Device {
+        Device { driver: Arc::new(driver), context: Mutex::new(Which::Guest(Weak::new())) }
+    }
+
+    /// The context that is used from now on.
+    pub(super) fn admit(&self, context: &Arc<Context>) {
+        *lock(&self.context) = Which::Guest(Arc::downgrade(context));
+    }
+
+    pub(super) fn driver(&self) -> &Arc<Driver> {
+        &self.driver
     }
 
     /// The context; a failure is not remembered, so that the next call tries again.
-    fn context(&self) -> Result<Arc<Context>> {
-        let mut slot = lock(&self.context);
-        if let Some(context) = &*slot {
-            return Ok(context.clone());
+    pub(super) fn context(&self) -> Result<Arc<Context>> {
+        let mut which = lock(&self.context);
+        match &mut *which {
+            Which::Own(Some(context)) => Ok(context.clone()),
+            Which::Own(slot) => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
+            Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+                what: format!("a foreign context on {}", self.driver.info.name),
+                tried: Vec::new(),
+                reason: "it was given up; keep its `ForeignContext`".to_owned(),
+            }),
         }
-        let context = Arc::new(Context::new(&self.driver)?);
-        *slot = Some(context.clone());
-        Ok(context)
+    }
+
+    /// Our own context, if there is one already.
+    pub(super) fn own_context(&self) -> Option<Arc<Context>> {
+        match &*lock(&self.context) {
+            Which::Own(context) => context.clone(),
+            Which::Guest(_) => None,
+        }
     }
 
     /// What every allocation and import must keep to, checked before the driver is asked: clover

@@ -8,7 +8,6 @@ use super::{
     quirks::Quirks,
 };
 use crate::{
-    hal,
     hal::{Caps, DeviceInfo, DeviceKind, Domain, PciAddress, PhysicalId, Strategy},
     sync::Arc,
 };
@@ -31,10 +30,12 @@ const TEXAS_INSTRUMENTS: &str = "Texas Instruments";
 const MIN_ALIGN_BYTES: usize = 64;
 
 /// The OpenCL devices of this machine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Discovered {
+    /// What every call to the drivers goes through.
+    pub cl: Arc<OpenCl>,
     /// Every device of every platform, in the loader's order.
-    pub devices: Vec<Arc<dyn hal::Device>>,
+    pub devices: Vec<Arc<Device>>,
     /// Platforms and devices that were left out, and why.
     pub problems: Vec<String>,
 }
@@ -50,7 +51,7 @@ pub fn discover(
     next_domain: &mut impl FnMut() -> Domain,
 ) -> Result<Discovered, Missing> {
     let cl = Arc::new(OpenCl::load(library, probe)?);
-    let mut found = Discovered::default();
+    let mut found = Discovered { cl: cl.clone(), devices: Vec::new(), problems: Vec::new() };
     for platform in platforms(&cl)? {
         if let Err(why) = add_platform(&cl, platform, next_domain, &mut found) {
             found.problems.push(why);
@@ -124,18 +125,39 @@ fn add_platform(
         Err(status) => return Err(format!("{}: clGetDeviceIDs: {status}", platform.name)),
     };
     for (index, device) in devices.into_iter().enumerate() {
-        let asked = Asked { cl, device, platform: &platform };
-        match asked.info() {
-            Ok((info, version)) => {
-                let (cl, domain) = (cl.clone(), next_domain());
-                let quirks = platform.quirks;
-                let driver = Driver { cl, platform: raw, device, version, quirks, domain, info };
-                found.devices.push(Arc::new(Device::new(driver)));
-            }
+        match driver(cl, raw, &platform, device, next_domain) {
+            Ok(driver) => found.devices.push(Arc::new(Device::new(driver))),
             Err(why) => found.problems.push(format!("{} device {index}: {why}", platform.name)),
         }
     }
     Ok(())
+}
+
+fn driver(
+    cl: &Arc<OpenCl>,
+    raw: ClPlatform,
+    platform: &Platform,
+    device: ClDevice,
+    next_domain: &mut impl FnMut() -> Domain,
+) -> Result<Driver, String> {
+    let (info, version) = Asked { cl, device, platform }.info()?;
+    let (cl, domain, quirks) = (cl.clone(), next_domain(), platform.quirks);
+    Ok(Driver { cl, platform: raw, device, version, quirks, domain, info })
+}
+
+/// A device that no platform lists: a part of another one.
+pub(super) fn unlisted(
+    cl: &Arc<OpenCl>,
+    device: ClDevice,
+    domain: Domain,
+) -> Result<Driver, String> {
+    let what = cl::CL_DEVICE_PLATFORM;
+    // SAFETY: a live device; `query` gives a place of the length it says.
+    let raw: Result<usize, _> =
+        query::value(|n, at, len| unsafe { cl.get_device_info(device, what, n, at, len) });
+    let raw = ClPlatform(raw.map_err(|status| unanswered(what, status))? as *mut _);
+    let platform = Platform::ask(cl, raw).map_err(|s| format!("clGetPlatformInfo: {s}"))?;
+    driver(cl, raw, &platform, device, &mut || domain)
 }
 
 struct Platform {

@@ -184,6 +184,28 @@ impl Event {
         Event { raw, flushed: AtomicBool::new(false), signal: Mutex::new(None) }
     }
 
+    /// Somebody else's event, with a reference of our own. The queue is its own; any of the context for
+    /// one that the host completes, which nothing has to be flushed for.
+    ///
+    /// # Safety
+    /// A live event of the queue's context.
+    pub unsafe fn retained(
+        queue: Arc<RawQueue>,
+        raw: ClEvent,
+        by_host: bool,
+        behind: Behind,
+    ) -> Result<Event> {
+        let driver = queue.driver();
+        // SAFETY: the caller's promise.
+        driver.check("clRetainEvent", unsafe { driver.cl.retain_event(raw) })?;
+        let raw = RawEvent { queue, raw, behind };
+        Ok(Event { raw, flushed: AtomicBool::new(by_host), signal: Mutex::new(None) })
+    }
+
+    pub fn driver(&self) -> &Arc<Driver> {
+        self.raw.driver()
+    }
+
     pub fn handle(&self) -> ClEvent {
         self.raw.raw
     }
@@ -311,6 +333,10 @@ impl hal::Event for Event {
             return Err((why, callback));
         }
         self.raw.notify(callback)
+    }
+
+    fn raw(&self) -> usize {
+        self.raw.raw.0 as usize
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -7,7 +7,7 @@
 use super::{
     conv,
     device::Driver,
-    event::{COMMAND, RawEvent},
+    event::{COMMAND, Event, RawEvent},
     queue::RawQueue,
 };
 use crate::{
@@ -96,6 +96,23 @@ pub(super) struct Gate {
 impl Gate {
     /// Makes later work of the queue wait.
     pub fn new(queue: &Arc<RawQueue>) -> Result<Gate> {
+        // Should the wait fail, the drop completes the event, in case it was enqueued after all.
+        let gate = Gate::shut(queue)?;
+        queue.wait_list(&[gate.event.raw])?;
+        queue.gates.push(gate.outcome.clone());
+        Ok(gate)
+    }
+
+    /// A gate that nothing waits at yet, and the event for whoever will.
+    pub fn apart(queue: &Arc<RawQueue>) -> Result<(Gate, Event)> {
+        let gate = Gate::shut(queue)?;
+        let behind = Behind(vec![gate.outcome.clone()]);
+        // SAFETY: a live event of the queue's context.
+        let event = unsafe { Event::retained(queue.clone(), gate.event.raw, true, behind) }?;
+        Ok((gate, event))
+    }
+
+    fn shut(queue: &Arc<RawQueue>) -> Result<Gate> {
         let driver = queue.driver();
         if !driver.info.caps.gates {
             let needs = "a driver whose clFlush does not block";
@@ -105,11 +122,7 @@ impl Gate {
         let made = unsafe { driver.cl.create_user_event(queue.context.raw) };
         let raw = driver.check("clCreateUserEvent", made)?;
         let event = RawEvent { queue: queue.clone(), raw, behind: Behind::default() };
-        // Should the wait fail, the drop completes the event, in case it was enqueued after all.
-        let gate = Gate { event, outcome: Arc::default(), settled: false };
-        queue.wait_list(&[raw])?;
-        queue.gates.push(gate.outcome.clone());
-        Ok(gate)
+        Ok(Gate { event, outcome: Arc::default(), settled: false })
     }
 
     fn settle(&mut self, opened: bool) {

@@ -83,6 +83,21 @@ impl Memory {
         Ok(Memory::whole(inner, access, flags))
     }
 
+    /// Somebody else's memory, as they made it.
+    pub fn wrap(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Memory {
+        let flags = storage.flags;
+        Memory::whole(Inner::new(context, storage, spec), spec.access, flags)
+    }
+
+    /// A sub-buffer that somebody else made of this.
+    pub fn wrap_part(&self, object: Object, at: ClBufferRegion, access: Access) -> Memory {
+        let (inner, place) = (self.inner.clone(), Place::Object(object.mem));
+        let (id, domain) = (inner.context.new_id(), self.domain);
+        let flags = self.flags & !conv::access(self.access) | conv::access(access);
+        let part = Some(Part { offset: at.origin, object: Some(object) });
+        Memory { inner, part, id, place, domain, bytes: at.size, access, flags }
+    }
+
     fn whole(inner: Inner, access: Access, flags: u64) -> Memory {
         let (place, bytes, id) = (inner.place, inner.bytes, inner.context.new_id());
         let domain = inner.context.driver.domain;
@@ -129,6 +144,10 @@ impl Memory {
             return wrong(format!("for {access}, where the whole memory is for {has}"));
         }
         Ok(())
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        &self.inner.context
     }
 
     /// Where it begins in the whole.
@@ -304,7 +323,7 @@ impl Drop for Inner {
         if let Some(object) = self.object.take() {
             object.release(&users);
         }
-        if let Place::Svm { base, .. } = self.place {
+        if let Place::Svm { base: Some(base), .. } = self.place {
             storage::free_svm(&self.context, base, self.bytes, &users);
         }
     }

@@ -12,6 +12,7 @@
 //! | `memory`, `storage` | memory and its parts; what the driver makes, and how it is freed |
 //! | `residency`, `owner` | who may use memory now; what an import keeps alive |
 //! | `queue`, `transfer` | work, and copies |
+//! | `foreign` | objects that somebody else made: what they are, and holding on to them |
 //! | `event`, `gate` | how far the work is, and what it waits for |
 //! | `program`, `log` | compiling, and the compiler's log |
 //! | `kernel`, `slots` | launching; the `cl_kernel`s that threads set arguments of |
@@ -29,6 +30,7 @@ mod conv;
 mod device;
 mod discover;
 mod event;
+pub mod foreign;
 mod gate;
 mod kernel;
 mod log;
@@ -47,7 +49,9 @@ mod transfer;
 
 use crate::hal::{Api, Language};
 
+pub use device::Device;
 pub use discover::discover;
+pub use onebuf_sys::opencl::OpenCl;
 
 /// The API's name in device ids.
 pub const API: Api = Api("opencl");

@@ -43,9 +43,29 @@ impl RawQueue {
             true => with_properties(&context, spec),
             false => before_2_0(&context, spec),
         }?;
+        Ok(RawQueue::of(context, raw, spec))
+    }
+
+    /// Somebody else's, with a reference of our own.
+    ///
+    /// # Safety
+    /// A live queue of the context, and of its device.
+    pub unsafe fn retained(
+        context: Arc<Context>,
+        raw: ClQueue,
+        spec: QueueSpec,
+    ) -> Result<RawQueue> {
+        let driver = &context.driver;
+        // SAFETY: the caller's promise.
+        driver.check("clRetainCommandQueue", unsafe { driver.cl.retain_command_queue(raw) })?;
+        Ok(RawQueue::of(context, raw, spec))
+    }
+
+    /// The one reference is the new struct's.
+    fn of(context: Arc<Context>, raw: ClQueue, spec: QueueSpec) -> RawQueue {
         let QueueSpec { order, profiling } = spec;
         let id = context.new_id();
-        Ok(RawQueue {
+        RawQueue {
             driver: context.driver.clone(),
             context,
             raw,
@@ -53,7 +73,7 @@ impl RawQueue {
             order,
             profiling,
             gates: Gates::default(),
-        })
+        }
     }
 
     #[inline]

@@ -42,8 +42,9 @@ impl Address {
 pub(super) enum Place {
     /// A memory object.
     Object(ClMem),
-    /// Shared virtual memory; `base` is what the driver allocated, at most one alignment lower.
-    Svm { pointer: Address, base: Address },
+    /// Shared virtual memory; `base` is what the driver allocated for us, at most one alignment lower;
+    /// nothing where the memory is somebody else's.
+    Svm { pointer: Address, base: Option<Address> },
 }
 
 /// A memory object that is released once.
@@ -104,6 +105,17 @@ impl Object {
         Ok(Object { context: context.clone(), mem, custody: None })
     }
 
+    /// Somebody else's object, with a reference of our own.
+    ///
+    /// # Safety
+    /// A live memory object of the context.
+    pub unsafe fn retained(context: &Arc<Context>, mem: ClMem) -> Result<Object> {
+        let driver = &context.driver;
+        // SAFETY: the caller's promise.
+        driver.check("clRetainMemObject", unsafe { driver.cl.retain_mem_object(mem) })?;
+        Ok(Object { context: context.clone(), mem, custody: None })
+    }
+
     /// Lets go of it, after the queues' work where the driver would not wait for that.
     pub fn release(self, users: &[Arc<RawQueue>]) {
         if self.context.driver.quirks.releases_early {
@@ -126,7 +138,7 @@ impl Drop for Object {
 }
 
 impl Storage {
-    fn of(object: Object, flags: u64) -> Storage {
+    pub fn of(object: Object, flags: u64) -> Storage {
         Storage { place: Place::Object(object.mem), object: Some(object), flags }
     }
 
@@ -209,7 +221,7 @@ fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
     let over = if room == 0 { 0 } else { base.0.as_ptr().align_offset(spec.align) };
     // SAFETY: `over` is below `room`, so it lies inside what was allocated.
     let pointer = unsafe { base.add(over) };
-    Ok(Storage { place: Place::Svm { pointer, base }, object: None, flags })
+    Ok(Storage { place: Place::Svm { pointer, base: Some(base) }, object: None, flags })
 }
 
 /// Frees behind all work of the queues that used it, without waiting where the driver can.

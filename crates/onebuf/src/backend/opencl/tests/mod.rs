@@ -147,7 +147,7 @@ fn rigs() -> Vec<Rig> {
     match discover(None, Some(probe.clone()), &mut next_domain) {
         Ok(found) => {
             assert_eq!(found.problems, Vec::<String>::new());
-            let rig = |device| Rig { probe: probe.clone(), device };
+            let rig = |device: Arc<super::Device>| Rig { probe: probe.clone(), device };
             found.devices.into_iter().map(rig).collect()
         }
         Err(missing) => {

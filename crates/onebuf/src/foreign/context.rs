@@ -1,0 +1,357 @@
+//! Contexts that somebody else made, as devices of a hub.
+
+use super::{ForeignContextInfo, UserEvent, registry::Wrapped};
+use crate::{
+    Error, Hub, Queue, Result,
+    backend::opencl::{self, OpenCl, foreign},
+    device::Device,
+    hub::WeakHub,
+    queue::Line,
+    sync::{Arc, AtomicU64, Mutex, lock},
+    topology::DeviceIx,
+};
+use std::{collections::HashMap, ffi::c_void, fmt, sync::Weak};
+
+/// The OpenCL devices that were found.
+pub(crate) struct Known {
+    pub cl: Arc<OpenCl>,
+    pub devices: Vec<Arc<opencl::Device>>,
+    /// The index of the first.
+    pub first: usize,
+}
+
+/// What a hub knows of foreign objects.
+pub(crate) struct Guests {
+    known: Option<Known>,
+    /// How many devices were found: those of guests come after them.
+    found: usize,
+    contexts: Mutex<HashMap<usize, Weak<Registration>>>,
+    seats: Mutex<Vec<GuestSeat>>,
+    pub wrapped: Wrapped,
+}
+
+/// A place of the roster for one device of a foreign context. It stays when the context goes.
+struct GuestSeat {
+    ix: DeviceIx,
+    device: Arc<opencl::Device>,
+    taken: bool,
+}
+
+impl Guests {
+    pub fn new(known: Option<Known>, found: usize) -> Self {
+        let (contexts, seats) = (Mutex::default(), Mutex::default());
+        Self { known, found, contexts, seats, wrapped: Wrapped::default() }
+    }
+
+    pub fn known(&self) -> Result<&Known> {
+        self.known.as_ref().ok_or_else(|| Error::Unavailable {
+            what: "OpenCL, for foreign objects".to_owned(),
+            tried: Vec::new(),
+            reason: "this hub found none; see `Hub::unavailable`".to_owned(),
+        })
+    }
+
+    /// What keeps the context of a guest's device; nothing for a device that was found.
+    pub fn of(&self, device: DeviceIx) -> Option<Arc<Registration>> {
+        if device.get() < self.found {
+            return None;
+        }
+        let mut all: Vec<_> = lock(&self.contexts).values().filter_map(Weak::upgrade).collect();
+        let at = all.iter().position(|one| one.at(device).is_some())?;
+        Some(all.swap_remove(at))
+    }
+
+    fn free(&self, seats: &[DeviceIx]) {
+        let mut all = lock(&self.seats);
+        all.iter_mut().filter(|seat| seats.contains(&seat.ix)).for_each(|seat| seat.taken = false);
+    }
+}
+
+impl Known {
+    /// Whose own context it is.
+    fn owner_of(&self, context: usize) -> Option<DeviceIx> {
+        let at = self.devices.iter().position(|device| device.owns(context))?;
+        Some(DeviceIx((self.first + at) as u16))
+    }
+}
+
+/// Members that leave their seats again, unless all of them have one.
+struct Joining<'g> {
+    guests: &'g Guests,
+    members: Vec<Member>,
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        let seats: Vec<_> = self.members.drain(..).map(|member| member.ix).collect();
+        self.guests.free(&seats);
+    }
+}
+
+/// A foreign context while anybody uses it: the one reference that the hub has to it.
+pub(crate) struct Registration {
+    hub: WeakHub,
+    raw: usize,
+    members: Vec<Member>,
+}
+
+/// One device of a foreign context.
+struct Member {
+    /// The driver's handle.
+    raw: usize,
+    ix: DeviceIx,
+    device: Arc<opencl::Device>,
+    /// Keeps the context.
+    _guest: foreign::Guest,
+}
+
+impl Registration {
+    fn at(&self, device: DeviceIx) -> Option<&Member> {
+        self.members.iter().find(|member| member.ix == device)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let Some(hub) = self.hub.upgrade() else { return };
+        let seats: Vec<_> = self.members.iter().map(|member| member.ix).collect();
+        for ix in &seats {
+            hub.programs().forget(*ix);
+            hub.seat(*ix).clear();
+        }
+        let guests = hub.guests();
+        let mut contexts = lock(&guests.contexts);
+        // Somebody may have registered it again meanwhile.
+        if contexts.get(&self.raw).is_some_and(|weak| weak.strong_count() == 0) {
+            contexts.remove(&self.raw);
+        }
+        drop(contexts);
+        self.members.clear();
+        guests.free(&seats);
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let devices = self.members.iter().map(|member| member.ix);
+        write!(f, "Registration({:#x}, ", self.raw)?;
+        f.debug_list().entries(devices).finish()?;
+        f.write_str(")")
+    }
+}
+
+/// Whose context something belongs to.
+#[derive(Clone)]
+pub(super) enum Whose {
+    /// This hub's, of that device.
+    Own(DeviceIx),
+    /// Somebody else's.
+    Guest(Arc<Registration>),
+}
+
+impl Whose {
+    /// Every device of it.
+    pub fn devices(&self) -> Vec<DeviceIx> {
+        match self {
+            Whose::Own(ix) => vec![*ix],
+            Whose::Guest(registration) => registration.members.iter().map(|m| m.ix).collect(),
+        }
+    }
+
+    pub fn guest(&self) -> Option<Arc<Registration>> {
+        match self {
+            Whose::Own(_) => None,
+            Whose::Guest(registration) => Some(registration.clone()),
+        }
+    }
+
+    /// One of its devices.
+    pub fn device(&self, hub: &Hub, ix: DeviceIx) -> Result<Arc<opencl::Device>> {
+        let known = hub.guests().known()?;
+        let device = match self {
+            Whose::Own(_) => known.devices.get(ix.get() - known.first).cloned(),
+            Whose::Guest(registration) => registration.at(ix).map(|member| member.device.clone()),
+        };
+        device.ok_or_else(|| Error::invalid("a device that is not of this context"))
+    }
+
+    /// The device that the driver knows by this handle.
+    pub fn index_of(&self, device: usize) -> Result<DeviceIx> {
+        let found = match self {
+            Whose::Own(ix) => Some(*ix),
+            Whose::Guest(registration) => {
+                registration.members.iter().find(|member| member.raw == device).map(|m| m.ix)
+            }
+        };
+        found.ok_or_else(|| Error::invalid("a queue whose device is not of its context"))
+    }
+}
+
+/// A context that somebody else made, registered with a hub while this, or anything made in it, lives.
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct ForeignContext {
+    hub: Hub,
+    raw: usize,
+    pub(super) whose: Whose,
+}
+
+impl Hub {
+    /// Registers a context that somebody else made. Its devices become devices of the hub: queues and
+    /// programs of ours can be made in it, buffers shared with it. The same context again is the same
+    /// registration; it is given up when everything that was made in it is gone.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what the driver knows to be none; [`Error::Busy`] when the hub has
+    /// no seat left for another device; [`Error::Unavailable`] for a hub without OpenCL.
+    ///
+    /// # Safety
+    /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
+    pub unsafe fn foreign_context(&self, context: *mut c_void) -> Result<ForeignContext> {
+        let raw = context.addr();
+        // SAFETY: the caller's promise.
+        let whose = unsafe { self.whose(raw) }?;
+        Ok(ForeignContext { hub: self.clone(), raw, whose })
+    }
+
+    /// A queue that somebody else made, in their context, to be used like one of ours. What its owner
+    /// enqueues there is in order with what we do; [`Queue::fence`] covers both.
+    ///
+    /// # Errors
+    /// As for [`Hub::foreign_context`].
+    ///
+    /// # Safety
+    /// Null, or a live `cl_command_queue` of the OpenCL library that this hub has loaded.
+    pub unsafe fn wrap_queue(&self, queue: *mut c_void) -> Result<Queue> {
+        let (cl, raw) = (&self.guests().known()?.cl, queue.addr());
+        // SAFETY: the caller's promise.
+        let facts = unsafe { foreign::queue(cl, raw) }?;
+        // SAFETY: a live queue has a live context.
+        let whose = unsafe { self.whose(facts.context) }?;
+        let ix = whose.index_of(facts.device)?;
+        // SAFETY: as above; its device and context are these.
+        let native = unsafe { whose.device(self, ix)?.wrap_queue(raw, facts.spec) }?;
+        let line = Line::foreign(ix, native, self.hal(ix), facts.spec, whose.guest());
+        Ok(Queue { hub: self.clone(), line })
+    }
+
+    /// The device in a second context, as if somebody else had made it: for finding out how foreign
+    /// buffers on it can be shared, and for libraries that must stay apart.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no seat is left.
+    pub fn second_context(&self, device: &Device) -> Result<ForeignContext> {
+        let known = self.guests().known()?;
+        let at = device.index().get().checked_sub(known.first);
+        let own = at.and_then(|at| known.devices.get(at)).ok_or_else(|| {
+            Error::unsupported(format!("a second context on {device}"), "an OpenCL device")
+        })?;
+        let context = own.second_context()?;
+        // SAFETY: it lives until it is dropped, here.
+        unsafe { self.foreign_context(context.raw() as *mut c_void) }
+    }
+
+    /// Whose context it is; registers it if it is nobody's yet.
+    ///
+    /// # Safety
+    /// Null, or a live context.
+    pub(super) unsafe fn whose(&self, context: usize) -> Result<Whose> {
+        let known = self.guests().known()?;
+        if let Some(own) = known.owner_of(context) {
+            return Ok(Whose::Own(own));
+        }
+        let mut contexts = lock(&self.guests().contexts);
+        if let Some(registered) = contexts.get(&context).and_then(Weak::upgrade) {
+            return Ok(Whose::Guest(registered));
+        }
+        // SAFETY: the caller's promise.
+        let registered = Arc::new(unsafe { self.register(known, context) }?);
+        contexts.insert(context, Arc::downgrade(&registered));
+        Ok(Whose::Guest(registered))
+    }
+
+    /// # Safety
+    /// Null, or a live context.
+    unsafe fn register(&self, known: &Known, context: usize) -> Result<Registration> {
+        // SAFETY: the caller's promise.
+        let facts = unsafe { foreign::context(&known.cl, context) }?;
+        let (domain, ids) = (self.new_domain(), Arc::new(AtomicU64::new(1)));
+        let mut joining = Joining { guests: self.guests(), members: Vec::new() };
+        for raw in facts.devices {
+            let (ix, device) = self.guest_seat(known, raw)?;
+            // SAFETY: a live context, and one of its devices.
+            let guest = unsafe { device.host_guest(context, domain, &ids) };
+            let _guest = guest.inspect_err(|_| self.guests().free(&[ix]))?;
+            joining.members.push(Member { raw, ix, device, _guest });
+        }
+        let members = std::mem::take(&mut joining.members);
+        if members.is_empty() {
+            return Err(Error::invalid("a cl_context without devices"));
+        }
+        Ok(Registration { hub: self.downgrade(), raw: context, members })
+    }
+
+    /// A seat for one more context of a device: one that was left, or a new one.
+    fn guest_seat(&self, known: &Known, raw: usize) -> Result<(DeviceIx, Arc<opencl::Device>)> {
+        let mut seats = lock(&self.guests().seats);
+        if let Some(seat) = seats.iter_mut().find(|seat| !seat.taken && seat.device.is(raw)) {
+            seat.taken = true;
+            return Ok((seat.ix, seat.device.clone()));
+        }
+        let at = known.devices.iter().position(|device| device.is(raw));
+        let (device, id) = match at {
+            Some(at) => {
+                let id = &self.topology().nodes()[known.first + at].id;
+                (known.devices[at].another(), id.as_str())
+            }
+            None => (opencl::Device::unlisted(&known.cl, raw)?, opencl::API.0),
+        };
+        let device = Arc::new(device);
+        let ix = self.roster().add(device.clone(), id)?;
+        self.ledger().name(ix, &self.topology().node(ix).id);
+        seats.push(GuestSeat { ix, device: device.clone(), taken: true });
+        Ok((ix, device))
+    }
+}
+
+impl ForeignContext {
+    /// Its devices, as devices of the hub.
+    pub fn devices(&self) -> Vec<Device> {
+        self.whose.devices().into_iter().map(|ix| Device::new(&self.hub, ix)).collect()
+    }
+
+    /// Its first device; most contexts have but one.
+    pub fn device(&self) -> Device {
+        Device::new(&self.hub, self.whose.devices()[0])
+    }
+
+    /// What the driver says of it now.
+    pub fn info(&self) -> Result<ForeignContextInfo> {
+        // SAFETY: it is held by the registration, or our own.
+        unsafe { ForeignContextInfo::query(&self.hub, self.raw()) }
+    }
+
+    /// The `cl_context`.
+    pub fn raw(&self) -> *mut c_void {
+        self.raw as *mut c_void
+    }
+
+    /// The hub that it is registered with.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// An event of this context that the host completes.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the driver cannot wait for the host.
+    pub fn user_event(&self) -> Result<UserEvent> {
+        UserEvent::new(&self.hub, &self.whose)
+    }
+}
+
+impl fmt::Debug for ForeignContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForeignContext").field(&self.devices()).finish()
+    }
+}

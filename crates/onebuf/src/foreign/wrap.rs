@@ -1,0 +1,429 @@
+//! Memory that somebody else made, as a buffer.
+
+use super::{ForeignContext, context::Whose, info::elements};
+use crate::{
+    Buffer, CopyPolicy, Error, Fence, HostAccess, Hub, Queue, Result, RouteKind, Rung, Strategy,
+    backend::opencl::foreign::{self, MemoryFacts},
+    buffer::{Core, Shape, Window, flags, make_around, stricter},
+    device::Device,
+    hal::{AllocSpec, Memory},
+    queue::Line,
+    sync::Arc,
+    topology::DeviceIx,
+};
+use bytemuck::Pod;
+use onebuf_sys::opencl::consts as cl;
+use std::{ffi::c_void, fmt, marker::PhantomData, ops::Deref, ptr::NonNull};
+
+/// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`] and [`Hub::wrap_svm`].
+#[must_use = "nothing is wrapped until `build`"]
+pub struct WrapBuilder<'h, T: Pod> {
+    hub: &'h Hub,
+    what: What,
+    shape: Shape,
+    len: Option<usize>,
+    after: Vec<&'h Fence>,
+    claim: Option<Claim>,
+    fault: Option<Error>,
+    element: PhantomData<T>,
+}
+
+/// What is wrapped.
+enum What {
+    Object(usize),
+    Svm { context: ForeignContext, pointer: usize, bytes: usize },
+}
+
+impl Hub {
+    /// A buffer over a `cl_mem` that somebody else made, without a copy. The devices of its context see
+    /// it, the host sees it through maps, and other devices by the routes that the planner finds, when
+    /// [`WrapBuilder::shared_with`] names them.
+    ///
+    /// A sub-buffer is wrapped as what it is: a region of its parent. All wraps of one memory object, of its
+    /// parent and of its parts share one state: guards of one exclude guards of the other, and each is ordered
+    /// after the other's work.
+    ///
+    /// # Safety
+    /// Null, or a live `cl_mem` of the OpenCL library that this hub has loaded, that no [`Buffer`] of this hub
+    /// has made. While a guard of the buffer is held, and until work that was enqueued under it is done,
+    /// the owner does with the memory only what the guard allows: nothing beside a writer, reads beside
+    /// readers. Work of the owner's that is still to be waited for is told by [`WrapBuilder::after`] or
+    /// [`Buffer::written_until`].
+    pub unsafe fn wrap_buffer<T: Pod>(&self, mem: *mut c_void) -> WrapBuilder<'_, T> {
+        WrapBuilder::new(self, What::Object(mem.addr()))
+    }
+
+    /// A buffer over shared virtual memory that somebody else allocated in their context.
+    ///
+    /// # Safety
+    /// `pointer` was given by `clSVMAlloc` (or lies inside what was) in that context, with so many elements from
+    /// there on, and stays allocated until the buffer is dropped. For the rest, as for
+    /// [`Hub::wrap_buffer`].
+    pub unsafe fn wrap_svm<T: Pod>(
+        &self,
+        context: &ForeignContext,
+        pointer: NonNull<T>,
+        len: usize,
+    ) -> WrapBuilder<'_, T> {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let (context, pointer) = (context.clone(), pointer.addr().get());
+        WrapBuilder::new(self, What::Svm { context, pointer, bytes })
+    }
+
+    /// A queue of ours at the device where the buffer lives, in its context: for work on this buffer.
+    ///
+    /// # Errors
+    /// What the driver says when there is none yet and none can be made.
+    pub fn queue_for<T: Pod>(&self, buffer: &Buffer<T>) -> Result<Queue> {
+        if !self.is(buffer.hub()) {
+            return Err(Error::invalid("a buffer of another hub"));
+        }
+        let ours = self.service_line(buffer.plan().allocate_on)?;
+        let (device, native) = (ours.device, ours.hal.clone());
+        let guest = self.guests().of(device);
+        let line = Line::of(device, native, self.hal(device), ours.spec, guest);
+        Ok(Queue { hub: self.clone(), line })
+    }
+}
+
+impl<'h, T: Pod> WrapBuilder<'h, T> {
+    fn new(hub: &'h Hub, what: What) -> Self {
+        let shape = Shape::new(align_of::<T>(), hub.copy_policy());
+        let (len, after, claim, fault) = (None, Vec::new(), None, None);
+        Self { hub, what, shape, len, after, claim, fault, element: PhantomData }
+    }
+
+    /// How many elements it must have.
+    pub fn len(mut self, elements: usize) -> Self {
+        self.len = Some(elements);
+        self
+    }
+
+    /// Other devices that use it, beside those of its own context.
+    pub fn shared_with<'d>(mut self, devices: impl IntoIterator<Item = &'d Device>) -> Self {
+        for device in devices {
+            if !device.hub().is(self.hub) {
+                let fault = Error::invalid(format!("device {device} belongs to another hub"));
+                self.fault.get_or_insert(fault);
+            }
+            self.shape.add_device(device.index());
+        }
+        self
+    }
+
+    /// What to do about implied copies; the hub's policy by default. The stricter of the two holds.
+    pub fn copies(mut self, policy: CopyPolicy) -> Self {
+        self.shape.policy = stricter(policy, self.hub.copy_policy());
+        self
+    }
+
+    /// The owner's work on it ends there: whoever uses the buffer waits for that. May be said more than once.
+    pub fn after(mut self, fence: &'h Fence) -> Self {
+        self.after.push(fence);
+        self
+    }
+
+    /// Forces how the other devices see it.
+    pub fn route(mut self, kind: RouteKind) -> Self {
+        self.shape.route = Some(kind);
+        self
+    }
+
+    /// Uses routes that drivers declare although no experiment has proven them.
+    pub fn trust_declared(mut self, trust: bool) -> Self {
+        self.shape.trust_declared = trust;
+        self
+    }
+
+    /// Takes the caller's reference over: `release` is called with the handle, once, when onebuf has
+    /// done with the memory and all its work on it is over. Not called when `build` fails: then
+    /// nothing was taken over.
+    pub fn owned(mut self, release: impl FnOnce(*mut c_void) + Send + 'static) -> Self {
+        let raw = match &self.what {
+            What::Object(raw) => *raw,
+            What::Svm { pointer, .. } => *pointer,
+        };
+        self.claim = Some(Claim { raw, release: Some(Box::new(release)) });
+        self
+    }
+
+    /// Wraps it, with a reference of our own that the buffer gives up.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another number of elements, or what the driver knows to be no
+    /// buffer; [`Error::Busy`] while the owner has it mapped, or for want of a seat (see
+    /// [`Hub::foreign_context`]); [`Error::CopyForbidden`] as for any buffer.
+    pub fn build(self) -> Result<Buffer<T>> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let Self { hub, what, shape, len, after, claim, .. } = self;
+        // Given back untouched on every error: nothing was taken over.
+        let claim = Unclaimed(claim);
+        let buffer = match what {
+            What::Object(raw) => wrap_object(hub, raw, shape, len),
+            What::Svm { context, pointer, bytes } => {
+                wrap_svm(hub, &context.whose, pointer, bytes, shape)
+            }
+        }?;
+        after.into_iter().try_for_each(|fence| buffer.written_until(fence))?;
+        buffer.add_claim(claim.take());
+        Ok(buffer)
+    }
+
+    /// Wraps it for as long as `owner` is borrowed: a wrapper that cannot outlive what it is about.
+    ///
+    /// # Errors
+    /// As for [`WrapBuilder::build`].
+    pub fn borrowed<O: ?Sized>(self, owner: &O) -> Result<Borrowed<'_, T>> {
+        let _ = owner;
+        Ok(Borrowed { buffer: self.build()?, owner: PhantomData })
+    }
+}
+
+/// A claim that becomes one only when everything else went well.
+struct Unclaimed(Option<Claim>);
+
+impl Unclaimed {
+    fn take(mut self) -> Option<Claim> {
+        self.0.take()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(claim) = &mut self.0 {
+            claim.release = None;
+        }
+    }
+}
+
+/// A wrapped buffer that lives no longer than what its memory belongs to.
+#[derive(Debug)]
+pub struct Borrowed<'m, T: Pod> {
+    buffer: Buffer<T>,
+    owner: PhantomData<&'m ()>,
+}
+
+impl<T: Pod> Deref for Borrowed<'_, T> {
+    type Target = Buffer<T>;
+
+    fn deref(&self) -> &Buffer<T> {
+        &self.buffer
+    }
+}
+
+/// What is owed to the former owner: runs when it is dropped.
+pub(crate) struct Claim {
+    raw: usize,
+    release: Option<Box<dyn FnOnce(*mut c_void) + Send>>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.take() {
+            release(self.raw as *mut c_void);
+        }
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claim({:#x})", self.raw)
+    }
+}
+
+fn wrap_object<T: Pod>(
+    hub: &Hub,
+    raw: usize,
+    shape: Shape,
+    len: Option<usize>,
+) -> Result<Buffer<T>> {
+    let cl = &hub.guests().known()?.cl;
+    // SAFETY: the promise that was made to `Hub::wrap_buffer`.
+    let facts = unsafe { foreign::memory(cl, raw) }?;
+    check_len::<T>(&facts, len)?;
+    let root = match facts.parent {
+        // SAFETY: a live part has a live whole.
+        Some(parent) => (parent, unsafe { foreign::memory(cl, parent) }?),
+        None => (raw, facts.clone()),
+    };
+    let core = core_around(hub, root.0, &root.1, shape)?;
+    if facts.parent.is_none() {
+        return Ok(Buffer::sharing(core, None));
+    }
+    let window = window(&core, raw, &facts)?;
+    Ok(Buffer::sharing(core, Some(window)))
+}
+
+fn check_len<T: Pod>(facts: &MemoryFacts, len: Option<usize>) -> Result<()> {
+    let have = elements::<T>(facts.bytes)?;
+    match len {
+        Some(len) if len != have => {
+            Err(Error::invalid(format!("{len} elements in a cl_mem of {have}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The state that all wraps of a memory object share.
+fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Result<Arc<Core>> {
+    let asked = shape.devices.clone();
+    let core = hub.guests().wrapped.get(raw, hub.timeout(), || {
+        // Mapped by us is no matter, but then there was a core.
+        if facts.map_count > 0 {
+            return Err(Error::Busy {
+                what: "its owner has the cl_mem mapped: unmap it first".to_owned(),
+            });
+        }
+        // SAFETY: a live buffer has a live context.
+        let whose = unsafe { hub.whose(facts.context) }?;
+        let home = whose.devices()[0];
+        let (access, host) = (flags::access(facts.flags), flags::host_access(facts.flags));
+        let strategy = strategy(hub, home, facts.flags, host);
+        let spec = AllocSpec { bytes: facts.bytes, align: shape.align, strategy, access, host };
+        let device = whose.device(hub, home)?;
+        // SAFETY: the promise that was made to `Hub::wrap_buffer`; it is no part of another.
+        let memory = unsafe { device.wrap_memory(raw, &spec, facts.flags) }?.memory();
+        around(hub, &whose, memory, &spec, shape)
+    })?;
+    check_sees(&core, &asked)?;
+    Ok(core)
+}
+
+/// A core is made for the devices that were named when it was wrapped first.
+fn check_sees(core: &Core, asked: &[DeviceIx]) -> Result<()> {
+    match asked.iter().find(|device| core.site_of(**device).is_none()) {
+        None => Ok(()),
+        Some(device) => Err(Error::Busy {
+            what: format!(
+                "the memory is wrapped already, without {}: name it there, or drop that first",
+                core.device_id(*device)
+            ),
+        }),
+    }
+}
+
+/// In what form it is best used: through maps where the driver gives the memory itself, by enqueued copies
+/// where it would copy behind them.
+fn strategy(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> Strategy {
+    let for_host = flags & (cl::CL_MEM_ALLOC_HOST_PTR | cl::CL_MEM_USE_HOST_PTR) != 0;
+    let unified = hub.topology().node(home).info.caps.unified_memory;
+    match host {
+        HostAccess::ReadWrite if for_host || unified => Strategy::MappedDevice,
+        _ => Strategy::Device,
+    }
+}
+
+/// Everything around memory of somebody else's.
+fn around(
+    hub: &Hub,
+    whose: &Whose,
+    memory: Arc<dyn Memory>,
+    spec: &AllocSpec,
+    mut shape: Shape,
+) -> Result<Core> {
+    let devices = whose.devices();
+    shape.devices.retain(|device| !devices.contains(device));
+    shape.add_device(devices[0]);
+    shape.access = spec.access;
+    shape.host = spec.host;
+    shape.allocate_on = Some(devices[0]);
+    shape.strategy = Some(spec.strategy);
+    make_around(hub, &shape, memory, spec, &devices[1..])
+}
+
+/// A part, with the handle that its owner knows it by.
+fn window(core: &Core, raw: usize, facts: &MemoryFacts) -> Result<Window> {
+    let access = flags::access(facts.flags);
+    let (offset, bytes) = (facts.offset, facts.bytes);
+    // SAFETY: a live part of the whole that the core is around, as the driver says.
+    let part = unsafe { foreign::wrap_part(core.home(), raw, offset, bytes, access) }?;
+    Ok(Window::new(core, offset, bytes, access, part))
+}
+
+fn wrap_svm<T: Pod>(
+    hub: &Hub,
+    whose: &Whose,
+    pointer: usize,
+    bytes: usize,
+    shape: Shape,
+) -> Result<Buffer<T>> {
+    let home = whose.devices()[0];
+    let caps = &hub.topology().node(home).info.caps;
+    let forms = [Strategy::FineSvm, Strategy::CoarseSvm];
+    // Mapping what need not be mapped is right for both forms; not mapping is right for one.
+    let strategy = forms.into_iter().rfind(|form| caps.strategies.contains(form));
+    let strategy = strategy.ok_or_else(|| {
+        Error::unsupported("shared virtual memory of this context", "a device that has it")
+    })?;
+    if bytes == 0 || bytes > isize::MAX as usize {
+        return Err(Error::invalid(format!("shared virtual memory of {bytes} bytes")));
+    }
+    let start = NonNull::new(pointer as *mut u8);
+    let start = start.ok_or_else(|| Error::invalid("shared virtual memory: null"))?;
+    let (access, host) = Default::default();
+    let spec = AllocSpec { bytes, align: shape.align, strategy, access, host };
+    let asked = shape.devices.clone();
+    let core = hub.guests().wrapped.get(pointer, hub.timeout(), || {
+        let device = whose.device(hub, home)?;
+        // SAFETY: the promise that was made to `Hub::wrap_svm`.
+        let memory = unsafe { device.wrap_svm(start, &spec) }?.memory();
+        around(hub, whose, memory, &spec, shape)
+    })?;
+    if core.bytes != bytes {
+        let have = core.bytes;
+        return Err(Error::invalid(format!("{bytes} bytes where {have} are wrapped already")));
+    }
+    check_sees(&core, &asked)?;
+    Ok(Buffer::sharing(core, None))
+}
+
+impl<T: Pod> Buffer<T> {
+    /// Somebody else's writes to this memory end at that point: whoever uses the buffer next waits for
+    /// it. For the owner of a wrapped buffer, mostly.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while a guard of the buffer is held, or while the memory is mapped or its newest contents
+    /// are with another device: the owner must not have written it then. See [`Buffer::hand_to`].
+    pub fn written_until(&self, fence: &Fence) -> Result<()> {
+        self.note_foreign(fence, true)
+    }
+
+    /// The same for somebody else's reads: whoever *writes* the buffer next waits for them.
+    ///
+    /// # Errors
+    /// As for [`Buffer::written_until`].
+    pub fn read_until(&self, fence: &Fence) -> Result<()> {
+        self.note_foreign(fence, false)
+    }
+
+    /// Makes the newest contents visible on that queue and orders it after all work on the buffer, for
+    /// commands that its owner will enqueue there by itself. Says by which rung.
+    ///
+    /// # Errors
+    /// As for [`Buffer::write_on`].
+    pub fn hand_to(&self, queue: &Queue) -> Result<Rung> {
+        let rung = self.write_on(queue)?.rung();
+        queue.flush()?;
+        Ok(rung)
+    }
+
+    /// Gives the buffer up for its `cl_mem` on that device, which then belongs to the caller: one reference,
+    /// to be released. All work on it is over, the newest contents are in it, and what it lies over (host
+    /// pages, another device's memory) stays until the driver destroys it. It never returns to a pool.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the device sees the buffer as an address; [`Error::NotShared`];
+    /// [`Error::Timeout`]. The buffer is gone all the same: call [`Buffer::fence`] first where that matters.
+    pub fn into_cl_mem(self, device: &Device) -> Result<*mut c_void> {
+        let queue =
+            Queue { hub: device.hub().clone(), line: device.hub().service_line(device.index())? };
+        let view = self.write_on(&queue)?;
+        view.cl_mem()?;
+        drop(view);
+        queue.finish()?;
+        self.detach();
+        self.retain_cl_mem(device.index()).map(|raw| raw as *mut c_void)
+    }
+}
