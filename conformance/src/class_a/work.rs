@@ -22,21 +22,29 @@ kernel void a_step(global uint *p, uint n, uint mul, uint add) {
     uint i = (uint)get_global_id(0);
     if (i < n) p[i] = p[i] * mul + add + i;
 }
+#define NEXT x = x * 1664525u + 1013904223u;
 kernel void a_spin(global uint *p, uint n, uint rounds, uint unused) {
     uint i = (uint)get_global_id(0);
     if (i >= n) return;
     uint x = p[i];
-    for (uint r = 0; r < rounds; r++) x = x * 1664525u + 1013904223u;
+    for (uint r = 0; r < rounds; r++) {
+        NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT
+    }
     p[i] = x + unused;
 }
 ";
 
+/// Numbers that each round draws. llvmpipe leaves a kernel's loops after 65,535 iterations, all together.
+const DRAWS: u32 = 16;
+const MOST_ROUNDS: u32 = 65_000;
+
 /// `rounds` of the congruential generator at once: maps `x -> a x + c` are composed by squaring.
 pub fn spin_model(model: &mut [u32], rounds: u32) {
+    let draws = rounds * DRAWS;
     let (mut a, mut c) = (1u32, 0u32);
     let (mut square_a, mut square_c) = (1_664_525u32, 1_013_904_223u32);
     for bit in 0..u32::BITS {
-        if rounds >> bit & 1 == 1 {
+        if draws >> bit & 1 == 1 {
             (a, c) = (square_a.wrapping_mul(a), square_a.wrapping_mul(c).wrapping_add(square_c));
         }
         square_c = square_a.wrapping_mul(square_c).wrapping_add(square_c);
@@ -87,6 +95,7 @@ impl ClassA {
         rounds: u32,
         waits: &[ClEvent],
     ) -> Own<ClEvent> {
+        assert!(rounds <= MOST_ROUNDS, "not every driver's loops go on for so long");
         self.launch(c"a_spin", queue, mem, [n as u32, rounds, 0], waits)
     }
 
@@ -281,6 +290,7 @@ mod tests {
         }
         let mut one = [5];
         spin_model(&mut one, 1);
-        assert_eq!(one, [5u32.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)]);
+        let draw = |x: u32| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        assert_eq!(one[0], (0..super::DRAWS).fold(5, |x, _| draw(x)));
     }
 }
