@@ -2,10 +2,14 @@
 //! them, and both must see the same bytes in the right order. clFFT and CLBlast are class A's, too.
 
 mod contents;
+mod errors;
+mod faults;
+mod libraries;
 mod order;
 mod query;
 mod raw;
 mod reference;
+mod svm;
 mod wrap;
 
 use onebuf::{
