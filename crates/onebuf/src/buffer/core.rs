@@ -674,19 +674,15 @@ impl Core {
 
     /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
     fn return_home(&self) -> Result<()> {
-        let ours = |state: &State| {
-            let mut uses = state.writes.iter().chain(&state.reads);
-            uses.any(|used| !used.position.line.is_foreign && used.position.poll() != Ok(true))
-        };
-        let state = self.lock_state();
-        if self.is_at_home(&state) && !ours(&state) {
-            return Ok(());
+        if !self.is_at_home(&self.lock_state()) {
+            let line = self.hub.service_line(self.sites[HOME].device)?;
+            drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
         }
-        drop(state);
-        let line = self.hub.service_line(self.sites[HOME].device)?;
-        drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
-        let done = line.note().wait(self.hub.timeout());
-        self.settle(&mut self.lock_state(), done)
+        let mut state = self.lock_state();
+        let ours = |used: &&Use| !used.position.line.is_foreign;
+        let mut uses = state.writes.iter().chain(&state.reads).filter(ours);
+        let waited = uses.try_for_each(|used| used.position.wait(self.hub.timeout()));
+        self.settle(&mut state, waited)
     }
 }
 
