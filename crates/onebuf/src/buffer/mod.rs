@@ -25,6 +25,7 @@ pub(crate) use marks::Mark;
 use owned::Owned;
 pub(crate) use part::{Part, Seen};
 pub use pending::Pending;
+pub(crate) use span::Span;
 pub use sub::SubBuffer;
 
 use crate::{
@@ -97,6 +98,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::NotShared`], [`Error::Busy`] while somebody writes, [`Error::Timeout`].
+    #[inline(always)]
     pub fn read_on<'b>(&'b self, queue: &'b Queue) -> Result<ReadView<'b, T>> {
         Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
     }
@@ -105,10 +107,12 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::NotShared`], [`Error::Busy`] while anybody else holds a guard, [`Error::Timeout`].
+    #[inline(always)]
     pub fn write_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
     }
 
+    #[inline]
     fn part(&self) -> Part<'_> {
         Part::whole(&self.core)
     }

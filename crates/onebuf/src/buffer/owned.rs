@@ -15,6 +15,7 @@ impl Owned {
 impl Deref for Owned {
     type Target = Core;
 
+    #[inline]
     fn deref(&self) -> &Core {
         // Taken out only by the drop.
         self.0.as_deref().expect("a buffer has its core until it is dropped")
