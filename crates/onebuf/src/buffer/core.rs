@@ -128,7 +128,9 @@ impl Core {
         let taken = self.hand_over(&mut state, &mark, line, keep, &mut after);
         let taken = taken.and_then(|rung| Ok((part.memory(site)?, rung)));
         let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
-        if keep && part.is_whole() && line.is_in_order() {
+        // A view through another device's mapping is made anew each time.
+        let has_own = self.sites[site].memory.is_some();
+        if keep && part.is_whole() && line.is_in_order() && has_own {
             state.settled = Some(Settled { line: line.clone(), site, write });
         }
         Ok(Taken { site, memory, rung, after, overwrites: !keep })

@@ -26,6 +26,7 @@ pub(crate) use marks::Mark;
 use owned::Owned;
 pub(crate) use part::{Part, Seen, Window};
 pub use pending::Pending;
+pub(crate) use span::Span;
 pub use sub::SubBuffer;
 
 use crate::{
@@ -111,6 +112,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::NotShared`], [`Error::Busy`] while somebody writes, [`Error::Timeout`].
+    #[inline(always)]
     pub fn read_on<'b>(&'b self, queue: &'b Queue) -> Result<ReadView<'b, T>> {
         Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
     }
@@ -119,6 +121,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::NotShared`], [`Error::Busy`] while anybody else holds a guard, [`Error::Timeout`].
+    #[inline(always)]
     pub fn write_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
     }

@@ -29,13 +29,14 @@ impl<'b> Part<'b> {
     }
 
     /// Takes the whole on the queue's lease, where it has one, and says at which site and as what memory.
-    /// A view through another device's mapping goes the long way.
     #[inline]
     pub fn take_leased(&self, line: &Arc<Line>, write: bool) -> Option<(usize, Seen<'b>)> {
-        let core = self.core;
-        let site = core.site_of(line.device).filter(|_| self.regions.is_none())?;
-        let memory = core.sites[site].memory.as_deref()?;
-        core.lease.take(line, write).then_some((site, Seen::Site(memory)))
+        if self.regions.is_some() {
+            return None;
+        }
+        let site = self.core.lease.take(line, write)?;
+        let memory = self.core.sites[site].memory.as_deref();
+        Some((site, Seen::Site(memory.expect("only a site with memory of its own has a lease"))))
     }
 
     /// What a site's kernels, or the host, see of it.

@@ -73,6 +73,14 @@ pub struct Grid {
     pub offset: [usize; 3],
 }
 
+impl Grid {
+    /// As most are: no zeroes and no offset, so that there is nothing more to look at.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        matches!(self.dims, 1..=3) && self.offset == [0; 3] && !self.global.contains(&0)
+    }
+}
+
 /// One kernel argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {

@@ -12,41 +12,38 @@ pub(super) enum Param {
     Local(Element),
 }
 
-impl Param {
-    pub fn access(&self) -> Access {
-        match self {
-            Param::Buffer { access, .. } => *access,
-            Param::Value(_) | Param::Local(_) => Access::Read,
-        }
-    }
-}
-
 impl fmt::Display for Param {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Param::Buffer { element, access } => write!(f, "a {access} view of {}", element.name),
-            Param::Value(element) => write!(f, "a value of type {}", element.name),
-            Param::Local(element) => write!(f, "local memory of {}", element.name),
+            Param::Buffer { element, access } => write!(f, "a {access} view of {element:?}"),
+            Param::Value(element) => write!(f, "a value of type {element:?}"),
+            Param::Local(element) => write!(f, "local memory of {element:?}"),
         }
     }
 }
 
-/// An element type, remembered at run time.
+/// An element type, remembered at run time. Small, since every argument of every launch carries one.
 #[derive(Clone, Copy)]
 pub(crate) struct Element {
     id: TypeId,
-    pub name: &'static str,
-    pub bytes: usize,
+    /// Its name and its size, which only few ask for.
+    facts: fn() -> (&'static str, usize),
 }
 
 impl Element {
+    #[inline]
     pub(crate) fn of<T: Pod>() -> Self {
-        Self { id: TypeId::of::<T>(), name: std::any::type_name::<T>(), bytes: size_of::<T>() }
+        Self { id: TypeId::of::<T>(), facts: || (std::any::type_name::<T>(), size_of::<T>()) }
+    }
+
+    pub fn bytes(&self) -> usize {
+        (self.facts)().1
     }
 }
 
 /// The id is enough, and is asked for each argument of each launch.
 impl PartialEq for Element {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
@@ -54,7 +51,7 @@ impl PartialEq for Element {
 
 impl fmt::Debug for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        f.write_str((self.facts)().0)
     }
 }
 
@@ -151,7 +148,7 @@ impl Call<'_> {
     /// Elements of a buffer or of local memory; zero for a value.
     pub fn len(&self, index: usize) -> usize {
         match self.args.get(index).map(|arg| &arg.0) {
-            Some(Kind::Buffer { element, hold }) => hold.bytes() / element.bytes.max(1),
+            Some(Kind::Buffer { element, hold }) => hold.bytes() / element.bytes().max(1),
             Some(Kind::Local { count, .. }) => *count,
             _ => 0,
         }
