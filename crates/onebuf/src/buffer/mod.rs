@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod core;
+mod failover;
 mod flags;
 mod io;
 mod lease;
@@ -18,7 +19,7 @@ mod sub;
 
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
-pub(crate) use core::{Core, Taken};
+pub(crate) use core::{Core, Site, Taken};
 pub(crate) use make::{Shape, make};
 pub use map::{Map, MapMut};
 pub(crate) use marks::Mark;
@@ -82,11 +83,12 @@ impl<T: Pod> Buffer<T> {
         let Core { access, host, .. } = *self.core;
         text.push_str(&format!("\nfor kernels: {access}; for the host: {host}"));
         for site in &self.core.sites {
-            if let Some(remark) = site.memory.as_ref().and_then(|m| m.remark()) {
+            if let Some(remark) = site.memory().and_then(|m| m.remark()) {
                 let id = self.core.device_id(site.device);
-                text.push_str(&format!("\n{id} ({}): {remark}", site.kind));
+                text.push_str(&format!("\n{id} ({}): {remark}", site.kind()));
             }
         }
+        self.core.explain_failures(&mut text);
         text
     }
 
@@ -109,7 +111,7 @@ impl<T: Pod> Buffer<T> {
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
     }
 
-    fn part(&self) -> Part<'_> {
+    pub(crate) fn part(&self) -> Part<'_> {
         Part::whole(&self.core)
     }
 
