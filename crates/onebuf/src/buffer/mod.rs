@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod core;
+mod failover;
 pub(crate) mod flags;
 mod io;
 mod lease;
@@ -19,7 +20,7 @@ mod sub;
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
-pub(crate) use core::{Core, Taken};
+pub(crate) use core::{Core, Site, Taken};
 pub(crate) use make::{Shape, make, make_around};
 pub use map::{Map, MapMut};
 pub(crate) use marks::Mark;
@@ -97,11 +98,12 @@ impl<T: Pod> Buffer<T> {
         let (access, host) = (self.part().access, self.core.host);
         text.push_str(&format!("\nfor kernels: {access}; for the host: {host}"));
         for site in &self.core.sites {
-            if let Some(remark) = site.memory.as_ref().and_then(|m| m.remark()) {
+            if let Some(remark) = site.memory().and_then(|m| m.remark()) {
                 let id = self.core.device_id(site.device);
-                text.push_str(&format!("\n{id} ({}): {remark}", site.kind));
+                text.push_str(&format!("\n{id} ({}): {remark}", site.kind()));
             }
         }
+        self.core.explain_failures(&mut text);
         text
     }
 
@@ -127,7 +129,7 @@ impl<T: Pod> Buffer<T> {
     }
 
     #[inline]
-    fn part(&self) -> Part<'_> {
+    pub(crate) fn part(&self) -> Part<'_> {
         match &self.window {
             None => Part::whole(&self.core),
             Some(window) => window.part(&self.core),

@@ -89,7 +89,7 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl<T: Pod> SubBuffer<'_, T> {
-    pub(super) fn part(&self) -> Part<'_> {
+    pub(crate) fn part(&self) -> Part<'_> {
         let (core, regions) = (&*self.buffer.core, Some(&self.regions));
         Part { core, span: self.span, access: self.access, regions }
     }
