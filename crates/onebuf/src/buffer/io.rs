@@ -69,6 +69,15 @@ impl<T: Pod> Buffer<T> {
         self.part().fill_asked(offset, bytes, bytemuck::bytes_of(&value))
     }
 
+    /// Repeats a pattern of elements over a range of them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless the range begins and ends at multiples of the pattern's length.
+    pub fn fill_pattern(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
+        let (offset, bytes) = self.byte_range(range)?;
+        self.part().fill_checked(offset, bytes, bytemuck::cast_slice(pattern))
+    }
+
     /// Copies a range of another buffer (or of this one) to the elements from `at` on: inside a device
     /// where both have one in common.
     pub fn copy_from(
@@ -253,6 +262,18 @@ impl<'b> Part<'b> {
         self.fill_bytes(offset, bytes, pattern)?;
         self.count_write(bytes);
         Ok(())
+    }
+
+    /// A fill by a pattern of the caller's length: the same on every device.
+    pub(super) fn fill_checked(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let n = pattern.len();
+        if n == 0 || !offset.is_multiple_of(n) || !bytes.is_multiple_of(n) {
+            return Err(Error::invalid(format!(
+                "a fill of {bytes} bytes at {offset} with a pattern of {n} bytes: both must be multiples \
+                 of a pattern that is not empty"
+            )));
+        }
+        self.fill_asked(offset, bytes, pattern)
     }
 
     /// A queue at the site that has the newest contents.

@@ -25,7 +25,9 @@ impl fmt::Display for Param {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Param::Buffer { element, access } => write!(f, "a {access} view of {}", element.name),
-            Param::Value(element) => write!(f, "a value of type {}", element.name),
+            Param::Value(element) => {
+                write!(f, "a value of type {} ({} bytes)", element.name, element.bytes)
+            }
             Param::Local(element) => write!(f, "local memory of {}", element.name),
         }
     }
@@ -43,12 +45,17 @@ impl Element {
     pub(crate) fn of<T: Pod>() -> Self {
         Self { id: TypeId::of::<T>(), name: std::any::type_name::<T>(), bytes: size_of::<T>() }
     }
+
+    /// So many bytes of a type that is known elsewhere.
+    pub(crate) fn of_bytes(bytes: usize) -> Self {
+        Self { id: TypeId::of::<[u8]>(), name: "[u8]", bytes }
+    }
 }
 
-/// The id is enough, and is asked for each argument of each launch.
+/// The id is enough where it is that of a type with a size, and is asked for each argument of each launch.
 impl PartialEq for Element {
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
+        self.id == other.id && self.bytes == other.bytes
     }
 }
 
@@ -98,6 +105,13 @@ impl Signature {
     /// A value: a scalar, a vector as an array, or a plain struct.
     pub fn value<T: Pod>(mut self) -> Self {
         self.params.push(Param::Value(Element::of::<T>()));
+        self
+    }
+
+    /// A value of so many bytes, passed by [`Arg::bytes`]: for callers in other languages, whose types are
+    /// not known here.
+    pub fn bytes(mut self, count: usize) -> Self {
+        self.params.push(Param::Value(Element::of_bytes(count)));
         self
     }
 
