@@ -39,61 +39,42 @@ extern "C" {
 
 // How a call ended: ONEBUF_OK, or why it failed.
 typedef int32_t onebuf_status;
-
 // It did what was asked.
 #define ONEBUF_OK 0
-
 // A library, driver or device is not on this machine.
 #define ONEBUF_UNAVAILABLE 1
-
 // The device or route cannot do this.
 #define ONEBUF_UNSUPPORTED 2
-
 // It would need a copy that nobody asked for, and the policy forbids those.
 #define ONEBUF_COPY_FORBIDDEN 3
-
 // The buffer was made without this device.
 #define ONEBUF_NOT_SHARED 4
-
 // Not now: somebody holds a conflicting view or mapping, or the work asked about is not done.
 #define ONEBUF_BUSY 5
-
 // Memory ran out.
 #define ONEBUF_OUT_OF_MEMORY 6
-
 // The device stopped working.
 #define ONEBUF_DEVICE_LOST 7
-
 // The process at the other end is gone.
 #define ONEBUF_PEER_LOST 8
-
 // The call itself is wrong; the message names the argument and the rule.
 #define ONEBUF_INVALID_ARGUMENT 9
-
 // An object of one context or hub was given where another's is needed.
 #define ONEBUF_FOREIGN_CONTEXT 10
-
 // The driver's compiler refused the program; the message has its log.
 #define ONEBUF_BUILD 11
-
 // A wait ran out of time. The work may still finish.
 #define ONEBUF_TIMEOUT 12
-
 // The driver answered with a status that has no better name here.
 #define ONEBUF_DRIVER 13
-
 // A file of onebuf's own cannot be used.
 #define ONEBUF_CACHE 14
-
 // The handle names nothing: null, freed, of another kind, or never made.
 #define ONEBUF_INVALID_HANDLE 100
-
 // A pointer is NULL that may not be.
 #define ONEBUF_NULL_POINTER 101
-
 // A bug in onebuf: please report the message.
 #define ONEBUF_PANIC 102
-
 // An error of a kind that this version has no number for.
 #define ONEBUF_OTHER 103
 
@@ -111,10 +92,8 @@ const char *onebuf_last_error_message(void);
 
 // Major version of this header.
 #define ONEBUF_VERSION_MAJOR 0
-
 // Minor version of this header.
 #define ONEBUF_VERSION_MINOR 1
-
 // Patch version of this header.
 #define ONEBUF_VERSION_PATCH 0
 
@@ -134,142 +113,102 @@ uint32_t onebuf_version_number(void);
 
 // What kernels do with a buffer.
 typedef uint32_t onebuf_access;
-
-// What the host does with a buffer once it is made.
-typedef uint32_t onebuf_host_access;
-
-// What to do about copies that nobody asked for. Of a hub's and a buffer's choice the stricter holds.
-typedef uint32_t onebuf_copies;
-
-// What a buffer's life will be like. A wish: it breaks ties, it forbids nothing.
-typedef uint32_t onebuf_hint;
-
-// In what form memory is allocated.
-typedef uint32_t onebuf_strategy;
-
-// How memory that lives on one device is seen on another.
-typedef uint32_t onebuf_route;
-
-// A step of the synchronisation ladder, best first: how one queue waits for another's work.
-typedef uint32_t onebuf_rung;
-
 // Kernels read and write.
 #define ONEBUF_READ_WRITE 0
-
 // Kernels only read.
 #define ONEBUF_READ 1
-
 // Kernels only write.
 #define ONEBUF_WRITE 2
 
+// What the host does with a buffer once it is made.
+typedef uint32_t onebuf_host_access;
 // The host reads and writes.
 #define ONEBUF_HOST_READ_WRITE 0
-
 // The host only reads.
 #define ONEBUF_HOST_READ 1
-
 // The host only writes.
 #define ONEBUF_HOST_WRITE 2
-
 // The host does neither.
 #define ONEBUF_HOST_NONE 3
 
+// What to do about copies that nobody asked for. Of a hub's and a buffer's choice the stricter holds.
+typedef uint32_t onebuf_copies;
 // Make them, count them.
 #define ONEBUF_COPIES_ALLOW 0
-
 // Make them, count them, log each.
 #define ONEBUF_COPIES_WARN 1
-
 // Refuse what would need one.
 #define ONEBUF_COPIES_FORBID 2
 
+// What a buffer's life will be like. A wish: it breaks ties, it forbids nothing.
+typedef uint32_t onebuf_hint;
 // Nothing is known.
 #define ONEBUF_HINT_NONE 0
-
 // Mostly used by the CPU.
 #define ONEBUF_HINT_CPU_PREFERRED 1
-
 // Mostly used by kernels.
 #define ONEBUF_HINT_GPU_PREFERRED 2
-
 // Used by both at a fine grain.
 #define ONEBUF_HINT_COHERENT 3
-
 // Written once, read once, in turn.
 #define ONEBUF_HINT_STREAMING 4
 
+// In what form memory is allocated.
+typedef uint32_t onebuf_strategy;
 // The plan chooses.
 #define ONEBUF_STRATEGY_ANY 0
-
 // Ordinary pages of this process.
 #define ONEBUF_STRATEGY_HOST_PAGES 1
-
 // Shared virtual memory that CPU and device use at once.
 #define ONEBUF_STRATEGY_FINE_SVM 2
-
 // Shared virtual memory that is mapped and unmapped in turn.
 #define ONEBUF_STRATEGY_COARSE_SVM 3
-
 // Device memory that the driver maps for the CPU.
 #define ONEBUF_STRATEGY_MAPPED_DEVICE 4
-
 // Memory on the chip itself.
 #define ONEBUF_STRATEGY_ON_CHIP 5
-
 // Device memory that the CPU reaches only by enqueued copies.
 #define ONEBUF_STRATEGY_DEVICE 6
 
+// How memory that lives on one device is seen on another.
+typedef uint32_t onebuf_route;
 // The plan chooses.
 #define ONEBUF_ROUTE_ANY 0
-
 // One device.
 #define ONEBUF_ROUTE_SAME 1
-
 // One set of host pages.
 #define ONEBUF_ROUTE_HOST_POINTER 2
-
 // One virtual address.
 #define ONEBUF_ROUTE_SVM_POINTER 3
-
 // A device address that is valid in both APIs.
 #define ONEBUF_ROUTE_RAW_ADDRESS 4
-
 // An opaque file descriptor.
 #define ONEBUF_ROUTE_OPAQUE_FD 5
-
 // A dma-buf.
 #define ONEBUF_ROUTE_DMA_BUF 6
-
 // A sharing call that one API has for the other.
 #define ONEBUF_ROUTE_API_SHARE 7
-
 // Another chip's memory, accessed directly.
 #define ONEBUF_ROUTE_PEER 8
-
 // Another process' memory.
 #define ONEBUF_ROUTE_IPC 9
-
 // A pinned, chunked copy.
 #define ONEBUF_ROUTE_STAGED 10
 
+// A step of the synchronisation ladder, best first: how one queue waits for another's work.
+typedef uint32_t onebuf_rung;
 // Not asked for, or not known.
 #define ONEBUF_RUNG_ANY 0
-
 // One in-order queue, or work that was over: nothing to do.
 #define ONEBUF_RUNG_SAME_QUEUE 1
-
 // A semaphore that the device waits on.
 #define ONEBUF_RUNG_SEMAPHORE 2
-
 // An event of the API that both queues belong to.
 #define ONEBUF_RUNG_EVENT 3
-
 // The queue waits for a value in shared memory.
 #define ONEBUF_RUNG_WAIT_VALUE 4
-
 // A completion callback opens a gate in the other queue.
 #define ONEBUF_RUNG_CALLBACK 5
-
 // The calling thread waits.
 #define ONEBUF_RUNG_HOST_WAIT 6
 
@@ -305,39 +244,39 @@ typedef struct onebuf_device {
 } onebuf_device;
 
 // Its id, such as `opencl:0`.
-onebuf_status onebuf_device_id(onebuf_device device, Slot<onebuf_string> text);
+onebuf_status onebuf_device_id(onebuf_device device, onebuf_string *text);
 
 // Its own name.
-onebuf_status onebuf_device_name(onebuf_device device, Slot<onebuf_string> text);
+onebuf_status onebuf_device_name(onebuf_device device, onebuf_string *text);
 
 // Its API: `host`, `opencl`.
-onebuf_status onebuf_device_api(onebuf_device device, Slot<onebuf_string> text);
+onebuf_status onebuf_device_api(onebuf_device device, onebuf_string *text);
 
 // Who makes the driver; for OpenCL, the platform's name.
-onebuf_status onebuf_device_platform(onebuf_device device, Slot<onebuf_string> text);
+onebuf_status onebuf_device_platform(onebuf_device device, onebuf_string *text);
 
 // The driver's version.
-onebuf_status onebuf_device_driver(onebuf_device device, Slot<onebuf_string> text);
+onebuf_status onebuf_device_driver(onebuf_device device, onebuf_string *text);
 
 // The API's version, as the driver gives it.
-onebuf_status onebuf_device_version(onebuf_device device, Slot<onebuf_string> text);
+onebuf_status onebuf_device_version(onebuf_device device, onebuf_string *text);
 
 // What it can do: words of onebuf's (`host_pointer`, `svm_fine`, `out_of_order` …) and the extensions it
 // declares, with spaces between.
 onebuf_status onebuf_device_features(onebuf_device device,
-                                     Slot<onebuf_string> text);
+                                     onebuf_string *text);
 
 // Whether it has a feature, by the whole word.
-onebuf_status onebuf_device_has(onebuf_device device, const char *feature, Slot<bool> has);
+onebuf_status onebuf_device_has(onebuf_device device, const char *feature, bool *has);
 
 // Its memory in bytes; zero where it is not known.
-onebuf_status onebuf_device_memory_bytes(onebuf_device device, Slot<uint64_t> bytes);
+onebuf_status onebuf_device_memory_bytes(onebuf_device device, uint64_t *bytes);
 
 // The largest buffer in bytes.
-onebuf_status onebuf_device_max_buffer_bytes(onebuf_device device, Slot<uint64_t> bytes);
+onebuf_status onebuf_device_max_buffer_bytes(onebuf_device device, uint64_t *bytes);
 
 // Regions of a buffer that this device sees begin at multiples of so many bytes.
-onebuf_status onebuf_device_region_align(onebuf_device device, Slot<size_t> bytes);
+onebuf_status onebuf_device_region_align(onebuf_device device, size_t *bytes);
 
 // Hubs ============================================================================================
 //
@@ -345,8 +284,20 @@ onebuf_status onebuf_device_region_align(onebuf_device device, Slot<size_t> byte
 // them. Hubs live side by side. Whatever was made with a hub keeps it alive; freeing the handle ends only
 // the handle, and those of its devices.
 
+// A hub. Free it.
+typedef struct onebuf_hub {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_hub;
+
 // Where a hub remembers the programs that it compiled.
 typedef uint32_t onebuf_program_cache;
+// In memory, and in the cache folder for other processes.
+#define ONEBUF_PROGRAM_CACHE_DISK 0
+// In memory, as long as the hub lives.
+#define ONEBUF_PROGRAM_CACHE_MEMORY 1
+// Nowhere.
+#define ONEBUF_PROGRAM_CACHE_OFF 2
 
 // What a hub shall look for, and how it behaves. Zeroes are the defaults.
 typedef struct onebuf_hub_options {
@@ -369,46 +320,31 @@ typedef struct onebuf_hub_options {
     uint32_t without_verdicts;
 } onebuf_hub_options;
 
-// A hub. Free it.
-typedef struct onebuf_hub {
-    // Zero names nothing.
-    uint64_t id;
-} onebuf_hub;
-
-// In memory, and in the cache folder for other processes.
-#define ONEBUF_PROGRAM_CACHE_DISK 0
-
-// In memory, as long as the hub lives.
-#define ONEBUF_PROGRAM_CACHE_MEMORY 1
-
-// Nowhere.
-#define ONEBUF_PROGRAM_CACHE_OFF 2
-
 // Finds what is installed, and loads what experiments have shown before. A missing API is a fact, not an
 // error: see onebuf_hub_missing(). `options` may be NULL.
 onebuf_status onebuf_hub_discover(const onebuf_hub_options *options,
-                                  Slot<onebuf_hub> hub);
+                                  onebuf_hub *hub);
 
 // Frees the hub's handle and those of its devices.
 onebuf_status onebuf_hub_free(onebuf_hub hub);
 
 // How many devices there are, the host among them.
-onebuf_status onebuf_hub_device_count(onebuf_hub hub, Slot<size_t> count);
+onebuf_status onebuf_hub_device_count(onebuf_hub hub, size_t *count);
 
 // A device by its place in the hub's list; the host is the first. Its handle is the hub's.
-onebuf_status onebuf_hub_device_at(onebuf_hub hub, size_t index, Slot<onebuf_device> device);
+onebuf_status onebuf_hub_device_at(onebuf_hub hub, size_t index, onebuf_device *device);
 
 // The first device that fits: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`, `accelerator`), or a
 // part of its name or platform, in any case. ONEBUF_UNAVAILABLE when none does, and the message lists what
 // there is. Its handle is the hub's.
 onebuf_status onebuf_hub_device(onebuf_hub hub,
                                 const char *selector,
-                                Slot<onebuf_device> device);
+                                onebuf_device *device);
 
 // What is not to be had here and why, and what went wrong without stopping the discovery, in words; empty
 // when there is nothing to tell.
 onebuf_status onebuf_hub_missing(onebuf_hub hub,
-                                 Slot<onebuf_string> text);
+                                 onebuf_string *text);
 
 // Fences ==========================================================================================
 //
@@ -433,16 +369,16 @@ typedef struct onebuf_profile {
 } onebuf_profile;
 
 // Whether the work is done. When the work failed, the status says how.
-onebuf_status onebuf_fence_poll(onebuf_fence fence, Slot<bool> done);
+onebuf_status onebuf_fence_poll(onebuf_fence fence, bool *done);
 
 // Waits until the work is done. ONEBUF_TIMEOUT when it takes longer; the work goes on.
 onebuf_status onebuf_fence_wait(onebuf_fence fence, uint64_t timeout_ms);
 
 // By which step of the ladder the fence orders, or ordered, what comes after it.
-onebuf_status onebuf_fence_rung(onebuf_fence fence, Slot<onebuf_rung> rung);
+onebuf_status onebuf_fence_rung(onebuf_fence fence, onebuf_rung *rung);
 
 // When the work ran: for the fence of one launch, on a queue opened for profiling, once it is done.
-onebuf_status onebuf_fence_profile(onebuf_fence fence, Slot<onebuf_profile> profile);
+onebuf_status onebuf_fence_profile(onebuf_fence fence, onebuf_profile *profile);
 
 // Frees a fence. The work goes on.
 onebuf_status onebuf_fence_free(onebuf_fence fence);
@@ -451,8 +387,18 @@ onebuf_status onebuf_fence_free(onebuf_fence fence);
 //
 // A queue is a stream of work on a device. Kernels are launched on it: see onebuf_queue_launch().
 
+// A queue. Free it.
+typedef struct onebuf_queue {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_queue;
+
 // In which order a queue runs its work.
 typedef uint32_t onebuf_queue_order;
+// One after the other.
+#define ONEBUF_QUEUE_IN_ORDER 0
+// As the buffers they use allow. ONEBUF_UNSUPPORTED where the device has no such queues.
+#define ONEBUF_QUEUE_OUT_OF_ORDER 1
 
 // What queue to open. Zeroes are the defaults.
 typedef struct onebuf_queue_options {
@@ -464,22 +410,10 @@ typedef struct onebuf_queue_options {
     uint32_t profiling;
 } onebuf_queue_options;
 
-// A queue. Free it.
-typedef struct onebuf_queue {
-    // Zero names nothing.
-    uint64_t id;
-} onebuf_queue;
-
-// One after the other.
-#define ONEBUF_QUEUE_IN_ORDER 0
-
-// As the buffers they use allow. ONEBUF_UNSUPPORTED where the device has no such queues.
-#define ONEBUF_QUEUE_OUT_OF_ORDER 1
-
 // Opens a queue. `options` may be NULL.
 onebuf_status onebuf_queue_create(onebuf_device device,
                                   const onebuf_queue_options *options,
-                                  Slot<onebuf_queue> queue);
+                                  onebuf_queue *queue);
 
 // Frees a queue. Work that was enqueued still ends.
 onebuf_status onebuf_queue_free(onebuf_queue queue);
@@ -491,25 +425,31 @@ onebuf_status onebuf_queue_flush(onebuf_queue queue);
 onebuf_status onebuf_queue_finish(onebuf_queue queue, uint64_t timeout_ms);
 
 // The point that everything enqueued so far will have reached.
-onebuf_status onebuf_queue_fence(onebuf_queue queue, Slot<onebuf_fence> fence);
+onebuf_status onebuf_queue_fence(onebuf_queue queue, onebuf_fence *fence);
 
 // Makes work enqueued from now on wait for a fence of any queue of the hub, by the best rung there is, and
 // says which. `rung` may be NULL.
 onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
                                     onebuf_fence fence,
-                                    Slot<onebuf_rung> rung);
+                                    onebuf_rung *rung);
 
 // The native queue (a `cl_command_queue` for OpenCL) for libraries that enqueue work of their own; NULL
 // where there is none. Work enqueued there while a view on this queue is held is fenced like work of
 // onebuf's. Valid until the queue is freed.
 onebuf_status onebuf_queue_native(onebuf_queue queue,
-                                  Slot<void*> native);
+                                  void **native);
 
 // Buffers =========================================================================================
 //
 // A buffer is memory that a set of devices sees: one allocation, however many they are. A region of one is
 // a buffer too. Sizes and offsets are bytes. Who may use a buffer when is decided at run time: many readers
 // or one writer, and whoever comes second gets ONEBUF_BUSY.
+
+// A buffer, or a region of one. Free it.
+typedef struct onebuf_buffer {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_buffer;
 
 // What a buffer shall be. Zeroes are the defaults.
 typedef struct onebuf_buffer_options {
@@ -554,17 +494,11 @@ typedef struct onebuf_buffer_options {
     void *host_memory_user;
 } onebuf_buffer_options;
 
-// A buffer, or a region of one. Free it.
-typedef struct onebuf_buffer {
-    // Zero names nothing.
-    uint64_t id;
-} onebuf_buffer;
-
 // Makes a buffer of so many bytes. `options` may be NULL: the host alone uses it then.
 onebuf_status onebuf_buffer_create(onebuf_hub hub,
                                    size_t bytes,
                                    const onebuf_buffer_options *options,
-                                   Slot<onebuf_buffer> buffer);
+                                   onebuf_buffer *buffer);
 
 // Some bytes of a buffer as a buffer of their own, for what `access` says: no more than the buffer itself
 // was made for. It begins at a multiple of every device's onebuf_device_region_align(). A region has no
@@ -573,17 +507,17 @@ onebuf_status onebuf_buffer_region(onebuf_buffer buffer,
                                    size_t offset,
                                    size_t bytes,
                                    onebuf_access access,
-                                   Slot<onebuf_buffer> region);
+                                   onebuf_buffer *region);
 
 // Frees a buffer or region. The memory goes when its views, mappings and regions are freed too and no
 // work uses it; a buffer of a pool goes back to that.
 onebuf_status onebuf_buffer_free(onebuf_buffer buffer);
 
 // How many bytes it has.
-onebuf_status onebuf_buffer_size(onebuf_buffer buffer, Slot<size_t> bytes);
+onebuf_status onebuf_buffer_size(onebuf_buffer buffer, size_t *bytes);
 
 // Where it lies, who sees it by which route, and why no better one was taken, in words.
-onebuf_status onebuf_buffer_explain(onebuf_buffer buffer, Slot<onebuf_string> text);
+onebuf_status onebuf_buffer_explain(onebuf_buffer buffer, onebuf_string *text);
 
 // Writes so many bytes from `offset` on. Waits for the work before; `data` is the caller's again afterwards.
 onebuf_status onebuf_buffer_write(onebuf_buffer buffer,
@@ -612,7 +546,7 @@ onebuf_status onebuf_buffer_copy(onebuf_buffer to,
 // The last writes as a fence (the last reads, where nothing was written yet); a null fence, and ONEBUF_OK,
 // when there was no work at all.
 onebuf_status onebuf_buffer_fence(onebuf_buffer buffer,
-                                  Slot<onebuf_fence> fence);
+                                  onebuf_fence *fence);
 
 // Mappings ========================================================================================
 //
@@ -632,8 +566,8 @@ typedef struct onebuf_mapping {
 // ONEBUF_COPY_FORBIDDEN.
 onebuf_status onebuf_buffer_map(onebuf_buffer buffer,
                                 onebuf_access access,
-                                Slot<void*> data,
-                                Slot<onebuf_mapping> mapping);
+                                void **data,
+                                onebuf_mapping *mapping);
 
 // Ends a mapping. Fails only where the host worked on a copy that could not be written back; the mapping
 // is over then too.
@@ -657,19 +591,19 @@ typedef struct onebuf_view {
 onebuf_status onebuf_view_take(onebuf_buffer buffer,
                                onebuf_queue queue,
                                onebuf_access access,
-                               Slot<onebuf_view> view);
+                               onebuf_view *view);
 
 // The `cl_mem`, for OpenCL code that enqueues on the view's queue. Valid until the view is freed.
 // ONEBUF_UNSUPPORTED where the device sees the buffer as an address instead.
-onebuf_status onebuf_view_cl_mem(onebuf_view view, Slot<void*> cl_mem);
+onebuf_status onebuf_view_cl_mem(onebuf_view view, void **cl_mem);
 
 // The address that kernels on the view's queue use: an SVM pointer, or a host pointer. Valid until the view
 // is freed. ONEBUF_UNSUPPORTED where the device sees the buffer as an object instead.
 onebuf_status onebuf_view_address(onebuf_view view,
-                                  Slot<void*> address);
+                                  void **address);
 
 // By which step of the ladder the queue waited for the work before.
-onebuf_status onebuf_view_rung(onebuf_view view, Slot<onebuf_rung> rung);
+onebuf_status onebuf_view_rung(onebuf_view view, onebuf_rung *rung);
 
 // Frees a view: others may use the buffer, after what was enqueued.
 onebuf_status onebuf_view_free(onebuf_view view);
@@ -690,17 +624,17 @@ typedef struct onebuf_transfer {
 onebuf_status onebuf_buffer_read_async(onebuf_buffer buffer,
                                        size_t offset,
                                        size_t bytes,
-                                       Slot<onebuf_transfer> transfer);
+                                       onebuf_transfer *transfer);
 
 // Starts a write of so many bytes from `offset` on. `data` is copied: it is the caller's again at once.
 onebuf_status onebuf_buffer_write_async(onebuf_buffer buffer,
                                         size_t offset,
                                         const void *data,
                                         size_t bytes,
-                                        Slot<onebuf_transfer> transfer);
+                                        onebuf_transfer *transfer);
 
 // Whether the transfer is done; no while another thread waits for it.
-onebuf_status onebuf_transfer_poll(onebuf_transfer transfer, Slot<bool> done);
+onebuf_status onebuf_transfer_poll(onebuf_transfer transfer, bool *done);
 
 // Waits for the transfer. ONEBUF_TIMEOUT when it takes longer; the wait may be repeated.
 onebuf_status onebuf_transfer_wait(onebuf_transfer transfer, uint64_t timeout_ms);
@@ -708,8 +642,8 @@ onebuf_status onebuf_transfer_wait(onebuf_transfer transfer, uint64_t timeout_ms
 // The bytes that were read (or written), valid until the transfer is freed. ONEBUF_BUSY before a wait for
 // it has succeeded. `bytes` may be NULL.
 onebuf_status onebuf_transfer_data(onebuf_transfer transfer,
-                                   Slot<const void*> data,
-                                   Slot<size_t> bytes);
+                                   const void **data,
+                                   size_t *bytes);
 
 // Frees a transfer. One that is under way is waited for, for the hub's timeout at most.
 onebuf_status onebuf_transfer_free(onebuf_transfer transfer);
@@ -718,6 +652,12 @@ onebuf_status onebuf_transfer_free(onebuf_transfer transfer);
 //
 // A program is built for one device: of OpenCL C, SPIR-V or the device's own binary, or of functions of
 // this process, for the host. The hub remembers what it compiled.
+
+// A program. Free it.
+typedef struct onebuf_program {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_program;
 
 // One argument of a launch, as a native function gets it.
 typedef struct onebuf_native_arg {
@@ -780,40 +720,30 @@ typedef struct onebuf_program_options {
     const char *compiler_options;
 } onebuf_program_options;
 
-// A program. Free it.
-typedef struct onebuf_program {
-    // Zero names nothing.
-    uint64_t id;
-} onebuf_program;
-
-// How a program came to be.
-typedef uint32_t onebuf_origin;
-
-// It was built of its source.
-#define ONEBUF_ORIGIN_BUILT 0
-
-// The hub had it already.
-#define ONEBUF_ORIGIN_MEMORY 1
-
-// An earlier process left it in the cache folder.
-#define ONEBUF_ORIGIN_DISK 2
-
-// The binary that was given.
-#define ONEBUF_ORIGIN_BINARY 3
-
 // Builds a program for a device. ONEBUF_BUILD when the compiler refuses it: the message has its log.
 onebuf_status onebuf_program_build(onebuf_device device,
                                    const onebuf_program_options *options,
-                                   Slot<onebuf_program> program);
+                                   onebuf_program *program);
 
 // What the compiler said although it succeeded.
-onebuf_status onebuf_program_log(onebuf_program program, Slot<onebuf_string> text);
+onebuf_status onebuf_program_log(onebuf_program program, onebuf_string *text);
 
 // The device's own binary, for `onebuf_program_options.binary`: bytes of onebuf_string_size().
-onebuf_status onebuf_program_binary(onebuf_program program, Slot<onebuf_string> binary);
+onebuf_status onebuf_program_binary(onebuf_program program, onebuf_string *binary);
+
+// How a program came to be.
+typedef uint32_t onebuf_origin;
+// It was built of its source.
+#define ONEBUF_ORIGIN_BUILT 0
+// The hub had it already.
+#define ONEBUF_ORIGIN_MEMORY 1
+// An earlier process left it in the cache folder.
+#define ONEBUF_ORIGIN_DISK 2
+// The binary that was given.
+#define ONEBUF_ORIGIN_BINARY 3
 
 // How it came to be.
-onebuf_status onebuf_program_origin(onebuf_program program, Slot<onebuf_origin> origin);
+onebuf_status onebuf_program_origin(onebuf_program program, onebuf_origin *origin);
 
 // Frees a program. Its kernels stay usable.
 onebuf_status onebuf_program_free(onebuf_program program);
@@ -824,11 +754,22 @@ onebuf_status onebuf_program_free(onebuf_program program);
 // caller's promise: for every launch that fits it the kernel stays inside the buffers given, reads only
 // those declared for reading, writes only those declared for writing, and ends.
 
-// The kernel may be launched from another index than zero on.
-#define ONEBUF_KERNEL_OFFSETS 1
+// A kernel. Free it.
+typedef struct onebuf_kernel {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_kernel;
 
 // What a parameter or an argument is.
 typedef uint32_t onebuf_arg_kind;
+// A buffer. As an argument: a view of it is taken for this launch.
+#define ONEBUF_ARG_BUFFER 1
+// A value: bytes that are copied.
+#define ONEBUF_ARG_VALUE 2
+// Memory of each work-group.
+#define ONEBUF_ARG_LOCAL 3
+// Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
+#define ONEBUF_ARG_VIEW 4
 
 // A parameter of a kernel.
 typedef struct onebuf_param {
@@ -841,24 +782,6 @@ typedef struct onebuf_param {
     // Launches whose buffer has fewer bytes than so many per work-item are refused; zero: not checked.
     size_t bytes_per_item;
 } onebuf_param;
-
-// A kernel. Free it.
-typedef struct onebuf_kernel {
-    // Zero names nothing.
-    uint64_t id;
-} onebuf_kernel;
-
-// How many work-items, in how large groups.
-typedef struct onebuf_grid {
-    // Dimensions in use, 1 to 3.
-    size_t dims;
-    // Work-items per dimension.
-    size_t global[3];
-    // Group size per dimension; all zero: the driver chooses.
-    size_t local[3];
-    // The first work-item's index per dimension, for kernels declared with ONEBUF_KERNEL_OFFSETS.
-    size_t offset[3];
-} onebuf_grid;
 
 // An argument of a launch.
 typedef struct onebuf_arg {
@@ -876,17 +799,19 @@ typedef struct onebuf_arg {
     size_t bytes;
 } onebuf_arg;
 
-// A buffer. As an argument: a view of it is taken for this launch.
-#define ONEBUF_ARG_BUFFER 1
-
-// A value: bytes that are copied.
-#define ONEBUF_ARG_VALUE 2
-
-// Memory of each work-group.
-#define ONEBUF_ARG_LOCAL 3
-
-// Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
-#define ONEBUF_ARG_VIEW 4
+// How many work-items, in how large groups.
+typedef struct onebuf_grid {
+    // Dimensions in use, 1 to 3.
+    size_t dims;
+    // Work-items per dimension.
+    size_t global[3];
+    // Group size per dimension; all zero: the driver chooses.
+    size_t local[3];
+    // The first work-item's index per dimension, for kernels declared with ONEBUF_KERNEL_OFFSETS.
+    size_t offset[3];
+} onebuf_grid;
+// The kernel may be launched from another index than zero on.
+#define ONEBUF_KERNEL_OFFSETS 1
 
 // Declares a kernel of a program. `flags` are zero, or ONEBUF_KERNEL_OFFSETS.
 onebuf_status onebuf_kernel_create(onebuf_program program,
@@ -894,7 +819,7 @@ onebuf_status onebuf_kernel_create(onebuf_program program,
                                    const onebuf_param *params,
                                    size_t param_count,
                                    uint32_t flags,
-                                   Slot<onebuf_kernel> kernel);
+                                   onebuf_kernel *kernel);
 
 // Frees a kernel. Work that was enqueued still ends.
 onebuf_status onebuf_kernel_free(onebuf_kernel kernel);
@@ -907,7 +832,7 @@ onebuf_status onebuf_queue_launch(onebuf_queue queue,
                                   const onebuf_grid *grid,
                                   const onebuf_arg *args,
                                   size_t arg_count,
-                                  Slot<onebuf_fence> fence);
+                                  onebuf_fence *fence);
 
 // Pools ===========================================================================================
 //
@@ -947,7 +872,7 @@ typedef struct onebuf_pool_statistics {
 } onebuf_pool_statistics;
 
 // Makes a pool; `limit_bytes` is the most it holds, idle buffers included; zero: no limit.
-onebuf_status onebuf_pool_create(onebuf_hub hub, uint64_t limit_bytes, Slot<onebuf_pool> pool);
+onebuf_status onebuf_pool_create(onebuf_hub hub, uint64_t limit_bytes, onebuf_pool *pool);
 
 // A buffer of so many bytes, as onebuf_buffer_create() would make it; without memory of the caller's. At
 // the limit it waits so long for buffers to come back, then it is ONEBUF_OUT_OF_MEMORY. Freed, the buffer
@@ -956,10 +881,10 @@ onebuf_status onebuf_pool_get(onebuf_pool pool,
                               size_t bytes,
                               const onebuf_buffer_options *options,
                               uint64_t timeout_ms,
-                              Slot<onebuf_buffer> buffer);
+                              onebuf_buffer *buffer);
 
 // Frees what is idle, until no more than so many bytes of it are left. `freed_bytes` may be NULL.
-onebuf_status onebuf_pool_trim(onebuf_pool pool, uint64_t keep_bytes, Slot<uint64_t> freed_bytes);
+onebuf_status onebuf_pool_trim(onebuf_pool pool, uint64_t keep_bytes, uint64_t *freed_bytes);
 
 // What the pool has done and holds.
 onebuf_status onebuf_pool_get_statistics(onebuf_pool pool, onebuf_pool_statistics *statistics);
@@ -973,13 +898,13 @@ onebuf_status onebuf_pool_free(onebuf_pool pool);
 // requested) or as implied (staging, a driver's hidden copy).
 
 // Bytes that callers asked to be moved.
-onebuf_status onebuf_ledger_asked_bytes(onebuf_hub hub, Slot<uint64_t> bytes);
+onebuf_status onebuf_ledger_asked_bytes(onebuf_hub hub, uint64_t *bytes);
 
 // Bytes that were moved although nobody asked; zero on proven zero-copy routes.
-onebuf_status onebuf_ledger_implied_bytes(onebuf_hub hub, Slot<uint64_t> bytes);
+onebuf_status onebuf_ledger_implied_bytes(onebuf_hub hub, uint64_t *bytes);
 
 // Everything that was moved, by pair of devices, in words.
-onebuf_status onebuf_ledger_text(onebuf_hub hub, Slot<onebuf_string> text);
+onebuf_status onebuf_ledger_text(onebuf_hub hub, onebuf_string *text);
 
 // The doctor ======================================================================================
 //
@@ -1008,7 +933,7 @@ typedef struct onebuf_doctor_options {
 // "experiments":n}`. The hub itself does not change: discover a new one.
 onebuf_status onebuf_doctor_run(onebuf_hub hub,
                                 const onebuf_doctor_options *options,
-                                Slot<onebuf_string> json);
+                                onebuf_string *json);
 
 // Does nothing, unless the doctor started this process as its helper: then it makes the experiment and does
 // not return. Call it first thing in `main`, before anything loads a driver.

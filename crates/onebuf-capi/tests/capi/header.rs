@@ -24,24 +24,75 @@ fn head(source: &str) -> String {
 
 fn section(name: &str) -> String {
     let file = path(&format!("src/{name}.rs"));
+    let source = fs::read_to_string(&file).expect("the source");
     let config = cbindgen::Config::from_file(path("cbindgen.toml")).expect("cbindgen.toml");
     let made = cbindgen::Builder::new().with_config(config).with_src(&file).generate();
     let mut body = Vec::new();
     made.unwrap_or_else(|error| panic!("{name}: {error}")).write(&mut body);
     let body = String::from_utf8(body).expect("text");
-    head(&fs::read_to_string(file).expect("the source")) + &tag(body.trim_start())
+    let mut items: Vec<Item> = body.trim().split("\n\n").map(Item::new).collect();
+    items.sort_by_key(|item| item.place(&source));
+    let items = items.iter().map(Item::text).collect::<String>();
+    head(&source) + items.trim_start()
 }
 
-/// A structure's name is also its tag, for forward declarations: `typedef struct { … } name;` becomes
-/// `typedef struct name { … } name;`.
-fn tag(body: &str) -> String {
-    let parts: Vec<&str> = body.split("typedef struct {").collect();
-    let (first, rest) = parts.split_first().expect("at least one");
-    let named = rest.iter().map(|part| {
-        let name = part.split("\n} ").nth(1).and_then(|end| end.split(';').next());
-        format!("typedef struct {} {{{part}", name.expect("a structure ends with its name"))
-    });
-    first.to_string() + &named.collect::<String>()
+/// What stands between two empty lines: one declaration with its comment.
+struct Item {
+    text: String,
+    name: String,
+}
+
+impl Item {
+    fn new(block: &str) -> Self {
+        let code = block.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code = code.collect::<Vec<_>>().join(" ");
+        let words = |text: &str| -> Vec<String> {
+            let named = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            text.split(|c| !named(c)).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        };
+        let of_struct = code.rsplit_once("} ").filter(|_| code.starts_with("typedef struct"));
+        let of_pointer = code.split_once("(*").filter(|_| code.starts_with("typedef"));
+        let name = match (of_struct, of_pointer) {
+            (Some((_, end)), _) => words(end).swap_remove(0),
+            (_, Some((_, end))) => words(end).swap_remove(0),
+            _ if code.starts_with("#define") => words(&code).swap_remove(1),
+            _ => words(code.split('(').next().unwrap_or_default()).pop().expect("a name"),
+        };
+        Self { text: tag(&pointers(block), &name), name }
+    }
+
+    /// Where the source has it: sections are in the order of their source, whatever cbindgen prefers.
+    fn place(&self, source: &str) -> usize {
+        let ways = ["const", "type", "struct", "fn"].map(|word| format!("{word} {}", self.name));
+        let found = ways.iter().filter_map(|way| {
+            let ends = |at: usize| {
+                !source[at + way.len()..].starts_with(|c: char| c == '_' || c.is_alphanumeric())
+            };
+            source.match_indices(way.as_str()).map(|(at, _)| at).find(|at| ends(*at))
+        });
+        found.min().unwrap_or_else(|| panic!("{} is not in the source", self.name))
+    }
+
+    /// Choices stand close together, below what they choose.
+    fn text(&self) -> String {
+        let is_choice = self.name.starts_with("ONEBUF_");
+        String::from(if is_choice { "\n" } else { "\n\n" }) + &self.text
+    }
+}
+
+/// Where a result goes is an alias that cbindgen does not know: `Slot<T> name` is `T *name`.
+fn pointers(text: &str) -> String {
+    let mut parts = text.split("Slot<");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| {
+        let (of, rest) = part.split_once("> ").expect("the end of a type");
+        all + &of.replace("void*", "void *") + if of.ends_with('*') { "*" } else { " *" } + rest
+    })
+}
+
+/// A structure's name is also its tag, for forward declarations.
+fn tag(text: &str, name: &str) -> String {
+    text.replace("typedef struct {", &format!("typedef struct {name} {{"))
 }
 
 fn header() -> String {
