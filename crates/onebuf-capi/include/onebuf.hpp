@@ -116,7 +116,10 @@ public:
     explicit Owner(Handle handle) noexcept : handle_(handle) {}
     Owner(Owner &&other) noexcept : handle_(std::exchange(other.handle_, Handle{0})) {}
     Owner &operator=(Owner &&other) noexcept {
-        std::swap(handle_, other.handle_);
+        if (this != &other) {
+            reset();
+            handle_ = other.release();
+        }
         return *this;
     }
     Owner(const Owner &) = delete;
