@@ -157,7 +157,9 @@ pub(crate) unsafe fn options<T: Options>(given: *const T) -> Result<T> {
     }
     // SAFETY: the first word is the size.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
-    if !(size_of::<usize>()..=MAX_OPTIONS_BYTES).contains(&size) {
+    // A structure is as long as a multiple of its alignment: no field is cut in two.
+    let whole = size.is_multiple_of(size_of::<usize>());
+    if !whole || !(size_of::<usize>()..=MAX_OPTIONS_BYTES).contains(&size) {
         return Err(Fault::invalid(format!(
             "options of size {size}: set `size` to the structure's sizeof"
         )));
@@ -209,8 +211,8 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Grown {
         size: usize,
-        old: u32,
-        new: u32,
+        old: usize,
+        new: usize,
     }
     // SAFETY: plain numbers, the size first.
     unsafe impl Options for Grown {}
@@ -218,7 +220,7 @@ mod tests {
     #[repr(C)]
     struct Newest {
         known: Grown,
-        newest: u32,
+        newest: usize,
     }
 
     fn read<T>(given: &T) -> Result<Grown> {
@@ -228,8 +230,7 @@ mod tests {
 
     #[test]
     fn older_and_newer_callers_are_understood() {
-        let older = (size_of::<usize>() + 4, Grown { size: 0, old: 0, new: 9 });
-        let older = Grown { size: older.0, old: 5, new: older.1.new };
+        let older = Grown { size: 2 * size_of::<usize>(), old: 5, new: 9 };
         let found = read(&older).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((found.old, found.new), (5, 0), "what it does not know is zero");
         let size = size_of::<Newest>();
@@ -237,7 +238,7 @@ mod tests {
         assert!(read(&newer).is_ok_and(|found| found.new == 2));
         newer.newest = 1;
         assert!(read(&newer).is_err_and(|why| why.to_string().contains("does not know yet")));
-        for size in [0, 7, MAX_OPTIONS_BYTES + 1, usize::MAX] {
+        for size in [0, 7, 12, MAX_OPTIONS_BYTES + 8, usize::MAX] {
             assert!(read(&Grown { size, old: 0, new: 0 }).is_err(), "{size}");
         }
     }

@@ -2,10 +2,11 @@
 
 use onebuf_conformance::absent;
 use std::{
+    collections::BTreeSet,
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 /// Something that cargo built beside this test.
@@ -51,21 +52,36 @@ const WARNINGS: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
 /// What the Rust standard library needs of the system.
 const SYSTEM: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 
-/// Compiles a source file; `None`, after a printed skip, without a compiler.
+/// Compiles a source file, once; `None`, after a printed skip, without a compiler.
 pub fn compile(source: &Path, build: Build, more: &[&str]) -> Option<PathBuf> {
+    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    // One at a time: a program that another test runs must not be written again.
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = program(source, build, more);
+    if !done.contains(&program) {
+        compile_to(&program, source, build, more)?;
+        done.insert(program.clone());
+    }
+    Some(program)
+}
+
+/// Where it goes: each way of building has its own name.
+fn program(source: &Path, build: Build, more: &[&str]) -> PathBuf {
+    let name = source.file_name().and_then(|name| name.to_str()).expect("a name").replace('.', "-");
+    let kind = ["shared", "static", "sanitized"][build as usize];
+    let more: String = more.concat().chars().filter(char::is_ascii_alphanumeric).collect();
+    workshop().join(format!("{name}-{kind}{more}"))
+}
+
+fn compile_to(program: &Path, source: &Path, build: Build, more: &[&str]) -> Option<()> {
     let is_c = source.extension().is_some_and(|end| end == "c");
     let (compiler, standard) = if is_c { ("cc", "-std=c11") } else { ("c++", "-std=c++17") };
-    let stem = source.file_stem().and_then(|stem| stem.to_str()).expect("a name");
-    let kind = ["shared", "static", "sanitized"][build as usize];
-    let suffix: String = more.concat().chars().filter(char::is_ascii_alphanumeric).collect();
-    let language = if is_c { "c" } else { "cpp" };
-    let program = workshop().join(format!("{stem}-{language}-{kind}{suffix}"));
     let mut command = Command::new(compiler);
     command.arg(standard).args(WARNINGS).args(more).arg("-I").arg(crate_folder().join("include"));
     if build == Build::Sanitized {
         command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
     }
-    command.arg(source).arg("-o").arg(&program);
+    command.arg(source).arg("-o").arg(program);
     match build {
         Build::Static => command.arg(built("libonebuf_capi.a")).args(SYSTEM),
         _ => command.arg("-L").arg(workshop()).args(["-lonebuf", "-lpthread", "-lm"]),
@@ -75,7 +91,7 @@ pub fn compile(source: &Path, build: Build, more: &[&str]) -> Option<PathBuf> {
         return None;
     };
     assert!(status.success(), "{command:?}\n{}", String::from_utf8_lossy(&stderr));
-    Some(program)
+    Some(())
 }
 
 /// A program with the library beside it, and a cache of its own.
