@@ -437,10 +437,12 @@ int main(int argc, char **argv) {
     if (argc != 4) fail("usage: fuzz SEED STEPS DEVICE", __LINE__);
     state = strtoull(argv[1], NULL, 10);
     selector = argv[3];
-    begin();
     void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
                              guards, fences, programs, launches, launches, pools};
-    for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) calls[below(15)]();
+    for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
+        if (step % 400 == 0) begin(); // what was freed for good makes room for new
+        calls[below(15)]();
+    }
     end();
     TRUE(outcomes[ONEBUF_OK] > 0 && outcomes[ONEBUF_INVALID_HANDLE] > 0 && outcomes[ONEBUF_NULL_POINTER] > 0);
     for (int status = 0; status < 104; status++)
