@@ -1,7 +1,7 @@
 //! Programs in C and C++: the examples, everything once, random calls, threads.
 
 use crate::support::{Build, command, compile, crate_folder, said, under_valgrind};
-use onebuf_conformance::{absent, note};
+use onebuf_conformance::{absent, note, stub};
 use std::{
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -142,4 +142,17 @@ fn nothing_is_lost_or_misread() {
     let Some(program) = compile(&source("c/threads.c"), Build::Shared, &[]) else { return };
     let Some(run) = under_valgrind(&program) else { return };
     said(run);
+}
+
+#[test]
+fn a_program_in_c_is_its_own_helper() {
+    let (Some(driver), Some(program)) =
+        (stub(), compile(&source("c/doctor.c"), Build::Shared, &[]))
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder for verdicts");
+    let mut run = command(&program);
+    run.arg(folder.path()).env("ONEBUF_OPENCL_LIB", driver);
+    assert!(said(run).contains(r#""to":"opencl:0""#));
 }
