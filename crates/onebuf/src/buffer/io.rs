@@ -71,6 +71,23 @@ impl<T: Pod> Buffer<T> {
 
     /// Repeats a pattern of elements over a range of them.
     ///
+    /// ```
+    /// # use onebuf::{Access, Hub};
+    /// let hub = Hub::discover()?;
+    /// let buffer = hub.buffer::<u32>(6).build()?;
+    /// buffer.fill_pattern(2.., &[7, 8])?;
+    /// assert_eq!(buffer.to_vec()?, [0, 0, 7, 8, 7, 8]);
+    /// assert!(buffer.fill_pattern(1.., &[7, 8]).is_err());
+    /// let region = buffer.sub_buffer(..4, Access::ReadWrite)?;
+    /// region.fill_pattern(..2, &[9])?;
+    /// region.write_range(3..4, &[5])?;
+    /// let mut middle = [0; 3];
+    /// region.read_range(1..4, &mut middle)?;
+    /// assert_eq!(middle, [9, 7, 5]);
+    /// assert!(region.write_range(4.., &[5]).is_err());
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless the range begins and ends at multiples of the pattern's length.
     pub fn fill_pattern(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {

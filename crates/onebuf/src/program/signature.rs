@@ -110,6 +110,27 @@ impl Signature {
 
     /// A value of so many bytes, passed by [`Arg::bytes`]: for callers in other languages, whose types are
     /// not known here.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Arg, Hub, IntoArg, Signature, Source};
+    /// # let hub = Hub::discover()?;
+    /// # let (host, buffer) = (hub.host(), hub.buffer::<u8>(1).build()?);
+    /// let store = Source::default().with_native("store", |args| {
+    ///     args.slice_mut::<u8>(0)?[0] = args.bytes(1).map_or(0, |bytes| bytes[2]);
+    ///     Ok(())
+    /// });
+    /// let takes = Signature::new().buffer::<u8>(Access::Write).bytes(3);
+    /// // SAFETY: it writes the first of at least one byte.
+    /// let store = unsafe { host.program(&store)?.kernel("store", takes)? };
+    /// let queue = host.queue()?;
+    /// let launch = |bytes: &[u8]| {
+    ///     queue.launch(&store, [1], [buffer.write_on(&queue)?.into_arg(), Arg::bytes(bytes)])
+    /// };
+    /// launch(&[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [3]);
+    /// assert!(launch(&[1, 2]).is_err());
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
     pub fn bytes(mut self, count: usize) -> Self {
         self.params.push(Param::Value(Element::of_bytes(count)));
         self
