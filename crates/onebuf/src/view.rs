@@ -227,6 +227,12 @@ impl<'b> Hold<'b> {
         self.core.give_back(&mark, self.line.get(), ends);
     }
 
+    /// The native handle, given away.
+    pub fn raw(&self) -> Result<RawHandle> {
+        self.give_away()?;
+        Ok(self.memory().raw())
+    }
+
     /// Where the host sees the bytes, when this is the host's own guard.
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         let host = self.core.hub.host_index();
@@ -314,8 +320,7 @@ macro_rules! view {
             /// # Errors
             /// Only on an out-of-order queue, which is made to wait for the work before this view.
             pub fn raw(&self) -> Result<RawHandle> {
-                self.hold.give_away()?;
-                Ok(self.hold.memory().raw())
+                self.hold.raw()
             }
 
             /// The `cl_mem`, for OpenCL code that enqueues on this queue. Valid until the view is

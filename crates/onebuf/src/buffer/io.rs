@@ -76,6 +76,32 @@ impl<T: Pod> Buffer<T> {
         self.part().fill_asked(offset, bytes, bytemuck::bytes_of(&value))
     }
 
+    /// Repeats a pattern of elements over a range of them.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Hub};
+    /// let hub = Hub::discover()?;
+    /// let buffer = hub.buffer::<u32>(6).build()?;
+    /// buffer.fill_pattern(2.., &[7, 8])?;
+    /// assert_eq!(buffer.to_vec()?, [0, 0, 7, 8, 7, 8]);
+    /// assert!(buffer.fill_pattern(1.., &[7, 8]).is_err());
+    /// let region = buffer.sub_buffer(..4, Access::ReadWrite)?;
+    /// region.fill_pattern(..2, &[9])?;
+    /// region.write_range(3..4, &[5])?;
+    /// let mut middle = [0; 3];
+    /// region.read_range(1..4, &mut middle)?;
+    /// assert_eq!(middle, [9, 7, 5]);
+    /// assert!(region.write_range(4.., &[5]).is_err());
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless the range begins and ends at multiples of the pattern's length.
+    pub fn fill_pattern(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
+        let (offset, bytes) = self.byte_range(range)?;
+        self.part().fill_checked(offset, bytes, bytemuck::cast_slice(pattern))
+    }
+
     /// Copies a range of another buffer (or of this one) to the elements from `at` on, by the shortest way:
     /// see [`bridge`]. A copy inside one device is only enqueued.
     pub fn copy_from(
@@ -280,6 +306,18 @@ impl<'b> Part<'b> {
         self.fill_bytes(offset, bytes, pattern)?;
         self.count_write(bytes);
         Ok(())
+    }
+
+    /// A fill by a pattern of the caller's length: the same on every device.
+    pub(super) fn fill_checked(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let n = pattern.len();
+        if n == 0 || !offset.is_multiple_of(n) || !bytes.is_multiple_of(n) {
+            return Err(Error::invalid(format!(
+                "a fill of {bytes} bytes at {offset} with a pattern of {n} bytes: both must be multiples \
+                 of a pattern that is not empty"
+            )));
+        }
+        self.fill_asked(offset, bytes, pattern)
     }
 
     /// A queue at the site that has the newest contents.

@@ -170,26 +170,30 @@ impl<T: Pod> Buffer<T> {
 
     /// Checks a range of elements; gives its first byte and its number of bytes.
     fn byte_range(&self, range: impl RangeBounds<usize>) -> Result<(usize, usize)> {
-        use std::ops::Bound::{Excluded, Included, Unbounded};
-        let len = self.len();
-        let overflow = || Error::invalid("a range that ends past the largest index");
-        let start = match range.start_bound() {
-            Included(&at) => at,
-            Excluded(&at) => at.checked_add(1).ok_or_else(overflow)?,
-            Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Included(&at) => at.checked_add(1).ok_or_else(overflow)?,
-            Excluded(&at) => at,
-            Unbounded => len,
-        };
-        if start >= end || end > len {
-            return Err(Error::invalid(format!(
-                "elements {start}..{end} of a buffer of {len}: the range must be non-empty and inside"
-            )));
-        }
-        Ok((start * size_of::<T>(), (end - start) * size_of::<T>()))
+        byte_range::<T>(range, self.len())
     }
+}
+
+/// A range of elements among `len`: its first byte and its number of bytes.
+fn byte_range<T>(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let overflow = || Error::invalid("a range that ends past the largest index");
+    let start = match range.start_bound() {
+        Included(&at) => at,
+        Excluded(&at) => at.checked_add(1).ok_or_else(overflow)?,
+        Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Included(&at) => at.checked_add(1).ok_or_else(overflow)?,
+        Excluded(&at) => at,
+        Unbounded => len,
+    };
+    if start >= end || end > len {
+        return Err(Error::invalid(format!(
+            "elements {start}..{end} of a buffer of {len}: the range must be non-empty and inside"
+        )));
+    }
+    Ok((start * size_of::<T>(), (end - start) * size_of::<T>()))
 }
 
 impl<T: Pod> fmt::Debug for Buffer<T> {

@@ -119,6 +119,11 @@ impl NativeArgs<'_> {
         self.grid.offset
     }
 
+    /// How many arguments there are.
+    pub fn count(&self) -> usize {
+        self.args.len()
+    }
+
     fn buffer<T: Pod>(&self, index: usize) -> Result<(*mut T, usize, bool)> {
         match self.args.get(index) {
             Some(NativeArg::Buffer { pointer, .. }) if !pointer.cast::<T>().is_aligned() => {
@@ -173,6 +178,14 @@ impl NativeArgs<'_> {
         Ok(unsafe {
             (std::slice::from_raw_parts(from, from_len), std::slice::from_raw_parts_mut(to, to_len))
         })
+    }
+
+    /// A value's bytes, which lie at any address; `None` for a buffer.
+    pub fn bytes(&self, index: usize) -> Option<&[u8]> {
+        match self.args.get(index) {
+            Some(NativeArg::Value(bytes)) => Some(bytes),
+            _ => None,
+        }
     }
 
     /// A value.

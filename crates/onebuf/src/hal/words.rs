@@ -304,6 +304,25 @@ pub struct Caps {
     pub il_versions: Vec<String>,
 }
 
+impl Caps {
+    /// What matters for sharing, in one word each.
+    pub fn words(&self) -> Vec<&'static str> {
+        let has = |strategy| self.strategies.contains(&strategy);
+        let all = [
+            ("host_pointer", self.imports_host_pages),
+            ("svm_fine", has(Strategy::FineSvm)),
+            ("svm_coarse", has(Strategy::CoarseSvm)),
+            ("svm_atomics", self.svm_atomics),
+            ("svm_system", self.svm_system),
+            ("unified_memory", self.unified_memory),
+            ("out_of_order", self.out_of_order),
+            ("callbacks", self.callbacks),
+            ("user_events", self.gates),
+        ];
+        all.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect()
+    }
+}
+
 /// Everything that is known of a device without using it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {

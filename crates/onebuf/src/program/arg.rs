@@ -1,7 +1,7 @@
 //! The arguments of a launch.
 
 use super::signature::{Element, Param};
-use crate::{Result, hal, queue::Queue, sync::Arc, view::Hold};
+use crate::{Error, Result, hal, queue::Queue, sync::Arc, view::Hold};
 use bytemuck::Pod;
 use std::{cell::Cell, marker::PhantomData};
 
@@ -59,6 +59,23 @@ impl<'b> Arg<'b> {
     pub fn value<T: Pod>(value: T) -> Self {
         let bytes = Inline::new(bytemuck::bytes_of(&value));
         Arg(Kind::Value { element: Element::of::<T>(), bytes }, PhantomData)
+    }
+
+    /// A value as bytes, for a parameter declared by [`Signature::bytes`](crate::Signature::bytes).
+    pub fn bytes(bytes: &[u8]) -> Self {
+        let element = Element::of_bytes(bytes.len());
+        Arg(Kind::Value { element, bytes: Inline::new(bytes) }, PhantomData)
+    }
+
+    /// The native handle or address of a view; see [`ReadView::raw`](crate::ReadView::raw).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what is no view.
+    pub fn raw(&self) -> Result<hal::RawHandle> {
+        match &self.0 {
+            Kind::Buffer { hold, .. } => hold.raw(),
+            _ => Err(Error::invalid("the native handle of an argument that is no view")),
+        }
     }
 
     /// Group-local memory for `count` elements of `T`.
@@ -122,7 +139,8 @@ impl<'b> Arg<'b> {
                 format!("a view of {element:?} where {param} is declared")
             }
             (Kind::Value { element, .. }, _) => {
-                format!("a value of type {element:?} where {param} is declared")
+                let bytes = element.bytes();
+                format!("a value of type {element:?} ({bytes} bytes) where {param} is declared")
             }
             (Kind::Local { element, .. }, _) => {
                 format!("local memory of {element:?} where {param} is declared")
