@@ -1,8 +1,9 @@
 //! What the conformance tests share: the machine they run on, kernels with a model beside them, data
-//! that no driver can guess, and the stub driver.
+//! that no driver can guess, the stub driver, and [`class_a`], which owns what others are handed.
 //!
 //! A missing device is a printed skip, or a failure in strict mode (`ONEBUF_STRICT=1`).
 
+pub mod class_a;
 mod data;
 mod elements;
 mod held;

@@ -1,0 +1,59 @@
+//! What the driver counts of class A's objects, so that a test sees whether all is as before.
+
+use super::{ClassA, Own};
+use onebuf_sys::opencl::{ClEvent, ClMem};
+use std::{
+    sync::PoisonError,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// References to a context, its queue, some buffers and events.
+///
+/// Drivers also count references of their own, so these are taken at rest, and compared by
+/// [`assert_restored`], which is patient.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Of the context.
+    pub context: u32,
+    /// Of class A's own queue.
+    pub queue: u32,
+    /// Of the buffers, in the order given.
+    pub buffers: Vec<u32>,
+    /// Of the events, in the order given.
+    pub events: Vec<u32>,
+}
+
+impl ClassA {
+    /// Counts at rest: whatever used the buffers last was class A's own queue, and is done. PoCL has every
+    /// buffer hold the event that used it last, and so a queue; rusticl has kernels hold their arguments.
+    pub fn reference_counts(&self, buffers: &[&Own<ClMem>], events: &[&Own<ClEvent>]) -> Counts {
+        buffers.iter().for_each(|buffer| drop(self.read(&self.queue, buffer, 1)));
+        self.finish(&self.queue);
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Counts {
+            context: self.context.count(),
+            queue: self.queue.count(),
+            buffers: buffers.iter().map(|buffer| buffer.count()).collect(),
+            events: events.iter().map(|event| event.count()).collect(),
+        }
+    }
+}
+
+/// Waits until the counts are as they were: destructor callbacks and drivers' threads come late.
+///
+/// # Panics
+/// With both, when they do not become equal.
+#[track_caller]
+pub fn assert_restored(before: &Counts, now: impl Fn() -> Counts, what: &str) {
+    let start = Instant::now();
+    loop {
+        let counts = now();
+        if counts == *before {
+            return;
+        }
+        let late = start.elapsed() > Duration::from_secs(10);
+        assert!(!late, "{what}: references were {before:?}, and are {counts:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

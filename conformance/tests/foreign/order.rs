@@ -1,0 +1,305 @@
+//! Who waits for whom. Work that is held up shows what waits for it without a clock; where nothing waits, the
+//! controls show that it would be seen.
+
+use super::{SECONDS, alone, context, hub, owners, queue, wrap, wrapped};
+use onebuf::{Buffer, Error, Fence, Hub};
+use onebuf_conformance::{
+    Side, Step, assert_same,
+    class_a::{ClassA, Own, spin_model},
+    is_held, note, random_words, step_model,
+};
+use onebuf_sys::opencl::{ClEvent, ClMem, consts::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
+
+const N: usize = 4096;
+
+/// Class A's event as a fence.
+fn fence(hub: &Hub, event: &Own<ClEvent>) -> Fence {
+    // SAFETY: class A has a reference.
+    unsafe { hub.wrap_event(event.raw()) }.expect("a live event")
+}
+
+/// Work of class A that is caught running: more and more of it until it is. `None` where the driver
+/// does everything inside of the call.
+fn caught(a: &ClassA, mem: &Own<ClMem>, model: &mut [u32]) -> Option<Own<ClEvent>> {
+    for launches in [1, 4, 16, 64] {
+        let mut last = None;
+        for _ in 0..launches {
+            last = Some(a.spin(&a.queue, mem, N, 10_000, &[]));
+            spin_model(model, 10_000);
+        }
+        a.flush(&a.queue);
+        if let Some(event) = last.filter(|event| !a.is_complete(event)) {
+            return Some(event);
+        }
+    }
+    note(&format!("skip: work that is caught running: {} ends it in the call", a.platform));
+    None
+}
+
+#[test]
+fn ours_waits_for_the_owners_queue() {
+    let _alone = alone("the owner first");
+    for a in owners() {
+        let hub = hub();
+        let side = Side::open(&context(&hub, &a).device()).unwrap();
+        let mut model = random_words(1, N);
+        let mem = a.words(&model);
+        // The kernels are built and have run before it counts.
+        side.step(&wrapped(&hub, &mem), Step::nth(0)).unwrap();
+        step_model(&mut model, Step::nth(0));
+        let owners = queue(&hub, &a.queue);
+        for n in 1..4 {
+            caught(&a, &mem, &mut model);
+            let position = owners.fence();
+            let buffer = match n {
+                1 => wrap(&hub, &mem).after(&position).build().unwrap(),
+                2 => {
+                    let buffer = wrapped(&hub, &mem);
+                    buffer.written_until(&position).unwrap();
+                    buffer
+                }
+                _ => {
+                    side.queue.wait_for(&position).unwrap();
+                    wrapped(&hub, &mem)
+                }
+            };
+            side.step(&buffer, Step::nth(n)).unwrap();
+            step_model(&mut model, Step::nth(n));
+            assert_same(&buffer.to_vec().unwrap(), &model, &a.platform);
+            assert_eq!(position.is_done(), Ok(true), "{}", a.platform);
+        }
+    }
+}
+
+#[test]
+fn a_fence_of_the_owners_work_is_not_early() {
+    let _alone = alone("the owner's fences");
+    'owners: for a in owners() {
+        let hub = hub();
+        let mut model = random_words(2, N);
+        let mem = a.words(&model);
+        let owners = queue(&hub, &a.queue);
+        let mut early = 0;
+        for _ in 0..5 {
+            let Some(event) = caught(&a, &mem, &mut model) else { continue 'owners };
+            let (position, of_event) = (owners.fence(), fence(&hub, &event));
+            let done = [position.is_done().unwrap(), of_event.is_done().unwrap()];
+            // Asked after: what is not complete now was not complete then.
+            early += u32::from(!a.is_complete(&event));
+            assert!(!done.contains(&true) || a.is_complete(&event), "{}: early", a.platform);
+            position.wait(SECONDS).unwrap();
+            of_event.wait(SECONDS).unwrap();
+            assert!(a.is_complete(&event), "{}", a.platform);
+        }
+        assert!(early > 0, "{}: the work was always over before it could be asked", a.platform);
+    }
+}
+
+#[test]
+fn the_owners_queue_waits_for_ours() {
+    let _alone = alone("onebuf first");
+    for a in owners() {
+        let hub = hub();
+        let side = Side::open(&context(&hub, &a).device()).unwrap();
+        let mut model = random_words(3, N);
+        let mem = a.words(&model);
+        let owners = queue(&hub, &a.queue);
+        let buffer = wrapped(&hub, &mem);
+        for n in 0..8 {
+            for k in 0..10 {
+                side.step(&buffer, Step::nth(100 * n + k)).unwrap();
+                step_model(&mut model, Step::nth(100 * n + k));
+            }
+            match n % 3 {
+                0 => drop(buffer.hand_to(&owners).unwrap()),
+                1 => drop(owners.wait_for(&side.queue.fence()).unwrap()),
+                _ => {
+                    let events = side.queue.fence().cl_events().unwrap();
+                    let list: Vec<_> = events.iter().map(|e| ClEvent(e.raw())).collect();
+                    a.step(&a.queue, &mem, N, Step::nth(n + 50), &list);
+                    step_model(&mut model, Step::nth(n + 50));
+                }
+            }
+            a.step(&a.queue, &mem, N, Step::nth(n), &[]);
+            step_model(&mut model, Step::nth(n));
+            assert_same(&a.read(&a.queue, &mem, N), &model, &format!("{} {n}", a.platform));
+            buffer.written_until(&owners.fence()).unwrap();
+        }
+    }
+}
+
+/// Rungs that drivers of this kind cannot have: clover maps and copies while its queue still waits for the host.
+fn waits_for_the_host(a: &ClassA) -> bool {
+    if a.platform == "Clover" {
+        note("skip: user events on clover: its queues do not wait for them in transfers");
+        return false;
+    }
+    true
+}
+
+/// Class A's kernel waits for class A; without telling us, we would read too early.
+fn held_by_the_owner(a: &ClassA, hub: &Hub, tell: impl Fn(&Buffer<u32>, &Own<ClEvent>)) {
+    let before = random_words(4, N);
+    let (mem, gate) = (a.words(&before), a.user_event());
+    let buffer = wrapped(hub, &mem);
+    let event = a.step(&a.queue, &mem, N, Step::nth(1), &[gate.get()]);
+    a.flush(&a.queue);
+    let mut model = before.clone();
+    step_model(&mut model, Step::nth(1));
+    // The control: nobody told us, so nothing is waited for, and the old contents are seen.
+    assert_same(&buffer.to_vec().unwrap(), &before, &format!("{}: the control", a.platform));
+    tell(&buffer, &event);
+    let pending = buffer.read_async(.., vec![0; N]);
+    // A driver that cannot wait for the host says so by waiting itself: then nothing was enqueued.
+    let mut pending = match pending {
+        Ok(pending) => pending,
+        Err(Error::Timeout { .. }) => return a.complete(&gate),
+        Err(error) => panic!("{}: {error}", a.platform),
+    };
+    assert_eq!(pending.is_done(), Ok(false), "{}: it did not wait", a.platform);
+    a.complete(&gate);
+    let seen = pending.wait(SECONDS).unwrap();
+    assert_same(&seen, &model, &a.platform);
+}
+
+#[test]
+fn untold_work_is_not_waited_for_and_told_work_is() {
+    let _alone = alone("work that is held up");
+    for a in owners().iter().filter(|a| waits_for_the_host(a)) {
+        // Short, because the thread itself waits where the driver's queues cannot.
+        let hub = Hub::builder().verdicts(Default::default());
+        let hub = hub.timeout(std::time::Duration::from_secs(2)).build().unwrap();
+        held_by_the_owner(a, &hub, |buffer, event| {
+            buffer.written_until(&fence(&hub, event)).unwrap();
+        });
+        held_by_the_owner(a, &hub, |buffer, _| {
+            buffer.written_until(&queue(&hub, &a.queue).fence()).unwrap();
+        });
+    }
+}
+
+#[test]
+fn readers_of_the_owners_are_waited_for_by_writers_alone() {
+    let _alone = alone("the owner reads");
+    for a in owners().iter().filter(|a| waits_for_the_host(a)) {
+        let hub = Hub::builder().verdicts(Default::default());
+        let hub = hub.timeout(std::time::Duration::from_secs(2)).build().unwrap();
+        let side = Side::open(&context(&hub, a).device()).unwrap();
+        let mut model = random_words(5, N);
+        let (mem, gate) = (a.words(&model), a.user_event());
+        let buffer = wrapped(&hub, &mem);
+        side.step(&buffer, Step::nth(9)).unwrap();
+        step_model(&mut model, Step::nth(9));
+        side.queue.finish().unwrap();
+        buffer.read_until(&fence(&hub, &gate)).unwrap();
+        assert_same(&buffer.to_vec().unwrap(), &model, &format!("{}: readers", a.platform));
+        let view = buffer.write_on(&side.queue);
+        match view {
+            Ok(view) => {
+                let done = side.step_view(view, N, Step::nth(1)).unwrap();
+                step_model(&mut model, Step::nth(1));
+                assert!(is_held(&done), "{}: it did not wait for the reader", a.platform);
+            }
+            Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
+        }
+        a.complete(&gate);
+        assert_same(&buffer.to_vec().unwrap(), &model, &a.platform);
+    }
+}
+
+#[test]
+fn a_user_event_of_ours_holds_the_owner_up() {
+    let _alone = alone("our user events");
+    for a in owners() {
+        let hub = hub();
+        let context = context(&hub, &a);
+        let event = match context.user_event() {
+            Err(Error::Unsupported { .. }) => {
+                note(&format!("skip: user events on {}: not supported", a.platform));
+                continue;
+            }
+            other => other.unwrap(),
+        };
+        let mut model = random_words(6, N);
+        let mem = a.words(&model);
+        let done = a.step(&a.queue, &mem, N, Step::nth(1), &[ClEvent(event.raw())]);
+        a.flush(&a.queue);
+        assert!(is_held(&event.fence()), "{}", a.platform);
+        assert!(!a.is_complete(&done), "{}", a.platform);
+        let reached = event.fence();
+        event.complete();
+        reached.wait(SECONDS).unwrap();
+        step_model(&mut model, Step::nth(1));
+        assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
+        // Dropped without, it is told, and nobody waits for ever.
+        let dropped = context.user_event().unwrap();
+        let never = dropped.fence();
+        drop(dropped);
+        let told = never.wait(SECONDS);
+        assert!(told.is_err() && !matches!(told, Err(Error::Timeout { .. })), "{told:?}");
+        assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
+    }
+}
+
+#[test]
+fn events_that_are_given_away_live_on() {
+    let _alone = alone("events out");
+    for a in owners() {
+        let hub = hub();
+        let side = Side::open(&context(&hub, &a).device()).unwrap();
+        let mut model = random_words(7, N);
+        let mem = a.words(&model);
+        let buffer = wrapped(&hub, &mem);
+        side.step(&buffer, Step::nth(1)).unwrap();
+        step_model(&mut model, Step::nth(1));
+        let events = side.queue.fence().cl_events().unwrap();
+        let owned = events.into_iter().map(|event| event.into_raw().unwrap());
+        // SAFETY: each is a reference that is ours to release.
+        let owned: Vec<Own<ClEvent>> = owned.map(|raw| unsafe { Own::new(ClEvent(raw)) }).collect();
+        drop((buffer, side, hub));
+        let list: Vec<_> = owned.iter().map(Own::get).collect();
+        a.step(&a.queue, &mem, N, Step::nth(2), &list);
+        step_model(&mut model, Step::nth(2));
+        assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
+        assert!(owned.iter().all(|event| a.is_complete(event)), "{}", a.platform);
+    }
+}
+
+#[test]
+fn owners_queues_in_no_order() {
+    let _alone = alone("out-of-order owners");
+    for a in owners() {
+        let Ok(disorder) = a.queue_with(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) else {
+            note(&format!("skip: out-of-order queues: {} has none", a.platform));
+            continue;
+        };
+        let hub = hub();
+        let side = Side::open(&context(&hub, &a).device()).unwrap();
+        let owners = queue(&hub, &disorder);
+        let mut models: Vec<_> = (0..3).map(|n| random_words(n, N)).collect();
+        let mems: Vec<_> = models.iter().map(|model| a.words(model)).collect();
+        let buffers: Vec<_> = mems.iter().map(|mem| wrapped(&hub, mem)).collect();
+        for round in 0..4 {
+            for (mem, model) in mems.iter().zip(&mut models) {
+                a.spin(&disorder, mem, N, 3_000, &[]);
+                spin_model(model, 3_000);
+            }
+            let all = owners.fence();
+            for (buffer, model) in buffers.iter().zip(&mut models) {
+                buffer.written_until(&all).unwrap();
+                side.step(buffer, Step::nth(round)).unwrap();
+                step_model(model, Step::nth(round));
+                // Our own launches on their queue have only the order that we give them.
+                let view = buffer.write_on(&owners).unwrap();
+                let arguments = onebuf::args![view, 0u32, N as u32, 3u32, round];
+                owners.launch(side.kernel(), [N], arguments).unwrap();
+                step_model(model, Step { mul: 3, add: round });
+                buffer.hand_to(&owners).unwrap();
+            }
+            owners.finish().unwrap();
+        }
+        for (mem, model) in mems.iter().zip(&models) {
+            assert_same(&a.read(&a.queue, mem, N), model, &a.platform);
+        }
+    }
+}
