@@ -126,7 +126,10 @@ fn good_is_proven_and_copies_nothing() {
     answer.proven("opencl:0", "host", "svm_pointer", true);
     answer.proven("host", "opencl:0", "staged", false);
     answer.proven("opencl:0", "host", "staged", false);
-    assert_eq!(answer.experiments(), 5);
+    // Two contexts of one device.
+    answer.proven("opencl:0", "opencl:0", "host_pointer", true);
+    answer.proven("opencl:0", "opencl:0", "svm_pointer", true);
+    assert_eq!(answer.experiments(), 7);
     assert_eq!(answer.0["use"]["forbidden"], Value::Null, "{answer:?}");
     assert_eq!(answer.0["use"]["route"], "host_pointer", "{answer:?}");
     assert_eq!(answer.0["use"]["implied_bytes"], 0, "{answer:?}");
@@ -257,7 +260,7 @@ fn verdicts_are_remembered_until_something_changes() {
     let Some(first) = quick(&[], &[]) else { return };
     let first = first.unwrap();
     let experiments = first.experiments();
-    assert_eq!(experiments, 3);
+    assert_eq!(experiments, 5);
     let again = quick(&[], &[]).unwrap().unwrap();
     assert_eq!(again.experiments(), 0);
     assert_eq!(again.0["routes"], first.0["routes"]);

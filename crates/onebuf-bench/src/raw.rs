@@ -129,6 +129,107 @@ impl Drop for RawQueue {
     }
 }
 
+/// What somebody who is handed a `cl_mem` asks of it.
+const QUESTIONS: [u32; 8] = [
+    consts::CL_MEM_TYPE,
+    consts::CL_MEM_SIZE,
+    consts::CL_MEM_FLAGS,
+    consts::CL_MEM_CONTEXT,
+    consts::CL_MEM_HOST_PTR,
+    consts::CL_MEM_MAP_COUNT,
+    consts::CL_MEM_ASSOCIATED_MEMOBJECT,
+    consts::CL_MEM_OFFSET,
+];
+
+/// Memory that somebody is handed, and a kernel to use it by.
+pub struct RawWrap {
+    launch: RawLaunch,
+}
+
+impl RawWrap {
+    /// Makes it, in the context of the queue, and sets it to zero.
+    ///
+    /// # Safety
+    /// As for [`RawQueue::new`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub unsafe fn new(queue: &Queue) -> Result<Self> {
+        const BYTES: usize = 4096;
+        // SAFETY: the caller's promise.
+        let on = unsafe { RawQueue::new(queue)? };
+        let (kernel, mem) = (on.kernel()?, on.buffer(BYTES)?);
+        let zeroes = [0_u8; BYTES];
+        // SAFETY: as long as the memory, and not used after this returns.
+        unsafe {
+            on.cl.enqueue_write_buffer(
+                on.queue,
+                mem,
+                1,
+                0,
+                BYTES,
+                zeroes.as_ptr().cast(),
+                0,
+                null(),
+                null_mut(),
+            )
+        }
+        .map_err(driver("clEnqueueWriteBuffer"))?;
+        Ok(Self { launch: RawLaunch { on, kernel, mem, added: Cell::new(0) } })
+    }
+
+    /// The `cl_mem`, alive as long as this is.
+    pub fn mem(&self) -> *mut c_void {
+        self.launch.mem.0
+    }
+
+    /// What the kernel has added so far.
+    pub fn added(&self) -> u32 {
+        self.launch.added()
+    }
+
+    /// Asks what it is, holds on to it, runs the kernel, and lets go.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn used(&self) -> Result<()> {
+        self.hold(|| {
+            let RawLaunch { on: RawQueue { cl, queue, .. }, .. } = &self.launch;
+            self.launch.touch()?;
+            // SAFETY: a live queue.
+            unsafe { cl.finish(*queue) }.map_err(driver("clFinish"))
+        })
+    }
+
+    /// The same without the kernel.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn unused(&self) -> Result<()> {
+        self.hold(|| Ok(()))
+    }
+
+    fn hold(&self, during: impl FnOnce() -> Result<()>) -> Result<()> {
+        let RawLaunch { on: RawQueue { cl, .. }, mem, .. } = &self.launch;
+        for question in QUESTIONS {
+            let mut answer = 0_u64;
+            let narrow = matches!(question, consts::CL_MEM_TYPE | consts::CL_MEM_MAP_COUNT);
+            let size = if narrow { size_of::<u32>() } else { size_of::<u64>() };
+            // SAFETY: alive; the answer is at most as large as its place.
+            unsafe {
+                cl.get_mem_object_info(*mem, question, size, (&raw mut answer).cast(), null_mut())
+            }
+            .map_err(driver("clGetMemObjectInfo"))?;
+            std::hint::black_box(answer);
+        }
+        // SAFETY: alive; what is retained is released.
+        unsafe { cl.retain_mem_object(*mem) }.map_err(driver("clRetainMemObject"))?;
+        during()?;
+        // SAFETY: as above.
+        unsafe { cl.release_mem_object(*mem) }.map_err(driver("clReleaseMemObject"))
+    }
+}
+
 /// The kernel [`TOUCH`] on memory that is somebody else's.
 pub struct RawLaunch {
     on: RawQueue,

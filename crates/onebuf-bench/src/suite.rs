@@ -44,6 +44,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::view_idle::WORKLOAD,
     workload::pool_get_put::WORKLOAD,
     workload::launch::WORKLOAD,
+    workload::wrap::WORKLOAD,
+    workload::wrap::WITHOUT_USE,
     workload::handoff::WORKLOAD,
     workload::staged::WORKLOAD,
     workload::program::BUILD,

@@ -7,6 +7,7 @@ pub mod program;
 pub mod route_lookup;
 pub mod staged;
 pub mod view_idle;
+pub mod wrap;
 
 use crate::{Bench, Case, Row, Stop, platforms, too_few_platforms};
 use onebuf::Device;

@@ -6,7 +6,7 @@ use crate::{
     table::{Cell, Table},
     units,
 };
-use onebuf::{Device, Error, Hub, Strategy};
+use onebuf::{Device, Error, Hub};
 use serde_json::{Value, json};
 
 /// List the devices that every API finds, and the APIs that are not to be had
@@ -51,7 +51,7 @@ pub fn json(hub: &Hub) -> Value {
 
 fn row(device: &Device) -> Value {
     let info = device.info();
-    let derived = words(device).into_iter().map(str::to_owned);
+    let derived = info.caps.words().into_iter().map(str::to_owned);
     let features: Vec<String> = derived.chain(info.extensions.iter().cloned()).collect();
     json!({
         "id": device.id(),
@@ -70,24 +70,6 @@ fn row(device: &Device) -> Value {
     })
 }
 
-/// What the device can do that matters for sharing, in one word each.
-fn words(device: &Device) -> Vec<&'static str> {
-    let caps = &device.info().caps;
-    let has = |strategy| caps.strategies.contains(&strategy);
-    let all = [
-        ("host_pointer", caps.imports_host_pages),
-        ("svm_fine", has(Strategy::FineSvm)),
-        ("svm_coarse", has(Strategy::CoarseSvm)),
-        ("svm_atomics", caps.svm_atomics),
-        ("svm_system", caps.svm_system),
-        ("unified_memory", caps.unified_memory),
-        ("out_of_order", caps.out_of_order),
-        ("callbacks", caps.callbacks),
-        ("user_events", caps.gates),
-    ];
-    all.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect()
-}
-
 fn table(hub: &Hub, screen: Screen) -> String {
     let mut table = Table::new(["id", "name", "platform", "driver", "memory"]).remark("can do");
     for device in hub.devices() {
@@ -99,7 +81,7 @@ fn table(hub: &Hub, screen: Screen) -> String {
         let text = |text: &str| Cell::from(text.trim());
         let cells = [device.id(), &info.name, &info.platform, &info.driver].map(text);
         table.row(cells.into_iter().chain([Cell::number(memory)]).collect::<Vec<_>>(), {
-            words(&device).join(" ")
+            info.caps.words().join(" ")
         });
     }
     table.render(screen)

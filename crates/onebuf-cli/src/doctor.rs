@@ -120,6 +120,10 @@ fn table(report: &Report, screen: Screen) -> String {
     for route in &report.routes {
         let verdict = &route.verdict;
         let id = |device: DeviceIx| Cell::from(report.devices[device.get()].as_str());
+        let to = match route.from == route.to {
+            true => Cell::from("another context"),
+            false => id(route.to),
+        };
         let zero_copy = match verdict.zero_copy {
             Some(true) => "yes",
             Some(false) => "no",
@@ -127,7 +131,7 @@ fn table(report: &Report, screen: Screen) -> String {
         };
         let cells = [
             id(route.from),
-            id(route.to),
+            to,
             Cell::from(route.kind.to_string()),
             state(verdict.state),
             Cell::from(zero_copy),
@@ -169,7 +173,8 @@ fn summary(report: &Report, seconds: f64) -> String {
 
 /// What to do with it, with a pair for which it is worth doing.
 fn next(report: &Report, free: &dyn Fn(&Route) -> bool) -> String {
-    let shared = |route: &&Route| free(route) && route.kind != RouteKind::Staged;
+    let apart = |route: &Route| route.from != route.to && route.kind != RouteKind::Staged;
+    let shared = |route: &&Route| free(route) && apart(route);
     // Two devices that both see the host's pages see one another's.
     let mut ids: Vec<&str> = report
         .routes

@@ -35,6 +35,8 @@ struct State {
     calls: u64,
     /// The value of `calls` at which to fail, and the code.
     fail_at: Option<(u64, i32)>,
+    /// The call that fails every time, and the code.
+    fail_always: Option<(&'static str, i32)>,
     failed: Option<&'static str>,
     live: BTreeMap<&'static str, i64>,
     trace: VecDeque<&'static str>,
@@ -53,12 +55,20 @@ impl Probe {
         state.fail_at = (n > 0).then(|| (state.calls.saturating_add(n), code));
     }
 
+    /// Makes every call of that C name fail with `code`, until [`reset`](Self::reset).
+    pub fn fail_always(&self, call: &'static str, code: i32) {
+        let mut state = self.state();
+        state.failed = None;
+        state.fail_always = Some((call, code));
+    }
+
     /// The number of calls since the start or the last [`reset`](Self::reset).
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// The call that was made to fail since the last [`fail_nth`](Self::fail_nth), by its C name.
+    /// The call that was made to fail since the last [`fail_nth`](Self::fail_nth) or
+    /// [`fail_always`](Self::fail_always), by its C name.
     pub fn failed(&self) -> Option<&'static str> {
         self.state().failed
     }
@@ -91,7 +101,8 @@ impl Probe {
         }
         state.trace.push_back(call);
         let calls = state.calls;
-        match state.fail_at.take_if(|(at, _)| *at == calls) {
+        let always = state.fail_always.filter(|(name, _)| *name == call).map(|(_, code)| (0, code));
+        match state.fail_at.take_if(|(at, _)| *at == calls).or(always) {
             Some((_, code)) => {
                 state.failed = Some(call);
                 Err(code)
@@ -131,6 +142,19 @@ mod tests {
         assert_eq!(probe.enter("d"), Ok(()));
         assert_eq!((probe.failed(), probe.calls()), (Some("c"), 4));
         assert_eq!(probe.trace(), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn a_call_fails_until_reset() {
+        let probe = Probe::new();
+        probe.fail_always("b", -5);
+        assert_eq!(
+            (probe.enter("a"), probe.enter("b"), probe.enter("b")),
+            (Ok(()), Err(-5), Err(-5))
+        );
+        assert_eq!(probe.failed(), Some("b"));
+        probe.reset();
+        assert_eq!((probe.enter("b"), probe.failed()), (Ok(()), None));
     }
 
     #[test]

@@ -176,6 +176,7 @@ impl Hub {
     }
 
     /// Whether both are one hub.
+    #[inline]
     pub fn is(&self, other: &Hub) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -61,6 +61,7 @@
 #![deny(unsafe_code)]
 
 mod backend;
+pub mod bridge;
 mod buffer;
 pub mod cache;
 mod device;

@@ -53,7 +53,7 @@ impl Queue {
         grid: impl Into<Grid>,
         args: impl AsRef<[Arg<'b>]>,
     ) -> Result<()> {
-        kernel.launch_on(self, grid.into(), args.as_ref(), false).map(drop)
+        kernel.launch_plain(self, grid.into(), args.as_ref())
     }
 
     /// Like [`Queue::launch`], and gives the point that this launch will have reached. On a queue opened

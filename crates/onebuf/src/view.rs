@@ -8,7 +8,7 @@
 
 use crate::{
     Access, Error, Result,
-    buffer::{Mark, Part, Seen, Taken},
+    buffer::{Core, Mark, Part, Seen, Span, Taken},
     hal::{self, Event, Memory, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
@@ -19,12 +19,23 @@ use bytemuck::Pod;
 use std::{fmt, marker::PhantomData, ptr::NonNull};
 
 /// What every guard is made of. Taking it did the hand-over; dropping it notes the queue's position.
+///
+/// The way from a lease into a launch's arguments is inlined, so that what was just written need not be
+/// moved: that costs as much as the lease.
 pub(crate) struct Hold<'b> {
-    part: Part<'b>,
-    site: usize,
+    core: &'b Core,
+    span: Span,
     line: OnLine<'b>,
-    memory: Seen<'b>,
     access: Access,
+    /// What the buffer or region was made for.
+    made_for: Access,
+    how: How<'b>,
+}
+
+/// How a guard was taken.
+struct How<'b> {
+    memory: Seen<'b>,
+    site: usize,
     rung: Rung,
     /// Taken on a lease, without a mark.
     leased: bool,
@@ -62,69 +73,72 @@ struct Links {
     given_away: bool,
 }
 
-impl<'b> Hold<'b> {
-    /// For kernels on a caller's queue.
-    #[inline]
-    pub fn on(part: Part<'b>, queue: &'b Queue, access: Access) -> Result<Self> {
-        if !part.core.hub.is(&queue.hub) {
-            return Err(Error::ForeignContext {
-                have: format!("a queue of another hub ({})", queue.device()),
-                want: "a queue of the buffer's hub".into(),
-            });
-        }
-        Self::new(part, OnLine::Borrowed(&queue.line), access, true)
+impl<'b> How<'b> {
+    #[inline(always)]
+    fn leased(site: usize, memory: Seen<'b>) -> Self {
+        let rung = Rung::SameQueue;
+        Self { memory, site, rung, leased: true, overwrites: false, links: None }
     }
 
-    pub fn take(part: Part<'b>, line: &Arc<Line>, access: Access) -> Result<Self> {
-        Self::new(part, OnLine::Own(line.clone()), access, true)
-    }
-
-    /// For whoever will overwrite everything: older contents need not come along.
-    pub fn overwrite(part: Part<'b>, line: &Arc<Line>) -> Result<Self> {
-        let keep = !part.is_whole();
-        Self::new(part, OnLine::Own(line.clone()), Access::ReadWrite, keep)
-    }
-
-    #[inline]
-    fn new(part: Part<'b>, on: OnLine<'b>, access: Access, keep: bool) -> Result<Self> {
-        let line = on.get();
-        if let Some((site, memory)) = part.take_leased(line, access.writes()) {
-            let (rung, links) = (Rung::SameQueue, None);
-            return Ok(Self {
-                part,
-                site,
-                line: on,
-                memory,
-                access,
-                rung,
-                leased: true,
-                overwrites: false,
-                links,
-            });
-        }
+    /// The way without a lease.
+    #[inline(never)]
+    fn handed_over(part: Part<'b>, line: &Arc<Line>, access: Access, keep: bool) -> Result<Self> {
         let Taken { site, memory, rung, after, overwrites } =
             part.core.take(&part, line, access.writes(), keep)?;
         let links = match line.is_in_order() {
             true => None,
             false => Some(Box::new(Mutex::new(Links { after, ..Links::default() }))),
         };
-        Ok(Self { part, site, line: on, memory, access, rung, leased: false, overwrites, links })
+        Ok(Self { memory, site, rung, leased: false, overwrites, links })
+    }
+}
+
+impl<'b> Hold<'b> {
+    /// For kernels on a caller's queue.
+    #[inline(always)]
+    pub fn on(part: Part<'b>, queue: &'b Queue, access: Access) -> Result<Self> {
+        if !part.core.hub.is(&queue.hub) {
+            return Err(foreign(queue));
+        }
+        Self::new(part, &queue.line, OnLine::Borrowed(&queue.line), access, true)
     }
 
-    #[inline]
-    fn mark(&self) -> Mark {
-        Mark { span: self.part.span, site: self.site, write: self.access.writes() }
+    pub fn take(part: Part<'b>, line: &Arc<Line>, access: Access) -> Result<Self> {
+        Self::new(part, line, OnLine::Own(line.clone()), access, true)
+    }
+
+    /// For whoever will overwrite everything: older contents need not come along.
+    pub fn overwrite(part: Part<'b>, line: &Arc<Line>) -> Result<Self> {
+        let keep = !part.is_whole();
+        Self::new(part, line, OnLine::Own(line.clone()), Access::ReadWrite, keep)
+    }
+
+    #[inline(always)]
+    fn new(
+        part: Part<'b>,
+        line: &Arc<Line>,
+        keeps: OnLine<'b>,
+        access: Access,
+        keep: bool,
+    ) -> Result<Self> {
+        let how = match part.take_leased(line, access.writes()) {
+            Some((site, memory)) => How::leased(site, memory),
+            None => How::handed_over(part, line, access, keep)?,
+        };
+        let Part { core, span, access: made_for, .. } = part;
+        Ok(Self { core, span, line: keeps, access, made_for, how })
     }
 
     /// Everything has been overwritten.
     pub fn overwritten(&self) {
-        if self.overwrites {
-            self.part.core.overwritten(self.site);
+        if self.how.overwrites {
+            self.core.overwritten(self.how.site);
         }
     }
 
+    #[inline]
     pub fn memory(&self) -> &dyn Memory {
-        self.memory.get()
+        self.how.memory.get()
     }
 
     pub fn access(&self) -> Access {
@@ -132,24 +146,30 @@ impl<'b> Hold<'b> {
     }
 
     pub fn rung(&self) -> Rung {
-        self.rung
+        self.how.rung
     }
 
     pub fn bytes(&self) -> usize {
-        self.part.span.len()
+        self.span.len()
     }
 
     /// What the buffer or region was made for.
     pub fn buffer_access(&self) -> Access {
-        self.part.access
+        self.made_for
+    }
+
+    /// Whether both the view and the buffer are for what a kernel does.
+    #[inline]
+    pub fn allows(&self, access: Access) -> bool {
+        self.access.allows(access) && self.made_for.allows(access)
     }
 
     pub fn device(&self) -> DeviceIx {
-        self.part.core.sites[self.site].device
+        self.core.sites[self.how.site].device
     }
 
     pub fn api(&self) -> &'static str {
-        self.part.core.hub.topology().node(self.device()).info.api.0
+        self.core.hub.topology().node(self.device()).info.api.0
     }
 
     /// The queue it was taken on.
@@ -157,13 +177,14 @@ impl<'b> Hold<'b> {
         &*self.line.get().hal
     }
 
+    #[inline]
     pub fn is_on(&self, queue: &Queue) -> bool {
         Arc::ptr_eq(self.line.get(), &queue.line)
     }
 
     /// On an out-of-order queue, adds what a launch must wait for.
     pub fn collect_waits(&self, waits: &mut Vec<Arc<dyn Event>>) -> Result<()> {
-        let Some(links) = &self.links else { return Ok(()) };
+        let Some(links) = &self.how.links else { return Ok(()) };
         let links = lock(links);
         waits.extend(links.after.iter().cloned());
         if self.access.writes() {
@@ -177,7 +198,7 @@ impl<'b> Hold<'b> {
 
     /// On an out-of-order queue, notes a launch's own event.
     pub fn launched(&self, event: &Arc<dyn Event>) {
-        let Some(links) = &self.links else { return };
+        let Some(links) = &self.how.links else { return };
         let mut links = lock(links);
         if self.access.writes() {
             links.ends.clear();
@@ -187,7 +208,7 @@ impl<'b> Hold<'b> {
 
     /// Makes the whole queue wait for what this guard waits for, before somebody else's work may follow.
     fn give_away(&self) -> Result<()> {
-        let Some(links) = &self.links else { return Ok(()) };
+        let Some(links) = &self.how.links else { return Ok(()) };
         let _turn = lock(&self.line.get().launching);
         let mut links = lock(links);
         let before: Vec<_> = links.after.iter().chain(&links.ends).cloned().collect();
@@ -198,9 +219,23 @@ impl<'b> Hold<'b> {
         Ok(())
     }
 
+    /// The way without a lease.
+    #[inline(never)]
+    fn let_go(&self) {
+        let mark = Mark { span: self.span, site: self.how.site, write: self.access.writes() };
+        let ends = self.how.links.as_ref().and_then(|links| lock(links).take_ends());
+        self.core.give_back(&mark, self.line.get(), ends);
+    }
+
+    /// The native handle, given away.
+    pub fn raw(&self) -> Result<RawHandle> {
+        self.give_away()?;
+        Ok(self.memory().raw())
+    }
+
     /// Where the host sees the bytes, when this is the host's own guard.
     fn host_pointer(&self) -> Option<NonNull<u8>> {
-        let host = self.part.core.hub.host_index();
+        let host = self.core.hub.host_index();
         self.memory().host_pointer().filter(|_| self.device() == host)
     }
 
@@ -219,15 +254,20 @@ impl<'b> Hold<'b> {
     }
 }
 
+#[cold]
+fn foreign(queue: &Queue) -> Error {
+    Error::ForeignContext {
+        have: format!("a queue of another hub ({})", queue.device()),
+        want: "a queue of the buffer's hub".into(),
+    }
+}
+
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        let line = self.line.get();
-        if self.leased && self.part.core.lease.give_back(line, self.access.writes()) {
-            return;
+        if !(self.how.leased && self.core.lease.give_back(self.line.get(), self.access.writes())) {
+            self.let_go();
         }
-        let ends = self.links.as_ref().and_then(|links| lock(links).take_ends());
-        self.part.core.give_back(&self.mark(), line, ends);
     }
 }
 
@@ -240,8 +280,8 @@ impl Links {
 
 impl fmt::Debug for Hold<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let device = self.part.core.device_id(self.device());
-        write!(f, "{} view on {device} by {}", self.access, self.rung)
+        let device = self.core.device_id(self.device());
+        write!(f, "{} view on {device} by {}", self.access, self.how.rung)
     }
 }
 
@@ -255,6 +295,7 @@ macro_rules! view {
         }
 
         impl<'b, T: Pod> $name<'b, T> {
+            #[inline]
             pub(crate) fn new(hold: Hold<'b>) -> Self {
                 Self { hold, element: PhantomData }
             }
@@ -279,8 +320,7 @@ macro_rules! view {
             /// # Errors
             /// Only on an out-of-order queue, which is made to wait for the work before this view.
             pub fn raw(&self) -> Result<RawHandle> {
-                self.hold.give_away()?;
-                Ok(self.hold.memory().raw())
+                self.hold.raw()
             }
 
             /// The `cl_mem`, for OpenCL code that enqueues on this queue. Valid until the view is
@@ -314,6 +354,7 @@ macro_rules! view {
         }
 
         impl<'b, T: Pod> IntoArg<'b> for $name<'b, T> {
+            #[inline]
             fn into_arg(self) -> Arg<'b> {
                 Arg::buffer::<T>(self.hold)
             }

@@ -156,6 +156,7 @@ macro_rules! method {
         /// # Safety
         ///
         /// The contract of the C function.
+        #[inline]
         $($method)*
     };
 }

@@ -11,6 +11,7 @@
 //! out-of-order queue has the device's service queue do it, and its launches wait for that.
 
 use super::{
+    failover::Spare,
     lease::Lease,
     marks::Mark,
     part::{Part, Seen},
@@ -27,11 +28,11 @@ use crate::{
     pool::Link,
     queue::{Line, Position},
     route::staged::{self, End, Means},
-    sync::{Arc, Mutex, MutexGuard, lock},
+    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     topology::DeviceIx,
     view::Hold,
 };
-use std::{any::Any, time::Duration};
+use std::{any::Any, ptr::NonNull, sync::OnceLock, time::Duration};
 
 /// One device's view of the buffer.
 #[derive(Debug)]
@@ -49,6 +50,10 @@ pub(crate) struct Site {
     pub sync: Rung,
     /// Whether the plan has it; the host may be there unasked.
     pub planned: bool,
+    /// Why it is a staged copy and not what the plan says; known since the buffer was built.
+    pub lost: Option<String>,
+    /// What it uses since its route failed.
+    pub spare: OnceLock<Spare>,
 }
 
 /// The part of a buffer that has no type.
@@ -69,6 +74,10 @@ pub(crate) struct Core {
     pub policy: CopyPolicy,
     pub state: Mutex<State>,
     pub lease: Lease,
+    /// Whether the caller ordered the kind of route: then no other takes its place.
+    pub ordered: bool,
+    /// Bytes that were moved although nobody asked.
+    pub implied: AtomicU64,
     /// Where it goes when its buffer is dropped; nowhere for a buffer that was built.
     pub pool: Option<Link>,
     /// Foreign contexts that it needs.
@@ -88,6 +97,23 @@ pub(crate) struct Taken<'b> {
     pub after: Vec<Arc<dyn Event>>,
     /// The newest contents are elsewhere until the taker says that they were overwritten.
     pub overwrites: bool,
+}
+
+/// One end of a staged copy, handed over to it.
+pub(super) struct Opened {
+    pub line: Arc<Line>,
+    pub memory: Arc<dyn Memory>,
+    /// Where the calling thread can touch the bytes itself.
+    pub pointer: Option<NonNull<u8>>,
+}
+
+impl Opened {
+    fn end(&self) -> End<'_> {
+        match self.pointer {
+            Some(pointer) => End::Host(pointer),
+            None => End::Device(&*self.line.hal, &*self.memory, 0),
+        }
+    }
 }
 
 /// The home allocation is the first site and the first group.
@@ -123,12 +149,14 @@ impl Core {
         state.marks.take(mark)?;
         state.settled = None;
         // What is newest elsewhere stays so until it has been overwritten here.
-        let keep = keep || state.groups[self.sites[site].group].current;
+        let keep = keep || state.groups[self.sites[site].group()].current;
         let mut after = Vec::new();
         let taken = self.hand_over(&mut state, &mark, line, keep, &mut after);
         let taken = taken.and_then(|rung| Ok((part.memory(site)?, rung)));
         let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
-        if keep && part.is_whole() && line.is_in_order() {
+        // A view through another device's mapping is made anew each time.
+        let has_own = self.sites[site].memory().is_some();
+        if keep && part.is_whole() && line.is_in_order() && has_own {
             state.settled = Some(Settled { line: line.clone(), site, write });
         }
         Ok(Taken { site, memory, rung, after, overwrites: !keep })
@@ -136,7 +164,7 @@ impl Core {
 
     /// The site holds everything: it was overwritten.
     pub fn overwritten(&self, site: usize) {
-        self.lock_state().written_at(site, self.sites[site].group);
+        self.lock_state().written_at(site, self.sites[site].group());
     }
 
     /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
@@ -164,8 +192,8 @@ impl Core {
     /// The plan has no copies under `Forbid`; but the host, where it was not asked for, may look through
     /// a mapping that copies.
     fn check_policy(&self, site: usize) -> Result<()> {
-        let Site { device, copies, kind, planned, .. } = self.sites[site];
-        if self.policy != CopyPolicy::Forbid || !copies || planned {
+        let Site { device, kind, planned, .. } = self.sites[site];
+        if self.policy != CopyPolicy::Forbid || !self.sites[site].copies() || planned {
             return Ok(());
         }
         let (home, device) = (self.device_id(self.sites[HOME].device), self.device_id(device));
@@ -184,7 +212,7 @@ impl Core {
 
     /// Release the others, order the queue after them, acquire for this site. What an out-of-order queue's
     /// launches have to wait for is put into `after`.
-    fn hand_over(
+    pub(super) fn hand_over_by_route(
         &self,
         state: &mut State,
         mark: &Mark,
@@ -193,12 +221,13 @@ impl Core {
         after: &mut Vec<Arc<dyn Event>>,
     ) -> Result<Rung> {
         let Mark { site, write, .. } = *mark;
-        let group = self.sites[site].group;
+        let group = self.sites[site].group();
         if keep && !state.groups[group].current {
             self.stage_in(state, site, line)?;
         }
         self.release_others(state, site, write)?;
         let rung = self.acquire(state, mark, line, after)?;
+        self.check_mapping(state, site)?;
         if write && keep {
             state.written_at(site, group);
         }
@@ -208,10 +237,10 @@ impl Core {
 
     /// Makes what other sites of the group wrote visible, and takes write access away from them where
     /// this site will write.
-    fn release_others(&self, state: &mut State, site: usize, write: bool) -> Result<()> {
-        let group = self.sites[site].group;
+    pub(super) fn release_others(&self, state: &mut State, site: usize, write: bool) -> Result<()> {
+        let group = self.sites[site].group();
         let apart = |o: &usize| !(self.sites[*o].is_home && self.sites[site].is_home);
-        let others = (0..self.sites.len()).filter(|&o| o != site && self.sites[o].group == group);
+        let others = (0..self.sites.len()).filter(|&o| o != site && self.sites[o].group() == group);
         for other in others.filter(apart) {
             let wrote = state.groups[group].writer == Some(other);
             let to = match (write, self.residency(other)) {
@@ -245,13 +274,15 @@ impl Core {
 
     /// Where a site's memory is; `None` for memory that needs no hand-over calls.
     fn residency(&self, site: usize) -> Option<Residency> {
-        let memory = self.sites[site].memory.as_ref().filter(|m| m.needs_residency());
+        let memory = self.sites[site].memory().filter(|m| m.needs_residency());
         memory.map(|memory| memory.residency())
     }
 
     /// Whether other sites see the bytes through this site's mapping.
     fn lends_mapping(&self, site: usize) -> bool {
-        self.sites[site].is_home && self.sites[HOME].device != self.hub.host_index()
+        let home = &self.sites[HOME];
+        let is_home = self.sites[site].is_home;
+        is_home && home.spare.get().is_none() && home.device != self.hub.host_index()
     }
 
     /// Orders the queue after earlier work, and lets this site's kernels at the memory.
@@ -290,14 +321,14 @@ impl Core {
     }
 
     /// The queue itself, or the service queue in place of an out-of-order one.
-    fn in_order(&self, line: &Arc<Line>) -> Result<Arc<Line>> {
+    pub(super) fn in_order(&self, line: &Arc<Line>) -> Result<Arc<Line>> {
         match line.is_in_order() {
             true => Ok(line.clone()),
             false => self.hub.service_line(line.device),
         }
     }
 
-    fn whole(&self) -> Span {
+    pub(super) fn whole(&self) -> Span {
         Span::whole(self.bytes)
     }
 
@@ -319,8 +350,9 @@ impl Core {
         line: &Arc<Line>,
         to: Residency,
     ) -> Result<()> {
-        let Some(memory) = self.sites[site].memory.clone() else { return Ok(()) };
+        let Some(memory) = self.sites[site].memory().cloned() else { return Ok(()) };
         let changed = line.hal.reside(&*memory, to);
+        state.tripped |= changed.is_err();
         if changed != Ok(false) {
             state.note_change(self.use_of_all(line));
         }
@@ -331,12 +363,12 @@ impl Core {
     }
 
     /// Everything that the queue was given so far, as a use of all bytes.
-    fn use_of_all(&self, line: &Arc<Line>) -> Use {
+    pub(super) fn use_of_all(&self, line: &Arc<Line>) -> Use {
         Use { span: self.whole(), position: line.note() }
     }
 
     /// The in-order queue that used the site last, or the device's service queue.
-    fn line_for(&self, state: &State, site: usize) -> Result<Arc<Line>> {
+    pub(super) fn line_for(&self, state: &State, site: usize) -> Result<Arc<Line>> {
         match &state.lines[site] {
             Some(line) => Ok(line.clone()),
             None => self.hub.service_line(self.sites[site].device),
@@ -345,7 +377,7 @@ impl Core {
 
     /// Orders a queue after the earlier work on the bytes; after all work, where that was on another
     /// device, because what was handed over is the whole buffer.
-    fn order(
+    pub(super) fn order(
         &self,
         state: &mut State,
         line: &Arc<Line>,
@@ -390,13 +422,15 @@ impl Core {
         // The lower of what was proven for either end.
         let other = self.site_of(position.line.device).map(|s| self.sites[s].sync);
         let best = self.sites[site].sync.max(other.unwrap_or(Rung::HostWait));
-        let rung = line.after_or(position, best, self.hub.timeout(), |event| {
+        let timeout = self.hub.timeout();
+        let rung = line.after_or(position, best, timeout, |event| {
             match line.is_in_order() {
                 true => line.hal.wait_for(&[event])?,
                 false => after.push(event),
             }
             Ok(())
-        })?;
+        });
+        let rung = rung.or_else(|error| fence::wait_instead(position, timeout, error))?;
         if rung > best && best > Rung::SameQueue {
             let device = self.device_id(line.device);
             tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
@@ -405,7 +439,7 @@ impl Core {
     }
 
     /// A timeout quarantines the buffer; failed work is reported once, and is over.
-    fn settle<T>(&self, state: &mut State, outcome: Result<T>) -> Result<T> {
+    pub(super) fn settle<T>(&self, state: &mut State, outcome: Result<T>) -> Result<T> {
         if let Err(error) = &outcome {
             if fence::is_timeout(error) {
                 state.quarantined = true;
@@ -419,11 +453,11 @@ impl Core {
     /// Counts a residency change that is not proven to copy nothing: an alias' own, or the home's where
     /// the host looks through a mapping that may copy.
     fn count_change(&self, site: usize, to: Residency) {
-        let host = self.host_site().filter(|&s| self.sites[s].memory.is_none());
+        let host = self.host_site().filter(|&s| self.sites[s].memory().is_none());
         let is_home = self.sites[site].is_home;
         let other = if is_home { host } else { Some(HOME) };
         let copier = if is_home { host } else { Some(site) };
-        let (Some(other), Some(true)) = (other, copier.map(|s| self.sites[s].copies)) else {
+        let (Some(other), Some(true)) = (other, copier.map(|s| self.sites[s].copies())) else {
             return;
         };
         let (site, other) = (self.sites[site].device, self.sites[other].device);
@@ -441,12 +475,13 @@ impl Core {
             let (from, to) = (self.device_id(from), self.device_id(to));
             tracing::warn!(from, to, bytes, "an implied copy");
         }
+        self.implied.fetch_add(bytes as u64, Ordering::Relaxed);
         self.hub.ledger().record(from, to, Cause::Implied, bytes);
     }
 
     /// What the site's kernels, or the host, see of some bytes.
     pub fn memory(&self, site: usize, span: Span) -> Result<Seen<'_>> {
-        match &self.sites[site].memory {
+        match self.sites[site].memory() {
             Some(memory) => Ok(Seen::Site(&**memory)),
             None => self.through_home(span).map(Seen::Mapped),
         }
@@ -474,35 +509,38 @@ impl Core {
 
     /// Brings the newest contents into a group of its own: the staged route.
     fn stage_in(&self, state: &mut State, site: usize, line: &Arc<Line>) -> Result<()> {
-        let group = self.sites[site].group;
+        let group = self.sites[site].group();
         let from = (0..state.groups.len()).find(|&g| state.groups[g].current).unwrap_or(HOME);
-        let source = self.source_site(state, from);
-        let (from_device, to_device) = (self.sites[source].device, self.sites[site].device);
+        let to_device = self.sites[site].device;
         if self.policy == CopyPolicy::Forbid {
+            let from_device = self.sites[self.source_site(state, from)].device;
             return Err(Error::CopyForbidden {
                 route: format!("{} -> {}", self.device_id(from_device), self.device_id(to_device)),
                 why: "the contents are in another copy of the buffer".into(),
             });
         }
-        let (source_line, line) = (self.line_for(state, source)?, self.in_order(line)?);
-        self.release_others(state, source, false)?;
-        let source_end = self.open_end(state, source, &source_line, false)?;
+        let line = self.in_order(line)?;
+        let source = self.open_source(state, from)?;
         self.release_others(state, site, true)?;
-        let target_end = self.open_end(state, site, &line, true)?;
-        // A chip with memory of its own has the say in what it is copied through.
-        let discrete = |device| !self.hub.topology().node(device).info.caps.unified_memory;
-        let means = self.means(if discrete(to_device) { to_device } else { from_device })?;
-        let copied = staged::copy(&source_end, &target_end, self.capacity, means);
+        let target = self.open_end(state, site, &line, true)?;
+        let means = self.means_between(source.line.device, to_device)?;
+        let copied = staged::copy(&source.end(), &target.end(), self.capacity, means);
         if copied.is_err() {
             // Parts of it may still be under way.
-            state.note_read(self.use_of_all(&source_line));
+            state.note_read(self.use_of_all(&source.line));
             state.note_change(self.use_of_all(&line));
         }
         self.settle(state, copied)?;
         state.note_write(self.use_of_all(&line));
         state.groups[group] = Group { current: true, writer: Some(site) };
-        self.count_implied_bytes(from_device, to_device, self.capacity);
+        self.count_implied_bytes(source.line.device, to_device, self.capacity);
         Ok(())
+    }
+
+    /// What a copy between two devices goes through: a chip with memory of its own has the say.
+    pub fn means_between(&self, from: DeviceIx, to: DeviceIx) -> Result<Means<'_>> {
+        let discrete = !self.hub.topology().node(to).info.caps.unified_memory;
+        self.means(if discrete { to } else { from })
     }
 
     /// What a copy to or from a device goes through.
@@ -514,32 +552,31 @@ impl Core {
 
     /// Which site of a group to copy from: the host's where it sees the bytes themselves, else the last
     /// writer's. A mapping that copies would move everything for the sake of a part.
-    fn source_site(&self, state: &State, group: usize) -> usize {
-        let direct = |s: &usize| self.sites[*s].group == group && !self.sites[*s].copies;
+    pub(super) fn source_site(&self, state: &State, group: usize) -> usize {
+        let direct = |s: &usize| self.sites[*s].group() == group && !self.sites[*s].copies();
         let host = self.host_site().filter(direct);
-        let first = || self.sites.iter().position(|s| s.group == group).unwrap_or(HOME);
-        host.or(state.groups[group].writer).unwrap_or_else(first)
+        let first = || self.sites.iter().position(|s| s.group() == group).unwrap_or(HOME);
+        let writer = state.groups[group].writer.filter(|&w| self.sites[w].group() == group);
+        host.or(writer).unwrap_or_else(first)
     }
 
     /// Hands a site over to the copy engine.
-    fn open_end(
+    pub(super) fn open_end(
         &self,
         state: &mut State,
         site: usize,
         line: &Arc<Line>,
         write: bool,
-    ) -> Result<End> {
+    ) -> Result<Opened> {
         let mark = Mark { span: self.whole(), site, write };
         self.acquire(state, &mark, line, &mut Vec::new())?;
         let host = self.sites[site].device == self.hub.host_index();
-        let memory = match &self.sites[site].memory {
+        let memory = match self.sites[site].memory() {
             Some(memory) => memory.clone(),
             None => self.through_home(self.whole())?,
         };
-        Ok(match memory.host_pointer().filter(|_| host) {
-            Some(pointer) => End::Host(pointer),
-            None => End::Device(line.hal.clone(), memory),
-        })
+        let pointer = memory.host_pointer().filter(|_| host);
+        Ok(Opened { line: line.clone(), memory, pointer })
     }
 
     /// A site that holds the newest contents, for copies that the caller asked for: the host's if it
@@ -555,19 +592,13 @@ impl Core {
         self.source_site(&self.lock_state(), HOME)
     }
 
-    /// Every device that sees the newest contents.
-    pub fn newest_devices(&self) -> Vec<DeviceIx> {
-        let state = self.lock_state();
-        let newest = self.sites.iter().filter(|s| state.groups[s.group].current);
-        newest.map(|s| s.device).collect()
-    }
-
     /// A site other than the host's that sees the newest contents, the last writer's if it does.
     pub fn newest_device_site(&self) -> Option<usize> {
         let state = self.lock_state();
         let host = self.hub.host_index();
-        let fits =
-            |s: &usize| self.sites[*s].device != host && state.groups[self.sites[*s].group].current;
+        let fits = |s: &usize| {
+            self.sites[*s].device != host && state.groups[self.sites[*s].group()].current
+        };
         let writers = state.groups.iter().filter_map(|g| g.writer);
         writers.chain(0..self.sites.len()).find(fits)
     }
@@ -631,7 +662,9 @@ impl Core {
         let whole = self.whole();
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.lease.recall(state, whole);
-        !(state.marks.any() || state.quarantined || state.detached)
+        // One whose route failed is not what its pool was asked for.
+        let whole_route = self.sites.iter().all(|site| site.spare.get().is_none());
+        whole_route && !(state.marks.any() || state.quarantined || state.detached)
     }
 }
 
@@ -674,19 +707,15 @@ impl Core {
 
     /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
     fn return_home(&self) -> Result<()> {
-        let ours = |state: &State| {
-            let mut uses = state.writes.iter().chain(&state.reads);
-            uses.any(|used| !used.position.line.is_foreign && used.position.poll() != Ok(true))
-        };
-        let state = self.lock_state();
-        if self.is_at_home(&state) && !ours(&state) {
-            return Ok(());
+        if !self.is_at_home(&self.lock_state()) {
+            let line = self.hub.service_line(self.sites[HOME].device)?;
+            drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
         }
-        drop(state);
-        let line = self.hub.service_line(self.sites[HOME].device)?;
-        drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
-        let done = line.note().wait(self.hub.timeout());
-        self.settle(&mut self.lock_state(), done)
+        let mut state = self.lock_state();
+        let ours = |used: &&Use| !used.position.line.is_foreign;
+        let mut uses = state.writes.iter().chain(&state.reads).filter(ours);
+        let waited = uses.try_for_each(|used| used.position.wait(self.hub.timeout()));
+        self.settle(&mut state, waited)
     }
 }
 
@@ -712,7 +741,7 @@ impl Drop for Core {
                 "a buffer's memory is kept: it may still be in use"
             );
             for site in self.sites.drain(..) {
-                std::mem::forget(site.memory);
+                std::mem::forget((site.memory, site.spare));
             }
             std::mem::forget(std::mem::take(&mut *lock(&self.claims)));
         }

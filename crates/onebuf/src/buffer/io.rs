@@ -9,16 +9,23 @@
 
 #![allow(unsafe_code)]
 
-use super::{Buffer, Core, Part, Pending, WriteBatch, core::HOME};
+use super::{
+    Buffer, Core, Part, Pending, WriteBatch,
+    core::{HOME, Site},
+};
 use crate::{
-    Access, Error, Queue, Result, Strategy, ledger::Cause, queue::Line, route::staged, sync::Arc,
-    topology::DeviceIx, view::Hold,
+    Access, Error, Queue, Result, Strategy,
+    bridge::{self, At},
+    hal::Residency,
+    ledger::Cause,
+    queue::Line,
+    route::staged,
+    sync::Arc,
+    topology::DeviceIx,
+    view::Hold,
 };
 use bytemuck::Pod;
 use std::ops::RangeBounds;
-
-/// Bytes that a copy between buffers without a common device bounces at a time.
-const BOUNCE_BYTES: usize = 16 << 20;
 
 impl<T: Pod> Buffer<T> {
     /// Writes the whole buffer.
@@ -69,26 +76,46 @@ impl<T: Pod> Buffer<T> {
         self.part().fill_asked(offset, bytes, bytemuck::bytes_of(&value))
     }
 
-    /// Copies a range of another buffer (or of this one) to the elements from `at` on: inside a device
-    /// where both have one in common.
+    /// Repeats a pattern of elements over a range of them.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Hub};
+    /// let hub = Hub::discover()?;
+    /// let buffer = hub.buffer::<u32>(6).build()?;
+    /// buffer.fill_pattern(2.., &[7, 8])?;
+    /// assert_eq!(buffer.to_vec()?, [0, 0, 7, 8, 7, 8]);
+    /// assert!(buffer.fill_pattern(1.., &[7, 8]).is_err());
+    /// let region = buffer.sub_buffer(..4, Access::ReadWrite)?;
+    /// region.fill_pattern(..2, &[9])?;
+    /// region.write_range(3..4, &[5])?;
+    /// let mut middle = [0; 3];
+    /// region.read_range(1..4, &mut middle)?;
+    /// assert_eq!(middle, [9, 7, 5]);
+    /// assert!(region.write_range(4.., &[5]).is_err());
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless the range begins and ends at multiples of the pattern's length.
+    pub fn fill_pattern(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
+        let (offset, bytes) = self.byte_range(range)?;
+        self.part().fill_checked(offset, bytes, bytemuck::cast_slice(pattern))
+    }
+
+    /// Copies a range of another buffer (or of this one) to the elements from `at` on, by the shortest way:
+    /// see [`bridge`]. A copy inside one device is only enqueued.
     pub fn copy_from(
         &self,
         at: usize,
         from: &Buffer<T>,
         range: impl RangeBounds<usize>,
     ) -> Result<()> {
-        if !self.core.hub.is(&from.core.hub) {
-            return Err(Error::invalid(
-                "a copy between buffers of different hubs: read and write instead",
-            ));
-        }
         let (from_offset, bytes) = from.byte_range(range)?;
         let end = at.checked_add(bytes / size_of::<T>());
         let end = end.ok_or_else(|| Error::invalid("a range that ends past the largest index"))?;
         let (offset, _) = self.byte_range(at..end)?;
-        copy_bytes(from.part(), from_offset, self.part(), offset, bytes)?;
-        self.core.count_asked(from.core.plan.allocate_on, self.core.plan.allocate_on, bytes);
-        Ok(())
+        let from = At { part: from.part(), offset: from_offset };
+        bridge::cross(from, At { part: self.part(), offset }, bytes).map(drop)
     }
 
     /// Starts a read into a vector, which the wait gives back.
@@ -176,7 +203,7 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl Core {
-    fn count_asked(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
+    pub fn count_asked(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
         self.hub.ledger().record(from, to, Cause::Asked, bytes);
     }
 
@@ -191,11 +218,37 @@ impl Core {
     }
 
     /// A transfer that ran out of time may still be using the memory.
-    fn watch(&self, outcome: Result<()>) -> Result<()> {
+    pub fn watch(&self, outcome: Result<()>) -> Result<()> {
         if matches!(outcome, Err(Error::Timeout { .. })) {
             self.lock_state().quarantine();
         }
         outcome
+    }
+
+    /// Work of another queue's that failed, or did not end in time, may still be using the memory.
+    pub fn keep_for(&self, line: &Arc<Line>, error: &Error) {
+        let mut state = self.lock_state();
+        state.note_change(self.use_of_all(line));
+        if matches!(error, Error::Timeout { .. }) {
+            state.quarantine();
+        }
+    }
+
+    /// The sites that have the newest contents (any, to overwrite `all` of them), and get at them without a
+    /// copy that nobody asked for.
+    pub fn at_hand(&self, write: bool, all: bool) -> Vec<usize> {
+        let state = self.lock_state();
+        let has = |site: &Site| (write && all) || state.groups[site.group()].current;
+        let ready = |site: &Site| match site.memory().map(|memory| memory.residency()) {
+            None => false,
+            Some(Residency::Published) => !write,
+            Some(residency) => residency == Residency::Attached,
+        };
+        let fits = |&index: &usize| {
+            let site = &self.sites[index];
+            has(site) && (!site.copies() || ready(site))
+        };
+        (0..self.sites.len()).filter(fits).collect()
     }
 
     /// What new memory holds, where it could not be created with it.
@@ -216,7 +269,7 @@ impl Core {
 
 impl<'b> Part<'b> {
     /// What the buffer was made for the host to do; drivers do not all hold it to that.
-    pub(super) fn check_host(&self, reads: bool, writes: bool) -> Result<()> {
+    pub fn check_host(&self, reads: bool, writes: bool) -> Result<()> {
         let host = self.core.host;
         if (reads && !host.reads()) || (writes && !host.writes()) {
             let verb = if writes { "written" } else { "read" };
@@ -235,14 +288,14 @@ impl<'b> Part<'b> {
         self.core.count_asked(self.core.hub.host_index(), self.core.plan.allocate_on, bytes);
     }
 
-    pub(super) fn read_asked(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+    pub fn read_asked(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.check_host(true, false)?;
         self.read_bytes(offset, into)?;
         self.count_read(into.len());
         Ok(())
     }
 
-    pub(super) fn write_asked(&self, offset: usize, from: &[u8]) -> Result<()> {
+    pub fn write_asked(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.check_host(false, true)?;
         self.write_bytes(offset, from)?;
         self.count_write(from.len());
@@ -253,6 +306,18 @@ impl<'b> Part<'b> {
         self.fill_bytes(offset, bytes, pattern)?;
         self.count_write(bytes);
         Ok(())
+    }
+
+    /// A fill by a pattern of the caller's length: the same on every device.
+    pub(super) fn fill_checked(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let n = pattern.len();
+        if n == 0 || !offset.is_multiple_of(n) || !bytes.is_multiple_of(n) {
+            return Err(Error::invalid(format!(
+                "a fill of {bytes} bytes at {offset} with a pattern of {n} bytes: both must be multiples \
+                 of a pattern that is not empty"
+            )));
+        }
+        self.fill_asked(offset, bytes, pattern)
     }
 
     /// A queue at the site that has the newest contents.
@@ -341,42 +406,4 @@ impl<'b> Part<'b> {
         self.core.download(&hold, 0, bytemuck::cast_slice_mut(&mut data))?;
         Ok((data, hold))
     }
-}
-
-fn copy_bytes(
-    from: Part<'_>,
-    from_offset: usize,
-    to: Part<'_>,
-    to_offset: usize,
-    bytes: usize,
-) -> Result<()> {
-    if !std::ptr::eq(from.core, to.core)
-        && let Some(device) = common_device(from.core, to.core)
-    {
-        let line = to.core.hub.service_line(device)?;
-        let source = Hold::take(from, &line, Access::Read)?;
-        let target = Hold::take(to, &line, Access::ReadWrite)?;
-        return line.hal.copy(source.memory(), from_offset, target.memory(), to_offset, bytes);
-    }
-    // Through the host, which has to be allowed to.
-    from.check_host(true, false)?;
-    to.check_host(false, true)?;
-    // A copy within one buffer may overlap: take the last chunk first when moving up.
-    let mut starts: Vec<usize> = (0..bytes).step_by(BOUNCE_BYTES).collect();
-    if to_offset > from_offset {
-        starts.reverse();
-    }
-    let mut bounce = vec![0; bytes.min(BOUNCE_BYTES)];
-    for start in starts {
-        let chunk = &mut bounce[..BOUNCE_BYTES.min(bytes - start)];
-        from.read_bytes(from_offset + start, chunk)?;
-        to.write_bytes(to_offset + start, chunk)?;
-    }
-    Ok(())
-}
-
-/// A device at which both buffers have their newest contents.
-fn common_device(from: &Core, to: &Core) -> Option<DeviceIx> {
-    let theirs = to.newest_devices();
-    from.newest_devices().into_iter().find(|d| theirs.contains(d))
 }

@@ -33,11 +33,14 @@ pub(crate) struct Lease {
     at: AtomicU64,
     /// Whether one of them wrote.
     wrote: AtomicBool,
+    /// The queue's site. Whoever holds a guard on the lease may read it: it changes only with the lease.
+    site: AtomicU64,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { word: AtomicU64::new(0), at: AtomicU64::new(0), wrote: AtomicBool::new(false) }
+        let zero = || AtomicU64::new(0);
+        Self { word: zero(), at: zero(), wrote: AtomicBool::new(false), site: zero() }
     }
 }
 
@@ -50,16 +53,18 @@ fn held(write: bool) -> u64 {
 }
 
 impl Lease {
-    /// Takes the whole buffer, if this queue has a lease that allows it and no guard is out.
+    /// Takes the whole buffer, if this queue has a lease that allows it and no guard is out, and says at
+    /// which site.
     #[inline]
-    pub fn take(&self, line: &Arc<Line>, write: bool) -> bool {
+    pub fn take(&self, line: &Arc<Line>, write: bool) -> Option<usize> {
         let word = self.word.load(Ordering::Relaxed);
         let idle = word & !MAY_WRITE == address(line) | IDLE;
         if !idle || (write && word & MAY_WRITE == 0) {
-            return false;
+            return None;
         }
         let taken = word & !STATE | held(write);
-        self.word.compare_exchange(word, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.word.compare_exchange(word, taken, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(self.site.load(Ordering::Relaxed) as usize)
     }
 
     /// Gives it back; false when the lease was recalled meanwhile.
@@ -83,6 +88,7 @@ impl Lease {
         let Some(settled) = state.settled.as_ref().filter(|_| !state.marks.any()) else { return };
         self.at.store(0, Ordering::Relaxed);
         self.wrote.store(false, Ordering::Relaxed);
+        self.site.store(settled.site as u64, Ordering::Relaxed);
         let may_write = if settled.write { MAY_WRITE } else { 0 };
         self.word.store(address(&settled.line) | may_write | IDLE, Ordering::Release);
     }

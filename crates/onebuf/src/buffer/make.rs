@@ -8,12 +8,13 @@ use super::{
 };
 use crate::{
     Access, CopyPolicy, Error, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
-    hal::{AllocSpec, Export, HostRange, Memory},
+    hal::{AllocSpec, Device, Export, HostRange, Memory},
     ledger::Cause,
-    plan::{Hop, Plan, Request, plan},
-    sync::{Arc, Mutex},
+    plan::{Hop, Plan, Rejected, Request, plan},
+    sync::{Arc, AtomicU64, Mutex},
     topology::{DeviceIx, Route, State as RouteState},
 };
+use std::sync::OnceLock;
 
 /// Everything that a buffer shall be, but its length and its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -87,19 +88,13 @@ pub(crate) fn make(
     contents: Option<&[u8]>,
     memory: Option<HostRange>,
 ) -> Result<Core> {
-    let plan = plan(hub.topology(), &shape.request(hub, bytes))?;
-    check_host_access(hub, shape, &plan)?;
-    let maker = Maker { hub, shape, plan: &plan };
     let adopted = memory.is_some();
-    let at_creation = contents.filter(|_| takes_contents(plan.strategy));
-    let spec = maker.spec(bytes);
-    let home = maker.home(&spec, at_creation, memory)?;
-    let sites = maker.sites(home, &spec)?;
+    let Placed { plan, sites, at_creation } = place(hub, shape, bytes, contents, memory)?;
     let core = assemble(hub, shape, bytes, plan, sites);
     match contents {
         _ if adopted => {}
         None => core.clear()?,
-        Some(contents) if at_creation.is_none() => core.fill_in(contents)?,
+        Some(contents) if !at_creation => core.fill_in(contents)?,
         Some(_) => {}
     }
     if contents.is_some() {
@@ -122,22 +117,26 @@ pub(crate) fn make_around(
     let mut sites = maker.sites(home, spec)?;
     for &device in siblings {
         let memory = sites[HOME].memory.clone();
-        sites.push(Site { device, memory, sync: shape.rung(Rung::Event), ..HOME_SITE });
+        sites.push(Site { device, memory, sync: shape.rung(Rung::Event), ..home_site() });
     }
     Ok(assemble(hub, shape, spec.bytes, plan, sites))
 }
 
 /// What the site of the home is, but for its device and memory.
-const HOME_SITE: Site = Site {
-    device: DeviceIx(0),
-    kind: RouteKind::Same,
-    memory: None,
-    group: HOME,
-    is_home: true,
-    copies: false,
-    sync: Rung::SameQueue,
-    planned: true,
-};
+fn home_site() -> Site {
+    Site {
+        device: DeviceIx(0),
+        kind: RouteKind::Same,
+        memory: None,
+        group: HOME,
+        is_home: true,
+        copies: false,
+        sync: Rung::SameQueue,
+        planned: true,
+        lost: None,
+        spare: OnceLock::new(),
+    }
+}
 
 fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, sites: Vec<Site>) -> Core {
     Core {
@@ -149,6 +148,8 @@ fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, sites: Vec<Site>
         host: shape.host,
         state: Mutex::new(State::new(&sites)),
         lease: Lease::default(),
+        ordered: shape.route.is_some(),
+        implied: AtomicU64::new(0),
         _guests: sites.iter().filter_map(|site| hub.guests().of(site.device)).collect(),
         sites,
         plan,
@@ -157,6 +158,92 @@ fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, sites: Vec<Site>
         wrapped: None,
         claims: Mutex::default(),
     }
+}
+
+/// Memory in its place, and whether it holds the contents already.
+struct Placed {
+    plan: Plan,
+    sites: Vec<Site>,
+    at_creation: bool,
+}
+
+/// Allocates by the best plan; where its allocator fails, by the next best, and so on. The first error is
+/// told when none works.
+fn place(
+    hub: &Hub,
+    shape: &Shape,
+    bytes: usize,
+    contents: Option<&[u8]>,
+    memory: Option<HostRange>,
+) -> Result<Placed> {
+    let request = shape.request(hub, bytes);
+    let best = plan(hub.topology(), &request)?;
+    let attempt = |plan: Plan| {
+        check_host_access(hub, shape, &plan)?;
+        let at_creation = contents.filter(|_| takes_contents(plan.strategy));
+        let maker = Maker { hub, shape, plan: &plan };
+        let spec = maker.spec(bytes);
+        let sites = maker.sites(maker.home(&spec, at_creation, memory.clone())?, &spec)?;
+        Ok(Placed { at_creation: at_creation.is_some(), sites, plan })
+    };
+    let (failed, on, form) = (best.score.place, best.allocate_on, best.strategy);
+    let first = match attempt(best) {
+        Err(error) if may_go_on(&error) || matches!(error, Error::CopyForbidden { .. }) => error,
+        placed => return placed,
+    };
+    let why = format!("allocated as {form} it failed ({first})");
+    let rejected = Rejected { to: on, from: on, kind: RouteKind::Same, why };
+    for plan in other_plans(hub, &request).filter(|plan| plan.score.place != failed) {
+        let (on, strategy) = (hub.topology().node(plan.allocate_on).id.clone(), plan.strategy);
+        if let Ok(mut placed) = attempt(plan) {
+            tracing::warn!(%on, %strategy, error = %first, "no memory as planned: allocated elsewhere");
+            placed.plan.rejected.push(rejected);
+            return Ok(placed);
+        }
+    }
+    Err(first)
+}
+
+/// Whether another way may help: not where the call itself is wrong.
+fn may_go_on(error: &Error) -> bool {
+    use Error::{DeviceLost, Driver, OutOfMemory, Unsupported};
+    matches!(error, DeviceLost { .. } | Driver { .. } | OutOfMemory { .. } | Unsupported { .. })
+}
+
+/// Every other place that the request leaves open, the best first.
+fn other_plans(hub: &Hub, request: &Request) -> impl Iterator<Item = Plan> {
+    let devices = request.devices.iter().copied().chain([hub.host_index()]);
+    let forms = |device: DeviceIx| {
+        let forms = hub.hal(device).info().caps.strategies.iter();
+        forms.filter(|&&form| form != Strategy::OnChip).map(move |&form| (device, form))
+    };
+    let mut plans: Vec<Plan> = devices
+        .flat_map(forms)
+        .filter(|&(device, form)| {
+            request.allocate_on.is_none_or(|on| on == device)
+                && request.strategy.is_none_or(|asked| asked == form)
+        })
+        .filter_map(|(device, form)| {
+            let (allocate_on, strategy) = (Some(device), Some(form));
+            plan(hub.topology(), &Request { allocate_on, strategy, ..request.clone() }).ok()
+        })
+        .collect();
+    plans.sort_by_key(|plan| plan.score);
+    plans.dedup_by_key(|plan| plan.score);
+    plans.into_iter()
+}
+
+/// Memory that a device has for itself, in the least shared form that it gives.
+pub(super) fn allocate_own(device: &dyn Device, spec: &AllocSpec) -> Result<Arc<dyn Memory>> {
+    let forms = device.info().caps.strategies.iter().rev();
+    let mut outcome = Err(Error::unsupported("memory of its own", "a device that allocates"));
+    for &strategy in forms.filter(|&&form| form != Strategy::OnChip) {
+        outcome = device.allocate(&AllocSpec { strategy, ..*spec }, None);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }
 
 /// Shared virtual memory is not created with contents.
@@ -218,7 +305,7 @@ impl Maker<'_> {
             device: plan.allocate_on,
             memory: Some(home.clone()),
             sync: shape.rung(Rung::SameQueue),
-            ..HOME_SITE
+            ..home_site()
         }];
         for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
             let groups = sites.iter().map(|s| s.group).max().unwrap_or(HOME);
@@ -249,26 +336,50 @@ impl Maker<'_> {
         spec: &AllocSpec,
     ) -> Result<Site> {
         let device = self.hub.hal(hop.to);
+        let mut lost = None;
         let (memory, group) = match hop.kind {
-            RouteKind::Staged => {
-                let caps = &device.info().caps;
-                let own = *caps.strategies.last().unwrap_or(&Strategy::Device);
-                let spec = AllocSpec { strategy: own, ..*spec };
-                (Some(device.allocate(&spec, None)?), next_group)
-            }
+            RouteKind::Staged => (Some(allocate_own(device, spec)?), next_group),
             _ if hop.to == self.hub.host_index() => (None, HOME),
-            _ => (Some(self.alias(home, hop)?), HOME),
+            _ => match self.alias(home, hop) {
+                Ok(alias) => (Some(alias), HOME),
+                Err(error) => {
+                    self.check_next(hop, &error)?;
+                    let own = allocate_own(device, spec).map_err(|_| error.clone())?;
+                    lost = Some(error.to_string());
+                    (Some(own), next_group)
+                }
+            },
         };
+        let kind = if lost.is_some() { RouteKind::Staged } else { hop.kind };
         Ok(Site {
             device: hop.to,
-            kind: hop.kind,
+            kind,
             memory,
             group,
             is_home: false,
-            copies: hop.kind != RouteKind::Staged && hop.zero_copy != Some(true),
+            copies: kind != RouteKind::Staged && hop.zero_copy != Some(true),
             sync: self.shape.rung(hop.sync),
             planned: true,
+            lost,
+            spare: OnceLock::new(),
         })
+    }
+
+    /// Whether a staged copy may take the place of a route that failed.
+    fn check_next(&self, hop: &Hop, error: &Error) -> Result<()> {
+        if self.shape.route.is_some() || !may_go_on(error) {
+            return Err(error.clone());
+        }
+        let node = |device| &self.hub.topology().node(device).id;
+        let (from, to, kind) = (node(self.plan.allocate_on), node(hop.to), hop.kind);
+        if self.shape.policy == CopyPolicy::Forbid {
+            return Err(Error::CopyForbidden {
+                route: format!("{from} -> {to}"),
+                why: format!("{kind} failed ({error}), and the next route is a staged copy"),
+            });
+        }
+        tracing::warn!(%from, %to, %kind, %error, "a route failed: staged copies instead");
+        Ok(())
     }
 
     /// The home as another device sees it.
@@ -303,6 +414,8 @@ impl Maker<'_> {
             copies: !plan.host_sees(),
             sync: self.shape.rung(Rung::HostWait),
             planned: false,
+            lost: None,
+            spare: OnceLock::new(),
         });
     }
 }

@@ -60,6 +60,11 @@ impl Marks {
         self.0.len() <= 1
     }
 
+    /// Whether more than one guard is held at a site.
+    pub fn crowded(&self, site: usize) -> bool {
+        self.0.iter().filter(|held| held.site == site).count() > 1
+    }
+
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }

@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod core;
+mod failover;
 pub(crate) mod flags;
 mod io;
 mod lease;
@@ -19,13 +20,14 @@ mod sub;
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
-pub(crate) use core::{Core, Taken};
+pub(crate) use core::{Core, Site, Taken};
 pub(crate) use make::{Shape, make, make_around};
 pub use map::{Map, MapMut};
 pub(crate) use marks::Mark;
 use owned::Owned;
 pub(crate) use part::{Part, Seen, Window};
 pub use pending::Pending;
+pub(crate) use span::Span;
 pub use sub::SubBuffer;
 
 use crate::{
@@ -96,11 +98,12 @@ impl<T: Pod> Buffer<T> {
         let (access, host) = (self.part().access, self.core.host);
         text.push_str(&format!("\nfor kernels: {access}; for the host: {host}"));
         for site in &self.core.sites {
-            if let Some(remark) = site.memory.as_ref().and_then(|m| m.remark()) {
+            if let Some(remark) = site.memory().and_then(|m| m.remark()) {
                 let id = self.core.device_id(site.device);
-                text.push_str(&format!("\n{id} ({}): {remark}", site.kind));
+                text.push_str(&format!("\n{id} ({}): {remark}", site.kind()));
             }
         }
+        self.core.explain_failures(&mut text);
         text
     }
 
@@ -111,6 +114,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::NotShared`], [`Error::Busy`] while somebody writes, [`Error::Timeout`].
+    #[inline(always)]
     pub fn read_on<'b>(&'b self, queue: &'b Queue) -> Result<ReadView<'b, T>> {
         Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
     }
@@ -119,12 +123,13 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::NotShared`], [`Error::Busy`] while anybody else holds a guard, [`Error::Timeout`].
+    #[inline(always)]
     pub fn write_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
     }
 
     #[inline]
-    fn part(&self) -> Part<'_> {
+    pub(crate) fn part(&self) -> Part<'_> {
         match &self.window {
             None => Part::whole(&self.core),
             Some(window) => window.part(&self.core),
@@ -165,26 +170,30 @@ impl<T: Pod> Buffer<T> {
 
     /// Checks a range of elements; gives its first byte and its number of bytes.
     fn byte_range(&self, range: impl RangeBounds<usize>) -> Result<(usize, usize)> {
-        use std::ops::Bound::{Excluded, Included, Unbounded};
-        let len = self.len();
-        let overflow = || Error::invalid("a range that ends past the largest index");
-        let start = match range.start_bound() {
-            Included(&at) => at,
-            Excluded(&at) => at.checked_add(1).ok_or_else(overflow)?,
-            Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Included(&at) => at.checked_add(1).ok_or_else(overflow)?,
-            Excluded(&at) => at,
-            Unbounded => len,
-        };
-        if start >= end || end > len {
-            return Err(Error::invalid(format!(
-                "elements {start}..{end} of a buffer of {len}: the range must be non-empty and inside"
-            )));
-        }
-        Ok((start * size_of::<T>(), (end - start) * size_of::<T>()))
+        byte_range::<T>(range, self.len())
     }
+}
+
+/// A range of elements among `len`: its first byte and its number of bytes.
+fn byte_range<T>(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let overflow = || Error::invalid("a range that ends past the largest index");
+    let start = match range.start_bound() {
+        Included(&at) => at,
+        Excluded(&at) => at.checked_add(1).ok_or_else(overflow)?,
+        Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Included(&at) => at.checked_add(1).ok_or_else(overflow)?,
+        Excluded(&at) => at,
+        Unbounded => len,
+    };
+    if start >= end || end > len {
+        return Err(Error::invalid(format!(
+            "elements {start}..{end} of a buffer of {len}: the range must be non-empty and inside"
+        )));
+    }
+    Ok((start * size_of::<T>(), (end - start) * size_of::<T>()))
 }
 
 impl<T: Pod> fmt::Debug for Buffer<T> {

@@ -29,20 +29,25 @@ impl<'b> Part<'b> {
     }
 
     /// Takes the whole on the queue's lease, where it has one, and says at which site and as what memory.
-    /// A view through another device's mapping goes the long way.
     #[inline]
     pub fn take_leased(&self, line: &Arc<Line>, write: bool) -> Option<(usize, Seen<'b>)> {
-        let core = self.core;
-        let site = core.site_of(line.device).filter(|_| self.regions.is_none())?;
-        let memory = core.sites[site].memory.as_deref()?;
-        core.lease.take(line, write).then_some((site, Seen::Site(memory)))
+        if self.regions.is_some() {
+            return None;
+        }
+        let site = self.core.lease.take(line, write)?;
+        let memory = self.core.sites[site].memory();
+        Some((site, Seen::Site(&**memory.expect("only a site with memory of its own has a lease"))))
     }
 
     /// What a site's kernels, or the host, see of it.
     #[inline]
     pub fn memory(&self, site: usize) -> Result<Seen<'b>> {
-        match (self.regions, &self.core.sites[site].memory) {
-            (Some(regions), Some(memory)) => regions.at(site, &**memory, self).map(Seen::Mapped),
+        match (self.regions, self.core.sites[site].memory()) {
+            (Some(regions), Some(memory)) => {
+                // A site whose route failed has another memory, and regions of that.
+                let slot = 2 * site + usize::from(self.core.sites[site].spare.get().is_some());
+                regions.at(slot, &**memory, self).map(Seen::Mapped)
+            }
             _ => self.core.memory(site, self.span),
         }
     }
@@ -81,11 +86,11 @@ pub(crate) struct Regions(Mutex<Vec<Option<Arc<dyn Memory>>>>);
 
 impl Regions {
     pub fn new(sites: usize) -> Self {
-        Self(Mutex::new(vec![None; sites]))
+        Self(Mutex::new(vec![None; 2 * sites]))
     }
 
-    fn at(&self, site: usize, memory: &dyn Memory, part: &Part<'_>) -> Result<Arc<dyn Memory>> {
-        let slot = &mut lock(&self.0)[site];
+    fn at(&self, slot: usize, memory: &dyn Memory, part: &Part<'_>) -> Result<Arc<dyn Memory>> {
+        let slot = &mut lock(&self.0)[slot];
         if let Some(region) = slot {
             return Ok(region.clone());
         }

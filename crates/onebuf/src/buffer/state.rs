@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub rung: Rung,
     /// A wait for this buffer's work ran out of time: its memory must not be freed.
     pub quarantined: bool,
+    /// A residency change failed during this hand-over.
+    pub tripped: bool,
     /// Taken out of its pool for good.
     pub detached: bool,
 }
@@ -67,6 +69,7 @@ impl State {
             settled: None,
             rung: Rung::SameQueue,
             quarantined: false,
+            tripped: false,
             detached: false,
         }
     }

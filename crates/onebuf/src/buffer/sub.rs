@@ -1,7 +1,7 @@
 //! Regions of a buffer as buffers of their own.
 
 use super::{
-    Buffer, Map, MapMut,
+    Buffer, Map, MapMut, byte_range,
     part::{Part, Regions},
     span::Span,
 };
@@ -89,7 +89,7 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl<T: Pod> SubBuffer<'_, T> {
-    pub(super) fn part(&self) -> Part<'_> {
+    pub(crate) fn part(&self) -> Part<'_> {
         let (core, regions) = (&*self.buffer.core, Some(&self.regions));
         Part { core, span: self.span, access: self.access, regions }
     }
@@ -171,6 +171,35 @@ impl<T: Pod> SubBuffer<'_, T> {
     /// Sets every element of the region.
     pub fn fill(&self, value: T) -> Result<()> {
         self.part().fill_asked(0, self.span.len(), bytemuck::bytes_of(&value))
+    }
+
+    /// Reads a range of the region's elements; see [`Buffer::read_range`].
+    pub fn read_range(&self, range: impl RangeBounds<usize>, into: &mut [T]) -> Result<()> {
+        let offset = self.offset_of(range, into.len())?;
+        self.part().read_asked(offset, bytemuck::cast_slice_mut(into))
+    }
+
+    /// Writes a range of the region's elements; see [`Buffer::write_range`].
+    pub fn write_range(&self, range: impl RangeBounds<usize>, from: &[T]) -> Result<()> {
+        let offset = self.offset_of(range, from.len())?;
+        self.part().write_asked(offset, bytemuck::cast_slice(from))
+    }
+
+    /// Repeats a pattern over a range of the region's elements; see [`Buffer::fill_pattern`].
+    pub fn fill_pattern(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
+        let (offset, bytes) = byte_range::<T>(range, self.len())?;
+        self.part().fill_checked(offset, bytes, bytemuck::cast_slice(pattern))
+    }
+
+    /// Where a range begins that has as many elements as a slice.
+    fn offset_of(&self, range: impl RangeBounds<usize>, elements: usize) -> Result<usize> {
+        match byte_range::<T>(range, self.len())? {
+            (offset, bytes) if bytes == elements * size_of::<T>() => Ok(offset),
+            (_, bytes) => Err(Error::invalid(format!(
+                "a slice of {elements} elements for a range of {}",
+                bytes / size_of::<T>()
+            ))),
+        }
     }
 
     fn check_len(&self, elements: usize) -> Result<()> {

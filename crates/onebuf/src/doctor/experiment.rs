@@ -104,8 +104,13 @@ impl<'e> Experiment<'e> {
         tell: &'e mut dyn FnMut(&str),
     ) -> Result<Self, Trouble> {
         tell("building the kernels");
-        let side = |id| hub.device(id).and_then(|device| Side::open(&device));
-        let (from, to) = (side(from)?, side(to)?);
+        let near = hub.device(from)?;
+        let far = match from == to {
+            // Another context of the same device, as somebody else would make one.
+            true => hub.second_context(&near)?.device(),
+            false => hub.device(to)?,
+        };
+        let (from, to) = (Side::open(&near)?, Side::open(&far)?);
         let limit = limit(&from).min(limit(&to)) as usize;
         let reach = limit.min(reach as usize);
         Ok(Self { hub, from, to, kind, limit, reach, sync: None, seed: fresh_seed(), tell })

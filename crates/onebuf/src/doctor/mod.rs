@@ -16,7 +16,7 @@ pub use helper::{HELPER_COMMAND, helper_main};
 pub use verdicts::Verdicts;
 
 use crate::{
-    Hub, Result, cache,
+    Device, Hub, Result, RouteKind, cache, route,
     topology::{Node, Route, State, Verdict},
 };
 use serde_json::{Value, json};
@@ -91,7 +91,9 @@ impl Doctor {
         self
     }
 
-    /// Tries every route between different devices of the hub that has no verdict yet.
+    /// Tries every route between different devices of the hub that has no verdict yet, and those between
+    /// two contexts of one OpenCL device: rows `from` a device `to` itself, which say by what way a buffer of
+    /// somebody else's context on it can be shared.
     ///
     /// The hub itself is immutable: discover a new one to plan with what was found.
     pub fn run(&self, hub: &Hub, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
@@ -108,8 +110,10 @@ impl Doctor {
         let topology = hub.topology();
         let mut verdicts =
             if self.fresh { Verdicts::default() } else { Verdicts::load(&self.cache)? };
-        let mut routes: Vec<Route> =
-            topology.routes().iter().filter(|r| r.from != r.to && wanted(r)).cloned().collect();
+        let found = hub.devices().len();
+        let of_hub = |r: &&Route| r.from != r.to && r.from.get().max(r.to.get()) < found;
+        let apart = topology.routes().iter().filter(of_hub).cloned();
+        let mut routes: Vec<Route> = apart.chain(between_contexts(hub)).filter(wanted).collect();
         let total = routes.len();
         let mut experiments = 0;
         for (done, route) in routes.iter_mut().enumerate() {
@@ -149,6 +153,21 @@ impl Doctor {
         let Self { program, silence, reach, .. } = self;
         helper::Helper { program, silence: *silence, reach: *reach, opencl_library }
     }
+}
+
+/// How memory of one context can be seen in another one of the same device.
+fn between_contexts(hub: &Hub) -> Vec<Route> {
+    let devices = hub.select("opencl");
+    let pair = |device: &Device| {
+        let node = hub.topology().node(device.index());
+        let routes = route::candidates(&[node.clone(), node.clone()]).into_iter();
+        let ix = device.index();
+        routes
+            .filter(|r| (r.from.get(), r.to.get()) == (0, 1) && r.kind != RouteKind::Staged)
+            .map(move |r| Route { from: ix, to: ix, ..r })
+            .collect::<Vec<_>>()
+    };
+    devices.iter().flat_map(pair).collect()
 }
 
 impl Report {

@@ -35,6 +35,8 @@ struct GuestSeat {
     ix: DeviceIx,
     device: Arc<opencl::Device>,
     taken: bool,
+    /// Whose it is while it is taken.
+    guest: Weak<Registration>,
 }
 
 impl Guests {
@@ -53,12 +55,9 @@ impl Guests {
 
     /// What keeps the context of a guest's device; nothing for a device that was found.
     pub fn of(&self, device: DeviceIx) -> Option<Arc<Registration>> {
-        if device.get() < self.found {
-            return None;
-        }
-        let mut all: Vec<_> = lock(&self.contexts).values().filter_map(Weak::upgrade).collect();
-        let at = all.iter().position(|one| one.at(device).is_some())?;
-        Some(all.swap_remove(at))
+        // Seats are taken into the list in the order of their indices.
+        let seat = device.get().checked_sub(self.found)?;
+        lock(&self.seats).get(seat)?.guest.upgrade()
     }
 
     fn free(&self, seats: &[DeviceIx]) {
@@ -267,6 +266,11 @@ impl Hub {
         // SAFETY: the caller's promise.
         let registered = Arc::new(unsafe { self.register(known, context) }?);
         contexts.insert(context, Arc::downgrade(&registered));
+        let mut seats = lock(&self.guests().seats);
+        for seat in seats.iter_mut().filter(|seat| registered.at(seat.ix).is_some()) {
+            seat.guest = Arc::downgrade(&registered);
+        }
+        drop(seats);
         Ok(Whose::Guest(registered))
     }
 
@@ -309,7 +313,7 @@ impl Hub {
         let device = Arc::new(device);
         let ix = self.roster().add(device.clone(), id)?;
         self.ledger().name(ix, &self.topology().node(ix).id);
-        seats.push(GuestSeat { ix, device: device.clone(), taken: true });
+        seats.push(GuestSeat { ix, device: device.clone(), taken: true, guest: Weak::new() });
         Ok((ix, device))
     }
 }

@@ -1,8 +1,8 @@
 //! OpenCL objects that somebody else made: asking what they are, using them, giving them back.
 //!
 //! A library is handed a `cl_mem`, its `cl_context` and its `cl_command_queue` by code that it does not
-//! control. [`Hub::wrap_buffer`] makes the first a [`Buffer`](crate::Buffer) like any other,
-//! [`Hub::wrap_queue`] the last a [`Queue`](crate::Queue); the context is registered on the way, and its
+//! control. [`Hub::wrap_buffer`](crate::Hub::wrap_buffer) makes the first a [`Buffer`](crate::Buffer) like any other,
+//! [`Hub::wrap_queue`](crate::Hub::wrap_queue) the last a [`Queue`](crate::Queue); the context is registered on the way, and its
 //! devices become devices of the hub with ids such as `opencl:0@1`.
 //!
 //! ```text

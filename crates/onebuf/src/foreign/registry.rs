@@ -14,8 +14,15 @@ use std::{
 /// Cores by the memory object, or address, that they are around.
 #[derive(Default)]
 pub(crate) struct Wrapped {
-    cores: Mutex<HashMap<usize, Entry>>,
+    all: Mutex<All>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct All {
+    cores: HashMap<usize, Entry>,
+    /// How many threads wait for a change: waking nobody is a system call too.
+    waiting: usize,
 }
 
 enum Entry {
@@ -37,9 +44,9 @@ impl Wrapped {
         make: impl FnOnce() -> Result<Core>,
     ) -> Result<Arc<Core>> {
         let start = Instant::now();
-        let mut cores = lock(&self.cores);
+        let mut all = lock(&self.all);
         loop {
-            match cores.get(&key) {
+            match all.cores.get(&key) {
                 None => break,
                 Some(Entry::Made(core)) => {
                     if let Some(core) = core.upgrade() {
@@ -53,38 +60,46 @@ impl Wrapped {
                 let what = "another wrap of the same memory to be made or given back";
                 return Err(Error::timeout(what, timeout));
             };
-            cores = match self.changed.wait_timeout(cores, left) {
-                Ok((cores, _)) => cores,
+            all.waiting += 1;
+            all = match self.changed.wait_timeout(all, left) {
+                Ok((all, _)) => all,
                 Err(poisoned) => poisoned.into_inner().0,
             };
+            all.waiting -= 1;
         }
-        cores.insert(key, Entry::Making);
-        drop(cores);
-        let unmade = Unmade { all: self, key };
+        all.cores.insert(key, Entry::Making);
+        drop(all);
+        let unmade = Unmade { wrapped: self, key };
         let mut core = make()?;
         core.wrapped = Some(key);
         let core = Arc::new(core);
-        lock(&self.cores).insert(key, Entry::Made(Arc::downgrade(&core)));
-        self.changed.notify_all();
+        self.change(|cores| drop(cores.insert(key, Entry::Made(Arc::downgrade(&core)))));
         std::mem::forget(unmade);
         Ok(core)
     }
 
     /// A core is done with its memory.
     pub fn forget(&self, key: usize) {
-        lock(&self.cores).remove(&key);
-        self.changed.notify_all();
+        self.change(|cores| drop(cores.remove(&key)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashMap<usize, Entry>)) {
+        let mut all = lock(&self.all);
+        change(&mut all.cores);
+        if all.waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 }
 
 /// Takes the place back when nothing was made.
 struct Unmade<'a> {
-    all: &'a Wrapped,
+    wrapped: &'a Wrapped,
     key: usize,
 }
 
 impl Drop for Unmade<'_> {
     fn drop(&mut self) {
-        self.all.forget(self.key);
+        self.wrapped.forget(self.key);
     }
 }

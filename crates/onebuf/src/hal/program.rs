@@ -73,6 +73,14 @@ pub struct Grid {
     pub offset: [usize; 3],
 }
 
+impl Grid {
+    /// As most are: no zeroes and no offset, so that there is nothing more to look at.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        matches!(self.dims, 1..=3) && self.offset == [0; 3] && !self.global.contains(&0)
+    }
+}
+
 /// One kernel argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
@@ -109,6 +117,11 @@ impl NativeArgs<'_> {
     /// The first work-item's index per dimension.
     pub fn offset(&self) -> [usize; 3] {
         self.grid.offset
+    }
+
+    /// How many arguments there are.
+    pub fn count(&self) -> usize {
+        self.args.len()
     }
 
     fn buffer<T: Pod>(&self, index: usize) -> Result<(*mut T, usize, bool)> {
@@ -165,6 +178,14 @@ impl NativeArgs<'_> {
         Ok(unsafe {
             (std::slice::from_raw_parts(from, from_len), std::slice::from_raw_parts_mut(to, to_len))
         })
+    }
+
+    /// A value's bytes, which lie at any address; `None` for a buffer.
+    pub fn bytes(&self, index: usize) -> Option<&[u8]> {
+        match self.args.get(index) {
+            Some(NativeArg::Value(bytes)) => Some(bytes),
+            _ => None,
+        }
     }
 
     /// A value.

@@ -8,28 +8,32 @@ use std::fmt;
 #[serde(rename_all = "snake_case")]
 pub enum Access {
     /// Kernels only read.
-    Read,
+    Read = 1,
     /// Kernels only write.
-    Write,
+    Write = 2,
     /// Kernels do both.
     #[default]
-    ReadWrite,
+    ReadWrite = 3,
 }
 
 impl Access {
     /// Whether kernels may read.
+    #[inline]
     pub fn reads(self) -> bool {
         self != Access::Write
     }
 
     /// Whether kernels may write.
+    #[inline]
     pub fn writes(self) -> bool {
         self != Access::Read
     }
 
     /// Whether everything `other` does is allowed by `self`.
+    #[inline]
     pub fn allows(self, other: Access) -> bool {
-        (self.reads() || !other.reads()) && (self.writes() || !other.writes())
+        // One bit each, since every launch asks it of every view.
+        other as u8 & !(self as u8) == 0
     }
 }
 
@@ -298,6 +302,25 @@ pub struct Caps {
     pub svm_system: bool,
     /// The intermediate languages that its driver takes programs in, such as `SPIR-V_1.2`.
     pub il_versions: Vec<String>,
+}
+
+impl Caps {
+    /// What matters for sharing, in one word each.
+    pub fn words(&self) -> Vec<&'static str> {
+        let has = |strategy| self.strategies.contains(&strategy);
+        let all = [
+            ("host_pointer", self.imports_host_pages),
+            ("svm_fine", has(Strategy::FineSvm)),
+            ("svm_coarse", has(Strategy::CoarseSvm)),
+            ("svm_atomics", self.svm_atomics),
+            ("svm_system", self.svm_system),
+            ("unified_memory", self.unified_memory),
+            ("out_of_order", self.out_of_order),
+            ("callbacks", self.callbacks),
+            ("user_events", self.gates),
+        ];
+        all.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect()
+    }
 }
 
 /// Everything that is known of a device without using it.

@@ -1,7 +1,7 @@
 //! The arguments of a launch.
 
 use super::signature::{Element, Param};
-use crate::{Result, hal, queue::Queue, sync::Arc, view::Hold};
+use crate::{Error, Result, hal, queue::Queue, sync::Arc, view::Hold};
 use bytemuck::Pod;
 use std::{cell::Cell, marker::PhantomData};
 
@@ -61,21 +61,44 @@ impl<'b> Arg<'b> {
         Arg(Kind::Value { element: Element::of::<T>(), bytes }, PhantomData)
     }
 
+    /// A value as bytes, for a parameter declared by [`Signature::bytes`](crate::Signature::bytes).
+    pub fn bytes(bytes: &[u8]) -> Self {
+        let element = Element::of_bytes(bytes.len());
+        Arg(Kind::Value { element, bytes: Inline::new(bytes) }, PhantomData)
+    }
+
+    /// The native handle or address of a view; see [`ReadView::raw`](crate::ReadView::raw).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what is no view.
+    pub fn raw(&self) -> Result<hal::RawHandle> {
+        match &self.0 {
+            Kind::Buffer { hold, .. } => hold.raw(),
+            _ => Err(Error::invalid("the native handle of an argument that is no view")),
+        }
+    }
+
     /// Group-local memory for `count` elements of `T`.
     pub fn local<T: Pod>(count: usize) -> Self {
         Arg(Kind::Local { element: Element::of::<T>(), count }, PhantomData)
     }
 
-    /// For a parameter that it fits. What the kernel does to memory is what its parameter declares, which
-    /// may be less than the view allows.
+    /// As the device takes it; `None` where it does not fit the parameter. What the kernel does to memory
+    /// is what its parameter declares, which may be less than the view allows.
     #[inline]
-    pub(super) fn to_hal(&self, param: &Param) -> hal::Arg<'_> {
-        match &self.0 {
-            Kind::Buffer { hold, .. } => {
-                hal::Arg::Memory(hold.memory(), param.access(), hold.bytes())
+    pub(super) fn fit(&self, queue: &Queue, param: &Param) -> Option<hal::Arg<'_>> {
+        match (&self.0, param) {
+            (Kind::Buffer { element, hold }, Param::Buffer { element: want, access }) => {
+                let fits = element == want && hold.allows(*access) && hold.is_on(queue);
+                fits.then(|| hal::Arg::Memory(hold.memory(), *access, hold.bytes()))
             }
-            Kind::Value { bytes, .. } => hal::Arg::Bytes(bytes.get()),
-            Kind::Local { element, count } => hal::Arg::Local(count.saturating_mul(element.bytes)),
+            (Kind::Value { element, bytes }, Param::Value(want)) if element == want => {
+                Some(hal::Arg::Bytes(bytes.get()))
+            }
+            (Kind::Local { element, count }, Param::Local(want)) if element == want => {
+                Some(hal::Arg::Local(count.saturating_mul(element.bytes())))
+            }
+            _ => None,
         }
     }
 
@@ -94,36 +117,33 @@ impl<'b> Arg<'b> {
         }
     }
 
-    /// Whether it fits the parameter; the reason if not.
-    #[inline]
-    pub(super) fn check(&self, queue: &Queue, param: &Param) -> Result<(), String> {
+    /// Why it does not fit the parameter.
+    #[cold]
+    pub(super) fn misfit(&self, param: &Param) -> String {
         match (&self.0, param) {
-            (Kind::Buffer { element, hold }, Param::Buffer { element: want, access }) => {
-                if element != want {
-                    return Err(format!("a view of {} where {param} is declared", element.name));
+            (Kind::Buffer { element, hold }, Param::Buffer { element: want, access })
+                if element == want =>
+            {
+                let made_for = hold.buffer_access();
+                match () {
+                    () if !hold.access().allows(*access) => {
+                        format!("a {} view where {param} is declared", hold.access())
+                    }
+                    () if !made_for.allows(*access) => {
+                        format!("a buffer made for {made_for} where {param} is declared")
+                    }
+                    () => "the view was taken on another queue: take it on this one".into(),
                 }
-                if !hold.access().allows(*access) {
-                    return Err(format!("a {} view where {param} is declared", hold.access()));
-                }
-                if !hold.buffer_access().allows(*access) {
-                    let made_for = hold.buffer_access();
-                    return Err(format!("a buffer made for {made_for} where {param} is declared"));
-                }
-                if !hold.is_on(queue) {
-                    return Err("the view was taken on another queue: take it on this one".into());
-                }
-                Ok(())
             }
-            (Kind::Value { element, .. }, Param::Value(want)) if element == want => Ok(()),
-            (Kind::Local { element, .. }, Param::Local(want)) if element == want => Ok(()),
             (Kind::Buffer { element, .. }, _) => {
-                Err(format!("a view of {} where {param} is declared", element.name))
+                format!("a view of {element:?} where {param} is declared")
             }
             (Kind::Value { element, .. }, _) => {
-                Err(format!("a value of type {} where {param} is declared", element.name))
+                let bytes = element.bytes();
+                format!("a value of type {element:?} ({bytes} bytes) where {param} is declared")
             }
             (Kind::Local { element, .. }, _) => {
-                Err(format!("local memory of {} where {param} is declared", element.name))
+                format!("local memory of {element:?} where {param} is declared")
             }
         }
     }
@@ -136,6 +156,7 @@ pub trait IntoArg<'b> {
 }
 
 impl<'b> IntoArg<'b> for Arg<'b> {
+    #[inline]
     fn into_arg(self) -> Arg<'b> {
         self
     }
@@ -144,6 +165,7 @@ impl<'b> IntoArg<'b> for Arg<'b> {
 macro_rules! values {
     ($($type:ty),*) => {$(
         impl<'b> IntoArg<'b> for $type {
+            #[inline]
             fn into_arg(self) -> Arg<'b> {
                 Arg::value(self)
             }

@@ -7,6 +7,7 @@ use crate::{Error, Result, hal};
 pub struct Grid(pub(super) hal::Grid);
 
 impl Grid {
+    #[inline]
     fn new(dims: usize, global: [usize; 3]) -> Self {
         Self(hal::Grid { dims, global, local: None, offset: [0; 3] })
     }
@@ -33,13 +34,17 @@ impl Grid {
         self
     }
 
+    /// Whether it makes sense, and has an offset only where the kernel may be launched with one.
     #[inline]
-    pub(super) fn has_offset(&self) -> bool {
-        self.0.offset != [0; 3]
+    pub(super) fn check(&self, kernel: &str, offsets: bool) -> Result<()> {
+        match self.0.is_plain() && self.0.local.is_none() {
+            true => Ok(()),
+            false => self.check_all(kernel, offsets),
+        }
     }
 
-    #[inline]
-    pub(super) fn check(&self, kernel: &str) -> Result<()> {
+    #[inline(never)]
+    fn check_all(&self, kernel: &str, offsets: bool) -> Result<()> {
         let hal::Grid { dims, global, local, offset } = self.0;
         if global[..dims].contains(&0) {
             return Err(Error::invalid(format!("kernel `{kernel}`: a global size of zero")));
@@ -55,23 +60,31 @@ impl Grid {
                 "kernel `{kernel}`: a work-group size of zero, or of another number of dimensions than the grid"
             )));
         }
+        if offset != [0; 3] && !offsets {
+            return Err(Error::invalid(format!(
+                "kernel `{kernel}` is launched with an offset: declare it with `Signature::offsets`"
+            )));
+        }
         Ok(())
     }
 }
 
 impl From<[usize; 1]> for Grid {
+    #[inline]
     fn from([x]: [usize; 1]) -> Self {
         Self::new(1, [x, 1, 1])
     }
 }
 
 impl From<[usize; 2]> for Grid {
+    #[inline]
     fn from([x, y]: [usize; 2]) -> Self {
         Self::new(2, [x, y, 1])
     }
 }
 
 impl From<[usize; 3]> for Grid {
+    #[inline]
     fn from(sizes: [usize; 3]) -> Self {
         Self::new(3, sizes)
     }

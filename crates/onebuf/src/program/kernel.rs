@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Arg, Call, Grid, Signature};
+use super::{Arg, Call, Grid, Signature, signature::Param};
 use crate::{
     Error, Result,
     device::Device,
@@ -13,7 +13,7 @@ use crate::{
     queue::Queue,
     sync::{Arc, lock},
 };
-use std::fmt;
+use std::{fmt, mem::MaybeUninit};
 
 /// Kernels with more parameters cost an allocation per launch.
 const FEW: usize = 8;
@@ -49,7 +49,16 @@ impl Kernel {
         &self.0.device
     }
 
+    /// Checks, and launches.
+    pub(crate) fn launch_plain(&self, queue: &Queue, grid: Grid, args: &[Arg<'_>]) -> Result<()> {
+        match self.launch_on(queue, grid, args, false) {
+            Ok(_) => Ok(()),
+            Err(error) => failed(error),
+        }
+    }
+
     /// Checks, and launches; gives the launch's own event when asked for one.
+    #[inline]
     pub(crate) fn launch_on(
         &self,
         queue: &Queue,
@@ -57,28 +66,45 @@ impl Kernel {
         args: &[Arg<'_>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
-        self.check(queue, &grid, args)?;
-        let params = &self.0.signature.params;
-        let each = args.iter().zip(params).map(|(arg, param)| arg.to_hal(param));
-        // Few arguments need no allocation.
-        let (mut few, many) = ([hal::Arg::Local(0); FEW], &mut Vec::new());
-        let hal_args = match few.get_mut(..args.len()) {
-            Some(room) => {
-                room.iter_mut().zip(each).for_each(|(to, from)| *to = from);
-                room
-            }
-            None => {
-                many.extend(each);
-                &mut many[..]
-            }
-        };
+        let Signature { params, offsets, require } = &self.0.signature;
+        self.check_place(queue)?;
+        if params.len() != args.len() {
+            return Err(self.miscounted(args.len()));
+        }
+        grid.check(&self.0.name, *offsets)?;
+        let (mut few, mut many) = ([const { MaybeUninit::uninit() }; FEW], Vec::new());
+        let room = room(&mut few, &mut many, args.len());
+        for (index, (to, (arg, param))) in room.iter_mut().zip(args.iter().zip(params)).enumerate()
+        {
+            let Some(fit) = arg.fit(queue, param) else {
+                return Err(self.misfit(index, arg, param));
+            };
+            to.write(fit);
+        }
+        // SAFETY: there are as many places as arguments and parameters, and each was written.
+        let hal_args = unsafe { &*(&raw const *room as *const [hal::Arg<'_>]) };
+        if let Some(require) = require {
+            require(&Call { grid: &grid, args }).map_err(|why| self.refuses(&why))?;
+        }
         if queue.line.is_in_order() {
             return self.start(queue, &grid, hal_args, &[], wants_event);
         }
+        self.start_unordered(queue, &grid, args, hal_args)
+    }
+
+    /// On an out-of-order queue, where the views tell what to wait for, and note the launch.
+    #[inline(never)]
+    fn start_unordered(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        hal_args: &[hal::Arg<'_>],
+    ) -> Result<Option<Arc<dyn Event>>> {
         let _turn = lock(&queue.line.launching);
         let mut after = Vec::new();
         args.iter().try_for_each(|arg| arg.collect_waits(&mut after))?;
-        let event = self.start(queue, &grid, hal_args, &after, true)?;
+        let event = self.start(queue, grid, hal_args, &after, true)?;
         if let Some(event) = &event {
             args.iter().for_each(|arg| arg.launched(event));
         }
@@ -95,46 +121,69 @@ impl Kernel {
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
         // SAFETY: the signature, declared in an unsafe call, says that the kernel stays in bounds and
-        // honours each access; `check` made sure that the arguments fit it.
+        // honours each access; `launch_on` made sure that the arguments fit it.
         unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) }
     }
 
+    /// Whether it can run there.
     #[inline]
-    fn check(&self, queue: &Queue, grid: &Grid, args: &[Arg<'_>]) -> Result<()> {
-        let name = &self.0.name;
+    fn check_place(&self, queue: &Queue) -> Result<()> {
         let mine = &self.0.device;
-        if !(mine.hub().is(&queue.hub) && mine.index() == queue.line.device) {
-            let its = queue.device();
-            return Err(Error::invalid(format!(
-                "kernel `{name}` was built for {mine}, the queue is of {its}: build the program for {its} too"
-            )));
-        }
-        let params = &self.0.signature.params;
-        if params.len() != args.len() {
-            return Err(Error::invalid(format!(
-                "kernel `{name}` takes {} arguments, {} were given",
-                params.len(),
-                args.len()
-            )));
-        }
-        grid.check(name)?;
-        if grid.has_offset() && !self.0.signature.offsets {
-            return Err(Error::invalid(format!(
-                "kernel `{name}` is launched with an offset: declare it with `Signature::offsets`"
-            )));
-        }
-        for (index, (param, arg)) in params.iter().zip(args).enumerate() {
-            arg.check(queue, param).map_err(|why| {
-                Error::invalid(format!("argument {index} of kernel `{name}`: {why}"))
-            })?;
-        }
-        match &self.0.signature.require {
-            Some(require) => require(&Call { grid, args }).map_err(|why| {
-                Error::invalid(format!("kernel `{name}` refuses this launch: {why}"))
-            }),
-            None => Ok(()),
+        match mine.hub().is(&queue.hub) && mine.index() == queue.line.device {
+            true => Ok(()),
+            false => Err(self.misplaced(queue)),
         }
     }
+
+    #[cold]
+    fn misplaced(&self, queue: &Queue) -> Error {
+        let (name, mine, its) = (&self.0.name, &self.0.device, queue.device());
+        Error::invalid(format!(
+            "kernel `{name}` was built for {mine}, the queue is of {its}: build the program for {its} too"
+        ))
+    }
+
+    #[cold]
+    fn miscounted(&self, given: usize) -> Error {
+        let (name, takes) = (&self.0.name, self.0.signature.params.len());
+        Error::invalid(format!("kernel `{name}` takes {takes} arguments, {given} were given"))
+    }
+
+    #[cold]
+    fn misfit(&self, index: usize, arg: &Arg<'_>, param: &Param) -> Error {
+        let (name, why) = (&self.0.name, arg.misfit(param));
+        Error::invalid(format!("argument {index} of kernel `{name}`: {why}"))
+    }
+
+    #[cold]
+    fn refuses(&self, why: &str) -> Error {
+        Error::invalid(format!("kernel `{}` refuses this launch: {why}", self.0.name))
+    }
+}
+
+/// Kept out of the way: moving an error that is not there is what a short launch would wait for.
+#[cold]
+fn failed(error: Error) -> Result<()> {
+    Err(error)
+}
+
+/// So many places: those of the stack, where they are enough. Nothing is written there yet.
+#[inline]
+fn room<'a, T>(
+    few: &'a mut [MaybeUninit<T>; FEW],
+    many: &'a mut Vec<MaybeUninit<T>>,
+    count: usize,
+) -> &'a mut [MaybeUninit<T>] {
+    if count <= FEW {
+        return &mut few[..count];
+    }
+    allocate(many, count)
+}
+
+#[cold]
+fn allocate<T>(many: &mut Vec<MaybeUninit<T>>, count: usize) -> &mut [MaybeUninit<T>] {
+    many.resize_with(count, MaybeUninit::uninit);
+    many
 }
 
 impl fmt::Debug for Kernel {

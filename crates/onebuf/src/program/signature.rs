@@ -12,49 +12,56 @@ pub(super) enum Param {
     Local(Element),
 }
 
-impl Param {
-    pub fn access(&self) -> Access {
-        match self {
-            Param::Buffer { access, .. } => *access,
-            Param::Value(_) | Param::Local(_) => Access::Read,
-        }
-    }
-}
-
 impl fmt::Display for Param {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Param::Buffer { element, access } => write!(f, "a {access} view of {}", element.name),
-            Param::Value(element) => write!(f, "a value of type {}", element.name),
-            Param::Local(element) => write!(f, "local memory of {}", element.name),
+            Param::Buffer { element, access } => write!(f, "a {access} view of {element:?}"),
+            Param::Value(element) => {
+                write!(f, "a value of type {element:?} ({} bytes)", element.bytes())
+            }
+            Param::Local(element) => write!(f, "local memory of {element:?}"),
         }
     }
 }
 
-/// An element type, remembered at run time.
+/// An element type, remembered at run time. Small, since every argument of every launch carries one.
 #[derive(Clone, Copy)]
 pub(crate) struct Element {
     id: TypeId,
-    pub name: &'static str,
-    pub bytes: usize,
+    /// Its name and its size, which only few ask for.
+    facts: fn() -> (&'static str, usize),
+    /// Its size where it has no type of its own.
+    unsized_bytes: usize,
 }
 
 impl Element {
+    #[inline]
     pub(crate) fn of<T: Pod>() -> Self {
-        Self { id: TypeId::of::<T>(), name: std::any::type_name::<T>(), bytes: size_of::<T>() }
+        let facts = || (std::any::type_name::<T>(), size_of::<T>());
+        Self { id: TypeId::of::<T>(), facts, unsized_bytes: 0 }
+    }
+
+    /// So many bytes of a type that is known elsewhere.
+    pub(crate) fn of_bytes(bytes: usize) -> Self {
+        Self { id: TypeId::of::<[u8]>(), facts: || ("[u8]", 0), unsized_bytes: bytes }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.unsized_bytes + (self.facts)().1
     }
 }
 
-/// The id is enough, and is asked for each argument of each launch.
+/// The id is enough where it is that of a type with a size, and is asked for each argument of each launch.
 impl PartialEq for Element {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
+        self.id == other.id && self.unsized_bytes == other.unsized_bytes
     }
 }
 
 impl fmt::Debug for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        f.write_str((self.facts)().0)
     }
 }
 
@@ -98,6 +105,34 @@ impl Signature {
     /// A value: a scalar, a vector as an array, or a plain struct.
     pub fn value<T: Pod>(mut self) -> Self {
         self.params.push(Param::Value(Element::of::<T>()));
+        self
+    }
+
+    /// A value of so many bytes, passed by [`Arg::bytes`]: for callers in other languages, whose types are
+    /// not known here.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Arg, Hub, IntoArg, Signature, Source};
+    /// # let hub = Hub::discover()?;
+    /// # let (host, buffer) = (hub.host(), hub.buffer::<u8>(1).build()?);
+    /// let store = Source::default().with_native("store", |args| {
+    ///     args.slice_mut::<u8>(0)?[0] = args.bytes(1).map_or(0, |bytes| bytes[2]);
+    ///     Ok(())
+    /// });
+    /// let takes = Signature::new().buffer::<u8>(Access::Write).bytes(3);
+    /// // SAFETY: it writes the first of at least one byte.
+    /// let store = unsafe { host.program(&store)?.kernel("store", takes)? };
+    /// let queue = host.queue()?;
+    /// let launch = |bytes: &[u8]| {
+    ///     queue.launch(&store, [1], [buffer.write_on(&queue)?.into_arg(), Arg::bytes(bytes)])
+    /// };
+    /// launch(&[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [3]);
+    /// assert!(launch(&[1, 2]).is_err());
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    pub fn bytes(mut self, count: usize) -> Self {
+        self.params.push(Param::Value(Element::of_bytes(count)));
         self
     }
 
@@ -151,7 +186,7 @@ impl Call<'_> {
     /// Elements of a buffer or of local memory; zero for a value.
     pub fn len(&self, index: usize) -> usize {
         match self.args.get(index).map(|arg| &arg.0) {
-            Some(Kind::Buffer { element, hold }) => hold.bytes() / element.bytes.max(1),
+            Some(Kind::Buffer { element, hold }) => hold.bytes() / element.bytes().max(1),
             Some(Kind::Local { count, .. }) => *count,
             _ => 0,
         }

@@ -33,68 +33,96 @@ impl Means<'_> {
 }
 
 /// One end of a copy, already handed over to it.
-pub(crate) enum End {
-    /// Bytes that the calling thread can touch.
+#[derive(Clone, Copy)]
+pub(crate) enum End<'a> {
+    /// Bytes that the calling thread can touch, from the first one on.
     Host(NonNull<u8>),
-    /// Memory that a queue can touch.
-    Device(Arc<dyn Queue>, Arc<dyn Memory>),
+    /// Memory that a queue can touch, from an offset on.
+    Device(&'a dyn Queue, &'a dyn Memory, usize),
 }
 
-/// Copies the first `bytes` from one end to the other, and waits until both are done. After an error either
-/// queue may still be at work on either end.
-pub(crate) fn copy(from: &End, to: &End, bytes: usize, means: Means<'_>) -> Result<()> {
-    match (from, to) {
+/// Copies so many bytes from one end to the other, and waits until both are done. Says in how many chunks
+/// they went through host memory in between: none, where it was one copy. After an error either queue may
+/// still be at work on either end.
+pub(crate) fn copy(from: &End<'_>, to: &End<'_>, bytes: usize, means: Means<'_>) -> Result<usize> {
+    match (*from, *to) {
         (End::Host(from), End::Host(to)) => {
-            // SAFETY: both ends were handed over and have `bytes` bytes; they are different groups,
-            // hence different allocations.
-            unsafe { to.copy_from_nonoverlapping(*from, bytes) };
-            Ok(())
+            // SAFETY: both ends were handed over and have `bytes` bytes from there on; they are different
+            // groups or different buffers, hence different allocations.
+            unsafe { to.copy_from_nonoverlapping(from, bytes) };
+            Ok(0)
         }
-        (End::Host(from), End::Device(queue, memory)) if means.is_unified() => {
+        (End::Host(from), End::Device(queue, memory, at)) if means.is_unified() => {
             // SAFETY: pages of ours, which the caller keeps until the work on both queues is over.
-            let written = unsafe { queue.write(&**memory, 0, from.as_ptr(), bytes)? };
-            written.wait(means.timeout)
+            let written = unsafe { queue.write(memory, at, from.as_ptr(), bytes)? };
+            written.wait(means.timeout).map(|()| 0)
         }
-        (End::Device(queue, memory), End::Host(to)) if means.is_unified() => {
+        (End::Device(queue, memory, at), End::Host(to)) if means.is_unified() => {
             // SAFETY: as above, and nobody else uses them now.
-            let read = unsafe { queue.read(&**memory, 0, to.as_ptr(), bytes)? };
-            read.wait(means.timeout)
+            let read = unsafe { queue.read(memory, at, to.as_ptr(), bytes)? };
+            read.wait(means.timeout).map(|()| 0)
         }
-        (End::Host(from), End::Device(queue, memory)) => {
+        (End::Host(from), End::Device(queue, memory, at)) => {
             // SAFETY: the pages are the source's for as long as we hold it.
             let from = unsafe { std::slice::from_raw_parts(from.as_ptr(), bytes) };
-            upload(from, &**queue, &**memory, 0, means)
+            upload(from, queue, memory, at, means).map(|()| chunks(bytes))
         }
-        (End::Device(queue, memory), End::Host(to)) => {
+        (End::Device(queue, memory, at), End::Host(to)) => {
             // SAFETY: the pages are the target's, and nobody else uses them now.
             let to = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), bytes) };
-            download(&**queue, &**memory, 0, to, means)
+            download(queue, memory, at, to, means).map(|()| chunks(bytes))
         }
-        (End::Device(from_queue, from), End::Device(to_queue, to)) => {
-            relay((&**from_queue, &**from), (&**to_queue, &**to), bytes, means)
+        (End::Device(a, from, from_at), End::Device(b, to, to_at)) => {
+            let (from, to) = (Stretch(a, from, from_at), Stretch(b, to, to_at));
+            relay(from, to, bytes, Order::Up, means)
         }
     }
 }
 
-/// Copies from device to device. A read is always queued behind the one that is waited for, so that the
-/// source does not stand still while this thread wakes up.
-fn relay(
-    (from_queue, from): (&dyn Queue, &dyn Memory),
-    (to_queue, to): (&dyn Queue, &dyn Memory),
+/// How many chunks a copy of so many bytes has.
+pub(crate) fn chunks(bytes: usize) -> usize {
+    bytes.div_ceil(CHUNK_BYTES)
+}
+
+/// A queue, the memory it works on, and from where on.
+#[derive(Clone, Copy)]
+pub(crate) struct Stretch<'a>(pub &'a dyn Queue, pub &'a dyn Memory, pub usize);
+
+/// In which order the chunks of a copy go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The first one first.
+    Up,
+    /// The last one first: for a copy to further up in the same memory.
+    Down,
+}
+
+/// Copies from device to device, and says in how many chunks. A read is always queued behind the one that
+/// is waited for, so that the source does not stand still while this thread wakes up.
+///
+/// Source and target may overlap in one memory on one in-order queue, if the order is away from the target.
+pub(crate) fn relay(
+    Stretch(from_queue, from, from_at): Stretch<'_>,
+    Stretch(to_queue, to, to_at): Stretch<'_>,
     bytes: usize,
+    order: Order,
     means: Means<'_>,
-) -> Result<()> {
+) -> Result<usize> {
     let (timeout, mut chunks) = (means.timeout, Chunks::new(bytes, 3, means));
     let mut reading = None;
     let pass_on = |chunks: &mut Chunks<'_>, (index, at, len): (usize, usize, usize)| {
         let chunk = &mut chunks.slots[index];
         chunk.wait(timeout)?;
-        chunk.write(to_queue, to, at, len)?;
+        chunk.write(to_queue, to, to_at + at, len)?;
         to_queue.flush()
     };
-    for (at, len) in ranges(bytes) {
+    let mut parts: Vec<(usize, usize)> = ranges(bytes).collect();
+    if order == Order::Down {
+        parts.reverse();
+    }
+    for &(at, len) in &parts {
         let index = chunks.advance()?;
-        chunks.slots[index].read(from_queue, from, at, len)?;
+        chunks.slots[index].read(from_queue, from, from_at + at, len)?;
         from_queue.flush()?;
         if let Some(before) = reading.replace((index, at, len)) {
             pass_on(&mut chunks, before)?;
@@ -103,7 +131,7 @@ fn relay(
     if let Some(last) = reading {
         pass_on(&mut chunks, last)?;
     }
-    chunks.finish()
+    chunks.finish().map(|()| parts.len())
 }
 
 /// Copies a slice to device memory. The slice is not touched after the call, whatever happens.
@@ -148,7 +176,7 @@ pub(crate) fn download(
     chunks.finish()
 }
 
-fn ranges(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn ranges(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes).step_by(CHUNK_BYTES).map(move |at| (at, CHUNK_BYTES.min(bytes - at)))
 }
 

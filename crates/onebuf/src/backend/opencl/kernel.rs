@@ -4,6 +4,7 @@ use super::{
     conv,
     conv::Version,
     device::Driver,
+    event::Event,
     memory::Memory,
     program::RawProgram,
     query,
@@ -42,7 +43,7 @@ pub(super) struct Kernel {
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
     /// `reqd_work_group_size`.
-    group: [usize; 3],
+    group: Option<[usize; 3]>,
     /// Largest group, in work-items.
     max_group: usize,
     /// Local memory that it has without any argument's.
@@ -52,7 +53,8 @@ struct Limits {
 impl Limits {
     /// A driver that cannot answer says no to the launch itself, where it must.
     fn ask(driver: &Driver, kernel: ClKernel) -> Limits {
-        let group = ask(driver, kernel, cl::CL_KERNEL_COMPILE_WORK_GROUP_SIZE);
+        let group = Some(ask(driver, kernel, cl::CL_KERNEL_COMPILE_WORK_GROUP_SIZE));
+        let group = group.filter(|group| *group != [0; 3]);
         if driver.quirks.misjudges_kernels {
             return Limits { group, ..Limits::default() };
         }
@@ -99,7 +101,7 @@ impl Kernel {
             Arg::Memory(memory, _, _) => {
                 // SAFETY: `check_args` has seen that this is a memory of this backend's.
                 let own = unsafe { &*(&raw const **memory).cast::<Memory>() };
-                Setting::Memory(own.id, own.place)
+                Setting::Memory(own.id, &own.place)
             }
             Arg::Bytes(bytes) => Setting::Value(bytes),
             Arg::Local(bytes) => Setting::Local(*bytes),
@@ -164,59 +166,71 @@ pub(super) unsafe fn launch(
     driver.same_domain("a kernel", kernel.domain)?;
     let group = kernel.group(grid, driver)?;
     let form = check_args(queue, kernel, args)?;
-    let waits = if after.is_empty() { Vec::new() } else { queue.waits(after)? };
-    let work = |slot: &mut Slot| {
-        for (index, arg) in args.iter().enumerate() {
-            // SAFETY: checked above; the memory is borrowed until the enqueue below.
-            unsafe { kernel.set(&driver.cl, slot, index, arg) }?;
-        }
-        let late = driver.quirks.reads_arguments_late;
-        // SAFETY: the caller's promise.
-        let event = unsafe {
-            enqueue(queue, kernel, slot.raw(), (grid, group), &waits, wants_event || late)
-        }?;
-        if !after.is_empty() {
-            queue.waited(after);
-        }
-        let Some(event) = event else { return Ok(None) };
-        let event = Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?);
-        if late {
-            hal::Event::wait(&*event, LAUNCH_WAIT)?;
-        }
-        Ok(Some(event))
-    };
-    let event = kernel.slots.with(form, || kernel.slot(), work)?;
-    Ok(event.filter(|_| wants_event).map(|event| event as _))
+    let mut slot = kernel.slots.take(form, || kernel.slot())?;
+    for (index, arg) in args.iter().enumerate() {
+        // SAFETY: checked above; the memory is borrowed until the enqueue below.
+        unsafe { kernel.set(&driver.cl, &mut slot, index, arg) }?;
+    }
+    let call = Enqueue { queue, kernel, slot: slot.raw(), grid, group };
+    if after.is_empty() && !wants_event && !driver.quirks.reads_arguments_late {
+        // SAFETY: the caller's promise; the slot is held, its arguments are set.
+        return unsafe { call.now(&[], ptr::null_mut()) }.map(|()| None);
+    }
+    // SAFETY: as above.
+    let event = unsafe { call.with_event(after) }?;
+    Ok(wants_event.then_some(event as _))
 }
 
-/// # Safety
-/// As [`launch`], with the arguments set and the slot held.
-#[inline]
-unsafe fn enqueue(
-    queue: &Queue,
-    kernel: &Kernel,
+/// A launch whose arguments are set; its slot is held.
+struct Enqueue<'a> {
+    queue: &'a Queue,
+    kernel: &'a Kernel,
     slot: ClKernel,
-    (grid, group): (&Grid, Option<&[usize; 3]>),
-    waits: &[ClEvent],
-    wants_event: bool,
-) -> Result<Option<ClEvent>> {
-    let (driver, raw) = (queue.raw.driver(), queue.raw.raw);
-    let (dims, global) = (grid.dims as u32, grid.global.as_ptr());
-    let local = group.map_or(ptr::null(), |group| group.as_ptr());
-    // OpenCL 1.0 wants null, and zeros mean the same.
-    let from = if grid.offset == [0; 3] { ptr::null() } else { grid.offset.as_ptr() };
-    let (count, list) = match waits {
-        [] => (0, ptr::null()),
-        waits => (waits.len() as u32, waits.as_ptr()),
-    };
-    let mut event = ClEvent::NULL;
-    let to = if wants_event { &raw mut event } else { ptr::null_mut() };
-    // SAFETY: live objects of one context, three sizes each; the caller's promise about the kernel.
-    let enqueued = unsafe {
-        driver.cl.enqueue_nd_range_kernel(raw, slot, dims, from, global, local, count, list, to)
-    };
-    enqueued.map_err(|status| conv::launch(status, &kernel.name, grid, &driver.info.name))?;
-    Ok(wants_event.then_some(event))
+    grid: &'a Grid,
+    group: Option<&'a [usize; 3]>,
+}
+
+impl Enqueue<'_> {
+    /// # Safety
+    /// As [`launch`]. The event is asked for by a place for it.
+    #[inline(always)]
+    unsafe fn now(&self, waits: &[ClEvent], event: *mut ClEvent) -> Result<()> {
+        let Enqueue { queue, kernel, slot, grid, group } = *self;
+        let (driver, raw) = (queue.raw.driver(), queue.raw.raw);
+        let (dims, global) = (grid.dims as u32, grid.global.as_ptr());
+        let local = group.map_or(ptr::null(), |group| group.as_ptr());
+        // OpenCL 1.0 wants null, and zeros mean the same.
+        let from = if grid.offset == [0; 3] { ptr::null() } else { grid.offset.as_ptr() };
+        let (count, list) = match waits {
+            [] => (0, ptr::null()),
+            waits => (waits.len() as u32, waits.as_ptr()),
+        };
+        // SAFETY: live objects of one context, three sizes each; the caller's promise about the kernel.
+        let enqueued = unsafe {
+            driver
+                .cl
+                .enqueue_nd_range_kernel(raw, slot, dims, from, global, local, count, list, event)
+        };
+        enqueued.map_err(|status| conv::launch(status, &kernel.name, grid, &driver.info.name))
+    }
+
+    /// Behind other events, with one of its own; over where the driver reads its arguments late.
+    ///
+    /// # Safety
+    /// As [`launch`].
+    #[inline(never)]
+    unsafe fn with_event(&self, after: &[Arc<dyn hal::Event>]) -> Result<Arc<Event>> {
+        let (queue, mut event) = (self.queue, ClEvent::NULL);
+        let waits = queue.waits(after)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.now(&waits, &raw mut event) }?;
+        queue.waited(after);
+        let event = Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?);
+        if queue.raw.driver().quirks.reads_arguments_late {
+            hal::Event::wait(&*event, LAUNCH_WAIT)?;
+        }
+        Ok(event)
+    }
 }
 
 impl Kernel {
@@ -224,24 +238,31 @@ impl Kernel {
     /// is; else the driver's choice.
     #[inline]
     fn group<'a>(&'a self, grid: &'a Grid, driver: &Driver) -> Result<Option<&'a [usize; 3]>> {
-        let required = Some(&self.limits.group).filter(|group| **group != [0; 3]);
+        let asked = grid.local.as_ref().or(self.limits.group.as_ref());
+        if asked.is_some() || !grid.is_plain() {
+            return self.checked(grid, asked, driver).map(|()| asked);
+        }
         // One work-item makes one group of one: no driver has to look for a size.
-        let single = Some(&[1; 3]).filter(|_| grid.global == [1; 3]);
-        let group = grid.local.as_ref().or(required).or(single);
+        let [x, y, z] = grid.global;
+        Ok(Some(&[1; 3]).filter(|_| x | y | z == 1))
+    }
+
+    #[inline(never)]
+    fn checked(&self, grid: &Grid, group: Option<&[usize; 3]>, driver: &Driver) -> Result<()> {
         let wrong = wrong_grid(grid).or_else(|| self.wrong_group(grid, group?, driver));
-        let Some(why) = wrong else { return Ok(group) };
+        let Some(why) = wrong else { return Ok(()) };
         let (name, grid) = (&self.name, conv::grid_text(grid));
         Err(Error::invalid(format!("kernel `{name}` over {grid}: {why}")))
     }
 
     /// What is wrong with a group's size, if anything.
-    #[inline]
     fn wrong_group(&self, grid: &Grid, group: &[usize; 3], driver: &Driver) -> Option<String> {
         let (caps, limits, dims) = (&driver.info.caps, &self.limits, grid.dims);
-        let (local, rest) = (&group[..dims], &limits.group[dims..]);
-        let compiled_for = limits.group != [0; 3];
-        if compiled_for && (*local != limits.group[..dims] || rest.iter().any(|n| *n != 1)) {
-            return Some(format!("it was compiled for groups of {:?} only", limits.group));
+        let local = &group[..dims];
+        if let Some(only) = &limits.group
+            && (*local != only[..dims] || only[dims..].iter().any(|n| *n != 1))
+        {
+            return Some(format!("it was compiled for groups of {only:?} only"));
         }
         if local.contains(&0) || local.iter().zip(caps.max_group_sizes).any(|(n, max)| *n > max) {
             return Some(format!("a group may have 1 to {:?}", caps.max_group_sizes));
@@ -263,7 +284,6 @@ impl Kernel {
 }
 
 /// What is wrong with a grid, if anything.
-#[inline]
 fn wrong_grid(grid: &Grid) -> Option<String> {
     let dims = grid.dims;
     if !(1..=3).contains(&dims) {
@@ -282,11 +302,8 @@ fn wrong_grid(grid: &Grid) -> Option<String> {
 /// Notes that the queue uses the memories; says which arguments are SVM pointers, one bit each.
 #[inline]
 fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
-    let (name, takes, given) = (&kernel.name, kernel.parameters, args.len());
-    if takes != given {
-        return Err(Error::invalid(format!(
-            "kernel `{name}` takes {takes} arguments, {given} given"
-        )));
+    if kernel.parameters != args.len() {
+        return Err(miscounted(kernel, args.len()));
     }
     let (mut form, mut local) = (0u64, 0u64);
     for (index, arg) in (0..).zip(args) {
@@ -302,14 +319,22 @@ fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
             Arg::Local(bytes) => local = local.saturating_add(*bytes as u64),
         }
     }
-    check_local(kernel, local, &queue.raw.driver().info.caps)?;
+    // What the kernel has for itself is the compiler's affair, until an argument adds to it.
+    if local != 0 {
+        check_local(kernel, local, &queue.raw.driver().info.caps)?;
+    }
     Ok(form)
+}
+
+#[cold]
+fn miscounted(kernel: &Kernel, given: usize) -> Error {
+    let Kernel { name, parameters, .. } = kernel;
+    Error::invalid(format!("kernel `{name}` takes {parameters} arguments, {given} given"))
 }
 
 fn check_local(kernel: &Kernel, given: u64, caps: &Caps) -> Result<()> {
     let (own, has) = (kernel.limits.local_bytes, caps.local_memory_bytes);
-    // What the kernel has for itself is the compiler's affair, until an argument adds to it.
-    if given == 0 || given.saturating_add(own) <= has {
+    if given.saturating_add(own) <= has {
         return Ok(());
     }
     let beside = match own {

@@ -29,11 +29,12 @@ pub(super) struct Now(AtomicU64);
 
 impl Default for Now {
     fn default() -> Now {
-        Now(AtomicU64::new(Residency::Attached as u64))
+        Now(AtomicU64::new(Now::ATTACHED))
     }
 }
 
 impl Now {
+    const ATTACHED: u64 = Residency::Attached as u64;
     const AWAY: u64 = Residency::Away as u64;
     const PUBLISHED: u64 = Residency::Published as u64;
 
@@ -52,6 +53,9 @@ impl Now {
     /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
     #[inline]
     pub fn check_use(&self, writes: bool) -> Result<()> {
+        if self.0.load(Ordering::Acquire) == Self::ATTACHED {
+            return Ok(());
+        }
         match self.get() {
             Residency::Away => Err(handed_out("away: others may write it")),
             Residency::Published if writes => Err(handed_out("published: others may read it")),
@@ -165,8 +169,13 @@ impl Inner {
     #[inline]
     pub fn note_use(&self, queue: &Arc<RawQueue>) {
         if self.tracks_users && self.last_user.load(Ordering::Acquire) != queue.id {
-            self.used_on(queue, &mut lock(&self.state));
+            self.note_new_use(queue);
         }
+    }
+
+    #[cold]
+    fn note_new_use(&self, queue: &Arc<RawQueue>) {
+        self.used_on(queue, &mut lock(&self.state));
     }
 
     fn used_on(&self, queue: &Arc<RawQueue>, state: &mut State) {

@@ -14,10 +14,17 @@ use onebuf_sys::{
     ClStatus,
     opencl::{ClKernel, OpenCl},
 };
-use std::{cell::UnsafeCell, ffi::CString, fmt, ptr, sync::OnceLock};
+use std::{
+    cell::UnsafeCell,
+    ffi::CString,
+    fmt,
+    ops::{Deref, DerefMut},
+    ptr,
+    sync::OnceLock,
+};
 
-/// The longest value that is remembered; longer ones are set each time.
-const VALUE_BYTES: usize = 24;
+/// The longest value that is remembered, in words; longer ones are set each time.
+const VALUE_WORDS: usize = 3;
 
 /// A `cl_kernel` that is released once.
 #[derive(Debug)]
@@ -60,7 +67,7 @@ fn unknown(program: &RawProgram, name: &str) -> Error {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Setting<'a> {
     /// A memory, with the id that tells it from every other of its context.
-    Memory(u64, Place),
+    Memory(u64, &'a Place),
     /// A value's bytes.
     Value(&'a [u8]),
     /// Group-local memory of so many bytes.
@@ -83,7 +90,7 @@ enum Last {
     /// Nothing, or nobody knows.
     Unknown,
     Memory(u64),
-    Value(usize, [u8; VALUE_BYTES]),
+    Value(usize, [u64; VALUE_WORDS]),
     Local(usize),
 }
 
@@ -92,37 +99,50 @@ impl Last {
         match setting {
             Setting::Memory(id, _) => Last::Memory(*id),
             Setting::Local(bytes) => Last::Local(*bytes),
-            Setting::Value(value) if value.len() <= VALUE_BYTES => {
-                Last::Value(value.len(), padded(value))
+            Setting::Value(value) => {
+                words(value).map_or(Last::Unknown, |words| Last::Value(value.len(), words))
             }
-            Setting::Value(_) => Last::Unknown,
         }
     }
 
+    #[inline]
     fn is(&self, setting: &Setting<'_>) -> bool {
-        match (self, setting) {
-            (Last::Memory(last), Setting::Memory(id, _)) => last == id,
-            (Last::Value(len, last), Setting::Value(value)) => {
-                *len == value.len() && *last == padded(value)
-            }
-            (Last::Local(last), Setting::Local(bytes)) => last == bytes,
-            _ => false,
+        match setting {
+            Setting::Memory(id, _) => matches!(self, Last::Memory(last) if last == id),
+            Setting::Local(bytes) => matches!(self, Last::Local(last) if last == bytes),
+            Setting::Value(value) => match self {
+                Last::Value(len, last) => *len == value.len() && is_value(last, value),
+                _ => false,
+            },
         }
     }
 }
 
-/// A short value with zeroes behind it. The usual lengths need no call for so few bytes.
+/// A value of one of the usual lengths: compared and kept in a register. Bytes that were just written one
+/// by one are slow to be read together.
 #[inline]
-fn padded(value: &[u8]) -> [u8; VALUE_BYTES] {
-    let mut bytes = [0; VALUE_BYTES];
-    if let Ok(four) = <[u8; 4]>::try_from(value) {
-        bytes[..4].copy_from_slice(&four);
-    } else if let Ok(eight) = <[u8; 8]>::try_from(value) {
-        bytes[..8].copy_from_slice(&eight);
-    } else {
-        bytes[..value.len()].copy_from_slice(value);
+fn word(value: &[u8]) -> Option<u64> {
+    let four = <[u8; 4]>::try_from(value).map(|four| u32::from_ne_bytes(four).into());
+    four.or_else(|_| <[u8; 8]>::try_from(value).map(u64::from_ne_bytes)).ok()
+}
+
+/// Whether a value is what was remembered of one of the same length.
+#[inline]
+fn is_value(last: &[u64; VALUE_WORDS], value: &[u8]) -> bool {
+    match word(value) {
+        Some(word) => last[0] == word,
+        None => words(value).is_some_and(|words| *last == words),
     }
-    bytes
+}
+
+/// A short value with zeroes behind it.
+fn words(value: &[u8]) -> Option<[u64; VALUE_WORDS]> {
+    if let Some(word) = word(value) {
+        return Some([word, 0, 0]);
+    }
+    let mut words = [0; VALUE_WORDS];
+    bytemuck::bytes_of_mut(&mut words).get_mut(..value.len())?.copy_from_slice(value);
+    Some(words)
 }
 
 /// One `cl_kernel`, and what its arguments are.
@@ -152,12 +172,22 @@ impl Slot {
         index: usize,
         to: &Setting<'_>,
     ) -> Result<(), ClStatus> {
-        let Some(last) = self.last.get_mut(index) else {
-            return Err(ClStatus::INVALID_ARG_INDEX);
-        };
-        if last.is(to) {
-            return Ok(());
+        match self.last.get(index) {
+            Some(last) if last.is(to) => Ok(()),
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.change(cl, index, to) },
         }
+    }
+
+    /// # Safety
+    /// As [`Slot::set`].
+    unsafe fn change(
+        &mut self,
+        cl: &OpenCl,
+        index: usize,
+        to: &Setting<'_>,
+    ) -> Result<(), ClStatus> {
+        let last = self.last.get_mut(index).ok_or(ClStatus::INVALID_ARG_INDEX)?;
         // What a refused call has left behind, nobody knows.
         *last = Last::Unknown;
         // SAFETY: the caller's promise.
@@ -202,16 +232,28 @@ struct Node {
 unsafe impl Sync for Node {}
 
 /// A slot that is this thread's until dropped.
-struct Taken<'n>(&'n Node);
+pub(super) struct Taken<'n>(&'n Node);
 
-impl Taken<'_> {
-    fn slot(&mut self) -> &mut Slot {
+impl Deref for Taken<'_> {
+    type Target = Slot;
+
+    #[inline]
+    fn deref(&self) -> &Slot {
+        // SAFETY: `taken` is ours, so nobody else has the slot.
+        unsafe { &*self.0.slot.get() }
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Slot {
         // SAFETY: `taken` is ours, so nobody else has the slot.
         unsafe { &mut *self.0.slot.get() }
     }
 }
 
 impl Drop for Taken<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.0.taken.store(false, Ordering::Release);
     }
@@ -220,49 +262,49 @@ impl Drop for Taken<'_> {
 impl Slots {
     /// Of a first slot without SVM.
     pub fn new(first: Slot) -> Slots {
-        Slots(Node::new(0, first))
+        Slots(Node::new(0, first, false))
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node> {
         std::iter::successors(Some(&self.0), |node| node.next.get().map(|next| &**next))
     }
 
-    /// Does something with a slot that nobody else has, made if need be.
+    /// A slot that nobody else has, made if need be.
     #[inline]
-    pub fn with<T>(
-        &self,
-        form: u64,
-        make: impl FnOnce() -> Result<Slot>,
-        work: impl FnOnce(&mut Slot) -> Result<T>,
-    ) -> Result<T> {
-        let right = || self.nodes().filter(|node| node.form == form);
-        if let Some(mut taken) = right().find_map(Node::take) {
-            return work(taken.slot());
+    pub fn take(&self, form: u64, make: impl FnOnce() -> Result<Slot>) -> Result<Taken<'_>> {
+        let first = Some(&self.0).filter(|node| node.form == form);
+        match first.and_then(Node::take) {
+            Some(taken) => Ok(taken),
+            None => self.take_other(form, make),
         }
-        // Not in the list before it was used, or another thread might take it first.
-        let mut slot = make()?;
-        let done = work(&mut slot);
-        self.push(Box::new(Node::new(form, slot)));
-        done
     }
 
-    fn push(&self, mut new: Box<Node>) {
+    #[inline(never)]
+    fn take_other(&self, form: u64, make: impl FnOnce() -> Result<Slot>) -> Result<Taken<'_>> {
+        let mut right = self.nodes().filter(|node| node.form == form);
+        match right.find_map(Node::take) {
+            Some(taken) => Ok(taken),
+            // Taken from the start, or another thread might be first.
+            None => Ok(Taken(self.push(Box::new(Node::new(form, make()?, true))))),
+        }
+    }
+
+    fn push(&self, mut new: Box<Node>) -> &Node {
         let mut at = &self.0;
         loop {
-            at = match at.next.set(new) {
-                Ok(()) => return,
-                Err(taken) => {
-                    new = taken;
-                    at.next.get().map_or(at, |next| &**next)
-                }
-            };
+            let full = at.next.set(new).err();
+            at = at.next.get().map_or(at, |next| &**next);
+            match full {
+                None => return at,
+                Some(back) => new = back,
+            }
         }
     }
 }
 
 impl Node {
-    fn new(form: u64, slot: Slot) -> Node {
-        let (taken, slot) = (AtomicBool::new(false), UnsafeCell::new(slot));
+    fn new(form: u64, slot: Slot, taken: bool) -> Node {
+        let (taken, slot) = (AtomicBool::new(taken), UnsafeCell::new(slot));
         Node { form, taken, slot, next: OnceLock::new() }
     }
 
@@ -291,8 +333,11 @@ mod tests {
         assert!(!value(&[1, 2]).is(&Setting::Value(&[1, 3])));
         assert!(!value(&[1, 0]).is(&Setting::Value(&[1])), "another length");
         assert!(!value(&[0; 8]).is(&Setting::Local(8)), "another kind");
-        assert!(value(&[7; VALUE_BYTES]).is(&Setting::Value(&[7; VALUE_BYTES])));
-        assert_eq!(value(&[7; VALUE_BYTES + 1]), Last::Unknown, "too long to remember");
+        assert!(value(&[7; 4]).is(&Setting::Value(&[7; 4])));
+        assert!(!value(&[7; 8]).is(&Setting::Value(&[7, 7, 7, 7, 7, 7, 7, 8])));
+        assert!(!value(&[0; 4]).is(&Setting::Value(&[0; 8])), "another length");
+        assert!(value(&[7; 24]).is(&Setting::Value(&[7; 24])));
+        assert_eq!(value(&[7; 25]), Last::Unknown, "too long to remember");
         assert!(!Last::Unknown.is(&Setting::Value(&[])));
         assert!(Last::Local(64).is(&Setting::Local(64)));
         assert!(!Last::Local(64).is(&Setting::Local(65)));

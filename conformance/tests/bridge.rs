@@ -1,0 +1,302 @@
+//! Copies between any two buffers: every page arrives, nothing else changes, and the report is true.
+
+use onebuf::{
+    Access, Buffer, Error, Hub, Result, RouteKind, Strategy,
+    bridge::{self, Crossing},
+    fake::{FakeConfig, Sharing},
+};
+use onebuf_conformance::{Side, assert_same, machine, note, pages_apart, random_words};
+
+/// Words: an odd number of pages and a bit; the other end is longer.
+const N: usize = 5 * 1024 + 13;
+const M: usize = 7 * 1024 + 5;
+
+/// Where a range begins in the source, in the target, and how long it is, in words.
+const RANGES: [(usize, usize, usize); 5] =
+    [(0, 0, N), (1, 3, N - 1), (7, 1029, 4096), (N - 1, M - 1, 1), (3, 2, 1)];
+
+type Copy = fn(&Buffer<u32>, (usize, usize, usize), &Buffer<u32>) -> Result<Crossing>;
+
+fn now(
+    from: &Buffer<u32>,
+    (at, to_at, len): (usize, usize, usize),
+    to: &Buffer<u32>,
+) -> Result<Crossing> {
+    bridge::copy(from, at..at + len, to, to_at)
+}
+
+fn later(
+    from: &Buffer<u32>,
+    (at, to_at, len): (usize, usize, usize),
+    to: &Buffer<u32>,
+) -> Result<Crossing> {
+    let (crossing, fence) = bridge::copy_async(from, at..at + len, to, to_at)?;
+    fence.wait_default()?;
+    Ok(crossing)
+}
+
+fn buffer(side: &Side, form: Strategy, n: usize) -> Buffer<u32> {
+    let wish = side.device.hub().buffer::<u32>(n).shared_with([&side.device]);
+    wish.allocate_on(&side.device)
+        .strategy(form)
+        .build()
+        .unwrap_or_else(|e| panic!("{side:?}: {e}"))
+}
+
+/// The form that most see, and the one that fewest do.
+fn forms(side: &Side) -> Vec<Strategy> {
+    let all = side.device.info().caps.strategies.iter().copied();
+    let mut ends: Vec<Strategy> = all.clone().min().into_iter().chain(all.max()).collect();
+    ends.dedup();
+    ends
+}
+
+/// Copies every range, and compares every word of the target each time.
+fn cross(from: &Buffer<u32>, to: &Buffer<u32>, copy: Copy, what: &str) -> Vec<RouteKind> {
+    let (source, mut model) = (random_words(3, N), random_words(4, M));
+    from.write(&source).unwrap();
+    to.write(&model).unwrap();
+    let control = pages_apart(&to.to_vec().unwrap()[..N], &source);
+    assert_eq!(control.len(), N.div_ceil(1024), "{what}: the control is no control");
+    let mut ways = Vec::new();
+    for range @ (at, to_at, len) in RANGES {
+        let crossing = copy(from, range, to).unwrap_or_else(|e| panic!("{what} {range:?}: {e}"));
+        model[to_at..to_at + len].copy_from_slice(&source[at..at + len]);
+        assert_same(&to.to_vec().unwrap(), &model, &format!("{what} {range:?}, {crossing}"));
+        assert_eq!(crossing.bytes, 4 * len as u64, "{what}: {crossing}");
+        assert_eq!(crossing.way == RouteKind::Staged, crossing.chunks > 0, "{what}: {crossing}");
+        ways.push(crossing.way);
+    }
+    assert_same(&from.to_vec().unwrap(), &source, what);
+    ways
+}
+
+fn every_pair(copy: Copy, called: &str) {
+    let machine = machine();
+    let mut ways: Vec<(RouteKind, usize)> = Vec::new();
+    for from in &machine.sides {
+        for to in &machine.sides {
+            for a in forms(from) {
+                for b in forms(to) {
+                    let what = format!("{called} {} {a} -> {} {b}", from.device, to.device);
+                    for way in cross(&buffer(from, a, N), &buffer(to, b, M), copy, &what) {
+                        match ways.iter_mut().find(|(kind, _)| *kind == way) {
+                            Some((_, count)) => *count += 1,
+                            None => ways.push((way, 1)),
+                        }
+                    }
+                }
+            }
+        }
+    }
+    note(&format!("bridge, {called}: {ways:?}"));
+    for way in [RouteKind::Same, RouteKind::Staged] {
+        assert!(ways.iter().any(|(kind, _)| *kind == way), "no copy went by {way}: {ways:?}");
+    }
+}
+
+#[test]
+fn every_page_arrives_between_every_two_devices() {
+    every_pair(now, "copy");
+}
+
+#[test]
+fn every_page_arrives_without_waiting() {
+    every_pair(later, "copy_async");
+}
+
+#[test]
+fn what_kernels_wrote_is_copied_and_what_was_copied_is_seen_by_kernels() {
+    use onebuf_conformance::{Step, step_model};
+    let machine = machine();
+    for from in &machine.sides {
+        for to in &machine.sides {
+            let (a, b) = (forms(from)[0], forms(to)[0]);
+            let (source, target) = (buffer(from, a, N), buffer(to, b, N));
+            for copy in [now as Copy, later] {
+                let mut model = random_words(5, N);
+                source.write(&model).unwrap();
+                from.step(&source, Step::nth(1)).unwrap();
+                copy(&source, (0, 0, N), &target).unwrap();
+                to.step(&target, Step::nth(2)).unwrap();
+                // The source is free again, and what happens to it now is not copied.
+                from.step(&source, Step::nth(3)).unwrap();
+                step_model(&mut model, Step::nth(1));
+                step_model(&mut model, Step::nth(2));
+                let what = format!("{} -> {}", from.device, to.device);
+                assert_same(&to.look(&target).unwrap(), &model, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_buffer_may_overlap_itself() {
+    let machine = machine();
+    let moves = [
+        (0, 1, N - 1),
+        (1, 0, N - 1),
+        (0, 1000, 4000),
+        (1000, 0, 4000),
+        (0, 2500, 2500),
+        (5, 5, 99),
+    ];
+    for side in &machine.sides {
+        for form in side.device.info().caps.strategies.clone() {
+            let buffer = buffer(side, form, N);
+            let mut model = random_words(6, N);
+            buffer.write(&model).unwrap();
+            for (at, to, len) in moves {
+                let crossing = bridge::copy(&buffer, at..at + len, &buffer, to).unwrap();
+                model.copy_within(at..at + len, to);
+                let what = format!("{} {form}: {len} from {at} to {to}", side.device);
+                assert_same(&buffer.to_vec().unwrap(), &model, &what);
+                assert_eq!(crossing.bytes == 0, at == to, "{what}: {crossing}");
+            }
+        }
+    }
+}
+
+/// Larger than two chunks, so that several are in flight, in both directions.
+#[test]
+fn many_chunks_arrive_and_overlap() {
+    let machine = machine();
+    let n = 9 * (1 << 20) / 4 + 11;
+    let (first, second) = (machine.side("fake:0"), machine.side("fake:2"));
+    let (a, b) = (buffer(first, Strategy::Device, n), buffer(second, Strategy::Device, n));
+    let mut model = random_words(9, n);
+    a.write(&model).unwrap();
+    let crossing = bridge::copy(&a, .., &b, 0).unwrap();
+    assert_eq!((crossing.way, crossing.chunks), (RouteKind::Staged, 3), "{crossing}");
+    assert_same(&b.to_vec().unwrap(), &model, "in chunks");
+    for (at, to) in [(0, 1), (2, 0)] {
+        let len = n - 2;
+        let crossing = bridge::copy(&b, at..at + len, &b, to).unwrap();
+        assert_eq!(crossing.way, RouteKind::Staged, "{crossing}");
+        model.copy_within(at..at + len, to);
+        assert_same(&b.to_vec().unwrap(), &model, "overlapping chunks");
+    }
+}
+
+#[test]
+fn regions_are_ends_as_well() {
+    let machine = machine();
+    for from in &machine.sides {
+        for to in &machine.sides {
+            let (a, b) = (buffer(from, forms(from)[0], N), buffer(to, forms(to)[0], M));
+            let (source, mut model) = (random_words(1, N), random_words(2, M));
+            a.write(&source).unwrap();
+            b.write(&model).unwrap();
+            let left = a.sub_buffer(1024..3072, Access::Read).unwrap();
+            let right = b.sub_buffer(2048.., Access::ReadWrite).unwrap();
+            bridge::copy(&left, 3..2000, &right, 5).unwrap();
+            model[2053..4050].copy_from_slice(&source[1027..3024]);
+            let what = format!("{} -> {}", from.device, to.device);
+            assert_same(&b.to_vec().unwrap(), &model, &what);
+            assert!(bridge::copy(&left, .., &right, right.len() - 5).is_err(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn host_memory_goes_both_ways() {
+    let machine = machine();
+    for side in &machine.sides {
+        for form in side.device.info().caps.strategies.clone() {
+            let buffer = buffer(side, form, N);
+            let mut model = vec![0; N];
+            let asked = machine.hub.ledger().asked_bytes();
+            let crossing = bridge::from_host(&random_words(1, 2001), &buffer, 1023).unwrap();
+            model[1023..3024].copy_from_slice(&random_words(1, 2001));
+            assert_eq!(machine.hub.ledger().asked_bytes() - asked, crossing.bytes);
+            let mut back = vec![0; 3000];
+            let crossing = bridge::to_host(&buffer, 99..3099, &mut back).unwrap();
+            assert_same(&back, &model[99..3099], &crossing.to_string());
+            assert!(matches!(
+                bridge::to_host(&buffer, .., &mut back),
+                Err(Error::InvalidArgument(_))
+            ));
+        }
+    }
+}
+
+/// The copy is asked for, once, whatever way it goes; what a shadow copy costs besides is implied.
+#[test]
+fn the_ledger_and_the_report_agree() {
+    let machine = machine();
+    let ledger = machine.hub.ledger();
+    for from in &machine.sides {
+        for to in &machine.sides {
+            let (a, b) = (buffer(from, forms(from)[0], N), buffer(to, forms(to)[0], N));
+            for copy in [now as Copy, later] {
+                let before = (ledger.asked_bytes(), ledger.implied_bytes());
+                let crossing = copy(&a, (0, 1, N - 1), &b).unwrap();
+                let after = (ledger.asked_bytes(), ledger.implied_bytes());
+                assert_eq!(after.0 - before.0, crossing.bytes, "{crossing}");
+                assert_eq!(after.1 - before.1, crossing.implied_bytes, "{crossing}");
+            }
+            let asked = ledger.asked_bytes();
+            bridge::copy(&a, 5..10, &a, 5).unwrap();
+            assert_eq!(ledger.asked_bytes(), asked, "nothing was copied");
+        }
+    }
+}
+
+/// Memory that the host sees in place is one copy, through the pointer, from and to every device.
+#[test]
+fn what_the_host_sees_is_not_bounced() {
+    let machine = machine();
+    let host = machine.side("host");
+    for side in &machine.sides[1..] {
+        let unified = side.device.info().caps.unified_memory;
+        let apart = buffer(side, forms(side)[forms(side).len() - 1], N);
+        let pages = buffer(host, Strategy::HostPages, N);
+        for crossing in [bridge::copy(&pages, .., &apart, 0), bridge::copy(&apart, .., &pages, 0)] {
+            let crossing = crossing.unwrap();
+            let expected = if unified { RouteKind::HostPointer } else { RouteKind::Staged };
+            let svm = apart.plan().strategy == Strategy::FineSvm;
+            assert!(crossing.way == expected || svm, "{}: {crossing}", side.device);
+        }
+    }
+}
+
+#[test]
+fn two_hubs_meet_through_host_memory() {
+    let machine = machine();
+    let other = Hub::builder().without_opencl().fake(FakeConfig::default()).build().unwrap();
+    let theirs = other.buffer::<u32>(M).shared_with([&other.device("fake:0").unwrap()]);
+    let theirs = theirs.strategy(Strategy::Device).build().unwrap();
+    for side in &machine.sides {
+        let ours = buffer(side, forms(side)[0], N);
+        cross(&ours, &theirs, now, "to another hub");
+        let crossing = bridge::copy(&theirs, 2..2 + N, &ours, 0).unwrap();
+        assert_eq!(crossing.way, RouteKind::Staged);
+        assert_same(&ours.to_vec().unwrap(), &theirs.to_vec().unwrap()[2..2 + N], "and back");
+    }
+}
+
+#[test]
+fn what_cannot_be_copied_is_refused() {
+    let hub = Hub::builder().without_opencl().fake(FakeConfig {
+        shares_host_pages: Sharing::No,
+        strategies: vec![Strategy::Device],
+        ..FakeConfig::default()
+    });
+    let hub = hub.build().unwrap();
+    let fake = hub.device("fake:0").unwrap();
+    let buffer = |n| hub.buffer::<u32>(n).shared_with([&fake]).build().unwrap();
+    let (a, b) = (buffer(10), buffer(5));
+    let refused = |outcome: Result<Crossing>| {
+        assert!(matches!(outcome, Err(Error::InvalidArgument(_))), "{outcome:?}");
+    };
+    refused(bridge::copy(&a, .., &b, 0));
+    refused(bridge::copy(&a, 3..3, &b, 0));
+    refused(bridge::copy(&a, 9..11, &b, 0));
+    refused(bridge::copy(&a, ..2, &b, usize::MAX));
+    refused(bridge::from_host(&[0; 6], &b, 0));
+    let queue = fake.queue().unwrap();
+    let view = b.write_on(&queue).unwrap();
+    assert!(matches!(bridge::copy(&a, ..5, &b, 0), Err(Error::Busy { .. })));
+    drop(view);
+    bridge::copy(&a, ..5, &b, 0).unwrap();
+}

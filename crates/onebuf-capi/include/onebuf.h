@@ -1,0 +1,986 @@
+// onebuf: one buffer, every compute API. The C interface.
+//
+// Made by `./dev header` from crates/onebuf-capi/src; do not edit.
+//
+// Handles. Every object is named by a handle, a structure with a number. Zero names nothing. A handle that
+// was freed, that is of another kind, or that was never made is ONEBUF_INVALID_HANDLE, and harmless. Objects
+// keep what they need: a buffer may be freed while a view of it is held, a hub while its buffers live.
+//
+// Errors. Every function that can fail returns a onebuf_status and gives results through pointers, which are
+// zero when it failed. onebuf_last_error_message() says what was wrong. Nothing throws, nothing aborts.
+//
+// Threads. Every function may be called from any thread, with any handle, at any time. Freeing an object that
+// another thread is using is fine: it goes when that call ends. What may happen to a buffer at the same time
+// is decided by views and mappings: whoever comes second gets ONEBUF_BUSY. Only messages are a thread's own.
+//
+// Promises. What cannot be checked is the caller's promise: a pointer is NULL or valid for what the function
+// does with it; data pointers are valid for as many bytes as are named beside them; strings end with a zero;
+// an options structure is as large as its `size` says; native handles and mapped data are used only as long
+// as their view, queue or mapping is not freed, and only as it allows; a kernel does what was declared of it.
+//
+// Options. Structures whose first field is `size` grow in later versions. Set everything to zero and `size`
+// to the structure's sizeof, or begin with ONEBUF_OPTIONS(type); zeroes are the defaults.
+
+#ifndef ONEBUF_H
+#define ONEBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Status and error messages =======================================================================
+//
+// Every function that can fail returns a status and gives its results through pointers; what those point at
+// is zero when it failed. The message of the thread's last failure says what was wrong and what to do.
+
+// How a call ended: ONEBUF_OK, or why it failed.
+typedef int32_t onebuf_status;
+// It did what was asked.
+#define ONEBUF_OK 0
+// A library, driver or device is not on this machine.
+#define ONEBUF_UNAVAILABLE 1
+// The device or route cannot do this.
+#define ONEBUF_UNSUPPORTED 2
+// It would need a copy that nobody asked for, and the policy forbids those.
+#define ONEBUF_COPY_FORBIDDEN 3
+// The buffer was made without this device.
+#define ONEBUF_NOT_SHARED 4
+// Not now: somebody holds a conflicting view or mapping, or the work asked about is not done.
+#define ONEBUF_BUSY 5
+// Memory ran out.
+#define ONEBUF_OUT_OF_MEMORY 6
+// The device stopped working.
+#define ONEBUF_DEVICE_LOST 7
+// The process at the other end is gone.
+#define ONEBUF_PEER_LOST 8
+// The call itself is wrong; the message names the argument and the rule.
+#define ONEBUF_INVALID_ARGUMENT 9
+// An object of one context or hub was given where another's is needed.
+#define ONEBUF_FOREIGN_CONTEXT 10
+// The driver's compiler refused the program; the message has its log.
+#define ONEBUF_BUILD 11
+// A wait ran out of time. The work may still finish.
+#define ONEBUF_TIMEOUT 12
+// The driver answered with a status that has no better name here.
+#define ONEBUF_DRIVER 13
+// A file of onebuf's own cannot be used.
+#define ONEBUF_CACHE 14
+// The handle names nothing: null, freed, of another kind, or never made.
+#define ONEBUF_INVALID_HANDLE 100
+// A pointer is NULL that may not be.
+#define ONEBUF_NULL_POINTER 101
+// A bug in onebuf: please report the message.
+#define ONEBUF_PANIC 102
+// An error of a kind that this version has no number for.
+#define ONEBUF_OTHER 103
+
+// The status' name, such as `ONEBUF_BUSY`; `unknown` for a number that is none. Never NULL.
+const char *onebuf_status_name(onebuf_status status);
+
+// What was wrong in this thread's last call that failed, and what to do; empty when none has. Valid until
+// the thread's next call that fails, or its end. Never NULL.
+const char *onebuf_last_error_message(void);
+
+// Version =========================================================================================
+//
+// Programs built against one minor version run with every later patch of it. Before 1.0 a minor version
+// may change what is here; from 1.0 on only the major version does, and with it the library's soname.
+
+// Major version of this header.
+#define ONEBUF_VERSION_MAJOR 0
+// Minor version of this header.
+#define ONEBUF_VERSION_MINOR 1
+// Patch version of this header.
+#define ONEBUF_VERSION_PATCH 0
+
+// The library's version as text, such as `0.1.0`.
+const char *onebuf_version(void);
+
+// The library's version as a number: `major * 1000000 + minor * 1000 + patch`.
+uint32_t onebuf_version_number(void);
+
+// Words ===========================================================================================
+//
+// Choices are numbers, and zero is always the default: a structure of zeroes asks for nothing special. A
+// number that is no choice is ONEBUF_INVALID_ARGUMENT.
+
+// A `timeout_ms` that means the hub's own timeout.
+#define ONEBUF_DEFAULT_TIMEOUT 18446744073709551615ull
+
+// What kernels do with a buffer.
+typedef uint32_t onebuf_access;
+// Kernels read and write.
+#define ONEBUF_READ_WRITE 0
+// Kernels only read.
+#define ONEBUF_READ 1
+// Kernels only write.
+#define ONEBUF_WRITE 2
+
+// What the host does with a buffer once it is made.
+typedef uint32_t onebuf_host_access;
+// The host reads and writes.
+#define ONEBUF_HOST_READ_WRITE 0
+// The host only reads.
+#define ONEBUF_HOST_READ 1
+// The host only writes.
+#define ONEBUF_HOST_WRITE 2
+// The host does neither.
+#define ONEBUF_HOST_NONE 3
+
+// What to do about copies that nobody asked for. Of a hub's and a buffer's choice the stricter holds.
+typedef uint32_t onebuf_copies;
+// Make them, count them.
+#define ONEBUF_COPIES_ALLOW 0
+// Make them, count them, log each.
+#define ONEBUF_COPIES_WARN 1
+// Refuse what would need one.
+#define ONEBUF_COPIES_FORBID 2
+
+// What a buffer's life will be like. A wish: it breaks ties, it forbids nothing.
+typedef uint32_t onebuf_hint;
+// Nothing is known.
+#define ONEBUF_HINT_NONE 0
+// Mostly used by the CPU.
+#define ONEBUF_HINT_CPU_PREFERRED 1
+// Mostly used by kernels.
+#define ONEBUF_HINT_GPU_PREFERRED 2
+// Used by both at a fine grain.
+#define ONEBUF_HINT_COHERENT 3
+// Written once, read once, in turn.
+#define ONEBUF_HINT_STREAMING 4
+
+// In what form memory is allocated.
+typedef uint32_t onebuf_strategy;
+// The plan chooses.
+#define ONEBUF_STRATEGY_ANY 0
+// Ordinary pages of this process.
+#define ONEBUF_STRATEGY_HOST_PAGES 1
+// Shared virtual memory that CPU and device use at once.
+#define ONEBUF_STRATEGY_FINE_SVM 2
+// Shared virtual memory that is mapped and unmapped in turn.
+#define ONEBUF_STRATEGY_COARSE_SVM 3
+// Device memory that the driver maps for the CPU.
+#define ONEBUF_STRATEGY_MAPPED_DEVICE 4
+// Memory on the chip itself.
+#define ONEBUF_STRATEGY_ON_CHIP 5
+// Device memory that the CPU reaches only by enqueued copies.
+#define ONEBUF_STRATEGY_DEVICE 6
+
+// How memory that lives on one device is seen on another.
+typedef uint32_t onebuf_route;
+// The plan chooses.
+#define ONEBUF_ROUTE_ANY 0
+// One device.
+#define ONEBUF_ROUTE_SAME 1
+// One set of host pages.
+#define ONEBUF_ROUTE_HOST_POINTER 2
+// One virtual address.
+#define ONEBUF_ROUTE_SVM_POINTER 3
+// A device address that is valid in both APIs.
+#define ONEBUF_ROUTE_RAW_ADDRESS 4
+// An opaque file descriptor.
+#define ONEBUF_ROUTE_OPAQUE_FD 5
+// A dma-buf.
+#define ONEBUF_ROUTE_DMA_BUF 6
+// A sharing call that one API has for the other.
+#define ONEBUF_ROUTE_API_SHARE 7
+// Another chip's memory, accessed directly.
+#define ONEBUF_ROUTE_PEER 8
+// Another process' memory.
+#define ONEBUF_ROUTE_IPC 9
+// A pinned, chunked copy.
+#define ONEBUF_ROUTE_STAGED 10
+
+// A step of the synchronisation ladder, best first: how one queue waits for another's work.
+typedef uint32_t onebuf_rung;
+// Not asked for, or not known.
+#define ONEBUF_RUNG_ANY 0
+// One in-order queue, or work that was over: nothing to do.
+#define ONEBUF_RUNG_SAME_QUEUE 1
+// A semaphore that the device waits on.
+#define ONEBUF_RUNG_SEMAPHORE 2
+// An event of the API that both queues belong to.
+#define ONEBUF_RUNG_EVENT 3
+// The queue waits for a value in shared memory.
+#define ONEBUF_RUNG_WAIT_VALUE 4
+// A completion callback opens a gate in the other queue.
+#define ONEBUF_RUNG_CALLBACK 5
+// The calling thread waits.
+#define ONEBUF_RUNG_HOST_WAIT 6
+
+// Strings =========================================================================================
+//
+// Text and bytes that onebuf gives away are strings: look at one as long as it is not freed, then free it.
+
+// Text or bytes made by onebuf. Free it.
+typedef struct onebuf_string {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_string;
+
+// The string's text, which ends with a zero; empty for a handle that names nothing. Valid until the
+// string is freed.
+const char *onebuf_string_data(onebuf_string string);
+
+// How many bytes it has, the zero at its end not counted; zero for a handle that names nothing.
+size_t onebuf_string_size(onebuf_string string);
+
+// Frees a string.
+onebuf_status onebuf_string_free(onebuf_string string);
+
+// Devices =========================================================================================
+//
+// A device is one API's view of one chip. Its handle is the hub's: it is valid until the hub's is freed,
+// and the same whenever the same device is asked for. What was made with it stays usable after that.
+
+// A device. Not to be freed: it goes with its hub.
+typedef struct onebuf_device {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_device;
+
+// Its id, such as `opencl:0`.
+onebuf_status onebuf_device_id(onebuf_device device, onebuf_string *text);
+
+// Its own name.
+onebuf_status onebuf_device_name(onebuf_device device, onebuf_string *text);
+
+// Its API: `host`, `opencl`.
+onebuf_status onebuf_device_api(onebuf_device device, onebuf_string *text);
+
+// Who makes the driver; for OpenCL, the platform's name.
+onebuf_status onebuf_device_platform(onebuf_device device, onebuf_string *text);
+
+// The driver's version.
+onebuf_status onebuf_device_driver(onebuf_device device, onebuf_string *text);
+
+// The API's version, as the driver gives it.
+onebuf_status onebuf_device_version(onebuf_device device, onebuf_string *text);
+
+// What it can do: words of onebuf's (`host_pointer`, `svm_fine`, `out_of_order` …) and the extensions it
+// declares, with spaces between.
+onebuf_status onebuf_device_features(onebuf_device device,
+                                     onebuf_string *text);
+
+// Whether it has a feature, by the whole word.
+onebuf_status onebuf_device_has(onebuf_device device, const char *feature, bool *has);
+
+// Its memory in bytes; zero where it is not known.
+onebuf_status onebuf_device_memory_bytes(onebuf_device device, uint64_t *bytes);
+
+// The largest buffer in bytes.
+onebuf_status onebuf_device_max_buffer_bytes(onebuf_device device, uint64_t *bytes);
+
+// Regions of a buffer that this device sees begin at multiples of so many bytes.
+onebuf_status onebuf_device_region_align(onebuf_device device, size_t *bytes);
+
+// Hubs ============================================================================================
+//
+// A hub is this process's view of the machine: the devices found, and what is known of the routes between
+// them. Hubs live side by side. Whatever was made with a hub keeps it alive; freeing the handle ends only
+// the handle, and those of its devices.
+
+// A hub. Free it.
+typedef struct onebuf_hub {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_hub;
+
+// Where a hub remembers the programs that it compiled.
+typedef uint32_t onebuf_program_cache;
+// In memory, and in the cache folder for other processes.
+#define ONEBUF_PROGRAM_CACHE_DISK 0
+// In memory, as long as the hub lives.
+#define ONEBUF_PROGRAM_CACHE_MEMORY 1
+// Nowhere.
+#define ONEBUF_PROGRAM_CACHE_OFF 2
+
+// What a hub shall look for, and how it behaves. Zeroes are the defaults.
+typedef struct onebuf_hub_options {
+    // `sizeof(onebuf_hub_options)`.
+    size_t size;
+    // What to do about implied copies, for every buffer of the hub.
+    onebuf_copies copies;
+    // Not zero: looks for no OpenCL.
+    uint32_t without_opencl;
+    // How long waits last, in milliseconds; zero: 60 seconds.
+    uint64_t timeout_ms;
+    // The folder of cached verdicts and programs; NULL: the user's cache folder.
+    const char *cache_folder;
+    // The OpenCL library's path or soname; NULL: what the environment says, or the system's.
+    const char *opencl_library;
+    // Where compiled programs are remembered.
+    onebuf_program_cache program_cache;
+    // Not zero: plans with no verdict of earlier experiments, and keeps programs on disk only where
+    // `cache_folder` is given.
+    uint32_t without_verdicts;
+} onebuf_hub_options;
+
+// Finds what is installed, and loads what experiments have shown before. A missing API is a fact, not an
+// error: see onebuf_hub_missing(). `options` may be NULL.
+onebuf_status onebuf_hub_discover(const onebuf_hub_options *options,
+                                  onebuf_hub *hub);
+
+// Frees the hub's handle and those of its devices.
+onebuf_status onebuf_hub_free(onebuf_hub hub);
+
+// How many devices there are, the host among them.
+onebuf_status onebuf_hub_device_count(onebuf_hub hub, size_t *count);
+
+// A device by its place in the hub's list; the host is the first. Its handle is the hub's.
+onebuf_status onebuf_hub_device_at(onebuf_hub hub, size_t index, onebuf_device *device);
+
+// The first device that fits: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`, `accelerator`), or a
+// part of its name or platform, in any case. ONEBUF_UNAVAILABLE when none does, and the message lists what
+// there is. Its handle is the hub's.
+onebuf_status onebuf_hub_device(onebuf_hub hub,
+                                const char *selector,
+                                onebuf_device *device);
+
+// What is not to be had here and why, and what went wrong without stopping the discovery, in words; empty
+// when there is nothing to tell.
+onebuf_status onebuf_hub_missing(onebuf_hub hub,
+                                 onebuf_string *text);
+
+// Fences ==========================================================================================
+//
+// A fence is a point that work reaches. Ask it, wait for it with a timeout, or let a queue wait for it.
+
+// A fence. Free it.
+typedef struct onebuf_fence {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_fence;
+
+// When a launch ran, in nanoseconds of its device's clock. Only differences mean something.
+typedef struct onebuf_profile {
+    // It was enqueued.
+    uint64_t queued_ns;
+    // It was handed to the device.
+    uint64_t submitted_ns;
+    // It began to run.
+    uint64_t started_ns;
+    // It ended.
+    uint64_t ended_ns;
+} onebuf_profile;
+
+// Whether the work is done. When the work failed, the status says how.
+onebuf_status onebuf_fence_poll(onebuf_fence fence, bool *done);
+
+// Waits until the work is done. ONEBUF_TIMEOUT when it takes longer; the work goes on.
+onebuf_status onebuf_fence_wait(onebuf_fence fence, uint64_t timeout_ms);
+
+// By which step of the ladder the fence orders, or ordered, what comes after it.
+onebuf_status onebuf_fence_rung(onebuf_fence fence, onebuf_rung *rung);
+
+// When the work ran: for the fence of one launch, on a queue opened for profiling, once it is done.
+onebuf_status onebuf_fence_profile(onebuf_fence fence, onebuf_profile *profile);
+
+// Frees a fence. The work goes on.
+onebuf_status onebuf_fence_free(onebuf_fence fence);
+
+// Queues ==========================================================================================
+//
+// A queue is a stream of work on a device. Kernels are launched on it: see onebuf_queue_launch().
+
+// A queue. Free it.
+typedef struct onebuf_queue {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_queue;
+
+// In which order a queue runs its work.
+typedef uint32_t onebuf_queue_order;
+// One after the other.
+#define ONEBUF_QUEUE_IN_ORDER 0
+// As the buffers they use allow. ONEBUF_UNSUPPORTED where the device has no such queues.
+#define ONEBUF_QUEUE_OUT_OF_ORDER 1
+
+// What queue to open. Zeroes are the defaults.
+typedef struct onebuf_queue_options {
+    // `sizeof(onebuf_queue_options)`.
+    size_t size;
+    // In which order it runs its work.
+    onebuf_queue_order order;
+    // Not zero: launches' fences know when their work ran.
+    uint32_t profiling;
+} onebuf_queue_options;
+
+// Opens a queue. `options` may be NULL.
+onebuf_status onebuf_queue_create(onebuf_device device,
+                                  const onebuf_queue_options *options,
+                                  onebuf_queue *queue);
+
+// Frees a queue. Work that was enqueued still ends.
+onebuf_status onebuf_queue_free(onebuf_queue queue);
+
+// Sees to it that enqueued work starts without further calls.
+onebuf_status onebuf_queue_flush(onebuf_queue queue);
+
+// Waits until everything enqueued so far is done.
+onebuf_status onebuf_queue_finish(onebuf_queue queue, uint64_t timeout_ms);
+
+// The point that everything enqueued so far will have reached.
+onebuf_status onebuf_queue_fence(onebuf_queue queue, onebuf_fence *fence);
+
+// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best rung there is, and
+// says which. `rung` may be NULL.
+onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
+                                    onebuf_fence fence,
+                                    onebuf_rung *rung);
+
+// The native queue (a `cl_command_queue` for OpenCL) for libraries that enqueue work of their own; NULL
+// where there is none. Work enqueued there while a view on this queue is held is fenced like work of
+// onebuf's. Valid until the queue is freed.
+onebuf_status onebuf_queue_native(onebuf_queue queue,
+                                  void **native);
+
+// Buffers =========================================================================================
+//
+// A buffer is memory that a set of devices sees: one allocation, however many they are. A region of one is
+// a buffer too. Sizes and offsets are bytes. Who may use a buffer when is decided at run time: many readers
+// or one writer, and whoever comes second gets ONEBUF_BUSY.
+
+// A buffer, or a region of one. Free it.
+typedef struct onebuf_buffer {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_buffer;
+
+// What a buffer shall be. Zeroes are the defaults.
+typedef struct onebuf_buffer_options {
+    // `sizeof(onebuf_buffer_options)`.
+    size_t size;
+    // The devices that use it. The host need not be named: reads, writes and mappings always work, and
+    // naming it asks for memory that it sees without a copy.
+    const onebuf_device *devices;
+    // How many devices.
+    size_t device_count;
+    // What kernels do with it.
+    onebuf_access access;
+    // What the host does with it once it is made.
+    onebuf_host_access host_access;
+    // What to do about implied copies; of this and the hub's choice the stricter holds.
+    onebuf_copies copies;
+    // What its life will be like.
+    onebuf_hint hint;
+    // Forces the form of the memory.
+    onebuf_strategy strategy;
+    // Forces how the other devices see it.
+    onebuf_route route;
+    // Forces a rung of the ladder, or a lower one, between different APIs.
+    onebuf_rung sync;
+    // Not zero: uses routes that drivers declare although no experiment has proven them here.
+    uint32_t trust_declared;
+    // Forces where the memory lives, unless null.
+    onebuf_device allocate_on;
+    // Alignment in bytes, a power of two; zero: the strictest of the devices'.
+    size_t align;
+    // OpenCL's own creation flags, said in these words as well; zero: none.
+    uint64_t cl_flags;
+    // What it holds at first, as many bytes as the buffer has; NULL: zeroes.
+    const void *contents;
+    // Memory of the caller's to be used where it lies, as many bytes as the buffer has; NULL: none. Nobody
+    // else uses it until `host_memory_done` was called.
+    void *host_memory;
+    // Called once, on any thread, when neither onebuf nor a driver uses `host_memory` any more: also when the
+    // buffer could not be made, unless `size` was wrong. May be NULL, for memory that is never freed.
+    void (*host_memory_done)(void *user);
+    // What `host_memory_done` is given.
+    void *host_memory_user;
+} onebuf_buffer_options;
+
+// Makes a buffer of so many bytes. `options` may be NULL: the host alone uses it then.
+onebuf_status onebuf_buffer_create(onebuf_hub hub,
+                                   size_t bytes,
+                                   const onebuf_buffer_options *options,
+                                   onebuf_buffer *buffer);
+
+// Some bytes of a buffer as a buffer of their own, for what `access` says: no more than the buffer itself
+// was made for. It begins at a multiple of every device's onebuf_device_region_align(). A region has no
+// regions. Regions that do not overlap are used at the same time by queues of one device.
+onebuf_status onebuf_buffer_region(onebuf_buffer buffer,
+                                   size_t offset,
+                                   size_t bytes,
+                                   onebuf_access access,
+                                   onebuf_buffer *region);
+
+// Frees a buffer or region. The memory goes when its views, mappings and regions are freed too and no
+// work uses it; a buffer of a pool goes back to that.
+onebuf_status onebuf_buffer_free(onebuf_buffer buffer);
+
+// How many bytes it has.
+onebuf_status onebuf_buffer_size(onebuf_buffer buffer, size_t *bytes);
+
+// Where it lies, who sees it by which route, and why no better one was taken, in words.
+onebuf_status onebuf_buffer_explain(onebuf_buffer buffer, onebuf_string *text);
+
+// Writes so many bytes from `offset` on. Waits for the work before; `data` is the caller's again afterwards.
+onebuf_status onebuf_buffer_write(onebuf_buffer buffer,
+                                  size_t offset,
+                                  const void *data,
+                                  size_t bytes);
+
+// Reads so many bytes from `offset` on. Waits for the work before.
+onebuf_status onebuf_buffer_read(onebuf_buffer buffer, size_t offset, void *data, size_t bytes);
+
+// Repeats a pattern over so many bytes from `offset` on; both are multiples of the pattern's size.
+onebuf_status onebuf_buffer_fill(onebuf_buffer buffer,
+                                 size_t offset,
+                                 size_t bytes,
+                                 const void *pattern,
+                                 size_t pattern_bytes);
+
+// Copies so many bytes from one buffer to another of the same hub, or within one: inside a device where
+// both have one in common. A region's copy waits for the whole buffer.
+onebuf_status onebuf_buffer_copy(onebuf_buffer to,
+                                 size_t to_offset,
+                                 onebuf_buffer from,
+                                 size_t from_offset,
+                                 size_t bytes);
+
+// The last writes as a fence (the last reads, where nothing was written yet); a null fence, and ONEBUF_OK,
+// when there was no work at all.
+onebuf_status onebuf_buffer_fence(onebuf_buffer buffer,
+                                  onebuf_fence *fence);
+
+// Mappings ========================================================================================
+//
+// A mapping lets the host use a buffer in place, through a pointer. It waits for the work before; nobody
+// else writes the buffer (or, while the host writes, uses it) until it is unmapped.
+
+// A mapping. Unmap it.
+typedef struct onebuf_mapping {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_mapping;
+
+// Maps a buffer or region as a whole: for reading with ONEBUF_READ, else for reading and writing. `data`
+// is valid, for as many bytes as the buffer has, until it is unmapped.
+//
+// Where the host cannot see the memory it gets a copy, which is counted as implied; or
+// ONEBUF_COPY_FORBIDDEN.
+onebuf_status onebuf_buffer_map(onebuf_buffer buffer,
+                                onebuf_access access,
+                                void **data,
+                                onebuf_mapping *mapping);
+
+// Ends a mapping. Fails only where the host worked on a copy that could not be written back; the mapping
+// is over then too.
+onebuf_status onebuf_mapping_unmap(onebuf_mapping mapping);
+
+// Views ===========================================================================================
+//
+// A view says "this queue reads (or writes) this buffer now". Taking it makes the newest contents visible
+// there and orders the queue after the work that made them; freeing it notes how far the queue is. It gives
+// the native handle, for libraries that enqueue work of their own. A launch takes views by itself.
+
+// A view. Free it.
+typedef struct onebuf_view {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_view;
+
+// Lets kernels on the queue read the buffer (ONEBUF_READ), or read and write it, until the view is freed.
+// ONEBUF_BUSY while somebody else holds what excludes it; ONEBUF_NOT_SHARED for a device that the buffer
+// was made without.
+onebuf_status onebuf_view_take(onebuf_buffer buffer,
+                               onebuf_queue queue,
+                               onebuf_access access,
+                               onebuf_view *view);
+
+// The `cl_mem`, for OpenCL code that enqueues on the view's queue. Valid until the view is freed.
+// ONEBUF_UNSUPPORTED where the device sees the buffer as an address instead.
+onebuf_status onebuf_view_cl_mem(onebuf_view view, void **cl_mem);
+
+// The address that kernels on the view's queue use: an SVM pointer, or a host pointer. Valid until the view
+// is freed. ONEBUF_UNSUPPORTED where the device sees the buffer as an object instead.
+onebuf_status onebuf_view_address(onebuf_view view,
+                                  void **address);
+
+// By which step of the ladder the queue waited for the work before.
+onebuf_status onebuf_view_rung(onebuf_view view, onebuf_rung *rung);
+
+// Frees a view: others may use the buffer, after what was enqueued.
+onebuf_status onebuf_view_free(onebuf_view view);
+
+// Transfers =======================================================================================
+//
+// Reads and writes that go on while the caller does something else. A transfer owns its host memory, so that
+// none of the caller's is ever in a driver's hands: a write's data is copied when it starts, and a read's is
+// looked at in the transfer's memory once it is done.
+
+// A transfer. Free it.
+typedef struct onebuf_transfer {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_transfer;
+
+// Starts a read of so many bytes from `offset` on. Later work on the buffer comes after it.
+onebuf_status onebuf_buffer_read_async(onebuf_buffer buffer,
+                                       size_t offset,
+                                       size_t bytes,
+                                       onebuf_transfer *transfer);
+
+// Starts a write of so many bytes from `offset` on. `data` is copied: it is the caller's again at once.
+onebuf_status onebuf_buffer_write_async(onebuf_buffer buffer,
+                                        size_t offset,
+                                        const void *data,
+                                        size_t bytes,
+                                        onebuf_transfer *transfer);
+
+// Whether the transfer is done; no while another thread waits for it.
+onebuf_status onebuf_transfer_poll(onebuf_transfer transfer, bool *done);
+
+// Waits for the transfer. ONEBUF_TIMEOUT when it takes longer; the wait may be repeated.
+onebuf_status onebuf_transfer_wait(onebuf_transfer transfer, uint64_t timeout_ms);
+
+// The bytes that were read (or written), valid until the transfer is freed. ONEBUF_BUSY before a wait for
+// it has succeeded. `bytes` may be NULL.
+onebuf_status onebuf_transfer_data(onebuf_transfer transfer,
+                                   const void **data,
+                                   size_t *bytes);
+
+// Frees a transfer. One that is under way is waited for, for the hub's timeout at most.
+onebuf_status onebuf_transfer_free(onebuf_transfer transfer);
+
+// Programs ========================================================================================
+//
+// A program is built for one device: of OpenCL C, SPIR-V or the device's own binary, or of functions of
+// this process, for the host. The hub remembers what it compiled.
+
+// A program. Free it.
+typedef struct onebuf_program {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_program;
+
+// One argument of a launch, as a native function gets it.
+typedef struct onebuf_native_arg {
+    // A buffer's bytes, or a value.
+    void *data;
+    // How many bytes.
+    size_t bytes;
+    // Not zero: the bytes may be written.
+    uint32_t writable;
+} onebuf_native_arg;
+
+// A launch, as a native function gets it. Valid during the call.
+typedef struct onebuf_native_call {
+    // Work-items per dimension; unused dimensions are 1.
+    size_t global[3];
+    // The first work-item's index per dimension.
+    size_t offset[3];
+    // The arguments.
+    const onebuf_native_arg *args;
+    // How many arguments.
+    size_t arg_count;
+} onebuf_native_call;
+
+// A kernel of the host: called once for a whole launch, on the thread that launches, from several threads
+// at once if those do. Zero means that it worked. It must not throw.
+typedef int32_t (*onebuf_native_function)(void *user, const onebuf_native_call *call);
+
+// A named function.
+typedef struct onebuf_native {
+    // The kernel's name.
+    const char *name;
+    // What it does.
+    onebuf_native_function function;
+    // What it is given first; valid, for any thread, as long as the program or a kernel of it lives.
+    void *user;
+} onebuf_native;
+
+// A program in as many forms as there are; a device takes the one it can use: its own binary first, then
+// SPIR-V, then text. The host takes functions. Pointers need to be valid during the call only.
+typedef struct onebuf_program_options {
+    // `sizeof(onebuf_program_options)`.
+    size_t size;
+    // OpenCL C, ending with a zero; NULL: none.
+    const char *opencl_c;
+    // A file of OpenCL C or SPIR-V; NULL: none. Not beside `opencl_c` and `spirv`.
+    const char *file;
+    // A SPIR-V module; NULL: none.
+    const void *spirv;
+    // How many bytes of SPIR-V.
+    size_t spirv_bytes;
+    // The device's own binary, from onebuf_program_binary(); NULL: none.
+    const void *binary;
+    // How many bytes of binary.
+    size_t binary_bytes;
+    // Functions of this process, for the host.
+    const onebuf_native *natives;
+    // How many functions.
+    size_t native_count;
+    // Options for the compiler, such as `-cl-fast-relaxed-math`; NULL: none.
+    const char *compiler_options;
+} onebuf_program_options;
+
+// Builds a program for a device. ONEBUF_BUILD when the compiler refuses it: the message has its log.
+onebuf_status onebuf_program_build(onebuf_device device,
+                                   const onebuf_program_options *options,
+                                   onebuf_program *program);
+
+// What the compiler said although it succeeded.
+onebuf_status onebuf_program_log(onebuf_program program, onebuf_string *text);
+
+// The device's own binary, for `onebuf_program_options.binary`: bytes of onebuf_string_size().
+onebuf_status onebuf_program_binary(onebuf_program program, onebuf_string *binary);
+
+// How a program came to be.
+typedef uint32_t onebuf_origin;
+// It was built of its source.
+#define ONEBUF_ORIGIN_BUILT 0
+// The hub had it already.
+#define ONEBUF_ORIGIN_MEMORY 1
+// An earlier process left it in the cache folder.
+#define ONEBUF_ORIGIN_DISK 2
+// The binary that was given.
+#define ONEBUF_ORIGIN_BINARY 3
+
+// How it came to be.
+onebuf_status onebuf_program_origin(onebuf_program program, onebuf_origin *origin);
+
+// Frees a program. Its kernels stay usable.
+onebuf_status onebuf_program_free(onebuf_program program);
+
+// Kernels and launches ============================================================================
+//
+// A kernel is declared with what it takes, and each launch is checked against that. The declaration is the
+// caller's promise: for every launch that fits it the kernel stays inside the buffers given, reads only
+// those declared for reading, writes only those declared for writing, and ends.
+
+// A kernel. Free it.
+typedef struct onebuf_kernel {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_kernel;
+
+// What a parameter or an argument is.
+typedef uint32_t onebuf_arg_kind;
+// A buffer. As an argument: a view of it is taken for this launch.
+#define ONEBUF_ARG_BUFFER 1
+// A value: bytes that are copied.
+#define ONEBUF_ARG_VALUE 2
+// Memory of each work-group.
+#define ONEBUF_ARG_LOCAL 3
+// Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
+#define ONEBUF_ARG_VIEW 4
+
+// A parameter of a kernel.
+typedef struct onebuf_param {
+    // What it is.
+    onebuf_arg_kind kind;
+    // What the kernel does with a buffer.
+    onebuf_access access;
+    // How many bytes a value has.
+    size_t bytes;
+    // Launches whose buffer has fewer bytes than so many per work-item are refused; zero: not checked.
+    size_t bytes_per_item;
+} onebuf_param;
+
+// An argument of a launch.
+typedef struct onebuf_arg {
+    // What it is.
+    onebuf_arg_kind kind;
+    // Of a buffer: ONEBUF_READ takes a view for reading, else one for reading and writing.
+    onebuf_access access;
+    // A buffer.
+    onebuf_buffer buffer;
+    // A view.
+    onebuf_view view;
+    // A value.
+    const void *value;
+    // How many bytes the value, or the memory of each work-group, has.
+    size_t bytes;
+} onebuf_arg;
+
+// How many work-items, in how large groups.
+typedef struct onebuf_grid {
+    // Dimensions in use, 1 to 3.
+    size_t dims;
+    // Work-items per dimension.
+    size_t global[3];
+    // Group size per dimension; all zero: the driver chooses.
+    size_t local[3];
+    // The first work-item's index per dimension, for kernels declared with ONEBUF_KERNEL_OFFSETS.
+    size_t offset[3];
+} onebuf_grid;
+// The kernel may be launched from another index than zero on.
+#define ONEBUF_KERNEL_OFFSETS 1
+
+// Declares a kernel of a program. `flags` are zero, or ONEBUF_KERNEL_OFFSETS.
+onebuf_status onebuf_kernel_create(onebuf_program program,
+                                   const char *name,
+                                   const onebuf_param *params,
+                                   size_t param_count,
+                                   uint32_t flags,
+                                   onebuf_kernel *kernel);
+
+// Frees a kernel. Work that was enqueued still ends.
+onebuf_status onebuf_kernel_free(onebuf_kernel kernel);
+
+// Starts a kernel. Views of buffers are taken for this launch and released when it is enqueued; views of
+// the caller's stay the caller's. `fence`, unless NULL, gets the point that this launch will have reached.
+// On the host's queue the kernel has run when this returns.
+onebuf_status onebuf_queue_launch(onebuf_queue queue,
+                                  onebuf_kernel kernel,
+                                  const onebuf_grid *grid,
+                                  const onebuf_arg *args,
+                                  size_t arg_count,
+                                  onebuf_fence *fence);
+
+// Pools ===========================================================================================
+//
+// A pool hands out buffers and gets them back when they are freed, so that the next comes without an
+// allocation. What a used buffer holds at first is unspecified.
+
+// A pool. Free it.
+typedef struct onebuf_pool {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_pool;
+
+// What a pool has done and holds.
+typedef struct onebuf_pool_statistics {
+    // `sizeof(onebuf_pool_statistics)`: set it before the call.
+    size_t size;
+    // Buffers handed out that were used before.
+    uint64_t hits;
+    // Buffers handed out that had to be made.
+    uint64_t misses;
+    // Buffers freed.
+    uint64_t freed;
+    // Buffers that came back and could not be used again.
+    uint64_t lost;
+    // Buffers in use.
+    uint64_t live_buffers;
+    // Their bytes, rounded up to their size classes.
+    uint64_t live_bytes;
+    // Buffers ready to be used again.
+    uint64_t idle_buffers;
+    // Their bytes.
+    uint64_t idle_bytes;
+    // The most bytes ever in use at one time.
+    uint64_t peak_live_bytes;
+    // The most bytes ever held at one time, idle ones included.
+    uint64_t peak_held_bytes;
+} onebuf_pool_statistics;
+
+// Makes a pool; `limit_bytes` is the most it holds, idle buffers included; zero: no limit.
+onebuf_status onebuf_pool_create(onebuf_hub hub, uint64_t limit_bytes, onebuf_pool *pool);
+
+// A buffer of so many bytes, as onebuf_buffer_create() would make it; without memory of the caller's. At
+// the limit it waits so long for buffers to come back, then it is ONEBUF_OUT_OF_MEMORY. Freed, the buffer
+// goes back. `options` may be NULL.
+onebuf_status onebuf_pool_get(onebuf_pool pool,
+                              size_t bytes,
+                              const onebuf_buffer_options *options,
+                              uint64_t timeout_ms,
+                              onebuf_buffer *buffer);
+
+// Frees what is idle, until no more than so many bytes of it are left. `freed_bytes` may be NULL.
+onebuf_status onebuf_pool_trim(onebuf_pool pool, uint64_t keep_bytes, uint64_t *freed_bytes);
+
+// What the pool has done and holds.
+onebuf_status onebuf_pool_get_statistics(onebuf_pool pool, onebuf_pool_statistics *statistics);
+
+// Frees a pool, and what is idle in it. Buffers that are out stay usable.
+onebuf_status onebuf_pool_free(onebuf_pool pool);
+
+// The ledger ======================================================================================
+//
+// Every byte that onebuf moved is counted: as asked for (a read, write, fill or copy that the caller
+// requested) or as implied (staging, a driver's hidden copy).
+
+// Bytes that callers asked to be moved.
+onebuf_status onebuf_ledger_asked_bytes(onebuf_hub hub, uint64_t *bytes);
+
+// Bytes that were moved although nobody asked; zero on proven zero-copy routes.
+onebuf_status onebuf_ledger_implied_bytes(onebuf_hub hub, uint64_t *bytes);
+
+// Everything that was moved, by pair of devices, in words.
+onebuf_status onebuf_ledger_text(onebuf_hub hub, onebuf_string *text);
+
+// The doctor ======================================================================================
+//
+// Proves each route between devices by experiment, in processes of its own, and remembers the verdicts. Hubs
+// discovered afterwards plan with them.
+
+// How to examine. Zeroes are the defaults, but for `helper`.
+typedef struct onebuf_doctor_options {
+    // `sizeof(onebuf_doctor_options)`.
+    size_t size;
+    // The program that makes the experiments: the path of `onebuf`, or of a program that calls
+    // onebuf_doctor_helper_main() first thing, such as the caller's own (`/proc/self/exe`).
+    const char *helper;
+    // The folder for verdicts; NULL: the user's cache folder.
+    const char *cache_folder;
+    // How long a helper may say nothing before its route counts as hung, in milliseconds; zero: 10 seconds.
+    uint64_t silence_ms;
+    // Touches every page of buffers up to so many bytes; zero: 256 MiB.
+    uint64_t reach_bytes;
+    // Not zero: makes every experiment again, whatever is remembered.
+    uint32_t fresh;
+} onebuf_doctor_options;
+
+// Tries every route between different devices of the hub that has no verdict yet, which takes seconds for
+// each, and gives all verdicts as JSON: `{"schema":1,"routes":[{"from","to","kind","state","zero_copy",…}],
+// "experiments":n}`. The hub itself does not change: discover a new one.
+onebuf_status onebuf_doctor_run(onebuf_hub hub,
+                                const onebuf_doctor_options *options,
+                                onebuf_string *json);
+
+// Does nothing, unless the doctor started this process as its helper: then it makes the experiment and does
+// not return. Call it first thing in `main`, before anything loads a driver.
+onebuf_status onebuf_doctor_helper_main(void);
+
+// Short hands ======================================================================================
+
+#ifndef __cplusplus
+// Initialises a structure that begins with its size.
+#define ONEBUF_OPTIONS(type) {.size = sizeof(type)}
+#endif
+
+// A value as an argument, from a variable that lives until the launch returns.
+#define ONEBUF_VALUE(variable) onebuf_arg_value(&(variable), sizeof(variable))
+
+// A buffer as an argument: a view of it is taken for the launch.
+static inline onebuf_arg onebuf_arg_buffer(onebuf_buffer buffer, onebuf_access access) {
+    onebuf_arg arg = {ONEBUF_ARG_BUFFER, access, buffer, {0}, NULL, 0};
+    return arg;
+}
+
+// A view that the caller holds as an argument.
+static inline onebuf_arg onebuf_arg_view(onebuf_view view) {
+    onebuf_arg arg = {ONEBUF_ARG_VIEW, 0, {0}, view, NULL, 0};
+    return arg;
+}
+
+// A value as an argument: so many bytes, which are copied.
+static inline onebuf_arg onebuf_arg_value(const void *value, size_t bytes) {
+    onebuf_arg arg = {ONEBUF_ARG_VALUE, 0, {0}, {0}, value, bytes};
+    return arg;
+}
+
+// Memory of each work-group as an argument.
+static inline onebuf_arg onebuf_arg_local(size_t bytes) {
+    onebuf_arg arg = {ONEBUF_ARG_LOCAL, 0, {0}, {0}, NULL, bytes};
+    return arg;
+}
+
+// So many work-items in one dimension.
+static inline onebuf_grid onebuf_grid_1d(size_t items) {
+    onebuf_grid grid = {1, {items, 1, 1}, {0, 0, 0}, {0, 0, 0}};
+    return grid;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

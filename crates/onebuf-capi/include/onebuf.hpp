@@ -1,0 +1,754 @@
+// onebuf for C++17: owners over onebuf.h, header only.
+//
+// Every function exists once and returns onebuf::Result<T>. With exceptions that is T itself, and failures
+// are thrown as onebuf::Error. Where ONEBUF_NO_EXCEPTIONS is defined, or the compiler has none, it holds a T
+// or an Error: ask it with `if (result)`, then `*result` or `result.error()`.
+//
+// Owners are moved, never copied; the end of one frees what it owns. What onebuf.h says of threads, promises
+// and lifetimes holds here too.
+
+#ifndef ONEBUF_HPP
+#define ONEBUF_HPP
+
+#include "onebuf.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#if !defined(__cpp_exceptions) && !defined(ONEBUF_NO_EXCEPTIONS)
+#define ONEBUF_NO_EXCEPTIONS
+#endif
+
+namespace onebuf {
+
+// Errors ==========================================================================================
+
+/// Why a call failed: its status, and a message that says what was wrong and what to do.
+class Error : public std::runtime_error {
+public:
+    /// The calling thread's last failure.
+    explicit Error(onebuf_status status)
+        : std::runtime_error(onebuf_last_error_message()), status_(status) {}
+
+    onebuf_status status() const noexcept { return status_; }
+    const char *name() const noexcept { return onebuf_status_name(status_); }
+
+private:
+    onebuf_status status_;
+};
+
+#ifdef ONEBUF_NO_EXCEPTIONS
+
+/// A value, or why there is none.
+template <class T> class [[nodiscard]] Result {
+    using Stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
+
+public:
+    Result(Stored value) : held_(std::in_place_index<0>, std::move(value)) {}
+    Result(Error error) : held_(std::in_place_index<1>, std::move(error)) {}
+
+    explicit operator bool() const noexcept { return held_.index() == 0; }
+    bool has_value() const noexcept { return held_.index() == 0; }
+
+    /// The value; ends the program, with the message, where there is none.
+    Stored &value() & { return ensure(), *std::get_if<0>(&held_); }
+    Stored &&value() && { return ensure(), std::move(*std::get_if<0>(&held_)); }
+    Stored &operator*() & { return value(); }
+    Stored &&operator*() && { return std::move(*this).value(); }
+    Stored *operator->() { return &value(); }
+
+    /// Why there is no value; only where there is none.
+    const Error &error() const { return *std::get_if<1>(&held_); }
+
+private:
+    void ensure() const {
+        if (!has_value()) {
+            std::fprintf(stderr, "onebuf: %s: %s\n", error().name(), error().what());
+            std::abort();
+        }
+    }
+
+    std::variant<Stored, Error> held_;
+};
+
+#else
+
+/// A value; failures are thrown.
+template <class T> using Result = T;
+
+#endif
+
+namespace detail {
+
+inline Result<void> check(onebuf_status status) {
+#ifdef ONEBUF_NO_EXCEPTIONS
+    if (status != ONEBUF_OK) return Error(status);
+    return std::monostate{};
+#else
+    if (status != ONEBUF_OK) throw Error(status);
+#endif
+}
+
+/// What `make` makes, unless the call failed.
+template <class Make> auto result(onebuf_status status, Make make) -> Result<decltype(make())> {
+#ifdef ONEBUF_NO_EXCEPTIONS
+    if (status != ONEBUF_OK) return Error(status);
+#else
+    if (status != ONEBUF_OK) throw Error(status);
+#endif
+    return make();
+}
+
+/// Owns a handle.
+template <class Handle, onebuf_status (*Free)(Handle)> class Owner {
+public:
+    Owner() = default;
+    explicit Owner(Handle handle) noexcept : handle_(handle) {}
+    Owner(Owner &&other) noexcept : handle_(std::exchange(other.handle_, Handle{0})) {}
+    Owner &operator=(Owner &&other) noexcept {
+        if (this != &other) {
+            reset();
+            handle_ = other.release();
+        }
+        return *this;
+    }
+    Owner(const Owner &) = delete;
+    Owner &operator=(const Owner &) = delete;
+    ~Owner() { reset(); }
+
+    /// The handle, for onebuf.h; still owned.
+    Handle handle() const noexcept { return handle_; }
+    /// The handle, no longer owned.
+    Handle release() noexcept { return std::exchange(handle_, Handle{0}); }
+    /// Frees it now.
+    void reset() noexcept {
+        if (handle_.id != 0) Free(release());
+    }
+    explicit operator bool() const noexcept { return handle_.id != 0; }
+
+private:
+    Handle handle_{0};
+};
+
+inline std::string take(onebuf_string string) {
+    std::string text(onebuf_string_data(string), onebuf_string_size(string));
+    onebuf_string_free(string);
+    return text;
+}
+
+/// What a function that gives a string gives.
+template <class Ask> Result<std::string> text(Ask ask) {
+    onebuf_string string{0};
+    onebuf_status status = ask(&string);
+    return result(status, [&] { return take(string); });
+}
+
+/// What a function that gives a plain value gives.
+template <class T, class Ask> Result<T> value(Ask ask) {
+    T found{};
+    onebuf_status status = ask(&found);
+    return result(status, [&] { return found; });
+}
+
+// cl.h defines one of these; without it handles are plain pointers.
+#if defined(__OPENCL_CL_H) || defined(OPENCL_CL_H_)
+using ClMem = ::cl_mem;
+using ClQueue = ::cl_command_queue;
+#else
+using ClMem = void *;
+using ClQueue = void *;
+#endif
+
+} // namespace detail
+
+// Words ===========================================================================================
+
+enum class Access : onebuf_access { ReadWrite = ONEBUF_READ_WRITE, Read = ONEBUF_READ, Write = ONEBUF_WRITE };
+enum class HostAccess : onebuf_host_access {
+    ReadWrite = ONEBUF_HOST_READ_WRITE,
+    Read = ONEBUF_HOST_READ,
+    Write = ONEBUF_HOST_WRITE,
+    None = ONEBUF_HOST_NONE
+};
+enum class Copies : onebuf_copies { Allow = ONEBUF_COPIES_ALLOW, Warn = ONEBUF_COPIES_WARN, Forbid = ONEBUF_COPIES_FORBID };
+enum class Hint : onebuf_hint {
+    None = ONEBUF_HINT_NONE,
+    CpuPreferred = ONEBUF_HINT_CPU_PREFERRED,
+    GpuPreferred = ONEBUF_HINT_GPU_PREFERRED,
+    Coherent = ONEBUF_HINT_COHERENT,
+    Streaming = ONEBUF_HINT_STREAMING
+};
+enum class Strategy : onebuf_strategy {
+    Any = ONEBUF_STRATEGY_ANY,
+    HostPages = ONEBUF_STRATEGY_HOST_PAGES,
+    FineSvm = ONEBUF_STRATEGY_FINE_SVM,
+    CoarseSvm = ONEBUF_STRATEGY_COARSE_SVM,
+    MappedDevice = ONEBUF_STRATEGY_MAPPED_DEVICE,
+    OnChip = ONEBUF_STRATEGY_ON_CHIP,
+    Device = ONEBUF_STRATEGY_DEVICE
+};
+enum class Route : onebuf_route {
+    Any = ONEBUF_ROUTE_ANY,
+    Same = ONEBUF_ROUTE_SAME,
+    HostPointer = ONEBUF_ROUTE_HOST_POINTER,
+    SvmPointer = ONEBUF_ROUTE_SVM_POINTER,
+    RawAddress = ONEBUF_ROUTE_RAW_ADDRESS,
+    OpaqueFd = ONEBUF_ROUTE_OPAQUE_FD,
+    DmaBuf = ONEBUF_ROUTE_DMA_BUF,
+    ApiShare = ONEBUF_ROUTE_API_SHARE,
+    Peer = ONEBUF_ROUTE_PEER,
+    Ipc = ONEBUF_ROUTE_IPC,
+    Staged = ONEBUF_ROUTE_STAGED
+};
+enum class Rung : onebuf_rung {
+    Any = ONEBUF_RUNG_ANY,
+    SameQueue = ONEBUF_RUNG_SAME_QUEUE,
+    Semaphore = ONEBUF_RUNG_SEMAPHORE,
+    Event = ONEBUF_RUNG_EVENT,
+    WaitValue = ONEBUF_RUNG_WAIT_VALUE,
+    Callback = ONEBUF_RUNG_CALLBACK,
+    HostWait = ONEBUF_RUNG_HOST_WAIT
+};
+
+/// How long to wait; the hub's timeout unless said.
+class Timeout {
+public:
+    Timeout() = default;
+    Timeout(std::chrono::milliseconds time) : ms_(time.count() > 0 ? static_cast<std::uint64_t>(time.count()) : 0) {}
+    std::uint64_t ms() const noexcept { return ms_; }
+
+private:
+    std::uint64_t ms_ = ONEBUF_DEFAULT_TIMEOUT;
+};
+
+// Fences ==========================================================================================
+
+/// A point that work reaches.
+class Fence : public detail::Owner<onebuf_fence, onebuf_fence_free> {
+public:
+    using Owner::Owner;
+
+    Result<bool> done() const {
+        return detail::value<bool>([&](bool *to) { return onebuf_fence_poll(handle(), to); });
+    }
+    Result<void> wait(Timeout timeout = {}) const { return detail::check(onebuf_fence_wait(handle(), timeout.ms())); }
+    Result<Rung> rung() const {
+        onebuf_rung found = 0;
+        onebuf_status status = onebuf_fence_rung(handle(), &found);
+        return detail::result(status, [&] { return static_cast<Rung>(found); });
+    }
+    /// When the work ran: of one launch, on a queue opened for profiling, once it is done.
+    Result<onebuf_profile> profile() const {
+        return detail::value<onebuf_profile>([&](onebuf_profile *to) { return onebuf_fence_profile(handle(), to); });
+    }
+};
+
+// Kernels =========================================================================================
+
+/// A parameter of a kernel.
+struct Param : onebuf_param {
+    /// A buffer, what the kernel does with it, and how many bytes each work-item needs (zero: not checked).
+    static Param buffer(Access access = Access::ReadWrite, std::size_t bytes_per_item = 0) {
+        return Param{{ONEBUF_ARG_BUFFER, static_cast<onebuf_access>(access), 0, bytes_per_item}};
+    }
+    template <class T> static Param value() {
+        static_assert(std::is_trivially_copyable_v<T>, "kernels take plain values");
+        return Param{{ONEBUF_ARG_VALUE, 0, sizeof(T), 0}};
+    }
+    static Param local() { return Param{{ONEBUF_ARG_LOCAL, 0, 0, 0}}; }
+};
+
+/// A declared kernel.
+class Kernel : public detail::Owner<onebuf_kernel, onebuf_kernel_free> {
+public:
+    using Owner::Owner;
+};
+
+/// A program built for one device.
+class Program : public detail::Owner<onebuf_program, onebuf_program_free> {
+public:
+    using Owner::Owner;
+
+    /// A kernel. The caller promises that it does what its parameters say: see onebuf.h.
+    Result<Kernel> kernel(const char *name, std::initializer_list<Param> params, std::uint32_t flags = 0) const {
+        std::vector<onebuf_param> plain(params.begin(), params.end());
+        onebuf_kernel made{0};
+        onebuf_status status = onebuf_kernel_create(handle(), name, plain.data(), plain.size(), flags, &made);
+        return detail::result(status, [&] { return Kernel(made); });
+    }
+    Result<std::string> log() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_program_log(handle(), to); });
+    }
+    /// The device's own binary.
+    Result<std::string> binary() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_program_binary(handle(), to); });
+    }
+};
+
+/// How many work-items, in how large groups.
+struct Grid : onebuf_grid {
+    Grid(std::size_t x) : onebuf_grid{1, {x, 1, 1}, {0, 0, 0}, {0, 0, 0}} {}
+    Grid(std::size_t x, std::size_t y) : onebuf_grid{2, {x, y, 1}, {0, 0, 0}, {0, 0, 0}} {}
+    Grid(std::size_t x, std::size_t y, std::size_t z) : onebuf_grid{3, {x, y, z}, {0, 0, 0}, {0, 0, 0}} {}
+    Grid &groups(std::size_t x, std::size_t y = 0, std::size_t z = 0) {
+        local[0] = x, local[1] = y, local[2] = z;
+        return *this;
+    }
+    Grid &from(std::size_t x, std::size_t y = 0, std::size_t z = 0) {
+        offset[0] = x, offset[1] = y, offset[2] = z;
+        return *this;
+    }
+};
+
+template <class T> class Buffer;
+template <class T> class View;
+
+/// Memory of each work-group, as an argument.
+struct Local {
+    std::size_t bytes;
+};
+
+/// A buffer that a launch only reads, as an argument.
+struct Reads {
+    onebuf_buffer buffer;
+};
+template <class T> Reads reads(const Buffer<T> &buffer) { return {buffer.handle()}; }
+
+namespace detail {
+
+template <class T> onebuf_arg argument(const Buffer<T> &buffer) { return onebuf_arg_buffer(buffer.handle(), ONEBUF_READ_WRITE); }
+template <class T> onebuf_arg argument(const View<T> &view) { return onebuf_arg_view(view.handle()); }
+inline onebuf_arg argument(const Reads &reads) { return onebuf_arg_buffer(reads.buffer, ONEBUF_READ); }
+inline onebuf_arg argument(const Local &local) { return onebuf_arg_local(local.bytes); }
+template <class T> onebuf_arg argument(const T &value) {
+    static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>, "kernels take buffers and plain values");
+    return onebuf_arg_value(&value, sizeof value);
+}
+
+} // namespace detail
+
+// Queues ==========================================================================================
+
+/// What queue to open.
+struct QueueOptions : onebuf_queue_options {
+    QueueOptions() : onebuf_queue_options{} { size = sizeof(onebuf_queue_options); }
+    QueueOptions &out_of_order() { return order = ONEBUF_QUEUE_OUT_OF_ORDER, *this; }
+    QueueOptions &profiled() { return profiling = 1, *this; }
+};
+
+/// A stream of work on a device.
+class Queue : public detail::Owner<onebuf_queue, onebuf_queue_free> {
+public:
+    using Owner::Owner;
+
+    /// Starts a kernel on buffers (read and written), `reads(buffer)`, views, plain values and Local.
+    template <class... Args> Result<void> launch(const Kernel &kernel, const Grid &grid, const Args &...args) const {
+        return detail::check(start(kernel, grid, nullptr, args...));
+    }
+    /// The same, and gives the point that this launch will have reached.
+    template <class... Args> Result<Fence> launch_fenced(const Kernel &kernel, const Grid &grid, const Args &...args) const {
+        onebuf_fence made{0};
+        onebuf_status status = start(kernel, grid, &made, args...);
+        return detail::result(status, [&] { return Fence(made); });
+    }
+    Result<void> finish(Timeout timeout = {}) const { return detail::check(onebuf_queue_finish(handle(), timeout.ms())); }
+    Result<void> flush() const { return detail::check(onebuf_queue_flush(handle())); }
+    Result<Fence> fence() const {
+        onebuf_fence made{0};
+        onebuf_status status = onebuf_queue_fence(handle(), &made);
+        return detail::result(status, [&] { return Fence(made); });
+    }
+    /// Makes later work wait for a fence.
+    Result<Rung> wait_for(const Fence &fence) const {
+        onebuf_rung used = 0;
+        onebuf_status status = onebuf_queue_wait_for(handle(), fence.handle(), &used);
+        return detail::result(status, [&] { return static_cast<Rung>(used); });
+    }
+    /// The native queue; valid as long as this lives.
+    Result<detail::ClQueue> cl_queue() const {
+        void *native = nullptr;
+        onebuf_status status = onebuf_queue_native(handle(), &native);
+        return detail::result(status, [&] { return static_cast<detail::ClQueue>(native); });
+    }
+
+private:
+    template <class... Args>
+    onebuf_status start(const Kernel &kernel, const Grid &grid, onebuf_fence *fence, const Args &...args) const {
+        // One more than there are: arrays are never empty.
+        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        return onebuf_queue_launch(handle(), kernel.handle(), &grid, list, sizeof...(args), fence);
+    }
+};
+
+// Devices =========================================================================================
+
+/// What programs are built of.
+struct ProgramOptions : onebuf_program_options {
+    ProgramOptions() : onebuf_program_options{} { size = sizeof(onebuf_program_options); }
+};
+
+/// One API's view of one chip. The hub's: copy it as you like.
+class Device {
+public:
+    Device() = default;
+    explicit Device(onebuf_device handle) noexcept : handle_(handle) {}
+    onebuf_device handle() const noexcept { return handle_; }
+
+    Result<std::string> id() const { return tell(onebuf_device_id); }
+    Result<std::string> name() const { return tell(onebuf_device_name); }
+    Result<std::string> api() const { return tell(onebuf_device_api); }
+    Result<std::string> platform() const { return tell(onebuf_device_platform); }
+    Result<std::string> driver() const { return tell(onebuf_device_driver); }
+    Result<std::string> features() const { return tell(onebuf_device_features); }
+    Result<bool> has(const char *feature) const {
+        return detail::value<bool>([&](bool *to) { return onebuf_device_has(handle_, feature, to); });
+    }
+    Result<std::uint64_t> memory_bytes() const {
+        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_device_memory_bytes(handle_, to); });
+    }
+    Result<std::size_t> region_align() const {
+        return detail::value<std::size_t>([&](std::size_t *to) { return onebuf_device_region_align(handle_, to); });
+    }
+
+    Result<Queue> queue(const QueueOptions &options = {}) const {
+        onebuf_queue made{0};
+        onebuf_status status = onebuf_queue_create(handle_, &options, &made);
+        return detail::result(status, [&] { return Queue(made); });
+    }
+    Result<Program> program(const ProgramOptions &options) const {
+        onebuf_program made{0};
+        onebuf_status status = onebuf_program_build(handle_, &options, &made);
+        return detail::result(status, [&] { return Program(made); });
+    }
+    /// A program in OpenCL C.
+    Result<Program> program(const char *opencl_c, const char *compiler_options = nullptr) const {
+        ProgramOptions options;
+        options.opencl_c = opencl_c;
+        options.compiler_options = compiler_options;
+        return program(options);
+    }
+    friend bool operator==(const Device &a, const Device &b) noexcept { return a.handle_.id == b.handle_.id; }
+
+private:
+    Result<std::string> tell(onebuf_status (*ask)(onebuf_device, onebuf_string *)) const {
+        return detail::text([&](onebuf_string *to) { return ask(handle_, to); });
+    }
+
+    onebuf_device handle_{0};
+};
+
+// Buffers =========================================================================================
+
+/// What a buffer shall be.
+class BufferOptions {
+public:
+    BufferOptions() { plain_.size = sizeof plain_; }
+    BufferOptions(std::initializer_list<Device> devices) : BufferOptions() { shared_with(devices); }
+
+    template <class Devices> BufferOptions &shared_with(const Devices &devices) {
+        for (const Device &device : devices) devices_.push_back(device.handle());
+        return *this;
+    }
+    BufferOptions &shared_with(std::initializer_list<Device> devices) { return shared_with<std::initializer_list<Device>>(devices); }
+    BufferOptions &access(Access access) { return plain_.access = static_cast<onebuf_access>(access), *this; }
+    BufferOptions &host_access(HostAccess access) { return plain_.host_access = static_cast<onebuf_host_access>(access), *this; }
+    BufferOptions &copies(Copies copies) { return plain_.copies = static_cast<onebuf_copies>(copies), *this; }
+    BufferOptions &hint(Hint hint) { return plain_.hint = static_cast<onebuf_hint>(hint), *this; }
+    BufferOptions &strategy(Strategy strategy) { return plain_.strategy = static_cast<onebuf_strategy>(strategy), *this; }
+    BufferOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
+    BufferOptions &sync(Rung rung) { return plain_.sync = static_cast<onebuf_rung>(rung), *this; }
+    BufferOptions &trust_declared(bool trust) { return plain_.trust_declared = trust, *this; }
+    BufferOptions &allocate_on(const Device &device) { return plain_.allocate_on = device.handle(), *this; }
+    BufferOptions &align(std::size_t bytes) { return plain_.align = bytes, *this; }
+    BufferOptions &cl_flags(std::uint64_t flags) { return plain_.cl_flags = flags, *this; }
+
+    /// For onebuf.h; valid as long as this lives unchanged.
+    onebuf_buffer_options plain() const noexcept {
+        onebuf_buffer_options plain = plain_;
+        plain.devices = devices_.data();
+        plain.device_count = devices_.size();
+        return plain;
+    }
+
+private:
+    onebuf_buffer_options plain_{};
+    std::vector<onebuf_device> devices_;
+};
+
+/// The host uses a buffer in place while this lives. `const T` only reads.
+template <class T> class Mapped : public detail::Owner<onebuf_mapping, onebuf_mapping_unmap> {
+public:
+    Mapped() = default;
+    Mapped(onebuf_mapping mapping, T *data, std::size_t count) : Owner(mapping), data_(data), size_(count) {}
+
+    T *data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return size_; }
+    T *begin() const noexcept { return data_; }
+    T *end() const noexcept { return data_ + size_; }
+    T &operator[](std::size_t index) const noexcept { return data_[index]; }
+
+    /// Ends it, and says whether changes arrived: they can fail to only where the host worked on a copy.
+    Result<void> unmap() { return detail::check(onebuf_mapping_unmap(this->release())); }
+
+private:
+    T *data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+/// A queue reads (or writes) a buffer while this lives.
+template <class T> class View : public detail::Owner<onebuf_view, onebuf_view_free> {
+public:
+    using detail::Owner<onebuf_view, onebuf_view_free>::Owner;
+
+    /// The `cl_mem` (as `void *` unless CL/cl.h was included before); valid as long as this lives.
+    Result<detail::ClMem> cl_mem() const {
+        void *native = nullptr;
+        onebuf_status status = onebuf_view_cl_mem(this->handle(), &native);
+        return detail::result(status, [&] { return static_cast<detail::ClMem>(native); });
+    }
+    /// The address that kernels use: an SVM or host pointer; valid as long as this lives.
+    Result<T *> address() const {
+        void *found = nullptr;
+        onebuf_status status = onebuf_view_address(this->handle(), &found);
+        return detail::result(status, [&] { return static_cast<T *>(found); });
+    }
+    Result<Rung> rung() const {
+        onebuf_rung used = 0;
+        onebuf_status status = onebuf_view_rung(this->handle(), &used);
+        return detail::result(status, [&] { return static_cast<Rung>(used); });
+    }
+};
+
+/// A read or write under way; it owns the memory.
+template <class T> class Transfer : public detail::Owner<onebuf_transfer, onebuf_transfer_free> {
+public:
+    using detail::Owner<onebuf_transfer, onebuf_transfer_free>::Owner;
+
+    Result<bool> done() const {
+        return detail::value<bool>([&](bool *to) { return onebuf_transfer_poll(this->handle(), to); });
+    }
+    /// Waits, and gives what was read: a pointer that is valid as long as this lives.
+    Result<const T *> wait(Timeout timeout = {}) const {
+        const void *data = nullptr;
+        onebuf_status status = onebuf_transfer_wait(this->handle(), timeout.ms());
+        if (status == ONEBUF_OK) status = onebuf_transfer_data(this->handle(), &data, nullptr);
+        return detail::result(status, [&] { return static_cast<const T *>(data); });
+    }
+};
+
+/// Typed memory that a set of devices sees. Counts and places are in elements.
+template <class T> class Buffer : public detail::Owner<onebuf_buffer, onebuf_buffer_free> {
+    static_assert(std::is_trivially_copyable_v<T>, "buffers hold plain data");
+
+public:
+    Buffer() = default;
+    Buffer(onebuf_buffer handle, std::size_t count) : Owner(handle), size_(count) {}
+
+    std::size_t size() const noexcept { return size_; }
+    std::size_t size_bytes() const noexcept { return size_ * sizeof(T); }
+
+    Result<void> write(const T *data, std::size_t count, std::size_t at = 0) const {
+        return detail::check(onebuf_buffer_write(this->handle(), bytes(at), data, bytes(count)));
+    }
+    /// Writes a vector, array or the like, from the beginning.
+    template <class Range> Result<void> write(const Range &from) const { return write(from.data(), from.size()); }
+    Result<void> read(T *data, std::size_t count, std::size_t at = 0) const {
+        return detail::check(onebuf_buffer_read(this->handle(), bytes(at), data, bytes(count)));
+    }
+    /// Everything, as a vector.
+    Result<std::vector<T>> to_vector() const {
+        std::vector<T> all(size_);
+        onebuf_status status = onebuf_buffer_read(this->handle(), 0, all.data(), size_bytes());
+        return detail::result(status, [&] { return std::move(all); });
+    }
+    Result<void> fill(const T &value) const { return fill(value, 0, size_); }
+    Result<void> fill(const T &value, std::size_t at, std::size_t count) const {
+        return detail::check(onebuf_buffer_fill(this->handle(), bytes(at), bytes(count), &value, sizeof value));
+    }
+    Result<void> copy_from(const Buffer &from, std::size_t from_at, std::size_t count, std::size_t at = 0) const {
+        return detail::check(onebuf_buffer_copy(this->handle(), bytes(at), from.handle(), bytes(from_at), bytes(count)));
+    }
+    Result<Transfer<T>> read_async(std::size_t at, std::size_t count) const {
+        onebuf_transfer made{0};
+        onebuf_status status = onebuf_buffer_read_async(this->handle(), bytes(at), bytes(count), &made);
+        return detail::result(status, [&] { return Transfer<T>(made); });
+    }
+    Result<Transfer<T>> write_async(const T *data, std::size_t count, std::size_t at = 0) const {
+        onebuf_transfer made{0};
+        onebuf_status status = onebuf_buffer_write_async(this->handle(), bytes(at), data, bytes(count), &made);
+        return detail::result(status, [&] { return Transfer<T>(made); });
+    }
+
+    /// Some elements as a buffer of their own; see onebuf_buffer_region().
+    Result<Buffer> region(std::size_t at, std::size_t count, Access access = Access::ReadWrite) const {
+        onebuf_buffer made{0};
+        onebuf_status status = onebuf_buffer_region(this->handle(), bytes(at), bytes(count), static_cast<onebuf_access>(access), &made);
+        return detail::result(status, [&] { return Buffer(made, count); });
+    }
+    /// The host reads and writes in place.
+    Result<Mapped<T>> map() const { return map_as<T>(ONEBUF_READ_WRITE); }
+    /// The host reads in place.
+    Result<Mapped<const T>> map_read() const { return map_as<const T>(ONEBUF_READ); }
+    /// Lets kernels on the queue read it while the view lives.
+    Result<View<T>> read_on(const Queue &queue) const { return view(queue, ONEBUF_READ); }
+    /// Lets kernels on the queue read and write it while the view lives.
+    Result<View<T>> write_on(const Queue &queue) const { return view(queue, ONEBUF_READ_WRITE); }
+
+    Result<std::string> explain() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_buffer_explain(this->handle(), to); });
+    }
+    /// The last writes; a null fence when there was no work.
+    Result<Fence> fence() const {
+        onebuf_fence found{0};
+        onebuf_status status = onebuf_buffer_fence(this->handle(), &found);
+        return detail::result(status, [&] { return Fence(found); });
+    }
+
+private:
+    /// Elements as bytes; too many are too many bytes, which onebuf refuses.
+    static std::size_t bytes(std::size_t count) { return count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T); }
+    template <class As> Result<Mapped<As>> map_as(onebuf_access access) const {
+        void *data = nullptr;
+        onebuf_mapping made{0};
+        onebuf_status status = onebuf_buffer_map(this->handle(), access, &data, &made);
+        return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), size_); });
+    }
+    Result<View<T>> view(const Queue &queue, onebuf_access access) const {
+        onebuf_view made{0};
+        onebuf_status status = onebuf_view_take(this->handle(), queue.handle(), access, &made);
+        return detail::result(status, [&] { return View<T>(made); });
+    }
+
+    std::size_t size_ = 0;
+};
+
+// Hubs ============================================================================================
+
+/// What a hub shall look for, and how it behaves.
+struct HubOptions : onebuf_hub_options {
+    HubOptions() : onebuf_hub_options{} { size = sizeof(onebuf_hub_options); }
+};
+
+/// Buffers that come again.
+class Pool : public detail::Owner<onebuf_pool, onebuf_pool_free> {
+public:
+    using Owner::Owner;
+
+    template <class T>
+    Result<Buffer<T>> get(std::size_t count, const BufferOptions &options = {}, Timeout timeout = std::chrono::milliseconds(0)) const {
+        onebuf_buffer made{0};
+        std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
+        onebuf_buffer_options plain = options.plain();
+        onebuf_status status = onebuf_pool_get(handle(), bytes, &plain, timeout.ms(), &made);
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    Result<onebuf_pool_statistics> statistics() const {
+        onebuf_pool_statistics found{};
+        found.size = sizeof found;
+        onebuf_status status = onebuf_pool_get_statistics(handle(), &found);
+        return detail::result(status, [&] { return found; });
+    }
+};
+
+/// This process's view of the machine.
+class Hub : public detail::Owner<onebuf_hub, onebuf_hub_free> {
+public:
+    using Owner::Owner;
+
+    static Result<Hub> discover(const HubOptions &options = {}) {
+        onebuf_hub made{0};
+        onebuf_status status = onebuf_hub_discover(&options, &made);
+        return detail::result(status, [&] { return Hub(made); });
+    }
+
+    /// The first device that fits: `opencl:1`, `opencl`, `gpu`, or a part of its name.
+    Result<Device> device(const char *selector) const {
+        onebuf_device found{0};
+        onebuf_status status = onebuf_hub_device(handle(), selector, &found);
+        return detail::result(status, [&] { return Device(found); });
+    }
+    Result<Device> host() const { return device("host"); }
+    /// Every device, the host first.
+    Result<std::vector<Device>> devices() const {
+        std::size_t count = 0;
+        std::vector<Device> all;
+        onebuf_status status = onebuf_hub_device_count(handle(), &count);
+        for (std::size_t at = 0; status == ONEBUF_OK && at < count; ++at) {
+            onebuf_device found{0};
+            status = onebuf_hub_device_at(handle(), at, &found);
+            all.emplace_back(found);
+        }
+        return detail::result(status, [&] { return std::move(all); });
+    }
+
+    /// A buffer of so many elements, for the devices that the options name.
+    template <class T> Result<Buffer<T>> buffer(std::size_t count, const BufferOptions &options = {}) const {
+        return make<T>(count, options, nullptr);
+    }
+    /// A buffer that holds these elements at first.
+    template <class T> Result<Buffer<T>> buffer(const std::vector<T> &contents, const BufferOptions &options = {}) const {
+        return make<T>(contents.size(), options, contents.data());
+    }
+    Result<Pool> pool(std::uint64_t limit_bytes = 0) const {
+        onebuf_pool made{0};
+        onebuf_status status = onebuf_pool_create(handle(), limit_bytes, &made);
+        return detail::result(status, [&] { return Pool(made); });
+    }
+
+    Result<std::uint64_t> asked_bytes() const {
+        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_ledger_asked_bytes(handle(), to); });
+    }
+    Result<std::uint64_t> implied_bytes() const {
+        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_ledger_implied_bytes(handle(), to); });
+    }
+    Result<std::string> ledger() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_ledger_text(handle(), to); });
+    }
+    Result<std::string> missing() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_hub_missing(handle(), to); });
+    }
+    /// Tries every route that has no verdict yet, with this helper program; the verdicts as JSON.
+    Result<std::string> doctor(const char *helper) const {
+        onebuf_doctor_options options{};
+        options.size = sizeof options;
+        options.helper = helper;
+        return detail::text([&](onebuf_string *to) { return onebuf_doctor_run(handle(), &options, to); });
+    }
+
+private:
+    template <class T> Result<Buffer<T>> make(std::size_t count, const BufferOptions &options, const T *contents) const {
+        onebuf_buffer made{0};
+        std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
+        onebuf_buffer_options plain = options.plain();
+        plain.contents = contents;
+        onebuf_status status = onebuf_buffer_create(handle(), bytes, &plain, &made);
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+};
+
+// OpenCL's C++ objects ============================================================================
+
+#if defined(CL_HPP_) && !defined(ONEBUF_NO_EXCEPTIONS)
+
+/// As an object of CL/opencl.hpp, which is included before; it shares ownership of the cl_mem, and is to be
+/// used only while the view lives.
+template <class T> cl::Buffer cl_buffer(const View<T> &view) { return cl::Buffer(view.cl_mem(), true); }
+
+/// As an object of CL/opencl.hpp; what is enqueued on it while a view of the queue is held is fenced.
+inline cl::CommandQueue cl_queue(const Queue &queue) { return cl::CommandQueue(queue.cl_queue(), true); }
+
+#endif
+
+} // namespace onebuf
+
+#endif

@@ -1,0 +1,86 @@
+//! The doctor
+//!
+//! Proves each route between devices by experiment, in processes of its own, and remembers the verdicts. Hubs
+//! discovered afterwards plan with them.
+
+use crate::{
+    entry::{Fault, entry},
+    handle::Noun,
+    hub::onebuf_hub,
+    input::{Options, Slot, options, path_if_given, timeout},
+    status::onebuf_status,
+    string::{self, onebuf_string},
+};
+use onebuf::doctor::{Doctor, helper_main};
+use serde_json::json;
+use std::ffi::c_char;
+
+/// How to examine. Zeroes are the defaults, but for `helper`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_doctor_options {
+    /// `sizeof(onebuf_doctor_options)`.
+    pub size: usize,
+    /// The program that makes the experiments: the path of `onebuf`, or of a program that calls
+    /// onebuf_doctor_helper_main() first thing, such as the caller's own (`/proc/self/exe`).
+    pub helper: *const c_char,
+    /// The folder for verdicts; NULL: the user's cache folder.
+    pub cache_folder: *const c_char,
+    /// How long a helper may say nothing before its route counts as hung, in milliseconds; zero: 10 seconds.
+    pub silence_ms: u64,
+    /// Touches every page of buffers up to so many bytes; zero: 256 MiB.
+    pub reach_bytes: u64,
+    /// Not zero: makes every experiment again, whatever is remembered.
+    pub fresh: u32,
+}
+// SAFETY: plain numbers and pointers, the size first.
+unsafe impl Options for onebuf_doctor_options {}
+
+/// # Safety
+/// As for [`onebuf_doctor_run`].
+unsafe fn doctor(given: *const onebuf_doctor_options) -> crate::entry::Result<Doctor> {
+    // SAFETY: the caller's promise, for all of these.
+    let (given, helper, folder) = unsafe {
+        let given = options(given)?;
+        (given, path_if_given(given.helper), path_if_given(given.cache_folder))
+    };
+    let mut doctor = Doctor::new(helper.ok_or(Fault::Null("helper"))?)?.fresh(given.fresh != 0);
+    if let Some(folder) = folder {
+        doctor = doctor.cache(folder);
+    }
+    if let Some(limit) = timeout(given.silence_ms).filter(|_| given.silence_ms > 0) {
+        doctor = doctor.silence(limit);
+    }
+    Ok(if given.reach_bytes > 0 { doctor.reach(given.reach_bytes) } else { doctor })
+}
+
+/// Tries every route between different devices of the hub that has no verdict yet, which takes seconds for
+/// each, and gives all verdicts as JSON: `{"schema":1,"routes":[{"from","to","kind","state","zero_copy",…}],
+/// "experiments":n}`. The hub itself does not change: discover a new one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_doctor_run(
+    hub: onebuf_hub,
+    options: *const onebuf_doctor_options,
+    json: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| {
+        string::give(json, || {
+            let hub = hub.get()?;
+            // SAFETY: the caller's promise.
+            let report = unsafe { doctor(options)? }.run(&hub.hub, &mut |_| ())?;
+            let (routes, experiments) = (report.to_json(), report.experiments);
+            let found = json!({ "schema": 1, "routes": routes, "experiments": experiments });
+            Ok(found.to_string().into_bytes())
+        })
+    })
+}
+
+/// Does nothing, unless the doctor started this process as its helper: then it makes the experiment and does
+/// not return. Call it first thing in `main`, before anything loads a driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_doctor_helper_main() -> onebuf_status {
+    entry(|| {
+        helper_main();
+        Ok(())
+    })
+}

@@ -1,0 +1,216 @@
+//! Hubs
+//!
+//! A hub is this process's view of the machine: the devices found, and what is known of the routes between
+//! them. Hubs live side by side. Whatever was made with a hub keeps it alive; freeing the handle ends only
+//! the handle, and those of its devices.
+
+use crate::{
+    device::onebuf_device,
+    entry::{Result, entry, free},
+    handle::{Noun, noun},
+    input::{Options, Slot, options, out, path_if_given, text, text_if_given},
+    status::onebuf_status,
+    string::{self, onebuf_string},
+    words::{self, onebuf_copies},
+};
+use onebuf::{Error, ProgramCache};
+use std::{ffi::c_char, time::Duration};
+
+/// A hub. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_hub {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_hub, Hub, 2);
+
+/// Where a hub remembers the programs that it compiled.
+pub type onebuf_program_cache = u32;
+/// In memory, and in the cache folder for other processes.
+pub const ONEBUF_PROGRAM_CACHE_DISK: onebuf_program_cache = 0;
+/// In memory, as long as the hub lives.
+pub const ONEBUF_PROGRAM_CACHE_MEMORY: onebuf_program_cache = 1;
+/// Nowhere.
+pub const ONEBUF_PROGRAM_CACHE_OFF: onebuf_program_cache = 2;
+
+/// What a hub shall look for, and how it behaves. Zeroes are the defaults.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_hub_options {
+    /// `sizeof(onebuf_hub_options)`.
+    pub size: usize,
+    /// What to do about implied copies, for every buffer of the hub.
+    pub copies: onebuf_copies,
+    /// Not zero: looks for no OpenCL.
+    pub without_opencl: u32,
+    /// How long waits last, in milliseconds; zero: 60 seconds.
+    pub timeout_ms: u64,
+    /// The folder of cached verdicts and programs; NULL: the user's cache folder.
+    pub cache_folder: *const c_char,
+    /// The OpenCL library's path or soname; NULL: what the environment says, or the system's.
+    pub opencl_library: *const c_char,
+    /// Where compiled programs are remembered.
+    pub program_cache: onebuf_program_cache,
+    /// Not zero: plans with no verdict of earlier experiments, and keeps programs on disk only where
+    /// `cache_folder` is given.
+    pub without_verdicts: u32,
+}
+// SAFETY: plain numbers and pointers, the size first.
+unsafe impl Options for onebuf_hub_options {}
+
+/// A hub, and the handles of its devices, which go with its own.
+#[doc(hidden)]
+pub struct Hub {
+    pub(crate) hub: onebuf::Hub,
+    pub(crate) devices: Vec<onebuf_device>,
+}
+
+impl Hub {
+    fn new(hub: onebuf::Hub) -> Result<Self> {
+        let mut all = Self { hub, devices: Vec::new() };
+        for device in all.hub.devices() {
+            all.devices.push(onebuf_device::put(device)?);
+        }
+        Ok(all)
+    }
+
+    pub(crate) fn handle(&self, device: &onebuf::Device) -> onebuf_device {
+        self.devices[device.index().get()]
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.devices.iter().for_each(|device| drop(device.take()));
+    }
+}
+
+/// Finds what is installed, and loads what experiments have shown before. A missing API is a fact, not an
+/// error: see onebuf_hub_missing(). `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_hub_discover(
+    options: *const onebuf_hub_options,
+    hub: Slot<'_, onebuf_hub>,
+) -> onebuf_status {
+    entry(|| {
+        let hub = out(hub, "hub")?;
+        // SAFETY: the caller's promise.
+        let builder = unsafe { builder(options)? };
+        *hub = onebuf_hub::put(Hub::new(builder.build()?)?)?;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As for [`onebuf_hub_discover`].
+unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder> {
+    // SAFETY: the caller's promise, for all of these.
+    let (given, folder, library) = unsafe {
+        let given = options(given)?;
+        let library = text_if_given(given.opencl_library, "opencl_library")?;
+        (given, path_if_given(given.cache_folder), library)
+    };
+    let mut builder = onebuf::Hub::builder().copies(words::copies(given.copies)?);
+    builder = builder.program_cache(program_cache(given.program_cache)?);
+    if given.timeout_ms > 0 {
+        builder = builder.timeout(crate::input::timeout(given.timeout_ms).unwrap_or(Duration::MAX));
+    }
+    if let Some(folder) = folder {
+        builder = builder.cache(folder);
+    }
+    if let Some(library) = library {
+        builder = builder.opencl_library(library);
+    }
+    if given.without_opencl != 0 {
+        builder = builder.without_opencl();
+    }
+    if given.without_verdicts != 0 {
+        builder = builder.verdicts(Default::default());
+    }
+    Ok(builder)
+}
+
+fn program_cache(number: onebuf_program_cache) -> Result<ProgramCache> {
+    match number {
+        ONEBUF_PROGRAM_CACHE_DISK => Ok(ProgramCache::Disk),
+        ONEBUF_PROGRAM_CACHE_MEMORY => Ok(ProgramCache::Memory),
+        ONEBUF_PROGRAM_CACHE_OFF => Ok(ProgramCache::Off),
+        _ => Err(Error::invalid(format!("program_cache {number}: choose one of 0 to 2")).into()),
+    }
+}
+
+/// Frees the hub's handle and those of its devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_hub_free(hub: onebuf_hub) -> onebuf_status {
+    free(hub)
+}
+
+/// How many devices there are, the host among them.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_hub_device_count(
+    hub: onebuf_hub,
+    count: Slot<'_, usize>,
+) -> onebuf_status {
+    entry(|| {
+        *out(count, "count")? = hub.get()?.devices.len();
+        Ok(())
+    })
+}
+
+/// A device by its place in the hub's list; the host is the first. Its handle is the hub's.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_hub_device_at(
+    hub: onebuf_hub,
+    index: usize,
+    device: Slot<'_, onebuf_device>,
+) -> onebuf_status {
+    entry(|| {
+        let device = out(device, "device")?;
+        let devices = &hub.get()?.devices;
+        *device = *devices.get(index).ok_or_else(|| {
+            Error::invalid(format!("device {index} of a hub that has {}", devices.len()))
+        })?;
+        Ok(())
+    })
+}
+
+/// The first device that fits: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`, `accelerator`), or a
+/// part of its name or platform, in any case. ONEBUF_UNAVAILABLE when none does, and the message lists what
+/// there is. Its handle is the hub's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_hub_device(
+    hub: onebuf_hub,
+    selector: *const c_char,
+    device: Slot<'_, onebuf_device>,
+) -> onebuf_status {
+    entry(|| {
+        let device = out(device, "device")?;
+        let hub = hub.get()?;
+        // SAFETY: the caller's promise.
+        let found = hub.hub.device(unsafe { text(selector, "selector")? })?;
+        *device = hub.handle(&found);
+        Ok(())
+    })
+}
+
+/// What is not to be had here and why, and what went wrong without stopping the discovery, in words; empty
+/// when there is nothing to tell.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_hub_missing(
+    hub: onebuf_hub,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| {
+        string::give(text, || {
+            let hub = &hub.get()?.hub;
+            let missing = hub.unavailable().iter().map(|api| {
+                let hint =
+                    api.hint.as_deref().map_or_else(String::new, |hint| format!(" ({hint})"));
+                format!("{}: {}{hint}\n", api.api, api.reason)
+            });
+            let notes = hub.notes().iter().map(|note| format!("{note}\n"));
+            Ok(missing.chain(notes).collect::<String>().into_bytes())
+        })
+    })
+}

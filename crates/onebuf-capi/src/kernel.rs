@@ -1,0 +1,301 @@
+//! Kernels and launches
+//!
+//! A kernel is declared with what it takes, and each launch is checked against that. The declaration is the
+//! caller's promise: for every launch that fits it the kernel stays inside the buffers given, reads only
+//! those declared for reading, writes only those declared for writing, and ends.
+
+use crate::{
+    buffer::onebuf_buffer,
+    entry::{Fault, Result, entry, free},
+    fence::onebuf_fence,
+    handle::{Noun, noun},
+    input::{Slot, array, bytes, out, text},
+    program::onebuf_program,
+    queue::onebuf_queue,
+    status::onebuf_status,
+    view::{View, onebuf_view},
+    words::{self, onebuf_access},
+};
+use onebuf::{Arg, Call, Grid, Kernel, Queue, Signature};
+use std::{
+    ffi::{c_char, c_void},
+    sync::Arc,
+};
+
+/// A kernel. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_kernel {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_kernel, Declared, 11);
+
+/// A kernel, and how many bytes its values have: asked before the caller's are looked at.
+#[doc(hidden)]
+pub struct Declared {
+    kernel: Kernel,
+    values: Vec<Option<usize>>,
+}
+
+impl Declared {
+    fn check_value(&self, index: usize, bytes: usize) -> Result<()> {
+        match self.values.get(index).copied().flatten() {
+            Some(declared) if declared == bytes => Ok(()),
+            Some(declared) => Err(Fault::invalid(format!(
+                "argument {index} is a value of {bytes} bytes where {declared} are declared"
+            ))),
+            None => {
+                Err(Fault::invalid(format!("argument {index} is a value where none is declared")))
+            }
+        }
+    }
+}
+
+/// What a parameter or an argument is.
+pub type onebuf_arg_kind = u32;
+/// A buffer. As an argument: a view of it is taken for this launch.
+pub const ONEBUF_ARG_BUFFER: onebuf_arg_kind = 1;
+/// A value: bytes that are copied.
+pub const ONEBUF_ARG_VALUE: onebuf_arg_kind = 2;
+/// Memory of each work-group.
+pub const ONEBUF_ARG_LOCAL: onebuf_arg_kind = 3;
+/// Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
+pub const ONEBUF_ARG_VIEW: onebuf_arg_kind = 4;
+
+/// A parameter of a kernel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_param {
+    /// What it is.
+    pub kind: onebuf_arg_kind,
+    /// What the kernel does with a buffer.
+    pub access: onebuf_access,
+    /// How many bytes a value has.
+    pub bytes: usize,
+    /// Launches whose buffer has fewer bytes than so many per work-item are refused; zero: not checked.
+    pub bytes_per_item: usize,
+}
+
+/// An argument of a launch.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_arg {
+    /// What it is.
+    pub kind: onebuf_arg_kind,
+    /// Of a buffer: ONEBUF_READ takes a view for reading, else one for reading and writing.
+    pub access: onebuf_access,
+    /// A buffer.
+    pub buffer: onebuf_buffer,
+    /// A view.
+    pub view: onebuf_view,
+    /// A value.
+    pub value: *const c_void,
+    /// How many bytes the value, or the memory of each work-group, has.
+    pub bytes: usize,
+}
+
+/// How many work-items, in how large groups.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_grid {
+    /// Dimensions in use, 1 to 3.
+    pub dims: usize,
+    /// Work-items per dimension.
+    pub global: [usize; 3],
+    /// Group size per dimension; all zero: the driver chooses.
+    pub local: [usize; 3],
+    /// The first work-item's index per dimension, for kernels declared with ONEBUF_KERNEL_OFFSETS.
+    pub offset: [usize; 3],
+}
+
+/// The kernel may be launched from another index than zero on.
+pub const ONEBUF_KERNEL_OFFSETS: u32 = 1;
+
+fn signature(params: &[onebuf_param], flags: u32) -> Result<Signature> {
+    let mut signature = Signature::new();
+    for param in params {
+        signature = match param.kind {
+            ONEBUF_ARG_BUFFER => signature.buffer::<u8>(words::access(param.access)?),
+            ONEBUF_ARG_VALUE => signature.bytes(param.bytes),
+            ONEBUF_ARG_LOCAL => signature.local::<u8>(),
+            other => {
+                return Err(Fault::invalid(format!("parameter of kind {other}: choose 1 to 3")));
+            }
+        };
+    }
+    signature = match flags {
+        0 => signature,
+        ONEBUF_KERNEL_OFFSETS => signature.offsets(),
+        _ => return Err(Fault::invalid(format!("kernel flags {flags:#x}: only 1 is known"))),
+    };
+    let numbered = params.iter().enumerate().filter(|(_, param)| param.kind == ONEBUF_ARG_BUFFER);
+    let each = numbered.map(|(index, param)| (index, param.bytes_per_item));
+    let each: Vec<(usize, usize)> = each.filter(|(_, bytes)| *bytes > 0).collect();
+    Ok(if each.is_empty() { signature } else { signature.require(move |call| fits(call, &each)) })
+}
+
+/// Whether every buffer has enough bytes for the work-items.
+fn fits(call: &Call<'_>, each: &[(usize, usize)]) -> Result<(), String> {
+    let ends = call.global().into_iter().zip(call.offset());
+    let items = ends.map(|(size, first)| size.saturating_add(first)).fold(1, usize::saturating_mul);
+    for &(index, bytes) in each {
+        let have = call.len(index);
+        if items.checked_mul(bytes).is_none_or(|need| need > have) {
+            return Err(format!(
+                "argument {index} has {have} bytes, {items} work-items of {bytes} bytes need more"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Declares a kernel of a program. `flags` are zero, or ONEBUF_KERNEL_OFFSETS.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_kernel_create(
+    program: onebuf_program,
+    name: *const c_char,
+    params: *const onebuf_param,
+    param_count: usize,
+    flags: u32,
+    kernel: Slot<'_, onebuf_kernel>,
+) -> onebuf_status {
+    entry(|| {
+        let kernel = out(kernel, "kernel")?;
+        let program = program.get()?;
+        // SAFETY: the caller's promise.
+        let (name, params) =
+            unsafe { (text(name, "name")?, array(params, param_count, "params")?) };
+        let signature = signature(params, flags)?;
+        // SAFETY: the caller's promise about the kernel: see the head of this file.
+        let made = unsafe { program.kernel(name, signature)? };
+        let value = |param: &onebuf_param| (param.kind == ONEBUF_ARG_VALUE).then_some(param.bytes);
+        let values = params.iter().map(value).collect();
+        *kernel = onebuf_kernel::put(Declared { kernel: made, values })?;
+        Ok(())
+    })
+}
+
+/// Frees a kernel. Work that was enqueued still ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_kernel_free(kernel: onebuf_kernel) -> onebuf_status {
+    free(kernel)
+}
+
+fn grid(given: &onebuf_grid) -> Result<Grid> {
+    let [g, l, o] = [given.global, given.local, given.offset];
+    let (grid, grouped, moved) = match given.dims {
+        1 => {
+            let grid = Grid::from([g[0]]).offset([o[0]]);
+            (grid, grid.local([l[0]]), l[1..] == [0; 2] && o[1..] == [0; 2])
+        }
+        2 => {
+            let grid = Grid::from([g[0], g[1]]).offset([o[0], o[1]]);
+            (grid, grid.local([l[0], l[1]]), l[2] == 0 && o[2] == 0)
+        }
+        3 => (Grid::from(g).offset(o), Grid::from(g).offset(o).local(l), true),
+        dims => return Err(Fault::invalid(format!("a grid of {dims} dimensions: give 1 to 3"))),
+    };
+    match moved {
+        true => Ok(if l == [0; 3] { grid } else { grouped }),
+        false => Err(Fault::invalid("a group size or offset in a dimension that the grid has not")),
+    }
+}
+
+/// The arguments of one launch, and the views they are of. The arguments go first.
+struct Args {
+    args: Vec<Arg<'static>>,
+    /// By argument: the view, and whether it is the caller's.
+    views: Vec<Option<(Arc<View>, bool)>>,
+}
+
+impl Args {
+    /// # Safety
+    /// As for [`onebuf_queue_launch`].
+    unsafe fn take(given: &[onebuf_arg], kernel: &Declared, queue: &Arc<Queue>) -> Result<Self> {
+        let room = given.len();
+        let mut all = Self { args: Vec::with_capacity(room), views: Vec::with_capacity(room) };
+        for arg in given {
+            // SAFETY: the caller's promise.
+            if let Err(fault) = unsafe { all.add(arg, kernel, queue) } {
+                all.give_back();
+                return Err(fault);
+            }
+        }
+        Ok(all)
+    }
+
+    /// # Safety
+    /// As for [`onebuf_queue_launch`].
+    unsafe fn add(
+        &mut self,
+        given: &onebuf_arg,
+        kernel: &Declared,
+        queue: &Arc<Queue>,
+    ) -> Result<()> {
+        let (arg, view) = match given.kind {
+            ONEBUF_ARG_BUFFER => {
+                let access = words::access(given.access)?;
+                let view = View::new(given.buffer.get()?, queue.clone(), access)?;
+                (view.lend()?, Some((Arc::new(view), false)))
+            }
+            ONEBUF_ARG_VIEW => {
+                let view = given.view.get()?;
+                (view.lend()?, Some((view, true)))
+            }
+            ONEBUF_ARG_VALUE => {
+                kernel.check_value(self.args.len(), given.bytes)?;
+                // SAFETY: the caller's promise.
+                let value = unsafe { bytes(given.value, given.bytes, "value")? };
+                (Arg::bytes(value), None)
+            }
+            ONEBUF_ARG_LOCAL => (Arg::local::<u8>(given.bytes), None),
+            other => {
+                return Err(Fault::invalid(format!("argument of kind {other}: choose 1 to 4")));
+            }
+        };
+        self.args.push(arg);
+        self.views.push(view);
+        Ok(())
+    }
+
+    /// Gives the caller's views back, and ends those of this launch.
+    fn give_back(self) {
+        for (arg, view) in self.args.into_iter().zip(&self.views) {
+            match view {
+                Some((view, true)) => view.give_back(arg),
+                _ => drop(arg),
+            }
+        }
+    }
+}
+
+/// Starts a kernel. Views of buffers are taken for this launch and released when it is enqueued; views of
+/// the caller's stay the caller's. `fence`, unless NULL, gets the point that this launch will have reached.
+/// On the host's queue the kernel has run when this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_queue_launch(
+    queue: onebuf_queue,
+    kernel: onebuf_kernel,
+    grid: Option<&onebuf_grid>,
+    args: *const onebuf_arg,
+    arg_count: usize,
+    fence: Slot<'_, onebuf_fence>,
+) -> onebuf_status {
+    entry(|| {
+        let fence = fence.map(|fence| out(Some(fence), "fence")).transpose()?;
+        let (queue, kernel) = (queue.get()?, kernel.get()?);
+        let grid = self::grid(grid.ok_or(Fault::Null("grid"))?)?;
+        // SAFETY: the caller's promise.
+        let all = unsafe { Args::take(array(args, arg_count, "args")?, &kernel, &queue)? };
+        let outcome = match &fence {
+            Some(_) => queue.launch_fenced(&kernel.kernel, grid, &all.args).map(Some),
+            None => queue.launch(&kernel.kernel, grid, &all.args).map(|()| None),
+        };
+        all.give_back();
+        if let (Some(to), Some(made)) = (fence, outcome?) {
+            *to = onebuf_fence::put(made)?;
+        }
+        Ok(())
+    })
+}

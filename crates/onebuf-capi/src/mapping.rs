@@ -1,0 +1,101 @@
+//! Mappings
+//!
+//! A mapping lets the host use a buffer in place, through a pointer. It waits for the work before; nobody
+//! else writes the buffer (or, while the host writes, uses it) until it is unmapped.
+
+use crate::{
+    buffer::{Buf, onebuf_buffer},
+    entry::{Fault, Result, entry},
+    handle::{Noun, noun},
+    input::{Slot, out},
+    status::onebuf_status,
+    words::{self, onebuf_access},
+};
+use onebuf::{Access, Map, MapMut};
+use std::{
+    ffi::c_void,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A mapping. Unmap it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_mapping {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_mapping, Mapping, 6);
+
+/// A guard, and what it is a guard of. The guard goes first.
+#[doc(hidden)]
+pub struct Mapping {
+    guard: Mutex<Option<Guard>>,
+    _buffer: Arc<Buf>,
+}
+
+enum Guard {
+    Read(Map<'static, u8>),
+    Write(MapMut<'static, u8>),
+}
+
+impl Guard {
+    fn take(buffer: &Arc<Buf>, writes: bool) -> Result<Self> {
+        // SAFETY: the buffer is where it is until the caller's `Arc` is gone, and `Mapping` drops its guard
+        // before that.
+        let buffer: &'static Buf = unsafe { &*Arc::as_ptr(buffer) };
+        Ok(match (buffer, writes) {
+            (Buf::Whole(buffer), false) => Guard::Read(buffer.map()?),
+            (Buf::Whole(buffer), true) => Guard::Write(buffer.map_mut()?),
+            (Buf::Region { region, .. }, false) => Guard::Read(region.map()?),
+            (Buf::Region { region, .. }, true) => Guard::Write(region.map_mut()?),
+        })
+    }
+
+    /// Where the bytes are: the same place as long as the guard lives.
+    fn pointer(&mut self) -> *mut c_void {
+        match self {
+            Guard::Read(map) => map.as_ptr().cast_mut().cast(),
+            Guard::Write(map) => map.as_mut_ptr().cast(),
+        }
+    }
+}
+
+/// Maps a buffer or region as a whole: for reading with ONEBUF_READ, else for reading and writing. `data`
+/// is valid, for as many bytes as the buffer has, until it is unmapped.
+///
+/// Where the host cannot see the memory it gets a copy, which is counted as implied; or
+/// ONEBUF_COPY_FORBIDDEN.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_buffer_map(
+    buffer: onebuf_buffer,
+    access: onebuf_access,
+    data: Slot<'_, *mut c_void>,
+    mapping: Slot<'_, onebuf_mapping>,
+) -> onebuf_status {
+    entry(|| {
+        let (data, mapping) = (out(data, "data")?, out(mapping, "mapping")?);
+        let writes = words::access(access)? != Access::Read;
+        let buffer = buffer.get()?;
+        let mut guard = Guard::take(&buffer, writes)?;
+        let pointer = guard.pointer();
+        let held = Mapping { guard: Mutex::new(Some(guard)), _buffer: buffer };
+        *mapping = onebuf_mapping::put(held)?;
+        *data = pointer;
+        Ok(())
+    })
+}
+
+/// Ends a mapping. Fails only where the host worked on a copy that could not be written back; the mapping
+/// is over then too.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_mapping_unmap(mapping: onebuf_mapping) -> onebuf_status {
+    entry(|| {
+        let held = mapping.take()?;
+        let guard = held.guard.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match guard {
+            Some(Guard::Write(map)) => Ok(map.unmap()?),
+            Some(Guard::Read(_)) => Ok(()),
+            None => Err(Fault::invalid("a mapping that is over")),
+        }
+    })
+}

@@ -1,0 +1,263 @@
+//! Programs
+//!
+//! A program is built for one device: of OpenCL C, SPIR-V or the device's own binary, or of functions of
+//! this process, for the host. The hub remembers what it compiled.
+
+use crate::{
+    device::onebuf_device,
+    entry::{Result, entry, free},
+    handle::{Noun, noun},
+    input::{Options, Slot, array, bytes, options, out, path_if_given, text, text_if_given},
+    status::onebuf_status,
+    string::{self, onebuf_string},
+};
+use onebuf::{Error, NativeArgs, Origin, Program, Source};
+use std::{
+    ffi::{c_char, c_void},
+    slice,
+};
+
+/// A program. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_program {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_program, Program, 10);
+
+/// One argument of a launch, as a native function gets it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_native_arg {
+    /// A buffer's bytes, or a value.
+    pub data: *mut c_void,
+    /// How many bytes.
+    pub bytes: usize,
+    /// Not zero: the bytes may be written.
+    pub writable: u32,
+}
+
+/// A launch, as a native function gets it. Valid during the call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_native_call {
+    /// Work-items per dimension; unused dimensions are 1.
+    pub global: [usize; 3],
+    /// The first work-item's index per dimension.
+    pub offset: [usize; 3],
+    /// The arguments.
+    pub args: *const onebuf_native_arg,
+    /// How many arguments.
+    pub arg_count: usize,
+}
+
+/// A kernel of the host: called once for a whole launch, on the thread that launches, from several threads
+/// at once if those do. Zero means that it worked. It must not throw.
+pub type onebuf_native_function =
+    Option<unsafe extern "C" fn(user: *mut c_void, call: *const onebuf_native_call) -> i32>;
+
+/// A named function.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_native {
+    /// The kernel's name.
+    pub name: *const c_char,
+    /// What it does.
+    pub function: onebuf_native_function,
+    /// What it is given first; valid, for any thread, as long as the program or a kernel of it lives.
+    pub user: *mut c_void,
+}
+
+/// A program in as many forms as there are; a device takes the one it can use: its own binary first, then
+/// SPIR-V, then text. The host takes functions. Pointers need to be valid during the call only.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_program_options {
+    /// `sizeof(onebuf_program_options)`.
+    pub size: usize,
+    /// OpenCL C, ending with a zero; NULL: none.
+    pub opencl_c: *const c_char,
+    /// A file of OpenCL C or SPIR-V; NULL: none. Not beside `opencl_c` and `spirv`.
+    pub file: *const c_char,
+    /// A SPIR-V module; NULL: none.
+    pub spirv: *const c_void,
+    /// How many bytes of SPIR-V.
+    pub spirv_bytes: usize,
+    /// The device's own binary, from onebuf_program_binary(); NULL: none.
+    pub binary: *const c_void,
+    /// How many bytes of binary.
+    pub binary_bytes: usize,
+    /// Functions of this process, for the host.
+    pub natives: *const onebuf_native,
+    /// How many functions.
+    pub native_count: usize,
+    /// Options for the compiler, such as `-cl-fast-relaxed-math`; NULL: none.
+    pub compiler_options: *const c_char,
+}
+// SAFETY: plain numbers and pointers, the size first.
+unsafe impl Options for onebuf_program_options {}
+
+/// A function and its first argument.
+struct Native {
+    run: unsafe extern "C" fn(*mut c_void, *const onebuf_native_call) -> i32,
+    user: *mut c_void,
+}
+
+// SAFETY: the caller promised that any thread may call the function with this argument.
+unsafe impl Send for Native {}
+// SAFETY: as above; several at once too.
+unsafe impl Sync for Native {}
+
+impl Native {
+    fn call(&self, name: &str, args: &mut NativeArgs<'_>) -> onebuf::Result<()> {
+        // Values lie at any address; a C function reads them as what they are.
+        let mut values: Vec<Vec<u128>> = Vec::new();
+        let found: Vec<_> = (0..args.count()).map(|i| argument(args, i, &mut values)).collect();
+        let (global, offset) = (args.global(), args.offset());
+        let (args, arg_count) = (found.as_ptr(), found.len());
+        let call = onebuf_native_call { global, offset, args, arg_count };
+        // SAFETY: the caller's function and its argument; the launcher holds views of every buffer, and
+        // `values` outlive the call.
+        match unsafe { (self.run)(self.user, &call) } {
+            0 => Ok(()),
+            code => Err(Error::invalid(format!("native kernel `{name}` returned {code}"))),
+        }
+    }
+}
+
+fn argument(
+    args: &mut NativeArgs<'_>,
+    index: usize,
+    values: &mut Vec<Vec<u128>>,
+) -> onebuf_native_arg {
+    if let Some(value) = args.bytes(index) {
+        let bytes = value.len();
+        let mut aligned = vec![0u128; bytes.div_ceil(size_of::<u128>())];
+        let data = aligned.as_mut_ptr().cast::<u8>();
+        // SAFETY: there is room for so many bytes, rounded up.
+        unsafe { slice::from_raw_parts_mut(data, bytes) }.copy_from_slice(value);
+        values.push(aligned);
+        return onebuf_native_arg { data: data.cast(), bytes, writable: 0 };
+    }
+    if let Ok(slice) = args.slice_mut::<u8>(index) {
+        let data = slice.as_mut_ptr().cast();
+        return onebuf_native_arg { data, bytes: slice.len(), writable: 1 };
+    }
+    let slice = args.slice::<u8>(index).unwrap_or(&[]);
+    onebuf_native_arg { data: slice.as_ptr().cast_mut().cast(), bytes: slice.len(), writable: 0 }
+}
+
+/// # Safety
+/// As for [`onebuf_program_build`].
+unsafe fn source(given: &onebuf_program_options) -> Result<Source> {
+    // SAFETY: the caller's promise, for all of these.
+    let (opencl_c, file, compiler) = unsafe {
+        let compiler = text_if_given(given.compiler_options, "compiler_options")?;
+        (text_if_given(given.opencl_c, "opencl_c")?, path_if_given(given.file), compiler)
+    };
+    let mut source = match file {
+        Some(_) if opencl_c.is_some() || !given.spirv.is_null() => {
+            return Err(
+                Error::invalid("`file` beside `opencl_c` or `spirv`: give one of them").into()
+            );
+        }
+        Some(file) => Source::from_file(file)?,
+        None => Source::default(),
+    };
+    if let Some(text) = opencl_c {
+        source = source.with_opencl_c(text.to_owned());
+    }
+    // SAFETY: the caller's promise, for all of these.
+    unsafe {
+        if !given.spirv.is_null() {
+            source = source.with_spirv(bytes(given.spirv, given.spirv_bytes, "spirv")?.to_vec());
+        }
+        if !given.binary.is_null() {
+            source =
+                source.with_binary(bytes(given.binary, given.binary_bytes, "binary")?.to_vec());
+        }
+        for native in array(given.natives, given.native_count, "natives")? {
+            source = with_native(source, native)?;
+        }
+    }
+    Ok(compiler.into_iter().fold(source, |source, options| source.with_options(options)))
+}
+
+/// # Safety
+/// As for [`onebuf_program_build`].
+unsafe fn with_native(source: Source, given: &onebuf_native) -> Result<Source> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text(given.name, "natives' name")? }.to_owned();
+    let run = given.function.ok_or(crate::entry::Fault::Null("natives' function"))?;
+    let native = Native { run, user: given.user };
+    Ok(source.with_native(name.clone(), move |args| native.call(&name, args)))
+}
+
+/// Builds a program for a device. ONEBUF_BUILD when the compiler refuses it: the message has its log.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_program_build(
+    device: onebuf_device,
+    options: *const onebuf_program_options,
+    program: Slot<'_, onebuf_program>,
+) -> onebuf_status {
+    entry(|| {
+        let program = out(program, "program")?;
+        // SAFETY: the caller's promise, also about what the options point at.
+        let source = unsafe { source(&self::options(options)?)? };
+        *program = onebuf_program::put(device.get()?.program(&source)?)?;
+        Ok(())
+    })
+}
+
+/// What the compiler said although it succeeded.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_program_log(
+    program: onebuf_program,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| string::give(text, || Ok(program.get()?.log().as_bytes().to_vec())))
+}
+
+/// The device's own binary, for `onebuf_program_options.binary`: bytes of onebuf_string_size().
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_program_binary(
+    program: onebuf_program,
+    binary: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| string::give(binary, || Ok(program.get()?.binary()?)))
+}
+
+/// How a program came to be.
+pub type onebuf_origin = u32;
+/// It was built of its source.
+pub const ONEBUF_ORIGIN_BUILT: onebuf_origin = 0;
+/// The hub had it already.
+pub const ONEBUF_ORIGIN_MEMORY: onebuf_origin = 1;
+/// An earlier process left it in the cache folder.
+pub const ONEBUF_ORIGIN_DISK: onebuf_origin = 2;
+/// The binary that was given.
+pub const ONEBUF_ORIGIN_BINARY: onebuf_origin = 3;
+
+/// How it came to be.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_program_origin(
+    program: onebuf_program,
+    origin: Slot<'_, onebuf_origin>,
+) -> onebuf_status {
+    entry(|| {
+        *out(origin, "origin")? = match program.get()?.origin() {
+            Origin::Memory => ONEBUF_ORIGIN_MEMORY,
+            Origin::Disk => ONEBUF_ORIGIN_DISK,
+            Origin::Binary => ONEBUF_ORIGIN_BINARY,
+            _ => ONEBUF_ORIGIN_BUILT,
+        };
+        Ok(())
+    })
+}
+
+/// Frees a program. Its kernels stay usable.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_program_free(program: onebuf_program) -> onebuf_status {
+    free(program)
+}

@@ -1,0 +1,138 @@
+//! Queues
+//!
+//! A queue is a stream of work on a device. Kernels are launched on it: see onebuf_queue_launch().
+
+use crate::{
+    device::onebuf_device,
+    entry::{Fault, Result, entry, free},
+    fence::onebuf_fence,
+    handle::{Noun, noun},
+    input::{Options, Slot, options, out, timeout},
+    status::onebuf_status,
+    words::{self, onebuf_rung},
+};
+use onebuf::{Queue, QueueSpec};
+use std::ffi::c_void;
+
+/// A queue. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_queue {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_queue, Queue, 4);
+
+/// In which order a queue runs its work.
+pub type onebuf_queue_order = u32;
+/// One after the other.
+pub const ONEBUF_QUEUE_IN_ORDER: onebuf_queue_order = 0;
+/// As the buffers they use allow. ONEBUF_UNSUPPORTED where the device has no such queues.
+pub const ONEBUF_QUEUE_OUT_OF_ORDER: onebuf_queue_order = 1;
+
+/// What queue to open. Zeroes are the defaults.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_queue_options {
+    /// `sizeof(onebuf_queue_options)`.
+    pub size: usize,
+    /// In which order it runs its work.
+    pub order: onebuf_queue_order,
+    /// Not zero: launches' fences know when their work ran.
+    pub profiling: u32,
+}
+// SAFETY: plain numbers, the size first.
+unsafe impl Options for onebuf_queue_options {}
+
+fn spec(options: onebuf_queue_options) -> Result<QueueSpec> {
+    let spec = match options.order {
+        ONEBUF_QUEUE_IN_ORDER => QueueSpec::default(),
+        ONEBUF_QUEUE_OUT_OF_ORDER => QueueSpec::out_of_order(),
+        other => return Err(Fault::invalid(format!("order {other}: choose one of 0 and 1"))),
+    };
+    Ok(QueueSpec { profiling: options.profiling != 0, ..spec })
+}
+
+/// Opens a queue. `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_queue_create(
+    device: onebuf_device,
+    options: *const onebuf_queue_options,
+    queue: Slot<'_, onebuf_queue>,
+) -> onebuf_status {
+    entry(|| {
+        let queue = out(queue, "queue")?;
+        // SAFETY: the caller's promise.
+        let spec = spec(unsafe { self::options(options)? })?;
+        *queue = onebuf_queue::put(device.get()?.queue_with(spec)?)?;
+        Ok(())
+    })
+}
+
+/// Frees a queue. Work that was enqueued still ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_queue_free(queue: onebuf_queue) -> onebuf_status {
+    free(queue)
+}
+
+/// Sees to it that enqueued work starts without further calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_queue_flush(queue: onebuf_queue) -> onebuf_status {
+    entry(|| Ok(queue.get()?.flush()?))
+}
+
+/// Waits until everything enqueued so far is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_queue_finish(queue: onebuf_queue, timeout_ms: u64) -> onebuf_status {
+    entry(|| {
+        let queue = queue.get()?;
+        match timeout(timeout_ms) {
+            Some(timeout) => Ok(queue.fence().wait(timeout)?),
+            None => Ok(queue.finish()?),
+        }
+    })
+}
+
+/// The point that everything enqueued so far will have reached.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_queue_fence(
+    queue: onebuf_queue,
+    fence: Slot<'_, onebuf_fence>,
+) -> onebuf_status {
+    entry(|| {
+        let fence = out(fence, "fence")?;
+        *fence = onebuf_fence::put(queue.get()?.fence())?;
+        Ok(())
+    })
+}
+
+/// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best rung there is, and
+/// says which. `rung` may be NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_queue_wait_for(
+    queue: onebuf_queue,
+    fence: onebuf_fence,
+    rung: Slot<'_, onebuf_rung>,
+) -> onebuf_status {
+    entry(|| {
+        let used = queue.get()?.wait_for(&*fence.get()?)?;
+        if let Some(rung) = rung {
+            rung.write(words::rung_number(used));
+        }
+        Ok(())
+    })
+}
+
+/// The native queue (a `cl_command_queue` for OpenCL) for libraries that enqueue work of their own; NULL
+/// where there is none. Work enqueued there while a view on this queue is held is fenced like work of
+/// onebuf's. Valid until the queue is freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_queue_native(
+    queue: onebuf_queue,
+    native: Slot<'_, *mut c_void>,
+) -> onebuf_status {
+    entry(|| {
+        *out(native, "native")? = queue.get()?.raw() as *mut c_void;
+        Ok(())
+    })
+}

@@ -1,0 +1,56 @@
+//! Strings
+//!
+//! Text and bytes that onebuf gives away are strings: look at one as long as it is not freed, then free it.
+
+use crate::{
+    entry::{Result, free},
+    handle::{Noun, noun},
+    input::{Slot, out},
+    status::onebuf_status,
+};
+use std::ffi::c_char;
+
+/// Text or bytes made by onebuf. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_string {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_string, Bytes, 1);
+
+/// Bytes, and a zero behind them.
+#[doc(hidden)]
+pub struct Bytes(Box<[u8]>);
+
+/// Gives a string of these bytes.
+pub(crate) fn give(
+    slot: Slot<'_, onebuf_string>,
+    make: impl FnOnce() -> Result<Vec<u8>>,
+) -> Result<()> {
+    let slot = out(slot, "text")?;
+    let mut bytes = make()?;
+    bytes.push(0);
+    *slot = onebuf_string::put(Bytes(bytes.into()))?;
+    Ok(())
+}
+
+/// The string's text, which ends with a zero; empty for a handle that names nothing. Valid until the
+/// string is freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_string_data(string: onebuf_string) -> *const c_char {
+    // The table keeps the bytes where they are until the caller frees them.
+    string.get().map_or(c"".as_ptr(), |bytes| bytes.0.as_ptr().cast())
+}
+
+/// How many bytes it has, the zero at its end not counted; zero for a handle that names nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_string_size(string: onebuf_string) -> usize {
+    string.get().map_or(0, |bytes| bytes.0.len() - 1)
+}
+
+/// Frees a string.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_string_free(string: onebuf_string) -> onebuf_status {
+    free(string)
+}

@@ -1,0 +1,169 @@
+//! Views
+//!
+//! A view says "this queue reads (or writes) this buffer now". Taking it makes the newest contents visible
+//! there and orders the queue after the work that made them; freeing it notes how far the queue is. It gives
+//! the native handle, for libraries that enqueue work of their own. A launch takes views by itself.
+
+use crate::{
+    buffer::{Buf, onebuf_buffer},
+    entry::{Result, entry, free},
+    handle::{Noun, noun},
+    input::{Slot, out},
+    queue::onebuf_queue,
+    status::onebuf_status,
+    words::{self, onebuf_access, onebuf_rung},
+};
+use onebuf::{Access, Arg, Error, IntoArg, Queue, Rung, hal::RawHandle};
+use std::{
+    ffi::c_void,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A view. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_view {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_view, View, 7);
+
+/// A guard, as the argument of launches, and what it is a guard of. The guard goes first.
+#[doc(hidden)]
+pub struct View {
+    /// Empty while a launch has it.
+    arg: Mutex<Option<Arg<'static>>>,
+    rung: Rung,
+    _buffer: Arc<Buf>,
+    queue: Arc<Queue>,
+}
+
+impl View {
+    pub(crate) fn new(buffer: Arc<Buf>, queue: Arc<Queue>, access: Access) -> Result<Self> {
+        let (arg, rung) = take(&buffer, &queue, access)?;
+        Ok(Self { arg: Mutex::new(Some(arg)), rung, _buffer: buffer, queue })
+    }
+
+    /// For one launch, which gives it back. Two at once would be two writers.
+    pub(crate) fn lend(&self) -> Result<Arg<'static>> {
+        let mut arg = self.arg.lock().unwrap_or_else(PoisonError::into_inner);
+        arg.take().ok_or_else(|| self.lent())
+    }
+
+    pub(crate) fn give_back(&self, arg: Arg<'static>) {
+        *self.arg.lock().unwrap_or_else(PoisonError::into_inner) = Some(arg);
+    }
+
+    fn lent(&self) -> crate::entry::Fault {
+        let what = "a launch has this view: give it once, and not to two launches at the same time";
+        Error::Busy { what: what.into() }.into()
+    }
+
+    fn raw(&self) -> Result<RawHandle> {
+        let arg = self.arg.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(arg.as_ref().ok_or_else(|| self.lent())?.raw()?)
+    }
+}
+
+fn take(buffer: &Arc<Buf>, queue: &Arc<Queue>, access: Access) -> Result<(Arg<'static>, Rung)> {
+    // SAFETY: both are where they are until the `Arc`s that `View` keeps are gone, and it drops its guard
+    // before those.
+    let (buffer, queue): (&'static Buf, &'static Queue) =
+        unsafe { (&*Arc::as_ptr(buffer), &*Arc::as_ptr(queue)) };
+    Ok(match (buffer, access) {
+        (Buf::Whole(buffer), Access::Read) => argument(buffer.read_on(queue)?, |v| v.rung()),
+        (Buf::Whole(buffer), _) => argument(buffer.write_on(queue)?, |v| v.rung()),
+        (Buf::Region { region, .. }, Access::Read) => {
+            argument(region.read_on(queue)?, |v| v.rung())
+        }
+        (Buf::Region { region, .. }, _) => argument(region.write_on(queue)?, |v| v.rung()),
+    })
+}
+
+fn argument<V: IntoArg<'static>>(view: V, rung: fn(&V) -> Rung) -> (Arg<'static>, Rung) {
+    let rung = rung(&view);
+    (view.into_arg(), rung)
+}
+
+/// Lets kernels on the queue read the buffer (ONEBUF_READ), or read and write it, until the view is freed.
+/// ONEBUF_BUSY while somebody else holds what excludes it; ONEBUF_NOT_SHARED for a device that the buffer
+/// was made without.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_take(
+    buffer: onebuf_buffer,
+    queue: onebuf_queue,
+    access: onebuf_access,
+    view: Slot<'_, onebuf_view>,
+) -> onebuf_status {
+    entry(|| {
+        let view = out(view, "view")?;
+        let access = words::access(access)?;
+        *view = onebuf_view::put(View::new(buffer.get()?, queue.get()?, access)?)?;
+        Ok(())
+    })
+}
+
+/// The `cl_mem`, for OpenCL code that enqueues on the view's queue. Valid until the view is freed.
+/// ONEBUF_UNSUPPORTED where the device sees the buffer as an address instead.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_cl_mem(
+    view: onebuf_view,
+    cl_mem: Slot<'_, *mut c_void>,
+) -> onebuf_status {
+    entry(|| {
+        let cl_mem = out(cl_mem, "cl_mem")?;
+        let view = view.get()?;
+        match view.raw()? {
+            RawHandle::Object(object) if view.queue.device().info().api.0 == "opencl" => {
+                *cl_mem = object as *mut c_void;
+                Ok(())
+            }
+            _ => Err(Error::unsupported(
+                "a cl_mem of this view",
+                "an OpenCL queue, and memory that is not shared virtual memory: use onebuf_view_address()",
+            )
+            .into()),
+        }
+    })
+}
+
+/// The address that kernels on the view's queue use: an SVM pointer, or a host pointer. Valid until the view
+/// is freed. ONEBUF_UNSUPPORTED where the device sees the buffer as an object instead.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_address(
+    view: onebuf_view,
+    address: Slot<'_, *mut c_void>,
+) -> onebuf_status {
+    entry(|| {
+        let address = out(address, "address")?;
+        match view.get()?.raw()? {
+            RawHandle::Address(found) => {
+                *address = found as *mut c_void;
+                Ok(())
+            }
+            RawHandle::Object(_) => Err(Error::unsupported(
+                "an address of this view",
+                "shared virtual memory: use onebuf_view_cl_mem()",
+            )
+            .into()),
+        }
+    })
+}
+
+/// By which step of the ladder the queue waited for the work before.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_rung(
+    view: onebuf_view,
+    rung: Slot<'_, onebuf_rung>,
+) -> onebuf_status {
+    entry(|| {
+        *out(rung, "rung")? = words::rung_number(view.get()?.rung);
+        Ok(())
+    })
+}
+
+/// Frees a view: others may use the buffer, after what was enqueued.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_free(view: onebuf_view) -> onebuf_status {
+    free(view)
+}

@@ -1,0 +1,203 @@
+//! Words
+//!
+//! Choices are numbers, and zero is always the default: a structure of zeroes asks for nothing special. A
+//! number that is no choice is ONEBUF_INVALID_ARGUMENT.
+
+use crate::entry::{Fault, Result};
+use onebuf::{Access, CopyPolicy, Hint, HostAccess, RouteKind, Rung, Strategy};
+
+/// A `timeout_ms` that means the hub's own timeout.
+pub const ONEBUF_DEFAULT_TIMEOUT: u64 = 0xffff_ffff_ffff_ffff;
+
+/// What kernels do with a buffer.
+pub type onebuf_access = u32;
+/// Kernels read and write.
+pub const ONEBUF_READ_WRITE: onebuf_access = 0;
+/// Kernels only read.
+pub const ONEBUF_READ: onebuf_access = 1;
+/// Kernels only write.
+pub const ONEBUF_WRITE: onebuf_access = 2;
+
+/// What the host does with a buffer once it is made.
+pub type onebuf_host_access = u32;
+/// The host reads and writes.
+pub const ONEBUF_HOST_READ_WRITE: onebuf_host_access = 0;
+/// The host only reads.
+pub const ONEBUF_HOST_READ: onebuf_host_access = 1;
+/// The host only writes.
+pub const ONEBUF_HOST_WRITE: onebuf_host_access = 2;
+/// The host does neither.
+pub const ONEBUF_HOST_NONE: onebuf_host_access = 3;
+
+/// What to do about copies that nobody asked for. Of a hub's and a buffer's choice the stricter holds.
+pub type onebuf_copies = u32;
+/// Make them, count them.
+pub const ONEBUF_COPIES_ALLOW: onebuf_copies = 0;
+/// Make them, count them, log each.
+pub const ONEBUF_COPIES_WARN: onebuf_copies = 1;
+/// Refuse what would need one.
+pub const ONEBUF_COPIES_FORBID: onebuf_copies = 2;
+
+/// What a buffer's life will be like. A wish: it breaks ties, it forbids nothing.
+pub type onebuf_hint = u32;
+/// Nothing is known.
+pub const ONEBUF_HINT_NONE: onebuf_hint = 0;
+/// Mostly used by the CPU.
+pub const ONEBUF_HINT_CPU_PREFERRED: onebuf_hint = 1;
+/// Mostly used by kernels.
+pub const ONEBUF_HINT_GPU_PREFERRED: onebuf_hint = 2;
+/// Used by both at a fine grain.
+pub const ONEBUF_HINT_COHERENT: onebuf_hint = 3;
+/// Written once, read once, in turn.
+pub const ONEBUF_HINT_STREAMING: onebuf_hint = 4;
+
+/// In what form memory is allocated.
+pub type onebuf_strategy = u32;
+/// The plan chooses.
+pub const ONEBUF_STRATEGY_ANY: onebuf_strategy = 0;
+/// Ordinary pages of this process.
+pub const ONEBUF_STRATEGY_HOST_PAGES: onebuf_strategy = 1;
+/// Shared virtual memory that CPU and device use at once.
+pub const ONEBUF_STRATEGY_FINE_SVM: onebuf_strategy = 2;
+/// Shared virtual memory that is mapped and unmapped in turn.
+pub const ONEBUF_STRATEGY_COARSE_SVM: onebuf_strategy = 3;
+/// Device memory that the driver maps for the CPU.
+pub const ONEBUF_STRATEGY_MAPPED_DEVICE: onebuf_strategy = 4;
+/// Memory on the chip itself.
+pub const ONEBUF_STRATEGY_ON_CHIP: onebuf_strategy = 5;
+/// Device memory that the CPU reaches only by enqueued copies.
+pub const ONEBUF_STRATEGY_DEVICE: onebuf_strategy = 6;
+
+/// How memory that lives on one device is seen on another.
+pub type onebuf_route = u32;
+/// The plan chooses.
+pub const ONEBUF_ROUTE_ANY: onebuf_route = 0;
+/// One device.
+pub const ONEBUF_ROUTE_SAME: onebuf_route = 1;
+/// One set of host pages.
+pub const ONEBUF_ROUTE_HOST_POINTER: onebuf_route = 2;
+/// One virtual address.
+pub const ONEBUF_ROUTE_SVM_POINTER: onebuf_route = 3;
+/// A device address that is valid in both APIs.
+pub const ONEBUF_ROUTE_RAW_ADDRESS: onebuf_route = 4;
+/// An opaque file descriptor.
+pub const ONEBUF_ROUTE_OPAQUE_FD: onebuf_route = 5;
+/// A dma-buf.
+pub const ONEBUF_ROUTE_DMA_BUF: onebuf_route = 6;
+/// A sharing call that one API has for the other.
+pub const ONEBUF_ROUTE_API_SHARE: onebuf_route = 7;
+/// Another chip's memory, accessed directly.
+pub const ONEBUF_ROUTE_PEER: onebuf_route = 8;
+/// Another process' memory.
+pub const ONEBUF_ROUTE_IPC: onebuf_route = 9;
+/// A pinned, chunked copy.
+pub const ONEBUF_ROUTE_STAGED: onebuf_route = 10;
+
+/// A step of the synchronisation ladder, best first: how one queue waits for another's work.
+pub type onebuf_rung = u32;
+/// Not asked for, or not known.
+pub const ONEBUF_RUNG_ANY: onebuf_rung = 0;
+/// One in-order queue, or work that was over: nothing to do.
+pub const ONEBUF_RUNG_SAME_QUEUE: onebuf_rung = 1;
+/// A semaphore that the device waits on.
+pub const ONEBUF_RUNG_SEMAPHORE: onebuf_rung = 2;
+/// An event of the API that both queues belong to.
+pub const ONEBUF_RUNG_EVENT: onebuf_rung = 3;
+/// The queue waits for a value in shared memory.
+pub const ONEBUF_RUNG_WAIT_VALUE: onebuf_rung = 4;
+/// A completion callback opens a gate in the other queue.
+pub const ONEBUF_RUNG_CALLBACK: onebuf_rung = 5;
+/// The calling thread waits.
+pub const ONEBUF_RUNG_HOST_WAIT: onebuf_rung = 6;
+
+const RUNGS: [Rung; 6] = [
+    Rung::SameQueue,
+    Rung::Semaphore,
+    Rung::Event,
+    Rung::WaitValue,
+    Rung::Callback,
+    Rung::HostWait,
+];
+
+/// A choice by its number.
+fn choose<T: Copy>(what: &str, number: u32, choices: &[T]) -> Result<T> {
+    let found = choices.get(number as usize).copied();
+    found.ok_or_else(|| {
+        Fault::invalid(format!("{what} {number}: choose one of 0 to {}", choices.len() - 1))
+    })
+}
+
+/// A choice by its number, where zero is none.
+fn choose_if_given<T: Copy>(what: &str, number: u32, choices: &[T]) -> Result<Option<T>> {
+    match number.checked_sub(1) {
+        None => Ok(None),
+        Some(index) if (index as usize) < choices.len() => Ok(Some(choices[index as usize])),
+        Some(_) => {
+            Err(Fault::invalid(format!("{what} {number}: choose one of 0 to {}", choices.len())))
+        }
+    }
+}
+
+pub(crate) fn access(number: onebuf_access) -> Result<Access> {
+    choose("access", number, &[Access::ReadWrite, Access::Read, Access::Write])
+}
+
+pub(crate) fn host_access(number: onebuf_host_access) -> Result<HostAccess> {
+    let all = [HostAccess::ReadWrite, HostAccess::Read, HostAccess::Write, HostAccess::None];
+    choose("host access", number, &all)
+}
+
+pub(crate) fn copies(number: onebuf_copies) -> Result<CopyPolicy> {
+    choose("copies", number, &[CopyPolicy::Allow, CopyPolicy::Warn, CopyPolicy::Forbid])
+}
+
+pub(crate) fn hint(number: onebuf_hint) -> Result<Option<Hint>> {
+    let all = [Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming];
+    choose_if_given("hint", number, &all)
+}
+
+pub(crate) fn strategy(number: onebuf_strategy) -> Result<Option<Strategy>> {
+    choose_if_given("strategy", number, &Strategy::ALL)
+}
+
+pub(crate) fn route(number: onebuf_route) -> Result<Option<RouteKind>> {
+    choose_if_given("route", number, &RouteKind::ALL)
+}
+
+pub(crate) fn rung(number: onebuf_rung) -> Result<Option<Rung>> {
+    choose_if_given("rung", number, &RUNGS)
+}
+
+pub(crate) fn rung_number(rung: Rung) -> onebuf_rung {
+    RUNGS.iter().position(|known| *known == rung).map_or(ONEBUF_RUNG_ANY, |at| at as u32 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_words_they_are_named_by() {
+        let is = |found: Result<Option<Strategy>>, want| assert_eq!(found.ok(), Some(Some(want)));
+        is(strategy(ONEBUF_STRATEGY_HOST_PAGES), Strategy::HostPages);
+        is(strategy(ONEBUF_STRATEGY_FINE_SVM), Strategy::FineSvm);
+        is(strategy(ONEBUF_STRATEGY_COARSE_SVM), Strategy::CoarseSvm);
+        is(strategy(ONEBUF_STRATEGY_MAPPED_DEVICE), Strategy::MappedDevice);
+        is(strategy(ONEBUF_STRATEGY_ON_CHIP), Strategy::OnChip);
+        is(strategy(ONEBUF_STRATEGY_DEVICE), Strategy::Device);
+        assert_eq!(route(ONEBUF_ROUTE_SVM_POINTER).ok(), Some(Some(RouteKind::SvmPointer)));
+        assert_eq!(route(ONEBUF_ROUTE_API_SHARE).ok(), Some(Some(RouteKind::ApiShare)));
+        assert_eq!(route(ONEBUF_ROUTE_STAGED).ok(), Some(Some(RouteKind::Staged)));
+        assert_eq!(hint(ONEBUF_HINT_STREAMING).ok(), Some(Some(Hint::Streaming)));
+        assert_eq!(host_access(ONEBUF_HOST_NONE).ok(), Some(HostAccess::None));
+        assert_eq!(copies(ONEBUF_COPIES_FORBID).ok(), Some(CopyPolicy::Forbid));
+        assert_eq!(access(ONEBUF_WRITE).ok(), Some(Access::Write));
+        for number in ONEBUF_RUNG_SAME_QUEUE..=ONEBUF_RUNG_HOST_WAIT {
+            let rung = rung(number).ok().flatten().map(rung_number);
+            assert_eq!(rung, Some(number));
+        }
+        for wrong in [access(3).is_ok(), strategy(7).is_ok(), route(11).is_ok(), rung(7).is_ok()] {
+            assert!(!wrong);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+// `fuzz SEED STEPS DEVICE`: calls in random order with random handles (living, freed, of other kinds, made
+// up), sizes, ranges, choices, strings and nulls. Every answer is a status, and never that of a bug; memory
+// that is promised for stays valid, since it is promised for.
+
+#include "check.h"
+#include <string.h>
+
+enum { KEPT = 24, KINDS = 12, AREA = 1 << 17, MOST = 1 << 16 };
+
+static uint64_t state;
+static uint64_t any(void) { // splitmix64
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static uint32_t below(uint32_t n) { return (uint32_t)(any() % n); }
+static bool rarely(void) { return below(12) == 0; }
+
+static _Alignas(4096) char area[AREA];
+static unsigned long outcomes[104];
+
+static bool note(onebuf_status status, int line) {
+    bool known = status >= 0 && status < ONEBUF_PANIC && strcmp(onebuf_status_name(status), "unknown") != 0;
+    if (!known) {
+        fprintf(stderr, "line %d: status %d: %s\n", line, (int)status, onebuf_last_error_message());
+        exit(1);
+    }
+    if (status != ONEBUF_OK && !*onebuf_last_error_message()) fail("a failure without a message", line);
+    outcomes[status]++;
+    return status == ONEBUF_OK;
+}
+#define TRY(call) note(call, __LINE__)
+
+// Handles by kind, freed ones among them.
+enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL };
+static uint64_t kept[KINDS][KEPT];
+
+static void keep(int kind, uint64_t id) {
+    if (id != 0) kept[kind][below(KEPT)] = id;
+}
+static uint64_t pick(int kind) {
+    switch (below(40)) {
+    case 0: return 0;
+    case 1: return any();
+    case 2: return kept[below(KINDS)][below(KEPT)];
+    case 3: return kept[kind][below(KEPT)] ^ (1ull << below(64));
+    case 4: return kept[kind][below(KEPT)] + below(3);
+    default: return kept[kind][below(KEPT)];
+    }
+}
+#define PICK(type, kind) ((type){pick(kind)})
+
+static size_t size(void) {
+    switch (below(12)) {
+    case 0: return 0;
+    case 1: return SIZE_MAX - below(3);
+    case 2: return (size_t)1 << below(64);
+    case 3: return (size_t)any();
+    case 4: return MOST + below(3) - 1;
+    default: return below(4) ? 4 * (size_t)below(256) : below(MOST + 1);
+    }
+}
+// A buffer's size: small, or larger than any machine.
+static size_t room(void) {
+    return rarely() ? (below(2) ? 0 : SIZE_MAX / 2 + below(5)) : 4 + 4 * (size_t)below(MOST / 8);
+}
+static uint32_t choice(void) { return rarely() ? (uint32_t)any() : below(3); }
+static uint64_t timeout(void) { return below(3) ? below(3) : ONEBUF_DEFAULT_TIMEOUT; }
+static const char *text(void) {
+    static const char *const TEXTS[] = {"host", "opencl:0", "cpu", "add", "", "a", "no such thing", "\xff\xfe", "svm_fine"};
+    return rarely() ? NULL : TEXTS[below(9)];
+}
+static void *data(void) { return rarely() ? NULL : area; }
+
+// Options as they come: of a right size, of a wrong one, with bytes behind that are none of ours.
+static union {
+    size_t size;
+    onebuf_hub_options hub;
+    onebuf_queue_options queue;
+    onebuf_buffer_options buffer;
+    onebuf_program_options program;
+    onebuf_doctor_options doctor;
+    onebuf_pool_statistics statistics;
+    char bytes[8192];
+} options;
+static void size_options(size_t right) {
+    static const size_t WRONG[] = {0, 1, 7, 8, 12, 4096, 4097, SIZE_MAX};
+    options.size = rarely() ? WRONG[below(8)] : rarely() ? right + 8 * below(4) : right;
+    if (below(60) == 0) options.bytes[right + below(32)] = 1;
+}
+static void *given(void) { return rarely() ? NULL : &options; }
+static void *blank(void) { return memset(&options, 0, sizeof options); }
+
+static const char *selector;
+
+static void hubs(void) {
+    onebuf_hub hub = {0}, old = PICK(onebuf_hub, HUB);
+    onebuf_device device = {0};
+    size_t count = 0;
+    uint64_t bytes = 0;
+    switch (below(9)) {
+    case 0:
+        if (below(20)) return;
+        blank();
+        options.hub.without_opencl = strcmp(selector, "host") == 0;
+        options.hub.without_verdicts = 1;
+        options.hub.copies = choice();
+        options.hub.program_cache = choice();
+        options.hub.timeout_ms = 1000;
+        size_options(sizeof options.hub);
+        // Looks for everything when it is left away: fine, and slow.
+        if (TRY(onebuf_hub_discover((void *)&options, rarely() ? NULL : &hub))) keep(HUB, hub.id);
+        break;
+    case 1:
+        if (below(40) == 0) TRY(onebuf_hub_free(old));
+        break;
+    case 2: TRY(onebuf_hub_device_count(old, rarely() ? NULL : &count)); break;
+    case 3:
+        if (TRY(onebuf_hub_device_at(old, size() % 5, &device))) keep(DEVICE, device.id);
+        break;
+    case 4:
+        if (TRY(onebuf_hub_device(old, below(2) ? selector : text(), rarely() ? NULL : &device))) keep(DEVICE, device.id);
+        break;
+    case 5: TRY(onebuf_ledger_asked_bytes(old, rarely() ? NULL : &bytes)); break;
+    case 6: TRY(onebuf_ledger_implied_bytes(old, &bytes)); break;
+    case 7: {
+        onebuf_string string = {0};
+        if (TRY(below(2) ? onebuf_ledger_text(old, &string) : onebuf_hub_missing(old, &string))) keep(STRING, string.id);
+        break;
+    }
+    default: {
+        onebuf_string string = {0};
+        blank();
+        size_options(sizeof options.doctor);
+        options.doctor.cache_folder = "/dev/null/none"; // no helper: nothing is tried
+        TRY(onebuf_doctor_run(old, given(), &string));
+    }
+    }
+}
+
+static void devices(void) {
+    onebuf_device device = PICK(onebuf_device, DEVICE);
+    onebuf_string string = {0};
+    uint64_t bytes;
+    size_t align;
+    bool has;
+    onebuf_status (*texts[])(onebuf_device, onebuf_string *) = {
+        onebuf_device_id, onebuf_device_name, onebuf_device_api, onebuf_device_platform,
+        onebuf_device_driver, onebuf_device_version, onebuf_device_features};
+    switch (below(5)) {
+    case 0: TRY(onebuf_device_has(device, text(), rarely() ? NULL : &has)); break;
+    case 1: TRY(onebuf_device_memory_bytes(device, &bytes)); break;
+    case 2: TRY(onebuf_device_region_align(device, &align)); break;
+    case 3: TRY(onebuf_device_max_buffer_bytes(device, rarely() ? NULL : &bytes)); break;
+    default:
+        if (TRY(texts[below(7)](device, rarely() ? NULL : &string))) keep(STRING, string.id);
+    }
+}
+
+static void strings(void) {
+    onebuf_string string = PICK(onebuf_string, STRING);
+    if (strlen(onebuf_string_data(string)) > onebuf_string_size(string)) fail("a string that does not end", __LINE__);
+    if (below(2)) TRY(onebuf_string_free(string));
+}
+
+static void queues(void) {
+    onebuf_queue queue = PICK(onebuf_queue, QUEUE), made = {0};
+    onebuf_fence fence = {0};
+    void *native;
+    onebuf_rung rung;
+    switch (below(8)) {
+    case 0:
+        blank();
+        size_options(sizeof options.queue);
+        options.queue.order = choice();
+        options.queue.profiling = choice();
+        if (TRY(onebuf_queue_create(PICK(onebuf_device, DEVICE), given(), &made))) keep(QUEUE, made.id);
+        break;
+    case 1:
+        if (rarely()) TRY(onebuf_queue_free(queue));
+        break;
+    case 2: TRY(onebuf_queue_flush(queue)); break;
+    case 3: TRY(onebuf_queue_finish(queue, timeout())); break;
+    case 4:
+        if (TRY(onebuf_queue_fence(queue, rarely() ? NULL : &fence))) keep(FENCE, fence.id);
+        break;
+    case 5: TRY(onebuf_queue_wait_for(queue, PICK(onebuf_fence, FENCE), below(2) ? NULL : &rung)); break;
+    default: TRY(onebuf_queue_native(queue, rarely() ? NULL : &native));
+    }
+}
+
+static void *buffer_options(size_t bytes) {
+    static onebuf_device several[4];
+    blank();
+    onebuf_buffer_options *wish = &options.buffer;
+    wish->size = sizeof *wish;
+    for (int i = 0; i < 4; i++) several[i] = PICK(onebuf_device, DEVICE);
+    wish->devices = rarely() ? NULL : several;
+    wish->device_count = below(3);
+    if (below(3) == 0) {
+        uint32_t *choices[] = {&wish->access, &wish->host_access, &wish->copies, &wish->hint, &wish->strategy,
+                               &wish->route, &wish->sync, &wish->trust_declared};
+        *choices[below(8)] = choice();
+        *choices[below(8)] = choice();
+        if (rarely()) wish->allocate_on = PICK(onebuf_device, DEVICE);
+        if (rarely()) wish->align = size();
+        if (rarely()) wish->cl_flags = below(2) ? any() : 1ull << below(12);
+        if (rarely() && bytes <= AREA) wish->contents = area;
+    }
+    size_options(sizeof *wish);
+    return given();
+}
+
+static void buffers(void) {
+    onebuf_buffer buffer = PICK(onebuf_buffer, BUFFER), other = PICK(onebuf_buffer, BUFFER), made = {0};
+    onebuf_string string = {0};
+    onebuf_fence fence = {0};
+    onebuf_transfer transfer = {0};
+    size_t bytes = room(), found;
+    switch (below(12)) {
+    case 0:
+        if (TRY(onebuf_buffer_create(PICK(onebuf_hub, HUB), bytes, buffer_options(bytes), rarely() ? NULL : &made))) keep(BUFFER, made.id);
+        break;
+    case 1:
+        if (TRY(onebuf_buffer_region(buffer, below(2) ? 0 : size(), size(), choice(), &made))) keep(BUFFER, made.id);
+        break;
+    case 2:
+        if (rarely()) TRY(onebuf_buffer_free(buffer));
+        break;
+    case 3: TRY(onebuf_buffer_size(buffer, rarely() ? NULL : &found)); break;
+    case 4: TRY(onebuf_buffer_write(buffer, size(), data(), size())); break;
+    case 5: TRY(onebuf_buffer_read(buffer, size(), data(), size())); break;
+    case 6: TRY(onebuf_buffer_fill(buffer, size(), size(), data(), below(3) ? 4 * below(5) : size())); break;
+    case 7: TRY(onebuf_buffer_copy(buffer, size(), other, size(), size())); break;
+    case 8:
+        if (TRY(onebuf_buffer_explain(buffer, &string))) keep(STRING, string.id);
+        break;
+    case 9:
+        if (TRY(onebuf_buffer_fence(buffer, &fence))) keep(FENCE, fence.id);
+        break;
+    case 10:
+        if (TRY(onebuf_buffer_read_async(buffer, size(), size(), rarely() ? NULL : &transfer))) keep(TRANSFER, transfer.id);
+        break;
+    default:
+        if (TRY(onebuf_buffer_write_async(buffer, size(), data(), size(), &transfer))) keep(TRANSFER, transfer.id);
+    }
+}
+
+static void guards(void) {
+    onebuf_mapping mapping = {0};
+    onebuf_view view = PICK(onebuf_view, VIEW), taken = {0};
+    onebuf_transfer transfer = PICK(onebuf_transfer, TRANSFER);
+    void *pointer = NULL;
+    const void *bytes = NULL;
+    onebuf_rung rung;
+    size_t found;
+    bool done;
+    switch (below(10)) {
+    case 0:
+        if (TRY(onebuf_buffer_map(PICK(onebuf_buffer, BUFFER), choice(), rarely() ? NULL : &pointer, &mapping))) {
+            memcpy(area, pointer, 1);
+            keep(MAPPING, mapping.id);
+        }
+        break;
+    case 1: case 2: TRY(onebuf_mapping_unmap(PICK(onebuf_mapping, MAPPING))); break;
+    case 3:
+        if (TRY(onebuf_view_take(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), &taken))) keep(VIEW, taken.id);
+        break;
+    case 4: case 5: TRY(onebuf_view_free(view)); break;
+    case 6: TRY(below(2) ? onebuf_view_cl_mem(view, &pointer) : onebuf_view_address(view, rarely() ? NULL : &pointer)); break;
+    case 7: TRY(onebuf_view_rung(view, &rung)); break;
+    case 8:
+        if (TRY(onebuf_transfer_wait(transfer, timeout())) && TRY(onebuf_transfer_data(transfer, &bytes, &found))) memcpy(area, bytes, found);
+        TRY(onebuf_transfer_data(transfer, rarely() ? NULL : &bytes, NULL));
+        break;
+    default:
+        TRY(onebuf_transfer_poll(transfer, rarely() ? NULL : &done));
+        if (below(2)) TRY(onebuf_transfer_free(transfer));
+    }
+}
+
+static void fences(void) {
+    onebuf_fence fence = PICK(onebuf_fence, FENCE);
+    onebuf_profile profile;
+    onebuf_rung rung;
+    bool done;
+    switch (below(5)) {
+    case 0: TRY(onebuf_fence_poll(fence, rarely() ? NULL : &done)); break;
+    case 1: TRY(onebuf_fence_wait(fence, timeout())); break;
+    case 2: TRY(onebuf_fence_rung(fence, rarely() ? NULL : &rung)); break;
+    case 3: TRY(onebuf_fence_profile(fence, rarely() ? NULL : &profile)); break;
+    default: TRY(onebuf_fence_free(fence));
+    }
+}
+
+// Writes what it may, and nothing else.
+static int32_t touch(void *user, const onebuf_native_call *call) {
+    (void)user;
+    for (size_t i = 0; i < call->arg_count; i++) {
+        onebuf_native_arg arg = call->args[i];
+        if (arg.bytes > 0) memset(area, ((const char *)arg.data)[arg.bytes - 1], 1);
+        if (arg.writable) memset(arg.data, 7, arg.bytes);
+    }
+    return below(9) == 0;
+}
+
+static void programs(void) {
+    onebuf_program program = PICK(onebuf_program, PROGRAM), made = {0};
+    onebuf_string string = {0};
+    onebuf_origin origin;
+    onebuf_native native = {text(), rarely() ? NULL : touch, NULL};
+    switch (below(6)) {
+    case 0:
+        blank();
+        size_options(sizeof options.program);
+        if (below(9)) options.program.opencl_c = "kernel void add(global uint *x, uint n) { x[0] += n; }";
+        if (rarely()) options.program.opencl_c = "kernel void add(";
+        if (rarely()) options.program.file = text();
+        if (rarely()) options.program.spirv = area, options.program.spirv_bytes = below(64);
+        options.program.natives = rarely() ? NULL : &native;
+        options.program.native_count = below(2);
+        if (TRY(onebuf_program_build(PICK(onebuf_device, DEVICE), given(), rarely() ? NULL : &made))) keep(PROGRAM, made.id);
+        break;
+    case 1:
+        if (TRY(onebuf_program_log(program, &string))) keep(STRING, string.id);
+        break;
+    case 2:
+        if (TRY(onebuf_program_binary(program, &string))) keep(STRING, string.id);
+        break;
+    case 3: TRY(onebuf_program_origin(program, rarely() ? NULL : &origin)); break;
+    case 4:
+        if (rarely()) TRY(onebuf_program_free(program));
+        break;
+    default: {
+        onebuf_kernel kernel = {0};
+        onebuf_param params[3];
+        // The promise: `add` takes a buffer and a value of four bytes. Anything else is refused, or harmless.
+        for (int i = 0; i < 3; i++) {
+            onebuf_param param = {rarely() ? (uint32_t)any() : i % 2 ? ONEBUF_ARG_VALUE : ONEBUF_ARG_BUFFER,
+                                  rarely() ? 99 : ONEBUF_READ_WRITE, 4, below(3) ? 0 : size()};
+            params[i] = param;
+        }
+        if (TRY(onebuf_kernel_create(program, below(6) ? "add" : text(), rarely() ? NULL : params, rarely() ? below(4) : 2,
+                                     rarely() ? (uint32_t)any() : below(2), rarely() ? NULL : &kernel)))
+            keep(KERNEL, kernel.id);
+    }
+    }
+}
+
+static void launches(void) {
+    onebuf_fence fence = {0};
+    onebuf_arg args[4];
+    for (int i = 0; i < 4; i++) {
+        memset(&args[i], 0, sizeof args[i]);
+        args[i].kind = rarely() ? (uint32_t)any() : i % 2 ? ONEBUF_ARG_VALUE : below(2) ? ONEBUF_ARG_BUFFER : ONEBUF_ARG_VIEW;
+        args[i].access = choice();
+        args[i].buffer = PICK(onebuf_buffer, BUFFER);
+        args[i].view = PICK(onebuf_view, VIEW);
+        args[i].value = data();
+        args[i].bytes = below(5) ? 4 : size();
+    }
+    onebuf_grid grid = onebuf_grid_1d(1 + below(64));
+    if (rarely()) grid.dims = below(5);
+    if (rarely()) grid.global[below(3)] = size();
+    if (rarely()) grid.local[below(3)] = size();
+    if (rarely()) grid.offset[below(3)] = size();
+    // Work that would take for ever is no promise of the library's.
+    for (int i = 0; i < 3; i++) grid.global[i] = grid.global[i] > 4096 && grid.global[i] < SIZE_MAX / 2 ? 64 : grid.global[i];
+    if (TRY(onebuf_queue_launch(PICK(onebuf_queue, QUEUE), PICK(onebuf_kernel, KERNEL), rarely() ? NULL : &grid,
+                                rarely() ? NULL : args, rarely() ? below(5) : 2, below(2) ? NULL : &fence)))
+        keep(FENCE, fence.id);
+    if (rarely()) TRY(onebuf_kernel_free(PICK(onebuf_kernel, KERNEL)));
+}
+
+static void pools(void) {
+    onebuf_pool pool = PICK(onebuf_pool, POOL), made = {0};
+    onebuf_buffer buffer = {0};
+    size_t bytes = room();
+    uint64_t freed;
+    switch (below(5)) {
+    case 0:
+        if (TRY(onebuf_pool_create(PICK(onebuf_hub, HUB), below(2) ? 0 : size(), &made))) keep(POOL, made.id);
+        break;
+    case 1: case 2:
+        if (TRY(onebuf_pool_get(pool, bytes, buffer_options(bytes), below(3), &buffer))) keep(BUFFER, buffer.id);
+        break;
+    case 3: TRY(onebuf_pool_trim(pool, size(), rarely() ? NULL : &freed)); break;
+    default:
+        blank();
+        size_options(sizeof options.statistics);
+        TRY(onebuf_pool_get_statistics(pool, given()));
+        if (rarely()) TRY(onebuf_pool_free(pool));
+    }
+}
+
+static void begin(void) {
+    onebuf_hub_options looks = ONEBUF_OPTIONS(onebuf_hub_options);
+    looks.without_opencl = strcmp(selector, "host") == 0;
+    looks.without_verdicts = 1;
+    onebuf_hub hub;
+    onebuf_device device;
+    OK(onebuf_hub_discover(&looks, &hub));
+    if (onebuf_hub_device(hub, selector, &device) != ONEBUF_OK) {
+        printf("no %s here: %s\n", selector, onebuf_last_error_message());
+        exit(0);
+    }
+    for (int i = 0; i < KEPT; i++) keep(HUB, hub.id), keep(DEVICE, device.id);
+    onebuf_program program = build_add(device, NULL);
+    for (int i = 0; i < 4; i++) {
+        onebuf_queue queue;
+        OK(onebuf_queue_create(device, NULL, &queue));
+        keep(QUEUE, queue.id);
+        keep(KERNEL, kernel_add(program).id);
+    }
+    keep(PROGRAM, program.id);
+}
+
+// Everything that was not overwritten in our lists; what is left then is the library's to forget.
+static void end(void) {
+    for (int i = 0; i < KEPT; i++) {
+        TRY(onebuf_view_free((onebuf_view){kept[VIEW][i]}));
+        if (kept[MAPPING][i]) TRY(onebuf_mapping_unmap((onebuf_mapping){kept[MAPPING][i]}));
+        TRY(onebuf_transfer_free((onebuf_transfer){kept[TRANSFER][i]}));
+        TRY(onebuf_fence_free((onebuf_fence){kept[FENCE][i]}));
+        TRY(onebuf_buffer_free((onebuf_buffer){kept[BUFFER][i]}));
+        TRY(onebuf_pool_free((onebuf_pool){kept[POOL][i]}));
+        TRY(onebuf_kernel_free((onebuf_kernel){kept[KERNEL][i]}));
+        TRY(onebuf_program_free((onebuf_program){kept[PROGRAM][i]}));
+        TRY(onebuf_queue_free((onebuf_queue){kept[QUEUE][i]}));
+        TRY(onebuf_string_free((onebuf_string){kept[STRING][i]}));
+        TRY(onebuf_hub_free((onebuf_hub){kept[HUB][i]}));
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) fail("usage: fuzz SEED STEPS DEVICE", __LINE__);
+    state = strtoull(argv[1], NULL, 10);
+    selector = argv[3];
+    void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
+                             guards, fences, programs, launches, launches, pools};
+    for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
+        if (step % 400 == 0) begin(); // what was freed for good makes room for new
+        calls[below(15)]();
+    }
+    end();
+    TRUE(outcomes[ONEBUF_OK] > 0 && outcomes[ONEBUF_INVALID_HANDLE] > 0 && outcomes[ONEBUF_NULL_POINTER] > 0);
+    for (int status = 0; status < 104; status++)
+        if (outcomes[status]) printf("%s %lu, ", onebuf_status_name(status), outcomes[status]);
+    printf("seed %s on %s\n", argv[1], selector);
+    return 0;
+}

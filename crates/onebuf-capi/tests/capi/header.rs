@@ -1,0 +1,144 @@
+//! `include/onebuf.h` is what the sources say. `./dev header` writes it anew.
+
+use std::{fs, path::PathBuf, process::Command};
+
+/// The order of the header: a section uses only what stands before it.
+const SECTIONS: [&str; 17] = [
+    "status", "version", "words", "string", "device", "hub", "fence", "queue", "buffer", "mapping",
+    "view", "transfer", "program", "kernel", "pool", "ledger", "doctor",
+];
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// The head of a source file as a comment: its first line is the title.
+fn head(source: &str) -> String {
+    let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
+    let mut lines = lines.map(|line| line.strip_prefix(' ').unwrap_or(line));
+    let title = lines.next().expect("a source file begins with its title");
+    let rule = "=".repeat(96usize.saturating_sub(title.chars().count()));
+    let text = lines.map(|line| format!("// {line}").trim_end().to_owned() + "\n");
+    format!("// {title} {rule}\n{}\n", text.collect::<String>())
+}
+
+fn section(name: &str) -> String {
+    let file = path(&format!("src/{name}.rs"));
+    let source = fs::read_to_string(&file).expect("the source");
+    let config = cbindgen::Config::from_file(path("cbindgen.toml")).expect("cbindgen.toml");
+    let made = cbindgen::Builder::new().with_config(config).with_src(&file).generate();
+    let mut body = Vec::new();
+    made.unwrap_or_else(|error| panic!("{name}: {error}")).write(&mut body);
+    let body = String::from_utf8(body).expect("text");
+    let mut items: Vec<Item> = body.trim().split("\n\n").map(Item::new).collect();
+    items.sort_by_key(|item| item.place(&source));
+    let items = items.iter().map(Item::text).collect::<String>();
+    head(&source) + items.trim_start()
+}
+
+/// What stands between two empty lines: one declaration with its comment.
+struct Item {
+    text: String,
+    name: String,
+}
+
+impl Item {
+    fn new(block: &str) -> Self {
+        let code = block.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code = code.collect::<Vec<_>>().join(" ");
+        let words = |text: &str| -> Vec<String> {
+            let named = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            text.split(|c| !named(c)).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        };
+        let of_struct = code.rsplit_once("} ").filter(|_| code.starts_with("typedef struct"));
+        let of_pointer = code.split_once("(*").filter(|_| code.starts_with("typedef"));
+        let name = match (of_struct, of_pointer) {
+            (Some((_, end)), _) => words(end).swap_remove(0),
+            (_, Some((_, end))) => words(end).swap_remove(0),
+            _ if code.starts_with("#define") => words(&code).swap_remove(1),
+            _ => words(code.split('(').next().unwrap_or_default()).pop().expect("a name"),
+        };
+        Self { text: tag(&pointers(block), &name), name }
+    }
+
+    /// Where the source has it: sections are in the order of their source, whatever cbindgen prefers.
+    fn place(&self, source: &str) -> usize {
+        let ways = ["const", "type", "struct", "fn"].map(|word| format!("{word} {}", self.name));
+        let found = ways.iter().filter_map(|way| {
+            let ends = |at: usize| {
+                !source[at + way.len()..].starts_with(|c: char| c == '_' || c.is_alphanumeric())
+            };
+            source.match_indices(way.as_str()).map(|(at, _)| at).find(|at| ends(*at))
+        });
+        found.min().unwrap_or_else(|| panic!("{} is not in the source", self.name))
+    }
+
+    /// Choices stand close together, below what they choose.
+    fn text(&self) -> String {
+        let is_choice = self.name.starts_with("ONEBUF_");
+        String::from(if is_choice { "\n" } else { "\n\n" }) + &self.text
+    }
+}
+
+/// Where a result goes is an alias that cbindgen does not know: `Slot<T> name` is `T *name`.
+fn pointers(text: &str) -> String {
+    let mut parts = text.split("Slot<");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| {
+        let (of, rest) = part.split_once("> ").expect("the end of a type");
+        all + &of.replace("void*", "void *") + if of.ends_with('*') { "*" } else { " *" } + rest
+    })
+}
+
+/// A structure's name is also its tag, for forward declarations.
+fn tag(text: &str, name: &str) -> String {
+    text.replace("typedef struct {", &format!("typedef struct {name} {{"))
+}
+
+fn header() -> String {
+    let [top, bottom] = ["top.h", "bottom.h"]
+        .map(|part| fs::read_to_string(path("header").join(part)).expect("a part of the header"));
+    let sections = SECTIONS.map(|name| section(name).trim_end().to_owned() + "\n\n");
+    top + "\n" + &sections.concat() + &bottom
+}
+
+#[test]
+fn the_header_is_what_the_sources_say() {
+    let (file, wanted) = (path("include/onebuf.h"), header());
+    if std::env::var_os("ONEBUF_WRITE_HEADER").is_some() {
+        return fs::write(file, wanted).expect("the header");
+    }
+    let found = fs::read_to_string(&file).unwrap_or_default();
+    let differs = found.lines().zip(wanted.lines()).position(|(found, wanted)| found != wanted);
+    assert!(
+        found == wanted,
+        "include/onebuf.h differs from the sources, first in line {}: run `./dev header`",
+        differs.unwrap_or(found.lines().count().min(wanted.lines().count())) + 1
+    );
+}
+
+#[test]
+fn every_noun_has_its_section() {
+    let inner = ["lib", "entry", "handle", "input"];
+    for entry in fs::read_dir(path("src")).expect("the sources") {
+        let file = entry.expect("an entry").path();
+        let name = file.file_stem().and_then(|name| name.to_str()).expect("a name");
+        assert!(SECTIONS.contains(&name) || inner.contains(&name), "{name} is in no section");
+    }
+}
+
+#[test]
+fn only_our_names_leave_the_library() {
+    let library = crate::support::built("libonebuf_capi.so");
+    let Ok(found) = Command::new("nm").args(["-D", "--defined-only"]).arg(&library).output() else {
+        return onebuf_conformance::absent("nm", "not installed");
+    };
+    let names = String::from_utf8(found.stdout).expect("names");
+    let names: Vec<&str> = names.lines().filter_map(|line| line.split(' ').next_back()).collect();
+    assert!(names.len() > 60, "{library:?}: {names:?}");
+    let header = header();
+    for name in names {
+        assert!(name.starts_with("onebuf_"), "{name} is not ours to export");
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
+    }
+}

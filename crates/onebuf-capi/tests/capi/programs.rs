@@ -1,0 +1,158 @@
+//! Programs in C and C++: the examples, everything once, random calls, threads.
+
+use crate::support::{Build, command, compile, crate_folder, said, under_valgrind};
+use onebuf_conformance::{absent, note, stub};
+use std::{
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+fn source(name: &str) -> PathBuf {
+    crate_folder().join("tests").join(name)
+}
+
+/// What is printed, in the order of the files, when all examples of a folder have run.
+fn examples(folder: &str, phrases: &[(&str, &str)]) {
+    for (name, phrase) in phrases {
+        let file = crate_folder().join("../../examples").join(folder).join(name);
+        let more: &[&str] = match *name {
+            // The loader's own name: no package for developers is needed.
+            "04-opencl-hpp.cpp" if !Path::new("/usr/include/CL/opencl.hpp").exists() => {
+                absent("CL/opencl.hpp", "opencl-clhpp-headers is not installed");
+                continue;
+            }
+            "04-opencl-hpp.cpp" => &["-Wl,--no-as-needed", "-l:libOpenCL.so.1"],
+            _ => &[],
+        };
+        let Some(program) = compile(&file, Build::Shared, more) else { return };
+        for opencl in ["", "none"] {
+            let mut run = command(&program);
+            if !opencl.is_empty() {
+                run.env("ONEBUF_OPENCL_LIB", opencl);
+            }
+            let said = said(run);
+            let without = !opencl.is_empty() && said.contains("no OpenCL here");
+            assert!(said.contains(phrase) || without, "{name} does not say `{phrase}`:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn examples_in_c_run() {
+    let phrases = [
+        ("01-scale.c", "devices agree"),
+        ("02-two-devices.c", "both took their turns"),
+        ("03-errors.c", "all as expected"),
+    ];
+    examples("c", &phrases);
+}
+
+#[test]
+fn examples_in_cpp_run() {
+    let phrases = [
+        ("01-scale.cpp", "devices agree"),
+        ("02-two-devices.cpp", "both took their turns"),
+        ("03-errors.cpp", "all as expected"),
+        ("04-opencl-hpp.cpp", "the last element is 42"),
+    ];
+    examples("cpp", &phrases);
+}
+
+/// The devices that `everything` is tried on: the host, and each OpenCL platform that `./dev` installs.
+fn devices() -> Vec<String> {
+    let found = onebuf::Hub::discover().expect("the host").devices();
+    if found.len() == 1 {
+        absent("OpenCL devices for C programs", "none found");
+    }
+    found.iter().map(|device| device.id().to_owned()).collect()
+}
+
+#[test]
+fn everything_works_on_every_device() {
+    let Some(program) = compile(&source("c/everything.c"), Build::Shared, &[]) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(&device);
+        let said = said(run);
+        assert!(said.contains(&format!("everything works on {device}")), "{said}");
+    }
+}
+
+#[test]
+fn everything_works_statically_linked_and_sanitized() {
+    for build in [Build::Static, Build::Sanitized] {
+        let Some(program) = compile(&source("c/everything.c"), build, &[]) else { return };
+        assert!(said(command(&program)).contains("everything works on host"));
+    }
+}
+
+#[test]
+fn cpp_works_with_exceptions_and_without() {
+    for more in [&["-fexceptions"][..], &["-fno-exceptions"], &["-DONEBUF_NO_EXCEPTIONS"]] {
+        let example = crate_folder().join("../../examples/cpp/03-errors.cpp");
+        let Some(program) = compile(&example, Build::Sanitized, more) else { return };
+        assert!(said(command(&program)).contains("all as expected"));
+    }
+    let Some(program) = compile(&source("cpp/owners.cpp"), Build::Sanitized, &[]) else { return };
+    assert!(said(command(&program)).contains("owners work"));
+    let Some(run) = under_valgrind(&program_without_sanitizers("cpp/owners.cpp")) else { return };
+    assert!(said(run).contains("owners work"));
+}
+
+fn program_without_sanitizers(name: &str) -> PathBuf {
+    compile(&source(name), Build::Shared, &[]).expect("it was compiled before")
+}
+
+fn fuzz(build: Build, seed: u64, steps: u32, device: &str) {
+    let Some(program) = compile(&source("c/fuzz.c"), build, &[]) else { return };
+    let mut run = command(&program);
+    run.args([&seed.to_string(), &steps.to_string(), device]);
+    said(run);
+}
+
+#[test]
+fn random_calls_are_answered() {
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs();
+    note(&format!("the C interface is called at random from seed {seed}"));
+    for seed in [1, 2, seed] {
+        fuzz(Build::Shared, seed, 20_000, "host");
+        fuzz(Build::Sanitized, seed, 10_000, "host");
+    }
+    if devices().len() > 1 {
+        fuzz(Build::Shared, seed, 4_000, "opencl:0");
+    }
+}
+
+#[test]
+fn threads_free_what_others_use() {
+    for build in [Build::Shared, Build::Sanitized] {
+        let Some(program) = compile(&source("c/threads.c"), build, &["-pthread"]) else { return };
+        assert!(said(command(&program)).contains("came too late"));
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_misread() {
+    for (name, args) in [("c/everything.c", &[][..]), ("c/fuzz.c", &["5", "6000", "host"])] {
+        let Some(program) = compile(&source(name), Build::Shared, &[]) else { return };
+        let Some(mut run) = under_valgrind(&program) else { return };
+        run.args(args);
+        said(run);
+    }
+    let Some(program) = compile(&source("c/threads.c"), Build::Shared, &[]) else { return };
+    let Some(run) = under_valgrind(&program) else { return };
+    said(run);
+}
+
+#[test]
+fn a_program_in_c_is_its_own_helper() {
+    let (Some(driver), Some(program)) =
+        (stub(), compile(&source("c/doctor.c"), Build::Shared, &[]))
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder for verdicts");
+    let mut run = command(&program);
+    run.arg(folder.path()).env("ONEBUF_OPENCL_LIB", driver);
+    assert!(said(run).contains(r#""to":"opencl:0""#));
+}

@@ -1,0 +1,128 @@
+//! Compiling and running C and C++ programs against the built library.
+
+use onebuf_conformance::absent;
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Mutex, OnceLock, PoisonError},
+};
+
+/// Something that cargo built beside this test.
+pub fn built(name: &str) -> PathBuf {
+    let path = env::current_exe().expect("this test's path").with_file_name(name);
+    assert!(path.exists(), "{path:?} was not built");
+    path
+}
+
+/// The crate's folder.
+pub fn crate_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where programs of this test are built, with the library under the names that programs look for.
+pub fn workshop() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
+        fs::create_dir_all(&folder).expect("a folder for programs");
+        for name in ["libonebuf.so", "libonebuf.so.0"] {
+            // A link: cargo replaces the file it points at.
+            let link = folder.join(name);
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(built("libonebuf_capi.so"), link).expect("a link");
+        }
+        folder
+    })
+}
+
+/// How a program is built.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Build {
+    /// Against the shared library.
+    Shared,
+    /// Against the static library.
+    Static,
+    /// Against the shared library, with the address and undefined-behaviour sanitizers in the program.
+    Sanitized,
+}
+
+const WARNINGS: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
+/// What the Rust standard library needs of the system.
+const SYSTEM: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
+
+/// Compiles a source file, once; `None`, after a printed skip, without a compiler.
+pub fn compile(source: &Path, build: Build, more: &[&str]) -> Option<PathBuf> {
+    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    // One at a time: a program that another test runs must not be written again.
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = program(source, build, more);
+    if !done.contains(&program) {
+        compile_to(&program, source, build, more)?;
+        done.insert(program.clone());
+    }
+    Some(program)
+}
+
+/// Where it goes: each way of building has its own name.
+fn program(source: &Path, build: Build, more: &[&str]) -> PathBuf {
+    let name = source.file_name().and_then(|name| name.to_str()).expect("a name").replace('.', "-");
+    let kind = ["shared", "static", "sanitized"][build as usize];
+    let more: String = more.concat().chars().filter(char::is_ascii_alphanumeric).collect();
+    workshop().join(format!("{name}-{kind}{more}"))
+}
+
+fn compile_to(program: &Path, source: &Path, build: Build, more: &[&str]) -> Option<()> {
+    let is_c = source.extension().is_some_and(|end| end == "c");
+    let (compiler, standard) = if is_c { ("cc", "-std=c11") } else { ("c++", "-std=c++17") };
+    let mut command = Command::new(compiler);
+    command.arg(standard).args(WARNINGS).args(more).arg("-I").arg(crate_folder().join("include"));
+    if build == Build::Sanitized {
+        command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+    }
+    command.arg(source).arg("-o").arg(program);
+    match build {
+        Build::Static => command.arg(built("libonebuf_capi.a")).args(SYSTEM),
+        _ => command.arg("-L").arg(workshop()).args(["-lonebuf", "-lpthread", "-lm"]),
+    };
+    let Ok(Output { status, stderr, .. }) = command.output() else {
+        absent(compiler, "not installed");
+        return None;
+    };
+    assert!(status.success(), "{command:?}\n{}", String::from_utf8_lossy(&stderr));
+    Some(())
+}
+
+/// A program with the library beside it, and a cache of its own.
+pub fn command(program: &Path) -> Command {
+    with_surroundings(Command::new(program))
+}
+
+/// The same under valgrind, which fails for errors and for memory that is definitely lost; `None`, after a
+/// printed skip, without it.
+pub fn under_valgrind(program: &Path) -> Option<Command> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        absent("valgrind", "not installed");
+        return None;
+    }
+    let mut command = Command::new("valgrind");
+    command.args(["-q", "--fair-sched=yes", "--leak-check=full", "--error-exitcode=9"]);
+    command.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]).arg(program);
+    Some(with_surroundings(command))
+}
+
+fn with_surroundings(mut command: Command) -> Command {
+    command.env("LD_LIBRARY_PATH", workshop()).env("XDG_CACHE_HOME", workshop().join("cache"));
+    // Drivers keep memory for good; what is lost is valgrind's to find.
+    command.env("ASAN_OPTIONS", "detect_leaks=0");
+    command
+}
+
+/// Runs it, and gives what it printed.
+pub fn said(mut command: Command) -> String {
+    let Output { status, stdout, stderr } = command.output().expect("the program starts");
+    let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(status.success(), "{command:?}: {status}\n{out}{err}");
+    out
+}

@@ -1,0 +1,261 @@
+//! Which way a copy goes, and going it.
+
+use super::Crossing;
+use crate::{
+    Access, Result, RouteKind, Strategy,
+    buffer::{Core, Part, Site},
+    queue::{Line, Position},
+    route::staged::{self, End, Order, Stretch},
+    sync::{Arc, Ordering},
+    view::Hold,
+};
+use std::ptr::NonNull;
+
+/// A place in a buffer or region: its part, and the first byte in that.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'b> {
+    pub part: Part<'b>,
+    pub offset: usize,
+}
+
+/// By which way, in how many chunks, and what is still under way.
+pub(crate) struct Went {
+    pub way: RouteKind,
+    pub bytes: usize,
+    pub chunks: usize,
+    pub under_way: Option<Position>,
+}
+
+/// Copies within one memory that are so small that overlapping takes more calls than this go through the host.
+const MOST_PIECES: usize = 16;
+
+/// Bytes that go from hub to hub at a time.
+const BOUNCE_BYTES: usize = 16 << 20;
+
+impl Went {
+    /// The bytes are where they belong.
+    fn nowhere() -> Self {
+        Self { way: RouteKind::Same, bytes: 0, chunks: 0, under_way: None }
+    }
+}
+
+impl<'b> At<'b> {
+    /// The first byte in the whole buffer.
+    fn absolute(&self) -> usize {
+        self.part.span.start + self.offset
+    }
+
+    /// Whether so many bytes from here on are the whole buffer.
+    pub fn is_all(&self, bytes: usize) -> bool {
+        bytes == self.part.core.bytes
+    }
+
+    /// To be overwritten: older contents need not come along where all of them are.
+    pub fn target(&self, line: &Arc<Line>, bytes: usize) -> Result<Hold<'b>> {
+        match self.is_all(bytes) {
+            true => Hold::overwrite(self.part, line),
+            false => Hold::take(self.part, line, Access::ReadWrite),
+        }
+    }
+}
+
+/// Goes, counts what was asked, and reports.
+pub(super) fn measured(
+    from: At<'_>,
+    to: At<'_>,
+    bytes: usize,
+    go: impl FnOnce(At<'_>, At<'_>, usize) -> Result<Went>,
+) -> Result<(Crossing, Option<Position>)> {
+    let (a, b) = (from.part.core, to.part.core);
+    let implied = || {
+        let other = if std::ptr::eq(a, b) { 0 } else { b.implied.load(Ordering::Relaxed) };
+        a.implied.load(Ordering::Relaxed) + other
+    };
+    let before = implied();
+    let Went { way, bytes, chunks, under_way } = go(from, to, bytes)?;
+    let id = |core: &Core| core.device_id(core.plan.allocate_on).to_owned();
+    let crossing = Crossing {
+        from: id(a),
+        to: id(b),
+        way,
+        bytes: bytes as u64,
+        chunks: chunks as u64,
+        implied_bytes: implied() - before,
+    };
+    Ok((crossing, under_way))
+}
+
+/// Copies by the shortest way. What one queue does alone is only enqueued; everything else is done.
+pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
+    let (a, b) = (from.part.core, to.part.core);
+    if !a.hub.is(&b.hub) {
+        return between_hubs(from, to, bytes);
+    }
+    let one = std::ptr::eq(a, b);
+    let went = match common(from, to, bytes) {
+        _ if (one || is_one_memory(a, b)) && from.absolute() == to.absolute() => Went::nowhere(),
+        _ if one => within(from, to, bytes)?,
+        Some(sites) => in_device(from, to, bytes, sites)?,
+        None => through(from, to, bytes)?,
+    };
+    if went.bytes > 0 {
+        b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
+    }
+    Ok(went)
+}
+
+/// Whether two buffers were made of one native object.
+fn is_one_memory(a: &Core, b: &Core) -> bool {
+    let (a, b) = (&a.sites[0], &b.sites[0]);
+    let raw = |site: &Site| site.memory().map(|memory| memory.raw());
+    a.device == b.device && raw(a).is_some() && raw(a) == raw(b)
+}
+
+/// Sites of one device at which both have their bytes at hand.
+pub(super) fn common(from: At<'_>, to: At<'_>, bytes: usize) -> Option<(usize, usize)> {
+    let (a, b) = (from.part.core, to.part.core);
+    let theirs = b.at_hand(true, to.is_all(bytes));
+    let on =
+        |site: usize| theirs.iter().find(|&&other| b.sites[other].device == a.sites[site].device);
+    a.at_hand(false, false).into_iter().find_map(|site| on(site).map(|&other| (site, other)))
+}
+
+/// One copy inside a device, enqueued.
+pub(super) fn in_device(
+    from: At<'_>,
+    to: At<'_>,
+    bytes: usize,
+    (site, _): (usize, usize),
+) -> Result<Went> {
+    let core = from.part.core;
+    let line = core.line_at(site)?;
+    let source = Hold::take(from.part, &line, Access::Read)?;
+    let target = to.target(&line, bytes)?;
+    line.hal.copy(source.memory(), from.offset, target.memory(), to.offset, bytes)?;
+    target.overwritten();
+    let foreign = [core, to.part.core].into_iter().find(|core| core.sites[0].device != line.device);
+    let way = match foreign {
+        Some(core) if line.device == core.hub.host_index() => pointer_way(core),
+        _ => RouteKind::Same,
+    };
+    Ok(Went { way, bytes, chunks: 0, under_way: Some(line.note()) })
+}
+
+/// How the host sees a buffer in place.
+fn pointer_way(core: &Core) -> RouteKind {
+    match core.plan.strategy {
+        Strategy::FineSvm | Strategy::CoarseSvm => RouteKind::SvmPointer,
+        _ => RouteKind::HostPointer,
+    }
+}
+
+/// By which way, and in how many chunks, bytes go between a buffer and the caller's memory.
+pub(super) fn host_way(core: &Core, bytes: usize) -> (RouteKind, usize) {
+    let host = core.hub.host_index();
+    match () {
+        () if core.sites[core.newest_site()].device != host => {
+            (RouteKind::Staged, staged::chunks(bytes))
+        }
+        () if core.plan.allocate_on == host => (RouteKind::Same, 0),
+        () => (pointer_way(core), 0),
+    }
+}
+
+/// Between two devices: straight through the pointer where the host sees one end in place, else in chunks.
+fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
+    let (a, b) = (from.part.core, to.part.core);
+    from.part.check_host(true, false)?;
+    to.part.check_host(false, true)?;
+    let site = if to.is_all(bytes) { b.overwrite_site() } else { b.newest_site() };
+    let (from_line, to_line) = (a.line_at(a.newest_site())?, b.line_at(site)?);
+    let source = Hold::take(from.part, &from_line, Access::Read)?;
+    let mut target = to.target(&to_line, bytes)?;
+    let written = target.host_bytes_mut().map(|bytes| NonNull::from(&mut bytes[to.offset..]));
+    let read = source.host_bytes().map(|bytes| NonNull::from(&bytes[from.offset..]));
+    let ends = (end(&source, read, from.offset), end(&target, written, to.offset));
+    let copied =
+        staged::copy(&ends.0, &ends.1, bytes, b.means_between(from_line.device, to_line.device)?);
+    if copied.is_ok() {
+        target.overwritten();
+    }
+    drop((source, target));
+    if let Err(error) = &copied {
+        // Either queue may still be at work on the other's memory.
+        a.keep_for(&to_line, error);
+        b.keep_for(&from_line, error);
+    }
+    let chunks = copied?;
+    let way = match (read, written) {
+        _ if chunks > 0 => RouteKind::Staged,
+        (Some(_), _) => pointer_way(a),
+        _ => pointer_way(b),
+    };
+    Ok(Went { way, bytes, chunks, under_way: None })
+}
+
+/// A guard as one end of a copy.
+fn end<'h>(hold: &'h Hold<'_>, seen: Option<NonNull<[u8]>>, offset: usize) -> End<'h> {
+    match seen {
+        Some(bytes) => End::Host(bytes.cast()),
+        None => End::Device(hold.queue(), hold.memory(), offset),
+    }
+}
+
+/// Inside one buffer, where source and target may overlap.
+fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
+    let (core, a, b) = (from.part.core, from.absolute(), to.absolute());
+    let whole = Part::whole(core);
+    let pieces = bytes.div_ceil(a.abs_diff(b));
+    let site = core.newest_site();
+    let line = core.line_at(site)?;
+    let mut hold = Hold::take(whole, &line, Access::ReadWrite)?;
+    if let Some(all) = hold.host_bytes_mut() {
+        all.copy_within(a..a + bytes, b);
+        let home = core.plan.allocate_on == core.hub.host_index();
+        let way = if home { RouteKind::Same } else { pointer_way(core) };
+        return Ok(Went { way, bytes, chunks: 0, under_way: None });
+    }
+    if pieces <= MOST_PIECES {
+        move_in_pieces(&line, &hold, (a, b), bytes)?;
+        let under_way = Some(line.note());
+        return Ok(Went { way: RouteKind::Same, bytes, chunks: 0, under_way });
+    }
+    whole.check_host(true, true)?;
+    let at = |offset| Stretch(hold.queue(), hold.memory(), offset);
+    let order = if b > a { Order::Down } else { Order::Up };
+    let moved = staged::relay(at(a), at(b), bytes, order, core.means(line.device)?);
+    drop(hold);
+    let chunks = moved.inspect_err(|error| core.keep_for(&line, error))?;
+    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None })
+}
+
+/// A piece is as long as the way it goes, so that none overlaps its own target; the order is away from the
+/// target, so that none overwrites what is still to be read.
+fn move_in_pieces(
+    line: &Line,
+    hold: &Hold<'_>,
+    (from, to): (usize, usize),
+    bytes: usize,
+) -> Result<()> {
+    let memory = hold.memory();
+    let mut starts: Vec<usize> = (0..bytes).step_by(from.abs_diff(to)).collect();
+    if to > from {
+        starts.reverse();
+    }
+    starts.into_iter().try_for_each(|start| {
+        let len = from.abs_diff(to).min(bytes - start);
+        line.hal.copy(memory, from + start, memory, to + start, len)
+    })
+}
+
+/// Two hubs know nothing of each other: a read and a write, each counted by its own.
+fn between_hubs(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
+    let mut bounce = vec![0; bytes.min(BOUNCE_BYTES)];
+    for start in (0..bytes).step_by(BOUNCE_BYTES) {
+        let chunk = &mut bounce[..BOUNCE_BYTES.min(bytes - start)];
+        from.part.read_asked(from.offset + start, chunk)?;
+        to.part.write_asked(to.offset + start, chunk)?;
+    }
+    let chunks = bytes.div_ceil(BOUNCE_BYTES);
+    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None })
+}

@@ -1,0 +1,118 @@
+//! Copies between two devices that nobody waits for: each chunk in host memory of its own, which is freed when
+//! the second queue has taken it.
+//!
+//! # Safety
+//! Drivers are given pointers into parcels. A parcel is freed when both its transfers are known to be over, and
+//! leaked otherwise.
+
+#![allow(unsafe_code)]
+
+use super::cross::{self, At, Went};
+use crate::{
+    Access, Result, RouteKind, Rung, buffer::Core, hal::Event, queue::Line, route::staged,
+    sync::Arc, view::Hold,
+};
+use std::{mem, time::Duration};
+
+/// How long a parcel that could not be sent waits for its first transfer.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// As [`cross::cross`], but two queues are not waited for either.
+pub(super) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
+    let (a, b) = (from.part.core, to.part.core);
+    let apart = !std::ptr::eq(a, b) && a.hub.is(&b.hub) && cross::common(from, to, bytes).is_none();
+    let sites = (a.newest_device_site(), b.newest_device_site());
+    match sites {
+        (Some(source), Some(target)) if apart => send(from, to, bytes, (source, target)),
+        _ => cross::cross(from, to, bytes),
+    }
+}
+
+fn send(from: At<'_>, to: At<'_>, bytes: usize, sites: (usize, usize)) -> Result<Went> {
+    let (a, b) = (from.part.core, to.part.core);
+    from.part.check_host(true, false)?;
+    to.part.check_host(false, true)?;
+    let (from_line, to_line) = (a.line_at(sites.0)?, b.line_at(sites.1)?);
+    let source = Hold::take(from.part, &from_line, Access::Read)?;
+    let target = to.target(&to_line, bytes)?;
+    let road = Road {
+        from: (&from_line, &source),
+        to: (&to_line, &target),
+        best: rung(a, &from_line, &to_line),
+    };
+    let mut chunks = 0;
+    for (at, len) in staged::ranges(bytes) {
+        road.send(from.offset + at, to.offset + at, len, a.hub.timeout())?;
+        chunks += 1;
+    }
+    target.overwritten();
+    b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
+    let under_way = Some(to_line.note());
+    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way })
+}
+
+/// The best rung that was proven to join the two. Without an experiment the thread waits for the read: some
+/// drivers never get past a gate.
+fn rung(core: &Core, from: &Line, to: &Line) -> Rung {
+    let routes = core.hub.topology().between(from.device, to.device).iter();
+    routes.filter_map(|route| route.verdict.sync).max().unwrap_or(Rung::HostWait)
+}
+
+struct Road<'r, 'b> {
+    from: (&'r Arc<Line>, &'r Hold<'b>),
+    to: (&'r Arc<Line>, &'r Hold<'b>),
+    best: Rung,
+}
+
+impl Road<'_, '_> {
+    /// A read on the one queue, and a write on the other behind it.
+    fn send(&self, from_at: usize, to_at: usize, len: usize, timeout: Duration) -> Result<()> {
+        let ((a, source), (b, target)) = (self.from, self.to);
+        let mut parcel = Parcel { bytes: vec![0; len], transfers: Vec::new() };
+        let into = parcel.bytes.as_mut_ptr();
+        // SAFETY: see the head of this file.
+        let read = unsafe { a.hal.read(source.memory(), from_at, into, len)? };
+        parcel.transfers.push(read.clone());
+        a.hal.flush()?;
+        b.after(&a.at_event(read), self.best, timeout)?;
+        // SAFETY: as above; the queue waits until the bytes are there.
+        let written = unsafe { b.hal.write(target.memory(), to_at, into, len)? };
+        parcel.transfers.push(written.clone());
+        b.hal.flush()?;
+        parcel.free_after(&*written, timeout)
+    }
+}
+
+/// Bytes under way.
+struct Parcel {
+    bytes: Vec<u8>,
+    transfers: Vec<Arc<dyn Event>>,
+}
+
+impl Parcel {
+    /// Frees it when the last transfer, which waited for the first, calls back; waits for it where there are no
+    /// callbacks. One that failed may have done so before the first had ended.
+    fn free_after(mut self, last: &dyn Event, timeout: Duration) -> Result<()> {
+        let bytes = mem::take(&mut self.bytes);
+        self.transfers.clear();
+        // Nothing here may call a driver: some hold a lock.
+        let free = move |outcome: Result<()>| match outcome {
+            Ok(()) => drop(bytes),
+            Err(_) => mem::forget(bytes),
+        };
+        let Err((error, free)) = last.on_complete(Box::new(free)) else { return Ok(()) };
+        tracing::debug!(%error, "no callback from this transfer: the thread waits instead");
+        let outcome = last.wait(timeout);
+        free(outcome.clone());
+        outcome
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        let ended = |event: &Arc<dyn Event>| event.wait(LAST_WAIT).is_ok() || event.is_over();
+        if !self.transfers.iter().all(ended) {
+            mem::forget(mem::take(&mut self.bytes));
+        }
+    }
+}
