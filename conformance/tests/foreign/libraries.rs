@@ -7,7 +7,7 @@ use super::{
     reference::{FFT_ERROR, fft, product, relative_error, samples, small_numbers},
 };
 use onebuf::{
-    Access, Buffer, Complex32, Device, Hub, Kernel, Queue, Result, Signature, Source, args,
+    Access, Buffer, Complex32, Device, Hub, Kernel, Queue, Result, Signature, Source, args, bridge,
 };
 use onebuf_conformance::{
     absent, assert_same,
@@ -105,6 +105,46 @@ fn clfft_to_a_second_platform_and_back() {
     for a in &owners {
         let hub = hub();
         there_and_back(&library, a, &hub);
+    }
+}
+
+/// The same, with memory of the second platform's own: there and back are copies that are asked for.
+fn over_a_bridge(library: &ClFft, a: &ClassA, hub: &Hub) {
+    let by = Complex32::new(0.0, -2.0);
+    let x = samples(7, POINTS);
+    let mem = a.words(bits(&x));
+    let plan = library.plan(a, &a.queue, POINTS);
+    let transformed = plan.forward(a.queue.get(), mem.get(), &[]);
+    // SAFETY: class A has a reference, and uses the memory again only after `hand_to`.
+    let spectrum: Buffer<Complex32> = unsafe {
+        let fence = hub.wrap_event(transformed.raw()).unwrap();
+        hub.wrap_buffer(mem.raw()).after(&fence).build().unwrap()
+    };
+    let second = elsewhere(hub, a);
+    let there = hub.buffer::<Complex32>(POINTS).shared_with([&second]).build().unwrap();
+    let crossing = bridge::copy(&spectrum, .., &there, 0).unwrap();
+    Turner::on(&second).turn(&there, by);
+    let error = relative_error(
+        &there.to_vec().unwrap(),
+        &fft(&x).iter().map(|x| x * by).collect::<Vec<_>>(),
+    );
+    assert!(error < FFT_ERROR, "{}: {error} over the bridge ({crossing})", a.platform);
+    bridge::copy(&there, .., &spectrum, 0).unwrap();
+    spectrum.hand_to(&queue(hub, &a.queue)).unwrap();
+    plan.backward(a.queue.get(), mem.get(), &[]);
+    let seen = a.read(&a.queue, &mem, 2 * POINTS);
+    let expected: Vec<_> = x.iter().map(|x| x * by).collect();
+    let error = relative_error(bytemuck::cast_slice(&seen), &expected);
+    assert!(error < FFT_ERROR, "{}: {error} over the bridge and back", a.platform);
+    assert!(relative_error(&x, &expected) > 0.1, "the control");
+}
+
+#[test]
+fn clfft_over_a_bridge_and_back() {
+    let _alone = alone("clFFT over a bridge");
+    let Some(library) = ClFft::open() else { return };
+    for a in owners() {
+        over_a_bridge(&library, &a, &hub());
     }
 }
 

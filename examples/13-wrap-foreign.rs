@@ -1,0 +1,90 @@
+//! 13. A library that is handed somebody else's `cl_command_queue` and `cl_mem`.
+//!
+//! `cargo run -p onebuf-examples --example 13-wrap-foreign`
+
+use onebuf::{
+    Access, CopyPolicy, Device, Hub, Kernel, Result, Signature, Source, args,
+    foreign::{ForeignBufferInfo, ForeignQueueInfo},
+};
+use onebuf_conformance::{Step, class_a::ClassA, step_model};
+use std::ffi::c_void;
+
+const N: usize = 1 << 16;
+
+/// The library: multiplies what the caller has in a buffer, between the caller's own commands.
+///
+/// # Safety
+/// A live queue, and a live buffer of its context that holds `u32`s; what still works on it was enqueued
+/// on that queue.
+unsafe fn multiply(hub: &Hub, queue: *mut c_void, mem: *mut c_void, by: u32) -> Result<()> {
+    // What have we been given? Null, images and wrong sizes are told from what can be used.
+    // SAFETY: the caller's promise, here and below.
+    let (buffer, caller) =
+        unsafe { (ForeignBufferInfo::query(hub, mem)?, ForeignQueueInfo::query(hub, queue)?) };
+    println!("the caller's buffer: {buffer}");
+    println!("the caller's queue: {:?}", caller.spec.order);
+
+    // The caller's queue is a queue like any other: a fence of it covers what the caller has enqueued.
+    // SAFETY: as above.
+    let theirs = unsafe { hub.wrap_queue(queue) }?;
+    // One reference is held while this lives. `Forbid`: in the caller's own context no byte is copied.
+    // SAFETY: as above.
+    let wish = unsafe { hub.wrap_buffer::<u32>(mem) };
+    let words = wish
+        .len(buffer.elements::<u32>()?)
+        .after(&theirs.fence())
+        .copies(CopyPolicy::Forbid)
+        .build()?;
+
+    // We work on a queue of our own, in the caller's context, so that theirs is not held up by our calls.
+    let ours = hub.queue_for(&words)?;
+    let kernel = kernel(&ours.device())?;
+    let view = words.write_on(&ours)?;
+    println!("we wait for the caller by {}", view.rung());
+    ours.launch(&kernel, [words.len()], args![view, by])?;
+
+    // And they for us: whatever the caller enqueues next comes after our work. Nobody waits on the CPU.
+    let rung = words.hand_to(&theirs)?;
+    println!("the caller waits for us by {rung}");
+    Ok(())
+}
+
+fn kernel(device: &Device) -> Result<Kernel> {
+    const TEXT: &str = "kernel void mul(global uint *x, uint by) { x[get_global_id(0)] *= by; }";
+    let fits = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>().require(|call| {
+        if call.global()[0] <= call.len(0) {
+            Ok(())
+        } else {
+            Err("more items than elements".into())
+        }
+    });
+    // SAFETY: work-item i touches x[i] only, and the requirement says that there is an x[i].
+    unsafe { device.program(&Source::opencl_c(TEXT))?.kernel("mul", fits) }
+}
+
+/// The application, which knows OpenCL and nothing of onebuf.
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    let Some(app) = ClassA::all().into_iter().next() else {
+        println!("no OpenCL here: none of the caller's memory to wrap");
+        return Ok(());
+    };
+    println!("the caller is on {}", app.platform);
+    let mut model: Vec<u32> = (0..N as u32).collect();
+    let mem = app.words(&model);
+    let references = mem.count();
+
+    // A kernel of its own, the library, and another kernel: none of them is waited for in between.
+    app.step(&app.queue, &mem, N, Step::nth(1), &[]);
+    step_model(&mut model, Step::nth(1));
+    // SAFETY: the queue and the buffer are the application's, and alive; the first kernel is on that queue.
+    unsafe { multiply(&hub, app.queue.raw(), mem.raw(), 3)? };
+    model.iter_mut().for_each(|x| *x = x.wrapping_mul(3));
+    app.step(&app.queue, &mem, N, Step::nth(2), &[]);
+    step_model(&mut model, Step::nth(2));
+
+    assert!(app.read(&app.queue, &mem, N) == model, "all three, in that order");
+    assert_eq!(mem.count(), references, "every reference was given back");
+    println!("{}", hub.ledger());
+    Ok(())
+}

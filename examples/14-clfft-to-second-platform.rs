@@ -1,0 +1,83 @@
+//! 14. clFFT transforms in its own context; a second platform works on the spectrum; clFFT transforms back.
+//!
+//! `cargo run -p onebuf-examples --example 14-clfft-to-second-platform`
+
+use onebuf::{
+    Access, Complex32, Device, Hub, Result, Signature, Source, args, bytemuck::cast_slice,
+};
+use onebuf_conformance::class_a::{ClFft, ClassA};
+
+const N: usize = 1 << 16;
+const TEXT: &str = "kernel void gain(global float2 *x, float by) { x[get_global_id(0)] *= by; }";
+
+fn main() -> Result<()> {
+    let hub = Hub::discover()?;
+    // The program that owns everything: context, queue, memory, and the plan.
+    let (Some(app), Some(clfft)) = (ClassA::all().into_iter().next(), ClFft::open()) else {
+        println!("clFFT or OpenCL is not here: nothing to transform");
+        return Ok(());
+    };
+    let tone =
+        |i: usize| Complex32::from_polar(1.0, std::f32::consts::TAU * 5.0 * i as f32 / N as f32);
+    let signal: Vec<Complex32> = (0..N).map(tone).collect();
+    let mem = app.words(cast_slice(&signal));
+    let plan = clfft.plan(&app, &app.queue, N);
+    let transformed = plan.forward(app.queue.get(), mem.get(), &[]);
+
+    // Handed to us: the memory, and the event after which it holds the spectrum. The second device sees the
+    // same bytes if a route was proven for the two (example 6, or `onebuf doctor`), else a counted copy.
+    let second = second_platform(&hub, &app);
+    // SAFETY: the program has both alive, and does nothing with the memory until `hand_to`.
+    let (event, wish) =
+        unsafe { (hub.wrap_event(transformed.raw())?, hub.wrap_buffer::<Complex32>(mem.raw())) };
+    let spectrum = wish.len(N).after(&event).shared_with([&second]).build()?;
+    println!("{}", spectrum.explain());
+
+    let map = spectrum.map()?;
+    let peak = (0..N).max_by(|&a, &b| map[a].norm().total_cmp(&map[b].norm())).unwrap_or(0);
+    println!("clFFT on {} found the tone in line {peak}", app.platform);
+    assert_eq!(peak, 5);
+    drop(map);
+
+    double(&second, &spectrum)?;
+    println!("{second} made it twice as loud");
+
+    // Back to its owner's queue, ordered after us; clFFT goes on as if nothing had been.
+    // SAFETY: the program has it alive.
+    let theirs = unsafe { hub.wrap_queue(app.queue.raw()) }?;
+    println!("clFFT waits for us by {}", spectrum.hand_to(&theirs)?);
+    plan.backward(app.queue.get(), mem.get(), &[]);
+
+    let words = app.read(&app.queue, &mem, 2 * N);
+    let louder: &[Complex32] = cast_slice(&words);
+    assert!(louder.iter().zip(&signal).all(|(loud, x)| (loud - x * 2.0).norm() < 1e-4));
+    println!("and transformed back: every sample is twice what it was");
+    println!("{}", hub.ledger());
+    Ok(())
+}
+
+/// A device of another platform than the program's; the host where there is none.
+fn second_platform(hub: &Hub, app: &ClassA) -> Device {
+    let mut devices = hub.select("opencl").into_iter();
+    devices.find(|device| device.info().platform != app.platform).unwrap_or_else(|| hub.host())
+}
+
+fn double(device: &Device, x: &onebuf::Buffer<Complex32>) -> Result<()> {
+    let source = Source::opencl_c(TEXT).with_native("gain", |args| {
+        let by = args.value::<f32>(1)?;
+        args.slice_mut::<Complex32>(0)?.iter_mut().for_each(|x| *x *= by);
+        Ok(())
+    });
+    let fits =
+        Signature::new().buffer::<Complex32>(Access::ReadWrite).value::<f32>().require(|call| {
+            if call.global()[0] <= call.len(0) {
+                Ok(())
+            } else {
+                Err("more items than samples".into())
+            }
+        });
+    // SAFETY: work-item i touches x[i] only, and the requirement says that there is an x[i].
+    let gain = unsafe { device.program(&source)?.kernel("gain", fits)? };
+    let queue = device.queue()?;
+    queue.launch(&gain, [x.len()], args![x.write_on(&queue)?, 2.0_f32])
+}
