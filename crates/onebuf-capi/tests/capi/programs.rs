@@ -1,8 +1,9 @@
 //! Programs in C and C++: the examples, everything once, random calls, threads.
 
-use crate::support::{Build, command, compile, crate_folder, said, under_valgrind};
+use crate::support::{Build, command, compile, crate_folder, said, under_valgrind, workshop};
 use onebuf_conformance::{absent, note, stub};
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::OnceLock,
     time::{SystemTime, UNIX_EPOCH},
@@ -57,6 +58,15 @@ fn examples_in_cpp_run() {
         ("04-opencl-hpp.cpp", "the last element is 42"),
     ];
     examples("cpp", &phrases);
+}
+
+#[test]
+fn the_program_on_the_page_compiles() {
+    let page = fs::read_to_string(crate_folder().join("../../docs/c.md")).expect("the page");
+    let text = page.split("```cpp\n").nth(1).and_then(|rest| rest.split("```").next());
+    let file = workshop().join("page.cpp");
+    fs::write(&file, text.expect("a program")).expect("a file");
+    compile(&file, Build::Shared, &[]);
 }
 
 /// The devices that `everything` is tried on: the host, and each OpenCL platform that `./dev` installs.
