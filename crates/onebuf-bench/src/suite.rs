@@ -46,6 +46,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::launch::WORKLOAD,
     workload::handoff::WORKLOAD,
     workload::staged::WORKLOAD,
+    workload::bridge::ALIASED,
+    workload::bridge::STAGED,
     workload::program::BUILD,
     workload::program::FIRST_LAUNCH,
 ];
