@@ -7,8 +7,9 @@ use onebuf::{
     Access, Arg, Device, Error, Grid, Hub, Result, RouteKind, Rung, Signature, Source, args,
 };
 use onebuf_conformance::{
-    GROUP, Machine, Step, assert_same, fresh, kinds, life, note, pairs, second_life, shared,
-    step_model,
+    GROUP, Machine, Step, assert_same,
+    class_a::{ClassA, Handed, visit},
+    fresh, kinds, life, note, pairs, second_life, shared, step_model,
 };
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ fn rules_are_kept() {
     life(&device).unwrap();
     second_life(&device, &fresh(&device).unwrap()).unwrap();
     turn(&device).unwrap();
+    let a = ClassA::of("Oclgrind").expect("the same platform");
+    visit(&machine.hub, &Handed::new(&a)).unwrap();
     for (from, to) in pairs(&machine.sides) {
         for kind in kinds(&machine.hub, from, to) {
             let Some(buffer) = shared(from, to, kind, Rung::SameQueue, 700) else { continue };

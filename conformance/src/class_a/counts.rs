@@ -24,6 +24,9 @@ pub struct Counts {
     pub events: Vec<u32>,
 }
 
+/// How often counts that change are looked at again.
+const LOOKS: u32 = 100;
+
 impl ClassA {
     /// Counts at rest: whatever used the buffers last was class A's own queue, and is done. PoCL has every
     /// buffer hold the event that used it last, and so a queue; rusticl has kernels hold their arguments.
@@ -31,6 +34,20 @@ impl ClassA {
         buffers.iter().for_each(|buffer| drop(self.read(&self.queue, buffer, 1)));
         self.finish(&self.queue);
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let count = || self.count_now(buffers, events);
+        let mut counts = count();
+        // A driver's thread lets go of a command after `clFinish` has returned.
+        for _ in 0..LOOKS {
+            thread::sleep(Duration::from_millis(2));
+            let now = count();
+            if std::mem::replace(&mut counts, now.clone()) == now {
+                break;
+            }
+        }
+        counts
+    }
+
+    fn count_now(&self, buffers: &[&Own<ClMem>], events: &[&Own<ClEvent>]) -> Counts {
         Counts {
             context: self.context.count(),
             queue: self.queue.count(),

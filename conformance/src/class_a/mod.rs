@@ -12,12 +12,14 @@ mod counts;
 mod guest;
 mod image;
 mod objects;
+mod visit;
 mod work;
 
 pub use clblast::ClBlast;
 pub use clfft::{ClFft, Plan};
 pub use counts::{Counts, assert_restored};
 pub use objects::{Handle, Own};
+pub use visit::{Handed, visit};
 pub use work::{Svm, spin_model};
 
 use onebuf_sys::{

@@ -5,6 +5,7 @@ mod contents;
 mod errors;
 mod faults;
 mod libraries;
+mod many_devices;
 mod order;
 mod query;
 mod raw;

@@ -722,8 +722,9 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        // Once more after a failure: nobody can be told, and the owner counts on it.
         if self.wrapped.is_some()
-            && let Err(why) = self.return_home()
+            && let Err(why) = self.return_home().or_else(|_| self.return_home())
         {
             tracing::error!("a foreign buffer was not given back as it should be: {why}");
         }

@@ -8,12 +8,19 @@ use crate::{
     device::Device,
     hal::{AllocSpec, Memory},
     queue::Line,
-    sync::Arc,
+    sync::{Arc, thread},
     topology::DeviceIx,
 };
 use bytemuck::Pod;
 use onebuf_sys::opencl::consts as cl;
-use std::{ffi::c_void, fmt, marker::PhantomData, ops::Deref, ptr::NonNull};
+use std::{
+    ffi::c_void,
+    fmt,
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull,
+    time::{Duration, Instant},
+};
 
 /// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`] and [`Hub::wrap_svm`].
 #[must_use = "nothing is wrapped until `build`"]
@@ -271,7 +278,8 @@ fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Resu
     let asked = shape.devices.clone();
     let core = hub.guests().wrapped.get(raw, hub.timeout(), || {
         // Mapped by us is no matter, but then there was a core.
-        if facts.map_count > 0 {
+        // SAFETY: the promise that was made to `Hub::wrap_buffer`.
+        if facts.map_count > 0 && unsafe { stays_mapped(hub, raw) }? {
             return Err(Error::Busy {
                 what: "its owner has the cl_mem mapped: unmap it first".to_owned(),
             });
@@ -289,6 +297,26 @@ fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Resu
     })?;
     check_sees(&core, &asked)?;
     Ok(core)
+}
+
+/// How late a driver may be in counting a map down. PoCL 3.1 does so after the unmap is complete, also after
+/// `clFinish`: memory that was given back a moment ago would seem to be mapped by its owner.
+const LATE_COUNT: Duration = Duration::from_millis(50);
+
+/// Whether memory that counted as mapped still does, a moment later.
+///
+/// # Safety
+/// A live buffer.
+unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
+    let (cl, start) = (&hub.guests().known()?.cl, Instant::now());
+    while start.elapsed() < LATE_COUNT {
+        thread::yield_now();
+        // SAFETY: the caller's promise.
+        if unsafe { foreign::memory(cl, raw) }?.map_count == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A core is made for the devices that were named when it was wrapped first.
