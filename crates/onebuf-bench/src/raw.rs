@@ -332,6 +332,45 @@ impl RawCopy {
     }
 }
 
+/// One blocking write of host memory into a device's buffer: what a program without onebuf does with bytes that it
+/// has a pointer to.
+pub struct RawWrite {
+    on: RawQueue,
+    mem: ClMem,
+    bytes: usize,
+}
+
+impl RawWrite {
+    /// A buffer on the device.
+    ///
+    /// # Safety
+    /// As for [`RawQueue::new`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub unsafe fn new(queue: &Queue, bytes: usize) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let on = unsafe { RawQueue::new(queue)? };
+        let mem = on.buffer(bytes)?;
+        Ok(Self { on, mem, bytes })
+    }
+
+    /// Done when it returns.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another length than the buffer's; the driver's.
+    pub fn write(&self, from: &[u8]) -> Result<()> {
+        if from.len() != self.bytes {
+            return Err(Error::invalid("a slice of another length than the buffer"));
+        }
+        let (RawQueue { cl, queue, .. }, mem) = (&self.on, self.mem);
+        let (bytes, host) = (self.bytes, from.as_ptr().cast());
+        // SAFETY: both have `bytes` bytes; the call blocks.
+        unsafe { cl.enqueue_write_buffer(*queue, mem, 1, 0, bytes, host, 0, null(), null_mut()) }
+            .map_err(driver("clEnqueueWriteBuffer"))
+    }
+}
+
 fn driver(call: &'static str) -> impl Fn(ClStatus) -> Error {
     move |status| {
         let name = status.name().unwrap_or("unknown").to_owned();

@@ -48,6 +48,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::wrap::WITHOUT_USE,
     workload::handoff::WORKLOAD,
     workload::staged::WORKLOAD,
+    workload::bridge::ALIASED,
+    workload::bridge::STAGED,
     workload::program::BUILD,
     workload::program::FIRST_LAUNCH,
 ];

@@ -1,5 +1,6 @@
 //! The workloads, one per file.
 
+pub mod bridge;
 pub mod handoff;
 pub mod launch;
 pub mod pool_get_put;

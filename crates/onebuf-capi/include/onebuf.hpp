@@ -173,14 +173,22 @@ using ClQueue = void *;
 
 // Words ===========================================================================================
 
-enum class Access : onebuf_access { ReadWrite = ONEBUF_READ_WRITE, Read = ONEBUF_READ, Write = ONEBUF_WRITE };
+enum class Access : onebuf_access {
+    ReadWrite = ONEBUF_READ_WRITE,
+    Read = ONEBUF_READ,
+    Write = ONEBUF_WRITE
+};
 enum class HostAccess : onebuf_host_access {
     ReadWrite = ONEBUF_HOST_READ_WRITE,
     Read = ONEBUF_HOST_READ,
     Write = ONEBUF_HOST_WRITE,
     None = ONEBUF_HOST_NONE
 };
-enum class Copies : onebuf_copies { Allow = ONEBUF_COPIES_ALLOW, Warn = ONEBUF_COPIES_WARN, Forbid = ONEBUF_COPIES_FORBID };
+enum class Copies : onebuf_copies {
+    Allow = ONEBUF_COPIES_ALLOW,
+    Warn = ONEBUF_COPIES_WARN,
+    Forbid = ONEBUF_COPIES_FORBID
+};
 enum class Hint : onebuf_hint {
     None = ONEBUF_HINT_NONE,
     CpuPreferred = ONEBUF_HINT_CPU_PREFERRED,
@@ -241,7 +249,9 @@ public:
     Result<bool> done() const {
         return detail::value<bool>([&](bool *to) { return onebuf_fence_poll(handle(), to); });
     }
-    Result<void> wait(Timeout timeout = {}) const { return detail::check(onebuf_fence_wait(handle(), timeout.ms())); }
+    Result<void> wait(Timeout timeout = {}) const {
+        return detail::check(onebuf_fence_wait(handle(), timeout.ms()));
+    }
     Result<Rung> rung() const {
         onebuf_rung found = 0;
         onebuf_status status = onebuf_fence_rung(handle(), &found);
@@ -249,7 +259,8 @@ public:
     }
     /// When the work ran: of one launch, on a queue opened for profiling, once it is done.
     Result<onebuf_profile> profile() const {
-        return detail::value<onebuf_profile>([&](onebuf_profile *to) { return onebuf_fence_profile(handle(), to); });
+        return detail::value<onebuf_profile>(
+            [&](onebuf_profile *to) { return onebuf_fence_profile(handle(), to); });
     }
 };
 
@@ -326,7 +337,9 @@ template <class T> Reads reads(const Buffer<T> &buffer) { return {buffer.handle(
 
 namespace detail {
 
-template <class T> onebuf_arg argument(const Buffer<T> &buffer) { return onebuf_arg_buffer(buffer.handle(), ONEBUF_READ_WRITE); }
+template <class T> onebuf_arg argument(const Buffer<T> &buffer) {
+    return onebuf_arg_buffer(buffer.handle(), ONEBUF_READ_WRITE);
+}
 template <class T> onebuf_arg argument(const View<T> &view) { return onebuf_arg_view(view.handle()); }
 inline onebuf_arg argument(const Reads &reads) { return onebuf_arg_buffer(reads.buffer, ONEBUF_READ); }
 inline onebuf_arg argument(const Local &local) { return onebuf_arg_local(local.bytes); }
@@ -356,12 +369,15 @@ public:
         return detail::check(start(kernel, grid, nullptr, args...));
     }
     /// The same, and gives the point that this launch will have reached.
-    template <class... Args> Result<Fence> launch_fenced(const Kernel &kernel, const Grid &grid, const Args &...args) const {
+    template <class... Args>
+    Result<Fence> launch_fenced(const Kernel &kernel, const Grid &grid, const Args &...args) const {
         onebuf_fence made{0};
         onebuf_status status = start(kernel, grid, &made, args...);
         return detail::result(status, [&] { return Fence(made); });
     }
-    Result<void> finish(Timeout timeout = {}) const { return detail::check(onebuf_queue_finish(handle(), timeout.ms())); }
+    Result<void> finish(Timeout timeout = {}) const {
+        return detail::check(onebuf_queue_finish(handle(), timeout.ms()));
+    }
     Result<void> flush() const { return detail::check(onebuf_queue_flush(handle())); }
     Result<Fence> fence() const {
         onebuf_fence made{0};
@@ -414,7 +430,8 @@ public:
         return detail::value<bool>([&](bool *to) { return onebuf_device_has(handle_, feature, to); });
     }
     Result<std::uint64_t> memory_bytes() const {
-        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_device_memory_bytes(handle_, to); });
+        return detail::value<std::uint64_t>(
+            [&](std::uint64_t *to) { return onebuf_device_memory_bytes(handle_, to); });
     }
     Result<std::size_t> region_align() const {
         return detail::value<std::size_t>([&](std::size_t *to) { return onebuf_device_region_align(handle_, to); });
@@ -459,12 +476,18 @@ public:
         for (const Device &device : devices) devices_.push_back(device.handle());
         return *this;
     }
-    BufferOptions &shared_with(std::initializer_list<Device> devices) { return shared_with<std::initializer_list<Device>>(devices); }
+    BufferOptions &shared_with(std::initializer_list<Device> devices) {
+        return shared_with<std::initializer_list<Device>>(devices);
+    }
     BufferOptions &access(Access access) { return plain_.access = static_cast<onebuf_access>(access), *this; }
-    BufferOptions &host_access(HostAccess access) { return plain_.host_access = static_cast<onebuf_host_access>(access), *this; }
+    BufferOptions &host_access(HostAccess access) {
+        return plain_.host_access = static_cast<onebuf_host_access>(access), *this;
+    }
     BufferOptions &copies(Copies copies) { return plain_.copies = static_cast<onebuf_copies>(copies), *this; }
     BufferOptions &hint(Hint hint) { return plain_.hint = static_cast<onebuf_hint>(hint), *this; }
-    BufferOptions &strategy(Strategy strategy) { return plain_.strategy = static_cast<onebuf_strategy>(strategy), *this; }
+    BufferOptions &strategy(Strategy strategy) {
+        return plain_.strategy = static_cast<onebuf_strategy>(strategy), *this;
+    }
     BufferOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
     BufferOptions &sync(Rung rung) { return plain_.sync = static_cast<onebuf_rung>(rung), *this; }
     BufferOptions &trust_declared(bool trust) { return plain_.trust_declared = trust, *this; }
@@ -576,7 +599,8 @@ public:
         return detail::check(onebuf_buffer_fill(this->handle(), bytes(at), bytes(count), &value, sizeof value));
     }
     Result<void> copy_from(const Buffer &from, std::size_t from_at, std::size_t count, std::size_t at = 0) const {
-        return detail::check(onebuf_buffer_copy(this->handle(), bytes(at), from.handle(), bytes(from_at), bytes(count)));
+        return detail::check(
+            onebuf_buffer_copy(this->handle(), bytes(at), from.handle(), bytes(from_at), bytes(count)));
     }
     Result<Transfer<T>> read_async(std::size_t at, std::size_t count) const {
         onebuf_transfer made{0};
@@ -592,7 +616,8 @@ public:
     /// Some elements as a buffer of their own; see onebuf_buffer_region().
     Result<Buffer> region(std::size_t at, std::size_t count, Access access = Access::ReadWrite) const {
         onebuf_buffer made{0};
-        onebuf_status status = onebuf_buffer_region(this->handle(), bytes(at), bytes(count), static_cast<onebuf_access>(access), &made);
+        onebuf_status status = onebuf_buffer_region(this->handle(), bytes(at), bytes(count),
+                                                    static_cast<onebuf_access>(access), &made);
         return detail::result(status, [&] { return Buffer(made, count); });
     }
     /// The host reads and writes in place.
@@ -645,7 +670,8 @@ public:
     using Owner::Owner;
 
     template <class T>
-    Result<Buffer<T>> get(std::size_t count, const BufferOptions &options = {}, Timeout timeout = std::chrono::milliseconds(0)) const {
+    Result<Buffer<T>> get(std::size_t count, const BufferOptions &options = {},
+                          Timeout timeout = std::chrono::milliseconds(0)) const {
         onebuf_buffer made{0};
         std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
         onebuf_buffer_options plain = options.plain();
@@ -696,7 +722,8 @@ public:
         return make<T>(count, options, nullptr);
     }
     /// A buffer that holds these elements at first.
-    template <class T> Result<Buffer<T>> buffer(const std::vector<T> &contents, const BufferOptions &options = {}) const {
+    template <class T>
+    Result<Buffer<T>> buffer(const std::vector<T> &contents, const BufferOptions &options = {}) const {
         return make<T>(contents.size(), options, contents.data());
     }
     Result<Pool> pool(std::uint64_t limit_bytes = 0) const {
@@ -709,7 +736,8 @@ public:
         return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_ledger_asked_bytes(handle(), to); });
     }
     Result<std::uint64_t> implied_bytes() const {
-        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_ledger_implied_bytes(handle(), to); });
+        return detail::value<std::uint64_t>(
+            [&](std::uint64_t *to) { return onebuf_ledger_implied_bytes(handle(), to); });
     }
     Result<std::string> ledger() const {
         return detail::text([&](onebuf_string *to) { return onebuf_ledger_text(handle(), to); });
@@ -726,7 +754,8 @@ public:
     }
 
 private:
-    template <class T> Result<Buffer<T>> make(std::size_t count, const BufferOptions &options, const T *contents) const {
+    template <class T>
+    Result<Buffer<T>> make(std::size_t count, const BufferOptions &options, const T *contents) const {
         onebuf_buffer made{0};
         std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
         onebuf_buffer_options plain = options.plain();

@@ -81,7 +81,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// By [`Noun::KIND`], for messages.
-const NOUNS: [&str; 14] = [
+const NOUNS: [&str; 13] = [
     "no object",
     "string",
     "hub",
@@ -95,7 +95,6 @@ const NOUNS: [&str; 14] = [
     "program",
     "kernel",
     "pool",
-    "no object",
 ];
 
 fn name_of(kind: u8) -> &'static str {
@@ -182,7 +181,7 @@ mod tests {
     struct thing {
         id: u64,
     }
-    noun!(thing, u32, 13);
+    noun!(thing, u32, 200);
 
     fn why(outcome: Result<Arc<u32>>) -> String {
         match outcome {

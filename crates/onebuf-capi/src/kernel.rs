@@ -183,23 +183,24 @@ pub extern "C" fn onebuf_kernel_free(kernel: onebuf_kernel) -> onebuf_status {
 }
 
 fn grid(given: &onebuf_grid) -> Result<Grid> {
-    let [g, l, o] = [given.global, given.local, given.offset];
-    let (grid, grouped, moved) = match given.dims {
+    let (g, l, o) = (given.global, given.local, given.offset);
+    let unused = given.dims.min(3)..;
+    if l[unused.clone()].iter().chain(&o[unused]).any(|size| *size != 0) {
+        return Err(Fault::invalid("a group size or offset in a dimension that the grid has not"));
+    }
+    let (grid, grouped) = match given.dims {
         1 => {
             let grid = Grid::from([g[0]]).offset([o[0]]);
-            (grid, grid.local([l[0]]), l[1..] == [0; 2] && o[1..] == [0; 2])
+            (grid, grid.local([l[0]]))
         }
         2 => {
             let grid = Grid::from([g[0], g[1]]).offset([o[0], o[1]]);
-            (grid, grid.local([l[0], l[1]]), l[2] == 0 && o[2] == 0)
+            (grid, grid.local([l[0], l[1]]))
         }
-        3 => (Grid::from(g).offset(o), Grid::from(g).offset(o).local(l), true),
+        3 => (Grid::from(g).offset(o), Grid::from(g).offset(o).local(l)),
         dims => return Err(Fault::invalid(format!("a grid of {dims} dimensions: give 1 to 3"))),
     };
-    match moved {
-        true => Ok(if l == [0; 3] { grid } else { grouped }),
-        false => Err(Fault::invalid("a group size or offset in a dimension that the grid has not")),
-    }
+    Ok(if l == [0; 3] { grid } else { grouped })
 }
 
 /// The arguments of one launch, and the views they are of. The arguments go first.

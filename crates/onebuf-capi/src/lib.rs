@@ -3,8 +3,8 @@
 //! One noun, one file, one section of `include/onebuf.h`, which is made of these files by `./dev header`:
 //! their heads become the sections' heads, the documentation of what they export becomes the header's.
 //!
-//! Every function is a body of safe Rust inside [`entry`](entry::entry), which turns its error into a status
-//! and its panic into another: nothing unwinds into C. Objects live in [tables](handle) and are named by
+//! Every function is a body of safe Rust inside `entry::entry`, which turns its error into a status
+//! and its panic into another: nothing unwinds into C. Objects live in tables (`handle`) and are named by
 //! handles; a handle that names nothing is an error.
 //!
 //! # Safety

@@ -50,12 +50,14 @@ impl Transfer {
 
     /// Does not wait for a thread that waits: that has its answer when this is asked again.
     fn is_done(&self) -> Result<bool> {
-        match self.state.try_lock().map_err(|error| matches!(error, TryLockError::WouldBlock)) {
-            Ok(state) => match &*state {
-                State::UnderWay(pending) => Ok(pending.is_done()?),
-                State::Done(_) => Ok(true),
-            },
-            Err(_) => Ok(false),
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+        };
+        match &*state {
+            State::UnderWay(pending) => Ok(pending.is_done()?),
+            State::Done(_) => Ok(true),
         }
     }
 

@@ -127,6 +127,20 @@ fn every_noun_has_its_section() {
     }
 }
 
+/// A handle tells its kind by a number, which no two nouns share.
+#[test]
+fn every_noun_has_its_number() {
+    let of = |name: &&str| {
+        let source = fs::read_to_string(path(&format!("src/{name}.rs"))).expect("the source");
+        let number = source.split_once("\nnoun!(").and_then(|(_, rest)| rest.split(')').next());
+        number.and_then(|rest| rest.split(", ").last()?.parse().ok())
+    };
+    let mut numbers: Vec<usize> = SECTIONS.iter().filter_map(of).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
+    assert!(numbers.len() >= 12);
+}
+
 #[test]
 fn only_our_names_leave_the_library() {
     let library = crate::support::built("libonebuf_capi.so");

@@ -180,7 +180,8 @@ impl Core {
             return;
         }
         state.note_line(mark, line);
-        if line.is_in_order() {
+        // Nothing of ours goes to a queue of somebody else's unless the caller says so.
+        if line.is_in_order() && !line.is_foreign {
             let last = &mut state.lines[mark.site];
             if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, line)) {
                 *last = Some(line.clone());
