@@ -1,13 +1,16 @@
 //! What is refused, with what words; and that a refusal leaves everything as it was.
 
 use super::{alone, context, hub, owners, query::counts_maps, queue, twin, wrap, wrapped};
-use onebuf::{Access, Error, Hub, Strategy};
+use onebuf::{Access, Error, Hub, RouteKind, Strategy};
 use onebuf_conformance::{
     Side, Step, absent, assert_same,
-    class_a::{ClassA, assert_restored},
+    class_a::{ClassA, Own, assert_restored},
     note, random_words, step_model,
 };
-use onebuf_sys::opencl::consts::{CL_MEM_HOST_NO_ACCESS, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE};
+use onebuf_sys::opencl::{
+    ClMem,
+    consts::{CL_MEM_HOST_NO_ACCESS, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE},
+};
 
 const N: usize = 3000;
 
@@ -218,11 +221,98 @@ fn given_up_memory_is_the_callers() {
         step_model(&mut model, Step::nth(1));
         let raw = buffer.into_cl_mem(&device).unwrap();
         // SAFETY: one reference, which is the caller's.
-        let mem = unsafe { onebuf_conformance::class_a::Own::new(onebuf_sys::opencl::ClMem(raw)) };
+        let mem = unsafe { Own::new(ClMem(raw)) };
         drop((side, device, hub));
         a.step(&a.queue, &mem, N, Step::nth(2), &[]);
         step_model(&mut model, Step::nth(2));
         assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
         assert_eq!(a.reference_counts(&[&mem], &[]).buffers, [1], "{}", a.platform);
+    }
+}
+
+#[test]
+fn a_second_wrap_for_more_devices_is_told_what_to_do() {
+    let _alone = alone("a second wrap for more");
+    let hub = hub();
+    for a in owners() {
+        let mem = a.words(&[4; N]);
+        let before = a.reference_counts(&[&mem], &[]);
+        let (other, narrow) = (twin(&hub, &a), wrapped(&hub, &mem));
+        let refused = wrap(&hub, &mem).shared_with([&other]).build();
+        let Err(Error::Busy { what }) = refused else { panic!("{}: {refused:?}", a.platform) };
+        assert!(what.contains(other.id()), "{what}");
+        drop(narrow);
+        let wide = wrap(&hub, &mem).shared_with([&other]).build().unwrap();
+        // For fewer there is no need to ask again.
+        assert_same(&wrapped(&hub, &mem).to_vec().unwrap(), &[4; N], &a.platform);
+        drop(wide);
+        assert_restored(&before, || a.reference_counts(&[&mem], &[]), &a.platform);
+    }
+}
+
+#[test]
+fn owners_who_write_what_is_newer_elsewhere_are_told() {
+    let _alone = alone("newer elsewhere");
+    for a in owners() {
+        let hub = hub();
+        let other = Side::open(&twin(&hub, &a)).unwrap();
+        let mut model = random_words(6, N);
+        let mem = a.words(&model);
+        let staged = wrap(&hub, &mem).shared_with([&other.device]).route(RouteKind::Staged);
+        let (buffer, owners) = (staged.build().unwrap(), queue(&hub, &a.queue));
+        other.step(&buffer, Step::nth(1)).unwrap();
+        step_model(&mut model, Step::nth(1));
+        let refused = buffer.written_until(&owners.fence());
+        assert!(matches!(refused, Err(Error::Busy { .. })), "{}: {refused:?}", a.platform);
+        buffer.hand_to(&owners).unwrap();
+        buffer.written_until(&owners.fence()).unwrap();
+        assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
+    }
+}
+
+#[test]
+fn fences_of_another_hub() {
+    let _alone = alone("fences of another hub");
+    for a in owners() {
+        let (one, two) = (hub(), hub());
+        let mut model = random_words(7, N);
+        let mem = a.words(&model);
+        let theirs = queue(&two, &a.queue);
+        a.step(&a.queue, &mem, N, Step::nth(1), &[]);
+        step_model(&mut model, Step::nth(1));
+        let fence = theirs.fence();
+        // Waited for, or refused; never taken for one of ours.
+        match wrap(&one, &mem).after(&fence).build() {
+            Ok(buffer) => assert_same(&buffer.to_vec().unwrap(), &model, &a.platform),
+            Err(error) => assert!(
+                matches!(error, Error::ForeignContext { .. } | Error::InvalidArgument(_)),
+                "{}: {error}",
+                a.platform
+            ),
+        }
+    }
+}
+
+#[test]
+fn memory_of_our_own_context_comes_back_as_ours() {
+    let _alone = alone("our own context");
+    for a in owners() {
+        let hub = hub();
+        let side = Side::open(&twin(&hub, &a)).unwrap();
+        let made = hub.buffer::<u32>(N).shared_with([&side.device]).strategy(Strategy::Device);
+        let made = made.build().unwrap();
+        let mut model = random_words(8, N);
+        made.write(&model).unwrap();
+        let raw = made.into_cl_mem(&side.device).unwrap();
+        // SAFETY: one reference, which is ours now.
+        let mem = unsafe { Own::new(ClMem(raw)) };
+        let buffer = wrapped(&hub, &mem);
+        assert_eq!(hub.queue_for(&buffer).unwrap().device().id(), side.device.id());
+        side.step(&buffer, Step::nth(1)).unwrap();
+        step_model(&mut model, Step::nth(1));
+        assert_same(&buffer.to_vec().unwrap(), &model, &a.platform);
+        drop(buffer);
+        side.queue.finish().unwrap();
+        assert!(!hub.devices().iter().any(|device| device.id().contains('@')), "{}", a.platform);
     }
 }
