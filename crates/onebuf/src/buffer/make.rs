@@ -14,7 +14,7 @@ use crate::{
     sync::{Arc, AtomicU64, Mutex},
     topology::{DeviceIx, Route, State as RouteState},
 };
-use std::sync::OnceLock;
+use std::{ptr::NonNull, sync::OnceLock};
 
 /// Everything that a buffer shall be, but its length and its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -110,8 +110,14 @@ pub(crate) fn make_around(
     home: Arc<dyn Memory>,
     spec: &AllocSpec,
     siblings: &[DeviceIx],
+    pages: Option<NonNull<u8>>,
 ) -> Result<Core> {
-    let plan = plan(hub.topology(), &shape.request(hub, spec.bytes))?;
+    let request = shape.request(hub, spec.bytes);
+    let over_pages = pages.and_then(|pages| plan_over(hub, &request, pages));
+    let plan = match over_pages {
+        Some(plan) => plan,
+        None => plan(hub.topology(), &request)?,
+    };
     check_host_access(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan };
     let mut sites = maker.sites(home, spec)?;
@@ -121,6 +127,32 @@ pub(crate) fn make_around(
     }
     Ok(assemble(hub, shape, spec.bytes, plan, sites))
 }
+
+/// Memory over ordinary pages is seen by others as any pages are, if its own device uses them in place, too: what
+/// is known of pages that the host allocates speaks of these. Nothing where that leaves a copy.
+fn plan_over(hub: &Hub, request: &Request, pages: NonNull<u8>) -> Option<Plan> {
+    let (home, host) = (request.allocate_on?, hub.host_index());
+    let align = |device: &DeviceIx| hub.topology().node(*device).info.caps.align_bytes;
+    let aligned = |device| pages.addr().get().is_multiple_of(align(device).max(PAGE_BYTES));
+    if request.devices.len() < 2 || !request.devices.iter().all(aligned) {
+        return None;
+    }
+    let (allocate_on, strategy) = (Some(host), Some(Strategy::HostPages));
+    let as_pages = Request { allocate_on, strategy, ..request.clone() };
+    let mut plan = plan(hub.topology(), &as_pages).ok().filter(|plan| plan.score.copies == 0)?;
+    for hop in &mut plan.routes {
+        match hop.to {
+            to if to == home => (hop.kind, hop.sync) = (RouteKind::Same, Rung::SameQueue),
+            to if to == host => hop.kind = RouteKind::HostPointer,
+            _ => {}
+        }
+    }
+    (plan.allocate_on, plan.strategy) = (home, request.strategy?);
+    Some(plan)
+}
+
+/// Drivers that use pages in place want whole ones.
+const PAGE_BYTES: usize = 4096;
 
 /// What the site of the home is, but for its device and memory.
 fn home_site() -> Site {

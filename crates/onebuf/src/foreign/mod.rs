@@ -11,7 +11,8 @@
 //!
 //! # The owner's side
 //!
-//! * onebuf holds one reference to each object while it uses it, and gives up exactly that one.
+//! * onebuf holds one reference to each object while it uses it, and gives up exactly that one: for memory that
+//!   another device saw in place, when that device's driver has let go of it, which may be a moment later.
 //! * What the *owner* has enqueued is the caller's to tell: [`WrapBuilder::after`],
 //!   [`Buffer::written_until`](crate::Buffer::written_until), [`Queue::wait_for`](crate::Queue::wait_for).
 //! * What *onebuf* has enqueued is over, and the memory unmapped and up to date, when the last handle of

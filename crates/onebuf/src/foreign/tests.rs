@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::{
-    Access, Device, Error, Hub, Signature, Source, Strategy, args,
+    Access, Device, Error, Hub, RouteKind, Signature, Source, Strategy, args,
     doctor::Verdicts,
     sync::{Arc, AtomicU64, Ordering},
 };
-use onebuf_sys::opencl::ClMem;
-use std::ffi::c_void;
+use onebuf_sys::opencl::{ClContext, ClMem};
+use std::{ffi::c_void, time::Instant};
 
 const TWICE: &str = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
 
@@ -239,5 +239,50 @@ fn an_owners_queue_is_ordered_both_ways() {
         drop(buffer);
         assert_eq!(references(&hub, mem), 1);
         release(&hub, mem);
+    }
+}
+
+/// Pages of the application's own are pages to everybody, whoever wrapped them first.
+#[test]
+fn memory_over_the_applications_pages_is_shared_in_place() {
+    let hub = hub();
+    let cl = match hub.guests().known() {
+        Ok(known) => known.cl.clone(),
+        Err(why) => return eprintln!("skip: {why}"),
+    };
+    let bytes = 1 << 16;
+    for context in contexts(&hub) {
+        let device = context.device();
+        for other in hub.select("opencl") {
+            let pages = hub.buffer::<u32>(bytes / 4).align(4096).build().unwrap();
+            let at = pages.map_mut().unwrap().as_mut_ptr();
+            let flags = onebuf_sys::opencl::consts::CL_MEM_USE_HOST_PTR;
+            let raw = ClContext(context.raw());
+            // SAFETY: a live context, and pages that outlive the memory object; nobody else uses them.
+            let mem = unsafe { cl.create_buffer(raw, flags, bytes, at.cast()) }.unwrap().0;
+            // SAFETY: alive, and used by nobody else.
+            let wrapped = unsafe { hub.wrap_buffer::<u32>(mem) }.shared_with([&other]);
+            let wrapped = wrapped.trust_declared(true).build().unwrap();
+            let kinds: Vec<_> = wrapped.plan().routes.iter().map(|hop| hop.kind).collect();
+            assert!(kinds.contains(&RouteKind::HostPointer), "{device} with {other}: {kinds:?}");
+            let queue = other.queue().unwrap();
+            for round in 1..4 {
+                wrapped.write_through(&queue, &vec![round; bytes / 4]).unwrap();
+                wrapped.hand_to(&device.queue().unwrap()).unwrap();
+                assert_eq!(
+                    wrapped.read_through(&device.queue().unwrap()).unwrap(),
+                    vec![round; bytes / 4]
+                );
+            }
+            assert!(wrapped.explain().contains("host_pointer"));
+            drop(wrapped);
+            // Drivers tell late that they have destroyed what looked at the memory.
+            let start = Instant::now();
+            while references(&hub, mem) != 1 && start.elapsed() < hub.timeout() {
+                std::thread::yield_now();
+            }
+            assert_eq!(references(&hub, mem), 1);
+            release(&hub, mem);
+        }
     }
 }

@@ -293,7 +293,10 @@ fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Resu
         let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_buffer`; it is no part of another.
         let memory = unsafe { device.wrap_memory(raw, &spec, facts.flags) }?.memory();
-        around(hub, &whose, memory, &spec, shape)
+        let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
+        let pages = facts.host_pointer.filter(|_| over && strategy == Strategy::MappedDevice);
+        let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
+        around(hub, &whose, memory, &spec, shape, pages)
     })?;
     check_sees(&core, &asked)?;
     Ok(core)
@@ -350,6 +353,7 @@ fn around(
     memory: Arc<dyn Memory>,
     spec: &AllocSpec,
     mut shape: Shape,
+    pages: Option<NonNull<u8>>,
 ) -> Result<Core> {
     let devices = whose.devices();
     shape.devices.retain(|device| !devices.contains(device));
@@ -358,7 +362,7 @@ fn around(
     shape.host = spec.host;
     shape.allocate_on = Some(devices[0]);
     shape.strategy = Some(spec.strategy);
-    make_around(hub, &shape, memory, spec, &devices[1..])
+    make_around(hub, &shape, memory, spec, &devices[1..], pages)
 }
 
 /// A part, with the handle that its owner knows it by.
@@ -397,7 +401,7 @@ fn wrap_svm<T: Pod>(
         let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_svm`.
         let memory = unsafe { device.wrap_svm(start, &spec) }?.memory();
-        around(hub, whose, memory, &spec, shape)
+        around(hub, whose, memory, &spec, shape, None)
     })?;
     if core.bytes != bytes {
         let have = core.bytes;
