@@ -723,8 +723,12 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         // Once more after a failure: nobody can be told, and the owner counts on it.
+        let again = |error| match fence::is_timeout(&error) {
+            true => Err(error),
+            false => self.return_home(),
+        };
         if self.wrapped.is_some()
-            && let Err(why) = self.return_home().or_else(|_| self.return_home())
+            && let Err(why) = self.return_home().or_else(again)
         {
             tracing::error!("a foreign buffer was not given back as it should be: {why}");
         }
@@ -745,6 +749,8 @@ impl Drop for Core {
                 std::mem::forget((site.memory, site.spare));
             }
             std::mem::forget(std::mem::take(&mut *lock(&self.claims)));
+            // A foreign one stays known, so that who wraps it again is refused and does not meet that work.
+            return;
         }
         if let Some(key) = self.wrapped {
             self.hub.guests().wrapped.forget(key);
