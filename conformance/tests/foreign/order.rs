@@ -257,6 +257,36 @@ fn the_owners_queue_is_held_up_by_ours() {
     }
 }
 
+/// Work of ours that does not end keeps the memory, and whoever wraps it again is not let in to meet it.
+#[test]
+fn memory_with_work_that_does_not_end_is_kept() {
+    let _alone = alone("work without an end");
+    for a in owners().iter().filter(|a| waits_for_the_host(a)) {
+        let hub = Hub::builder().verdicts(Default::default());
+        let hub = hub.timeout(Duration::from_millis(300)).build().unwrap();
+        let side = Side::open(&context(&hub, a).device()).unwrap();
+        let mut model = random_words(11, N);
+        let (mem, gate) = (a.words(&model), a.user_event());
+        let before = mem.count();
+        let buffer = wrapped(&hub, &mem);
+        if side.queue.wait_for(&fence(&hub, &gate)).is_err() {
+            must_be_seen(a, false);
+            a.complete(&gate);
+            continue;
+        }
+        side.step(&buffer, Step::nth(1)).unwrap();
+        side.queue.flush().unwrap();
+        drop(buffer);
+        assert!(mem.count() > before, "{}: given back under our work", a.platform);
+        let again = wrap(&hub, &mem).build();
+        assert!(matches!(again, Err(Error::Timeout { .. })), "{}: {again:?}", a.platform);
+        a.complete(&gate);
+        side.queue.finish().unwrap();
+        step_model(&mut model, Step::nth(1));
+        assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
+    }
+}
+
 #[test]
 fn fences_of_the_owners_are_futures() {
     let _alone = alone("futures of the owner's work");
