@@ -227,3 +227,35 @@ fn every_route_to_every_other_device() {
         assert!(tried >= hub.devices().len() - 2, "{}: {tried} routes", a.platform);
     }
 }
+
+#[test]
+fn odd_sizes() {
+    let _alone = alone("odd sizes");
+    for a in owners() {
+        let hub = hub();
+        let (device, owners) = (context(&hub, &a).device(), queue(&hub, &a.queue));
+        for bytes in [1, 3, 63, 4095, 4097, (2 << 20) + 5] {
+            let what = format!("{}: {bytes} bytes", a.platform);
+            let model: Vec<u8> =
+                random_words(bytes as u64, bytes).iter().map(|w| *w as u8).collect();
+            // SAFETY: over no memory; class A does nothing but what is said here.
+            let mem = unsafe { a.buffer(CL_MEM_READ_WRITE, bytes, std::ptr::null_mut()) };
+            // SAFETY: as above.
+            let wish = || unsafe { hub.wrap_buffer::<u8>(mem.raw()) };
+            let wide = wish().shared_with([&hub.host()]).build().unwrap();
+            assert_eq!(wide.len(), bytes);
+            wide.write(&model).unwrap();
+            assert_same(&wish().build().unwrap().to_vec().unwrap(), &model, &what);
+            let copy = hub.buffer::<u8>(bytes).shared_with([&device]).build().unwrap();
+            copy.copy_from(0, &wide, ..).unwrap();
+            assert_same(&copy.map().unwrap(), &model, &what);
+            wide.fill(9).unwrap();
+            wide.hand_to(&owners).unwrap();
+            if bytes >= 4 {
+                let words = a.read(&a.queue, &mem, bytes / 4);
+                assert!(words.iter().all(|word| *word == 0x0909_0909), "{what}");
+            }
+            assert!(wide.map().unwrap().iter().all(|byte| *byte == 9), "{what}");
+        }
+    }
+}
