@@ -270,8 +270,11 @@ fn check_len<T: Pod>(facts: &MemoryFacts, len: Option<usize>) -> Result<()> {
 fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Result<Arc<Core>> {
     let asked = shape.devices.clone();
     let core = hub.guests().wrapped.get(raw, hub.timeout(), || {
-        // Mapped by us is no matter, but then there was a core.
-        if facts.map_count > 0 {
+        // Mapped by us is no matter, but then there was a core. It may have gone since this was counted, so it is
+        // counted again.
+        let cl = &hub.guests().known()?.cl;
+        // SAFETY: the promise that was made to `Hub::wrap_buffer`.
+        if facts.map_count > 0 && unsafe { foreign::memory(cl, raw) }?.map_count > 0 {
             return Err(Error::Busy {
                 what: "its owner has the cl_mem mapped: unmap it first".to_owned(),
             });
@@ -404,7 +407,11 @@ impl<T: Pod> Buffer<T> {
     /// # Errors
     /// As for [`Buffer::write_on`].
     pub fn hand_to(&self, queue: &Queue) -> Result<Rung> {
-        let rung = self.write_on(queue)?.rung();
+        let view = self.write_on(queue)?;
+        // An out-of-order queue waits only once its handle is given away.
+        view.raw()?;
+        let rung = view.rung();
+        drop(view);
         queue.flush()?;
         Ok(rung)
     }
