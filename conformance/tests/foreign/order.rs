@@ -434,3 +434,36 @@ fn owners_queues_in_no_order() {
         }
     }
 }
+
+/// Nothing but a hand-over orders an out-of-order queue behind us.
+#[test]
+fn owners_queues_in_no_order_wait_for_ours() {
+    let _alone = alone("out-of-order owners that wait");
+    for a in owners() {
+        let Ok(disorder) = a.queue_with(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) else {
+            note(&format!("skip: out-of-order queues: {} has none", a.platform));
+            continue;
+        };
+        let hub = hub();
+        let context = context(&hub, &a);
+        let Ok(gate) = context.user_event() else {
+            note(&format!("skip: user events on {}: not supported", a.platform));
+            continue;
+        };
+        let (side, owners) = (Side::open(&context.device()).unwrap(), queue(&hub, &disorder));
+        let mut model = random_words(8, N);
+        let mem = a.words(&model);
+        let buffer = wrapped(&hub, &mem);
+        side.queue.wait_for(&gate.fence()).unwrap();
+        side.step(&buffer, Step::nth(1)).unwrap();
+        buffer.hand_to(&owners).unwrap();
+        let done = a.step(&disorder, &mem, N, Step::nth(2), &[]);
+        a.flush(&disorder);
+        assert!(is_held(&fence(&hub, &done)), "{}: the owner did not wait", a.platform);
+        gate.complete();
+        step_model(&mut model, Step::nth(1));
+        step_model(&mut model, Step::nth(2));
+        owners.finish().unwrap();
+        assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
+    }
+}

@@ -119,3 +119,11 @@ struct ReadmeExamples;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/programs.md")]
 struct ProgramsPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/foreign.md")]
+struct ForeignPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from.md")]
+struct ComingFromPage;

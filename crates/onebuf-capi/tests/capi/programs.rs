@@ -115,6 +115,33 @@ fn cpp_works_with_exceptions_and_without() {
     assert!(said(run).contains("owners work"));
 }
 
+#[test]
+fn what_the_map_from_older_names_shows_in_cpp_works() {
+    let file = source("cpp/coming_from.cpp");
+    let lines = |path: &Path| -> Vec<String> {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        text.lines().map(|line| line.trim().to_owned()).collect()
+    };
+    let (page, code) = (lines(&crate_folder().join("../../docs/coming-from.md")), lines(&file));
+    let blocks = page.split(|line| line == "```cpp").skip(1);
+    let blocks = blocks.filter_map(|block| block.split(|line| line == "```").next());
+    let after: Vec<_> = blocks.filter(|block| block[0] == "// after").collect();
+    assert!(after.len() > 5, "{} blocks", after.len());
+    for block in after {
+        let found = code.windows(block.len() - 1).any(|extract| *extract == block[1..]);
+        assert!(found, "not in {file:?}:\n{}", block.join("\n"));
+    }
+    let Some(program) = compile(&file, Build::Shared, &[]) else { return };
+    let mut without = command(&program);
+    without.env("ONEBUF_OPENCL_LIB", "none");
+    assert!(said(without).contains("no OpenCL here"));
+    for device in devices().iter().skip(1) {
+        let mut run = command(&program);
+        run.arg(device);
+        assert!(said(run).contains("all of it works"), "{device}");
+    }
+}
+
 fn program_without_sanitizers(name: &str) -> PathBuf {
     compile(&source(name), Build::Shared, &[]).expect("it was compiled before")
 }

@@ -436,7 +436,11 @@ impl<T: Pod> Buffer<T> {
     /// # Errors
     /// As for [`Buffer::write_on`].
     pub fn hand_to(&self, queue: &Queue) -> Result<Rung> {
-        let rung = self.write_on(queue)?.rung();
+        let view = self.write_on(queue)?;
+        // An out-of-order queue waits only once its handle is given away.
+        view.raw()?;
+        let rung = view.rung();
+        drop(view);
         queue.flush()?;
         Ok(rung)
     }

@@ -1,0 +1,125 @@
+// What docs/coming-from.md shows as C++ "after": every such block there is an extract of this program.
+
+#include <onebuf.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace {
+
+void check(bool fine, int line) {
+    if (fine) return;
+    std::fprintf(stderr, "line %d\n", line);
+    std::exit(1);
+}
+#define TRUE(what) check(static_cast<bool>(what), __LINE__)
+
+const char *text = "kernel void scale(global float *x, float by) { x[get_global_id(0)] *= by; }\n"
+                   "kernel void turn(global float *x, local float *tile) {\n"
+                   "    size_t i = get_local_id(0), n = get_local_size(0), first = get_group_id(0) * n;\n"
+                   "    tile[i] = x[first + i];\n"
+                   "    barrier(CLK_LOCAL_MEM_FENCE);\n"
+                   "    x[first + i] = tile[n - 1 - i];\n"
+                   "}\n";
+
+const std::size_t n = 1 << 16;
+
+void manager(onebuf::Hub &hub, onebuf::Device &device) {
+    const std::vector<float> samples(n, 1.0f);
+
+    auto program = device.program(text, "-cl-mad-enable");     // remembered: in memory, and on disk
+    auto scale = program.kernel("scale", {
+        onebuf::Param::buffer(onebuf::Access::ReadWrite, sizeof(float)), // one element for each work-item
+        onebuf::Param::value<float>(),
+    });
+    auto x = hub.buffer<float>(n, {device});
+    x.write(samples);
+    auto queue = device.queue();
+    queue.launch(scale, n, x, 2.0f);                           // checked against the parameters
+    TRUE(x.to_vector()[n - 1] == 2.0f);                        // waits for the kernel
+
+    std::vector<onebuf::Queue> queues;
+    for (int i = 0; i < 4; ++i) queues.push_back(device.queue());
+    for (auto &each : queues) each.launch(scale, n, x, 0.5f);  // in order: they share a buffer
+    TRUE(x.to_vector()[0] == 0.125f);
+}
+
+void buffers(onebuf::Hub &hub, onebuf::Device &device) {
+    auto any = hub.buffer<float>(n, {device});                 // the plan chooses
+    auto regular = hub.buffer<float>(n, onebuf::BufferOptions{device}.strategy(onebuf::Strategy::Device));
+    auto input = hub.buffer<float>(n, onebuf::BufferOptions{device}
+        .access(onebuf::Access::Read)                          // of kernels
+        .copies(onebuf::Copies::Forbid));                      // an error rather than a copy
+    std::puts(any.explain().c_str());                          // what became of it, and why
+    if (device.has("svm_coarse")) {
+        auto svm = hub.buffer<float>(n, onebuf::BufferOptions{device}.strategy(onebuf::Strategy::CoarseSvm));
+        svm.map()[0] = 1.0f;                                   // mapped and unmapped for you
+        TRUE(svm.map_read()[0] == 1.0f);
+    }
+
+    const std::vector<float> samples(n, 3.0f);
+    auto written = any.write_async(samples.data(), n);         // copies: `samples` is yours again
+    auto read = any.read_async(0, n);                          // after the write, without a wait
+    const float *found = read.wait();                          // in the transfer's own memory
+    TRUE(found[n - 1] == 3.0f);
+
+    regular.copy_from(any, 0, n);                              // inside the device, where both are there
+    TRUE(regular.to_vector()[5] == 3.0f);
+    input.write(samples);
+}
+
+void libraries(onebuf::Hub &hub, onebuf::Device &device) {
+    auto x = hub.buffer<float>(n, onebuf::BufferOptions{device}.strategy(onebuf::Strategy::Device));
+    auto queue = device.queue();
+    {
+        auto view = x.write_on(queue);                         // waits for earlier work, wherever it was
+        auto mem = view.cl_mem();                              // a cl_mem, with CL/cl.h included before
+        auto native = queue.cl_queue();                        // a cl_command_queue
+        TRUE(mem != nullptr && native != nullptr);             // clblast::Scal(n, 2.0f, mem, 0, 1, &native);
+    }                                                          // whoever comes next waits for that
+}
+
+void embedded(onebuf::Hub &hub, onebuf::Device &device) {
+    constexpr std::uint64_t read_only = 1 << 2, alloc_host_ptr = 1 << 4;
+    auto flags = onebuf::BufferOptions{device}.cl_flags(read_only | alloc_host_ptr).align(128);
+    auto coefficients = hub.buffer<float>(n, flags);
+    for (float &each : coefficients.map()) each = 0.5f;        // in place; unmapped when the loop ends
+
+    auto queue = device.queue();
+    auto frame = hub.buffer<float>(n, {device});
+    auto head = 4 * device.region_align() / sizeof(float);     // regions begin at multiples of region_align()
+    auto left = frame.region(0, head, onebuf::Access::Write);
+    auto right = frame.region(head, n - head, onebuf::Access::Read);
+    auto writes = left.write_on(queue);                        // both at once: no byte in common
+    auto reads = right.read_on(queue);
+    TRUE(writes && reads);
+    writes.reset(), reads.reset();
+
+    auto turn = device.program(text).kernel("turn", {
+        onebuf::Param::buffer(onebuf::Access::ReadWrite, sizeof(float)), onebuf::Param::local()});
+    queue.launch(turn, onebuf::Grid(n).groups(32), frame, onebuf::Local{32 * sizeof(float)});
+    queue.finish();
+    TRUE(coefficients.map_read()[n - 1] == 0.5f);
+}
+
+} // namespace
+
+int main(int count, char **words) {
+    auto hub = onebuf::Hub::discover();
+    onebuf::Device device;
+    try {
+        device = hub.device("opencl");                         // "opencl:1", "gpu", a part of its name
+    } catch (const onebuf::Error &missing) {
+        std::printf("no OpenCL here: %s\n", missing.what());   // and what was tried
+        return 0;
+    }
+    if (count > 1) device = hub.device(words[1]);
+    std::printf("%s: %s\n", device.id().c_str(), device.name().c_str());
+    manager(hub, device);
+    buffers(hub, device);
+    libraries(hub, device);
+    embedded(hub, device);
+    std::printf("moved although nobody asked: %llu bytes\n", static_cast<unsigned long long>(hub.implied_bytes()));
+    std::printf("all of it works\n");
+}
