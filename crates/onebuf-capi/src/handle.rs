@@ -60,6 +60,18 @@ pub(crate) trait Noun: Copy {
         Self::table().take(index, generation).ok_or_else(|| self.stale())
     }
 
+    /// The object itself, out of its table, when nobody else uses it: neither another object nor another
+    /// thread's call. Otherwise the handle stays as it is.
+    fn take_alone(self) -> Result<Self::Object> {
+        let (index, generation) = self.place()?;
+        let busy = || {
+            let noun = name_of(Self::KIND);
+            let what = format!("this {noun} is in use: free what was made of it first");
+            Fault::from(Error::Busy { what })
+        };
+        Self::table().take_alone(index, generation).ok_or_else(|| self.stale())?.ok_or_else(busy)
+    }
+
     /// Slot and generation, when this can be a handle of this kind at all.
     fn place(self) -> Result<(u32, u32)> {
         let id = self.id();
@@ -81,7 +93,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// By [`Noun::KIND`], for messages.
-const NOUNS: [&str; 14] = [
+const NOUNS: [&str; 16] = [
     "no object",
     "string",
     "hub",
@@ -95,6 +107,8 @@ const NOUNS: [&str; 14] = [
     "program",
     "kernel",
     "pool",
+    "context",
+    "user event",
     "no object",
 ];
 
@@ -133,12 +147,28 @@ impl<T> Table<T> {
 
     /// The caller drops what comes out after the lock is gone: that may take long, and may free others.
     fn take(&self, index: u32, generation: u32) -> Option<Arc<T>> {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).take(index, generation)
+    }
+
+    /// `None` when there is none; nothing inside when it is shared.
+    fn take_alone(&self, index: u32, generation: u32) -> Option<Option<T>> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.all.get_mut(index as usize)?;
+        let slot = slots.all.get(index as usize).filter(|slot| slot.generation == generation)?;
+        // Whoever wants another share of it has to pass this lock.
+        if Arc::strong_count(slot.object.as_ref()?) > 1 {
+            return Some(None);
+        }
+        slots.take(index, generation).map(Arc::into_inner)
+    }
+}
+
+impl<T> Slots<T> {
+    fn take(&mut self, index: u32, generation: u32) -> Option<Arc<T>> {
+        let slot = self.all.get_mut(index as usize)?;
         let object = slot.object.take_if(|_| slot.generation == generation)?;
         if slot.generation < LAST_GENERATION {
             slot.generation += 1;
-            slots.free.push(index);
+            self.free.push(index);
         }
         Some(object)
     }
@@ -182,7 +212,7 @@ mod tests {
     struct thing {
         id: u64,
     }
-    noun!(thing, u32, 13);
+    noun!(thing, u32, 15);
 
     fn why(outcome: Result<Arc<u32>>) -> String {
         match outcome {
