@@ -80,8 +80,7 @@ pub unsafe extern "C" fn onebuf_bridge_copy(
         // SAFETY: the caller's promise.
         let report = unsafe { Report::to(crossing)? };
         let (from, to) = (from.get()?, to.get()?);
-        let (range, start) =
-            (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?.start);
+        let (range, start) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?.start);
         report.tell(&bridge::copy(place(&from), range, place(&to), start)?)
     })
 }
@@ -104,8 +103,7 @@ pub unsafe extern "C" fn onebuf_bridge_copy_async(
         // SAFETY: the caller's promise.
         let report = unsafe { Report::to(crossing)? };
         let (from, to) = (from.get()?, to.get()?);
-        let (range, start) =
-            (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?.start);
+        let (range, start) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?.start);
         let (went, done) = bridge::copy_async(place(&from), range, place(&to), start)?;
         *fence = onebuf_fence::put(done)?;
         report.tell(&went)

@@ -18,9 +18,7 @@ use crate::{
 };
 use onebuf::{
     Error, QueueOrder,
-    foreign::{
-        ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, Placement,
-    },
+    foreign::{ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, Placement},
 };
 use std::{ffi::c_void, ptr::null_mut};
 
