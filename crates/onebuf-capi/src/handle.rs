@@ -239,6 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shared_is_not_taken_alone() {
+        let one = thing::put(1).unwrap_or_else(|e| panic!("{e}"));
+        let shared = one.get().unwrap_or_else(|e| panic!("{e}"));
+        assert!(one.take_alone().is_err_and(|fault| fault.to_string().contains("in use")));
+        drop(shared);
+        assert!(one.get().is_ok_and(|found| *found == 1), "still there");
+        assert!(one.take_alone().is_ok_and(|found| found == 1));
+        assert!(one.take_alone().is_err_and(|fault| fault.to_string().contains("freed")));
+    }
+
+    #[test]
     fn a_slot_whose_generations_are_used_up_is_left_alone() {
         let table: Table<u32> = Table::new();
         let (index, _) = table.put(1).unwrap_or_else(|e| panic!("{e}"));
