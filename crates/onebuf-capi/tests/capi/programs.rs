@@ -153,6 +153,17 @@ fn foreign_objects_are_neither_lost_nor_misread() {
 }
 
 #[test]
+fn raw_handles_need_no_header_of_opencls() {
+    let Some(driver) = stub() else { return };
+    for more in [&["-fno-exceptions"][..], &[]] {
+        let Some(program) = compile(&source("cpp/raw.cpp"), Build::Sanitized, more) else { return };
+        assert!(said(on_driver(command(&program), &driver)).contains("raw handles work"));
+        let said = said(command(&program));
+        assert!(said.contains("raw handles work") || said.contains("no OpenCL here"), "{said}");
+    }
+}
+
+#[test]
 fn random_calls_with_foreign_objects_are_answered() {
     let Some(driver) = stub() else { return };
     for build in [Build::Shared, Build::Sanitized] {
