@@ -16,7 +16,8 @@
 // Promises. What cannot be checked is the caller's promise: a pointer is NULL or valid for what the function
 // does with it; data pointers are valid for as many bytes as are named beside them; strings end with a zero;
 // an options structure is as large as its `size` says; native handles and mapped data are used only as long
-// as their view, queue or mapping is not freed, and only as it allows; a kernel does what was declared of it.
+// as their view, queue or mapping is not freed, and only as it allows; native handles that onebuf is given are
+// NULL or alive, and of the kind that is asked for; a kernel does what was declared of it.
 //
 // Options. Structures whose first field is `size` grow in later versions. Set everything to zero and `size`
 // to the structure's sizeof, or begin with ONEBUF_OPTIONS(type); zeroes are the defaults.

@@ -16,7 +16,8 @@
 // Promises. What cannot be checked is the caller's promise: a pointer is NULL or valid for what the function
 // does with it; data pointers are valid for as many bytes as are named beside them; strings end with a zero;
 // an options structure is as large as its `size` says; native handles and mapped data are used only as long
-// as their view, queue or mapping is not freed, and only as it allows; a kernel does what was declared of it.
+// as their view, queue or mapping is not freed, and only as it allows; native handles that onebuf is given are
+// NULL or alive, and of the kind that is asked for; a kernel does what was declared of it.
 //
 // Options. Structures whose first field is `size` grow in later versions. Set everything to zero and `size`
 // to the structure's sizeof, or begin with ONEBUF_OPTIONS(type); zeroes are the defaults.
@@ -235,9 +236,10 @@ onebuf_status onebuf_string_free(onebuf_string string);
 // Devices =========================================================================================
 //
 // A device is one API's view of one chip. Its handle is the hub's: it is valid until the hub's is freed,
-// and the same whenever the same device is asked for. What was made with it stays usable after that.
+// and the same whenever the same device is asked for. What was made with it stays usable after that. Handles
+// of the devices of a foreign context are that context's in the same way.
 
-// A device. Not to be freed: it goes with its hub.
+// A device. Not to be freed: it goes with its hub or context.
 typedef struct onebuf_device {
     // Zero names nothing.
     uint64_t id;
@@ -938,6 +940,355 @@ onebuf_status onebuf_doctor_run(onebuf_hub hub,
 // Does nothing, unless the doctor started this process as its helper: then it makes the experiment and does
 // not return. Call it first thing in `main`, before anything loads a driver.
 onebuf_status onebuf_doctor_helper_main(void);
+
+// Foreign objects =================================================================================
+//
+// OpenCL objects that somebody else made: what they are, and their contexts as a source of devices. Native
+// handles (`cl_mem`, `cl_context`, `cl_command_queue`, `cl_event`) are `void *` here, so that no header of
+// OpenCL's is needed. They are the caller's promise: NULL is told, and what else the driver can tell; for the
+// rest they are alive, of the kind that is asked for, and of the OpenCL library that the hub has loaded.
+
+// A context that somebody else made. Free it.
+typedef struct onebuf_context {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_context;
+
+// Where the bytes of a `cl_mem` lie, as far as its flags tell.
+typedef uint32_t onebuf_placement;
+// Wherever the driver likes.
+#define ONEBUF_PLACEMENT_DEVICE 0
+// In the memory of the application that it was made over (`CL_MEM_USE_HOST_PTR`).
+#define ONEBUF_PLACEMENT_USE_HOST_POINTER 1
+// Where the driver can map them without a copy, if it can at all (`CL_MEM_ALLOC_HOST_PTR`).
+#define ONEBUF_PLACEMENT_ALLOC_HOST_POINTER 2
+// On the chip itself.
+#define ONEBUF_PLACEMENT_ON_CHIP 3
+
+// What a `cl_mem` is. Set `size`; the rest is filled in.
+typedef struct onebuf_foreign_buffer_info {
+    // `sizeof(onebuf_foreign_buffer_info)`.
+    size_t size;
+    // Its size.
+    size_t bytes;
+    // The flags that it was made with, as OpenCL numbers them.
+    uint64_t flags;
+    // What kernels may do with it.
+    onebuf_access access;
+    // What the host may.
+    onebuf_host_access host_access;
+    // Where its bytes lie.
+    onebuf_placement placement;
+    // Not zero: it was filled from host memory when it was made (`CL_MEM_COPY_HOST_PTR`).
+    uint32_t copied;
+    // Its `cl_context`. No reference is taken.
+    void *context;
+    // The first of that context's devices that the hub knows, as the hub's; null when it knows none.
+    onebuf_device device;
+    // How many of that context's devices the hub knows.
+    size_t device_count;
+    // The host memory that it was made over; NULL: none.
+    void *host_pointer;
+    // How often it is mapped now. While it is, no kernel may use it.
+    uint32_t map_count;
+    // How many references there are to it.
+    uint32_t reference_count;
+    // The `cl_mem` that it is a part of; NULL: none. No reference is taken.
+    void *parent;
+    // Its first byte in that.
+    size_t offset;
+    // Whether it was made over shared virtual memory: 1 or 0; -1 where the driver cannot tell (before OpenCL
+    // 2.0).
+    int32_t uses_svm;
+    // Not zero: kernels can use its bytes by a shared virtual address as well.
+    uint32_t svm_can_alias;
+    // The alignment that regions of it must have.
+    size_t align_bytes;
+    // How many numbers its list of properties has (memory imported from another API has some).
+    size_t property_count;
+} onebuf_foreign_buffer_info;
+
+// What a `cl_context` is. Set `size`; the rest is filled in.
+typedef struct onebuf_foreign_context_info {
+    // `sizeof(onebuf_foreign_context_info)`.
+    size_t size;
+    // How many devices it has.
+    size_t device_count;
+    // How many of them the hub knows.
+    size_t known_count;
+    // The first of those, as the hub's; null when it knows none.
+    onebuf_device device;
+    // How many numbers its list of properties has.
+    size_t property_count;
+    // How many references there are to it.
+    uint32_t reference_count;
+} onebuf_foreign_context_info;
+
+// What a `cl_command_queue` is. Set `size`; the rest is filled in.
+typedef struct onebuf_foreign_queue_info {
+    // `sizeof(onebuf_foreign_queue_info)`.
+    size_t size;
+    // Its `cl_context`. No reference is taken.
+    void *context;
+    // Its device, as the hub's; null when the hub does not know it.
+    onebuf_device device;
+    // All bits of its properties, as OpenCL numbers them.
+    uint64_t properties;
+    // In which order it runs its work.
+    onebuf_queue_order order;
+    // Not zero: it takes times.
+    uint32_t profiling;
+    // How many references there are to it.
+    uint32_t reference_count;
+} onebuf_foreign_queue_info;
+
+// What a `cl_mem` is, as its driver tells. ONEBUF_INVALID_ARGUMENT for an image or pipe, and for what the
+// driver knows to be no memory object.
+onebuf_status onebuf_foreign_buffer_query(onebuf_hub hub,
+                                          void *cl_mem,
+                                          onebuf_foreign_buffer_info *info);
+
+// The same in words, with the ids of the devices that the hub knows.
+onebuf_status onebuf_foreign_buffer_describe(onebuf_hub hub,
+                                             void *cl_mem,
+                                             onebuf_string *text);
+
+// What a `cl_context` is, as its driver tells.
+onebuf_status onebuf_foreign_context_query(onebuf_hub hub,
+                                           void *cl_context,
+                                           onebuf_foreign_context_info *info);
+
+// What a `cl_command_queue` is, as its driver tells.
+onebuf_status onebuf_foreign_queue_query(onebuf_hub hub,
+                                         void *cl_queue,
+                                         onebuf_foreign_queue_info *info);
+
+// Registers a `cl_context` that somebody else made. Its devices become devices of the hub, with ids such as
+// `opencl:0@1`: queues and programs of ours can be made in it, buffers shared with it. The same context
+// again is the same registration. One reference is held until everything that was made in it is gone.
+// ONEBUF_BUSY when the hub has no seat left for another device; ONEBUF_UNAVAILABLE for a hub without OpenCL.
+onebuf_status onebuf_context_wrap(onebuf_hub hub,
+                                  void *cl_context,
+                                  onebuf_context *context);
+
+// The device in a second context, as if somebody else had made it: for libraries that must stay apart.
+// ONEBUF_UNSUPPORTED for a device without contexts.
+onebuf_status onebuf_context_second(onebuf_hub hub,
+                                    onebuf_device device,
+                                    onebuf_context *context);
+
+// How many devices it has.
+onebuf_status onebuf_context_device_count(onebuf_context context, size_t *count);
+
+// A device by its place in the context. Its handle is the context's: valid until that is freed, and the
+// hub's where the context is the hub's own.
+onebuf_status onebuf_context_device_at(onebuf_context context,
+                                       size_t index,
+                                       onebuf_device *device);
+
+// The device of the context that a queue is on. ONEBUF_FOREIGN_CONTEXT for a queue of another context.
+onebuf_status onebuf_context_device_of(onebuf_context context,
+                                       onebuf_queue queue,
+                                       onebuf_device *device);
+
+// The `cl_context`. Valid until the context is freed; no reference is taken.
+onebuf_status onebuf_context_native(onebuf_context context, void **native);
+
+// Frees a context and the handles of its devices. What was made in it stays usable.
+onebuf_status onebuf_context_free(onebuf_context context);
+
+// Wrapping ========================================================================================
+//
+// Memory and queues that somebody else made, used like those of onebuf, without a copy. onebuf holds one
+// reference to each while it uses it, and gives up exactly that one; a call that fails leaves every count as
+// it was.
+//
+// The owner's side. While a view or mapping of a wrapped buffer is held, and until work that was enqueued
+// under it is done, its owner does with the memory only what that allows: nothing beside a writer, reads
+// beside readers. What the owner has enqueued is the caller's to tell: `after`, onebuf_buffer_written_until(),
+// onebuf_queue_wait_for(). What onebuf has enqueued is over, and the memory unmapped and up to date, when the
+// last handle of a wrapped buffer was freed; onebuf_buffer_hand_to() orders the owner's queue behind it instead.
+
+// How foreign memory is to be used. Zeroes are the defaults.
+typedef struct onebuf_wrap_options {
+    // `sizeof(onebuf_wrap_options)`.
+    size_t size;
+    // How many bytes it must have; zero: as many as it has.
+    size_t bytes;
+    // Other devices that use it, beside those of its own context.
+    const onebuf_device *devices;
+    // How many devices.
+    size_t device_count;
+    // The owner's work on it ends there: whoever uses the buffer waits for these.
+    const onebuf_fence *after;
+    // How many fences.
+    size_t after_count;
+    // What to do about implied copies; of this and the hub's choice the stricter holds.
+    onebuf_copies copies;
+    // Forces how the other devices see it.
+    onebuf_route route;
+    // Not zero: uses routes that drivers declare although no experiment has proven them here.
+    uint32_t trust_declared;
+    // Takes the caller's reference over, unless NULL: called once with the native handle (or pointer), when
+    // onebuf has done with the memory and all its work on it is over. It may be called on any thread, inside
+    // of any call that frees something; it must not throw, and must not wrap the same memory again. Not called
+    // when the call fails: then nothing was taken over.
+    void (*release)(void *native, void *user);
+    // What `release` is given besides.
+    void *release_user;
+} onebuf_wrap_options;
+
+// A buffer over a `cl_mem` that somebody else made. The devices of its context see it, the host sees it
+// through mappings, and other devices by the routes that the plan finds, when the options name them.
+// `options` may be NULL.
+//
+// A sub-buffer is wrapped as what it is: a region of its parent. All wraps of one memory object, of its parent
+// and of its parts share one state: views of one exclude views of the other, and each is ordered after the
+// other's work. ONEBUF_INVALID_ARGUMENT for another number of bytes; ONEBUF_BUSY while its owner has it mapped.
+// Not for what a buffer of the same hub was made of.
+onebuf_status onebuf_buffer_wrap(onebuf_hub hub,
+                                 void *cl_mem,
+                                 const onebuf_wrap_options *options,
+                                 onebuf_buffer *buffer);
+
+// A buffer over shared virtual memory that somebody else allocated in their context: so many bytes from
+// `pointer` on, which stay allocated until the buffer is gone. `options` may be NULL.
+onebuf_status onebuf_buffer_wrap_svm(onebuf_context context,
+                                     void *pointer,
+                                     size_t bytes,
+                                     const onebuf_wrap_options *options,
+                                     onebuf_buffer *buffer);
+
+// A `cl_command_queue` that somebody else made, to be used like one of ours. What its owner enqueues there is
+// in order with what we do, and onebuf_queue_fence() covers both.
+onebuf_status onebuf_queue_wrap(onebuf_hub hub,
+                                void *cl_queue,
+                                onebuf_queue *queue);
+
+// A queue of ours at the device where the buffer lives, in its context: for work on this buffer.
+onebuf_status onebuf_queue_for(onebuf_buffer buffer, onebuf_queue *queue);
+
+// Whether its memory is somebody else's.
+onebuf_status onebuf_buffer_is_foreign(onebuf_buffer buffer, bool *foreign);
+
+// Somebody else's writes to this memory end at that point: whoever uses the buffer next waits for it.
+// ONEBUF_BUSY while a view or mapping of it is held, and while its newest contents are elsewhere: see
+// onebuf_buffer_hand_to(). A region means the whole buffer, here and below.
+onebuf_status onebuf_buffer_written_until(onebuf_buffer buffer,
+                                          onebuf_fence fence);
+
+// The same for somebody else's reads: whoever writes the buffer next waits for them.
+onebuf_status onebuf_buffer_read_until(onebuf_buffer buffer, onebuf_fence fence);
+
+// Makes the newest contents visible on that queue and orders it after all work on the buffer, for commands
+// that its owner will enqueue there by itself. Says by which rung; `rung` may be NULL.
+onebuf_status onebuf_buffer_hand_to(onebuf_buffer buffer,
+                                    onebuf_queue queue,
+                                    onebuf_rung *rung);
+
+// Gives the buffer up for its `cl_mem` on that device, which is the caller's then: one reference, to be
+// released. All work on it is over, the newest contents are in it, and what it lies over stays until the driver
+// destroys it; it never returns to a pool. ONEBUF_BUSY, and nothing happened, while anything that was made of
+// the buffer is not freed. After any other failure the buffer is gone.
+onebuf_status onebuf_buffer_into_cl_mem(onebuf_buffer buffer,
+                                        onebuf_device device,
+                                        void **cl_mem);
+
+// Events ==========================================================================================
+//
+// Events of OpenCL go in as fences, and come out of fences. A user event is one that the host completes.
+
+// An event that the host completes. Free it.
+typedef struct onebuf_user_event {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_user_event;
+
+// A `cl_event` that somebody else made, as a fence: a queue can wait for it, a buffer be told of it. Events
+// that the host completes are as good. One reference is held until the fence, and what waits for it, is gone.
+onebuf_status onebuf_fence_wrap(onebuf_hub hub,
+                                void *cl_event,
+                                onebuf_fence *fence);
+
+// The `cl_event`s that must complete for the fence to be reached, for code that enqueues by itself: as many
+// as `count` says then, none when it is known to have been reached. Each has a reference that is the caller's to
+// release. There is room for `capacity` of them: ONEBUF_INVALID_ARGUMENT, and none is given, where more is
+// needed. Zero, and NULL for `cl_events`, only asks how many there are: never more later. A fence of a queue
+// has one at most. ONEBUF_UNSUPPORTED for work on a device that has no such events.
+onebuf_status onebuf_fence_cl_events(onebuf_fence fence,
+                                     void **cl_events,
+                                     size_t capacity,
+                                     size_t *count);
+
+// A new event of the context. ONEBUF_UNSUPPORTED where the driver cannot wait for the host.
+onebuf_status onebuf_user_event_create(onebuf_context context, onebuf_user_event *event);
+
+// Lets what waits for it run. Again, it does nothing.
+onebuf_status onebuf_user_event_complete(onebuf_user_event event);
+
+// The point that is reached when it is completed.
+onebuf_status onebuf_user_event_fence(onebuf_user_event event, onebuf_fence *fence);
+
+// The `cl_event`, for the owner's commands to wait for. Valid until the event is freed; no reference is taken.
+onebuf_status onebuf_user_event_native(onebuf_user_event event,
+                                       void **native);
+
+// Frees a user event. One that was not completed fails, and with it what waits for it: nothing waits for ever.
+onebuf_status onebuf_user_event_free(onebuf_user_event event);
+
+// The bridge ======================================================================================
+//
+// Copies between any two buffers by the shortest way there is: they may belong to different devices,
+// platforms, contexts, even hubs, and both may be regions. The source comes first. What was asked for is counted
+// as asked.
+
+// How a copy went. Set `size`; the rest is filled in.
+typedef struct onebuf_crossing {
+    // `sizeof(onebuf_crossing)`.
+    size_t size;
+    // How many bytes were copied: none where they were at their place already.
+    uint64_t bytes;
+    // In how many chunks they went through host memory; zero where it was one copy.
+    uint64_t chunks;
+    // How many bytes hand-overs of the two buffers copied meanwhile, though nobody had asked.
+    uint64_t implied_bytes;
+    // By which way the bytes went.
+    onebuf_route way;
+} onebuf_crossing;
+
+// Copies so many bytes, and waits until they are there. Source and target may be one buffer, and may overlap:
+// the target then holds what the source held. `crossing` may be NULL.
+onebuf_status onebuf_bridge_copy(onebuf_buffer from,
+                                 size_t from_offset,
+                                 onebuf_buffer to,
+                                 size_t to_offset,
+                                 size_t bytes,
+                                 onebuf_crossing *crossing);
+
+// Starts the same, and gives the fence that tells when the bytes are there. Neither buffer can be used before
+// its turn: views and mappings taken meanwhile come after the copy. It is done before this returns where only
+// the host has one end, and where the buffers belong to two hubs. `crossing` may be NULL.
+onebuf_status onebuf_bridge_copy_async(onebuf_buffer from,
+                                       size_t from_offset,
+                                       onebuf_buffer to,
+                                       size_t to_offset,
+                                       size_t bytes,
+                                       onebuf_crossing *crossing,
+                                       onebuf_fence *fence);
+
+// Copies so many bytes of the caller's into a buffer. `crossing` may be NULL.
+onebuf_status onebuf_bridge_from_host(const void *data,
+                                      onebuf_buffer to,
+                                      size_t to_offset,
+                                      size_t bytes,
+                                      onebuf_crossing *crossing);
+
+// Copies so many bytes of a buffer to the caller. `crossing` may be NULL.
+onebuf_status onebuf_bridge_to_host(onebuf_buffer from,
+                                    size_t from_offset,
+                                    void *data,
+                                    size_t bytes,
+                                    onebuf_crossing *crossing);
 
 // Short hands ======================================================================================
 

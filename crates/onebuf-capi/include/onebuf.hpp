@@ -17,7 +17,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <initializer_list>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -164,10 +166,31 @@ template <class T, class Ask> Result<T> value(Ask ask) {
 #if defined(__OPENCL_CL_H) || defined(OPENCL_CL_H_)
 using ClMem = ::cl_mem;
 using ClQueue = ::cl_command_queue;
+using ClContext = ::cl_context;
+using ClEvent = ::cl_event;
 #else
 using ClMem = void *;
 using ClQueue = void *;
+using ClContext = void *;
+using ClEvent = void *;
 #endif
+
+// Native handles, and what CL/opencl.hpp has around them when it was included before.
+inline void *native_mem(ClMem mem) { return mem; }
+inline void *native_queue(ClQueue queue) { return queue; }
+inline void *native_context(ClContext context) { return context; }
+inline void *native_event(ClEvent event) { return event; }
+#if defined(CL_HPP_)
+inline void *native_mem(const cl::Memory &mem) { return mem(); }
+inline void *native_queue(const cl::CommandQueue &queue) { return queue(); }
+inline void *native_context(const cl::Context &context) { return context(); }
+inline void *native_event(const cl::Event &event) { return event(); }
+#endif
+
+/// So many elements in bytes; too many are too many bytes, which onebuf refuses.
+template <class T> std::size_t bytes_of(std::size_t count) {
+    return count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
+}
 
 } // namespace detail
 
@@ -261,6 +284,39 @@ public:
     Result<onebuf_profile> profile() const {
         return detail::value<onebuf_profile>(
             [&](onebuf_profile *to) { return onebuf_fence_profile(handle(), to); });
+    }
+    /// The native events that must complete for it to be reached, each with a reference that is the caller's to
+    /// release; none when it is known to have been reached.
+    Result<std::vector<detail::ClEvent>> cl_events() const {
+        std::size_t count = 0;
+        onebuf_status status = onebuf_fence_cl_events(handle(), nullptr, 0, &count);
+        std::vector<void *> raw(count);
+        if (status == ONEBUF_OK && count > 0) status = onebuf_fence_cl_events(handle(), raw.data(), count, &count);
+        return detail::result(status, [&] {
+            std::vector<detail::ClEvent> all;
+            for (std::size_t at = 0; at < count; ++at) all.push_back(static_cast<detail::ClEvent>(raw[at]));
+            return all;
+        });
+    }
+};
+
+/// An event that the host completes. One that ends without fails, and with it what waits for it.
+class UserEvent : public detail::Owner<onebuf_user_event, onebuf_user_event_free> {
+public:
+    using Owner::Owner;
+
+    Result<void> complete() const { return detail::check(onebuf_user_event_complete(handle())); }
+    /// The point that is reached when it is completed.
+    Result<Fence> fence() const {
+        onebuf_fence made{0};
+        onebuf_status status = onebuf_user_event_fence(handle(), &made);
+        return detail::result(status, [&] { return Fence(made); });
+    }
+    /// The `cl_event`, for the owner's commands to wait for; valid as long as this lives.
+    Result<detail::ClEvent> cl_event() const {
+        void *native = nullptr;
+        onebuf_status status = onebuf_user_event_native(handle(), &native);
+        return detail::result(status, [&] { return static_cast<detail::ClEvent>(native); });
     }
 };
 
@@ -639,9 +695,41 @@ public:
         return detail::result(status, [&] { return Fence(found); });
     }
 
+    /// Whether its memory is somebody else's.
+    Result<bool> is_foreign() const {
+        return detail::value<bool>([&](bool *to) { return onebuf_buffer_is_foreign(this->handle(), to); });
+    }
+    /// Somebody else's writes end at that point: whoever uses the buffer next waits for it.
+    Result<void> written_until(const Fence &fence) const {
+        return detail::check(onebuf_buffer_written_until(this->handle(), fence.handle()));
+    }
+    /// Somebody else's reads end at that point: whoever writes the buffer next waits for it.
+    Result<void> read_until(const Fence &fence) const {
+        return detail::check(onebuf_buffer_read_until(this->handle(), fence.handle()));
+    }
+    /// Makes the newest contents visible on that queue, for commands that its owner enqueues there by itself.
+    Result<Rung> hand_to(const Queue &queue) const {
+        onebuf_rung used = 0;
+        onebuf_status status = onebuf_buffer_hand_to(this->handle(), queue.handle(), &used);
+        return detail::result(status, [&] { return static_cast<Rung>(used); });
+    }
+    /// A queue of onebuf's at the device where it lives, in its context.
+    Result<Queue> queue() const {
+        onebuf_queue made{0};
+        onebuf_status status = onebuf_queue_for(this->handle(), &made);
+        return detail::result(status, [&] { return Queue(made); });
+    }
+    /// Gives it up for its `cl_mem`, with one reference that is the caller's: `std::move(buffer).into_cl_mem(device)`.
+    /// It is empty afterwards; what is left of it after a failure says onebuf_buffer_into_cl_mem().
+    Result<detail::ClMem> into_cl_mem(const Device &device) && {
+        void *native = nullptr;
+        onebuf_status status = onebuf_buffer_into_cl_mem(this->handle(), device.handle(), &native);
+        if (status == ONEBUF_OK) this->release();
+        return detail::result(status, [&] { return static_cast<detail::ClMem>(native); });
+    }
+
 private:
-    /// Elements as bytes; too many are too many bytes, which onebuf refuses.
-    static std::size_t bytes(std::size_t count) { return count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T); }
+    static std::size_t bytes(std::size_t count) { return detail::bytes_of<T>(count); }
     template <class As> Result<Mapped<As>> map_as(onebuf_access access) const {
         void *data = nullptr;
         onebuf_mapping made{0};
@@ -655,6 +743,124 @@ private:
     }
 
     std::size_t size_ = 0;
+};
+
+// Foreign objects =================================================================================
+
+/// What a `cl_mem` is.
+struct ForeignBufferInfo : onebuf_foreign_buffer_info {
+    ForeignBufferInfo() : onebuf_foreign_buffer_info{} { size = sizeof(onebuf_foreign_buffer_info); }
+};
+/// What a `cl_context` is.
+struct ForeignContextInfo : onebuf_foreign_context_info {
+    ForeignContextInfo() : onebuf_foreign_context_info{} { size = sizeof(onebuf_foreign_context_info); }
+};
+/// What a `cl_command_queue` is.
+struct ForeignQueueInfo : onebuf_foreign_queue_info {
+    ForeignQueueInfo() : onebuf_foreign_queue_info{} { size = sizeof(onebuf_foreign_queue_info); }
+};
+
+/// How foreign memory is to be used.
+class WrapOptions {
+public:
+    /// Takes the caller's reference over: called once with the native handle (or pointer), on any thread, when
+    /// onebuf has done with the memory. Must not throw. Not called when wrapping fails.
+    using Release = std::function<void(void *)>;
+
+    WrapOptions() { plain_.size = sizeof plain_; }
+    WrapOptions(std::initializer_list<Device> devices) : WrapOptions() { shared_with(devices); }
+
+    /// How many elements it must have.
+    WrapOptions &count(std::size_t elements) { return count_ = elements, *this; }
+    template <class Devices> WrapOptions &shared_with(const Devices &devices) {
+        for (const Device &device : devices) devices_.push_back(device.handle());
+        return *this;
+    }
+    WrapOptions &shared_with(std::initializer_list<Device> devices) { return shared_with<std::initializer_list<Device>>(devices); }
+    /// The owner's work on it ends there. The fence lives until it was wrapped.
+    WrapOptions &after(const Fence &fence) { return after_.push_back(fence.handle()), *this; }
+    WrapOptions &copies(Copies copies) { return plain_.copies = static_cast<onebuf_copies>(copies), *this; }
+    WrapOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
+    WrapOptions &trust_declared(bool trust) { return plain_.trust_declared = trust, *this; }
+    WrapOptions &owned(Release release) { return release_ = std::move(release), *this; }
+
+    /// Calls `wrap` with the options for onebuf.h, of so many elements unless said otherwise.
+    template <class T, class Wrap> onebuf_status plainly(std::size_t count, Wrap wrap) const {
+        onebuf_wrap_options plain = plain_;
+        plain.bytes = detail::bytes_of<T>(count_ > 0 ? count_ : count);
+        plain.devices = devices_.data();
+        plain.device_count = devices_.size();
+        plain.after = after_.data();
+        plain.after_count = after_.size();
+        std::unique_ptr<Release> release(release_ ? new Release(release_) : nullptr);
+        plain.release = release ? run : nullptr;
+        plain.release_user = release.get();
+        onebuf_status status = wrap(&plain);
+        if (status == ONEBUF_OK) release.release(); // `run` deletes it
+        return status;
+    }
+
+private:
+    static void run(void *native, void *user) noexcept {
+        std::unique_ptr<Release> release(static_cast<Release *>(user));
+        (*release)(native);
+    }
+
+    onebuf_wrap_options plain_{};
+    std::size_t count_ = 0;
+    std::vector<onebuf_device> devices_;
+    std::vector<onebuf_fence> after_;
+    Release release_;
+};
+
+/// A context that somebody else made, as a source of devices.
+class ForeignContext : public detail::Owner<onebuf_context, onebuf_context_free> {
+public:
+    using Owner::Owner;
+
+    /// Its devices, which are valid as long as this lives.
+    Result<std::vector<Device>> devices() const {
+        std::size_t count = 0;
+        std::vector<Device> all;
+        onebuf_status status = onebuf_context_device_count(handle(), &count);
+        for (std::size_t at = 0; status == ONEBUF_OK && at < count; ++at) {
+            onebuf_device found{0};
+            status = onebuf_context_device_at(handle(), at, &found);
+            all.emplace_back(found);
+        }
+        return detail::result(status, [&] { return std::move(all); });
+    }
+    /// Its first device; most contexts have but one.
+    Result<Device> device() const {
+        onebuf_device found{0};
+        onebuf_status status = onebuf_context_device_at(handle(), 0, &found);
+        return detail::result(status, [&] { return Device(found); });
+    }
+    /// The device of it that a queue is on.
+    Result<Device> device(const Queue &queue) const {
+        onebuf_device found{0};
+        onebuf_status status = onebuf_context_device_of(handle(), queue.handle(), &found);
+        return detail::result(status, [&] { return Device(found); });
+    }
+    Result<UserEvent> user_event() const {
+        onebuf_user_event made{0};
+        onebuf_status status = onebuf_user_event_create(handle(), &made);
+        return detail::result(status, [&] { return UserEvent(made); });
+    }
+    /// A buffer over shared virtual memory of the context, which stays allocated until the buffer is gone.
+    template <class T> Result<Buffer<T>> wrap_svm(T *pointer, std::size_t count, const WrapOptions &options = {}) const {
+        onebuf_buffer made{0};
+        onebuf_status status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
+            return onebuf_buffer_wrap_svm(handle(), pointer, detail::bytes_of<T>(count), plain, &made);
+        });
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    /// The `cl_context`; valid as long as this lives.
+    Result<detail::ClContext> cl_context() const {
+        void *native = nullptr;
+        onebuf_status status = onebuf_context_native(handle(), &native);
+        return detail::result(status, [&] { return static_cast<detail::ClContext>(native); });
+    }
 };
 
 // Hubs ============================================================================================
@@ -673,7 +879,7 @@ public:
     Result<Buffer<T>> get(std::size_t count, const BufferOptions &options = {},
                           Timeout timeout = std::chrono::milliseconds(0)) const {
         onebuf_buffer made{0};
-        std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
+        std::size_t bytes = detail::bytes_of<T>(count);
         onebuf_buffer_options plain = options.plain();
         onebuf_status status = onebuf_pool_get(handle(), bytes, &plain, timeout.ms(), &made);
         return detail::result(status, [&] { return Buffer<T>(made, count); });
@@ -726,6 +932,60 @@ public:
     Result<Buffer<T>> buffer(const std::vector<T> &contents, const BufferOptions &options = {}) const {
         return make<T>(contents.size(), options, contents.data());
     }
+    // What somebody else made: raw handles, and objects of CL/opencl.hpp where that was included before.
+
+    /// A buffer over a `cl_mem` or `cl::Buffer`; see onebuf_buffer_wrap() for what its owner may do meanwhile.
+    template <class T, class Mem> Result<Buffer<T>> wrap(const Mem &mem, const WrapOptions &options = {}) const {
+        ForeignBufferInfo info;
+        onebuf_buffer made{0};
+        onebuf_status status = onebuf_foreign_buffer_query(handle(), detail::native_mem(mem), &info);
+        // Whole elements, or onebuf refuses: a rest would be another number of bytes.
+        std::size_t count = (info.bytes + sizeof(T) - 1) / sizeof(T);
+        if (status == ONEBUF_OK) status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
+            return onebuf_buffer_wrap(handle(), detail::native_mem(mem), plain, &made);
+        });
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    /// A `cl_command_queue` or `cl::CommandQueue` as a queue.
+    template <class Native> Result<Queue> wrap_queue(const Native &queue) const {
+        onebuf_queue made{0};
+        onebuf_status status = onebuf_queue_wrap(handle(), detail::native_queue(queue), &made);
+        return detail::result(status, [&] { return Queue(made); });
+    }
+    /// A `cl_event` or `cl::Event` as a fence.
+    template <class Native> Result<Fence> wrap_event(const Native &event) const {
+        onebuf_fence made{0};
+        onebuf_status status = onebuf_fence_wrap(handle(), detail::native_event(event), &made);
+        return detail::result(status, [&] { return Fence(made); });
+    }
+    /// Registers a `cl_context` or `cl::Context`.
+    template <class Native> Result<ForeignContext> foreign_context(const Native &context) const {
+        onebuf_context made{0};
+        onebuf_status status = onebuf_context_wrap(handle(), detail::native_context(context), &made);
+        return detail::result(status, [&] { return ForeignContext(made); });
+    }
+    /// The device in a second context, as if somebody else had made it.
+    Result<ForeignContext> second_context(const Device &device) const {
+        onebuf_context made{0};
+        onebuf_status status = onebuf_context_second(handle(), device.handle(), &made);
+        return detail::result(status, [&] { return ForeignContext(made); });
+    }
+    template <class Native> Result<ForeignBufferInfo> buffer_info(const Native &mem) const {
+        ForeignBufferInfo found;
+        onebuf_status status = onebuf_foreign_buffer_query(handle(), detail::native_mem(mem), &found);
+        return detail::result(status, [&] { return found; });
+    }
+    template <class Native> Result<ForeignContextInfo> context_info(const Native &context) const {
+        ForeignContextInfo found;
+        onebuf_status status = onebuf_foreign_context_query(handle(), detail::native_context(context), &found);
+        return detail::result(status, [&] { return found; });
+    }
+    template <class Native> Result<ForeignQueueInfo> queue_info(const Native &queue) const {
+        ForeignQueueInfo found;
+        onebuf_status status = onebuf_foreign_queue_query(handle(), detail::native_queue(queue), &found);
+        return detail::result(status, [&] { return found; });
+    }
+
     Result<Pool> pool(std::uint64_t limit_bytes = 0) const {
         onebuf_pool made{0};
         onebuf_status status = onebuf_pool_create(handle(), limit_bytes, &made);
@@ -757,13 +1017,65 @@ private:
     template <class T>
     Result<Buffer<T>> make(std::size_t count, const BufferOptions &options, const T *contents) const {
         onebuf_buffer made{0};
-        std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
+        std::size_t bytes = detail::bytes_of<T>(count);
         onebuf_buffer_options plain = options.plain();
         plain.contents = contents;
         onebuf_status status = onebuf_buffer_create(handle(), bytes, &plain, &made);
         return detail::result(status, [&] { return Buffer<T>(made, count); });
     }
 };
+
+// The bridge ======================================================================================
+
+/// How a copy went.
+struct Crossing : onebuf_crossing {
+    Crossing() : onebuf_crossing{} { size = sizeof(onebuf_crossing); }
+    /// The way as a word; `way` is its number.
+    Route route() const noexcept { return static_cast<Route>(way); }
+};
+
+/// Copies between any two buffers, by the shortest way there is. Counts and places are in elements.
+namespace bridge {
+
+/// A copy under way.
+struct Started {
+    Crossing crossing;
+    Fence fence;
+};
+
+/// So many elements of `from`, from `from_at` on, to those of `to` from `to_at` on.
+template <class T>
+Result<Crossing> copy(const Buffer<T> &from, std::size_t from_at, std::size_t count, const Buffer<T> &to, std::size_t to_at = 0) {
+    using detail::bytes_of;
+    Crossing went;
+    onebuf_status status =
+        onebuf_bridge_copy(from.handle(), bytes_of<T>(from_at), to.handle(), bytes_of<T>(to_at), bytes_of<T>(count), &went);
+    return detail::result(status, [&] { return went; });
+}
+/// Starts the same.
+template <class T>
+Result<Started> copy_async(const Buffer<T> &from, std::size_t from_at, std::size_t count, const Buffer<T> &to, std::size_t to_at = 0) {
+    using detail::bytes_of;
+    Crossing went;
+    onebuf_fence made{0};
+    onebuf_status status = onebuf_bridge_copy_async(
+        from.handle(), bytes_of<T>(from_at), to.handle(), bytes_of<T>(to_at), bytes_of<T>(count), &went, &made);
+    return detail::result(status, [&] { return Started{went, Fence(made)}; });
+}
+template <class T> Result<Crossing> from_host(const T *data, std::size_t count, const Buffer<T> &to, std::size_t to_at = 0) {
+    using detail::bytes_of;
+    Crossing went;
+    onebuf_status status = onebuf_bridge_from_host(data, to.handle(), bytes_of<T>(to_at), bytes_of<T>(count), &went);
+    return detail::result(status, [&] { return went; });
+}
+template <class T> Result<Crossing> to_host(const Buffer<T> &from, std::size_t from_at, T *data, std::size_t count) {
+    using detail::bytes_of;
+    Crossing went;
+    onebuf_status status = onebuf_bridge_to_host(from.handle(), bytes_of<T>(from_at), data, bytes_of<T>(count), &went);
+    return detail::result(status, [&] { return went; });
+}
+
+} // namespace bridge
 
 // OpenCL's C++ objects ============================================================================
 
@@ -775,6 +1087,21 @@ template <class T> cl::Buffer cl_buffer(const View<T> &view) { return cl::Buffer
 
 /// As an object of CL/opencl.hpp; what is enqueued on it while a view of the queue is held is fenced.
 inline cl::CommandQueue cl_queue(const Queue &queue) { return cl::CommandQueue(queue.cl_queue(), true); }
+
+/// As objects of CL/opencl.hpp, for its commands to wait for.
+inline std::vector<cl::Event> cl_events(const Fence &fence) {
+    std::vector<cl::Event> all;
+    for (::cl_event event : fence.cl_events()) all.emplace_back(event, false);
+    return all;
+}
+
+/// As an object of CL/opencl.hpp; it shares ownership of the cl_event.
+inline cl::Event cl_event(const UserEvent &event) { return cl::Event(event.cl_event(), true); }
+
+/// Gives the buffer up for an object of CL/opencl.hpp, which owns the cl_mem.
+template <class T> cl::Buffer into_cl_buffer(Buffer<T> &&buffer, const Device &device) {
+    return cl::Buffer(std::move(buffer).into_cl_mem(device), false);
+}
 
 #endif
 

@@ -1,7 +1,8 @@
 //! Devices
 //!
 //! A device is one API's view of one chip. Its handle is the hub's: it is valid until the hub's is freed,
-//! and the same whenever the same device is asked for. What was made with it stays usable after that.
+//! and the same whenever the same device is asked for. What was made with it stays usable after that. Handles
+//! of the devices of a foreign context are that context's in the same way.
 
 use crate::{
     entry::{Result, entry},
@@ -13,7 +14,7 @@ use crate::{
 use onebuf::{Device, hal::DeviceInfo};
 use std::ffi::c_char;
 
-/// A device. Not to be freed: it goes with its hub.
+/// A device. Not to be freed: it goes with its hub or context.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_device {

@@ -60,6 +60,18 @@ pub(crate) trait Noun: Copy {
         Self::table().take(index, generation).ok_or_else(|| self.stale())
     }
 
+    /// The object itself, out of its table, when nobody else uses it: neither another object nor another
+    /// thread's call. Otherwise the handle stays as it is.
+    fn take_alone(self) -> Result<Self::Object> {
+        let (index, generation) = self.place()?;
+        let busy = || {
+            let noun = name_of(Self::KIND);
+            let what = format!("this {noun} is in use: free what was made of it first");
+            Fault::from(Error::Busy { what })
+        };
+        Self::table().take_alone(index, generation).ok_or_else(|| self.stale())?.ok_or_else(busy)
+    }
+
     /// Slot and generation, when this can be a handle of this kind at all.
     fn place(self) -> Result<(u32, u32)> {
         let id = self.id();
@@ -81,7 +93,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// By [`Noun::KIND`], for messages.
-const NOUNS: [&str; 13] = [
+const NOUNS: [&str; 15] = [
     "no object",
     "string",
     "hub",
@@ -95,6 +107,8 @@ const NOUNS: [&str; 13] = [
     "program",
     "kernel",
     "pool",
+    "context",
+    "user event",
 ];
 
 fn name_of(kind: u8) -> &'static str {
@@ -132,12 +146,28 @@ impl<T> Table<T> {
 
     /// The caller drops what comes out after the lock is gone: that may take long, and may free others.
     fn take(&self, index: u32, generation: u32) -> Option<Arc<T>> {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).take(index, generation)
+    }
+
+    /// `None` when there is none; nothing inside when it is shared.
+    fn take_alone(&self, index: u32, generation: u32) -> Option<Option<T>> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.all.get_mut(index as usize)?;
+        let slot = slots.all.get(index as usize).filter(|slot| slot.generation == generation)?;
+        // Whoever wants another share of it has to pass this lock.
+        if Arc::strong_count(slot.object.as_ref()?) > 1 {
+            return Some(None);
+        }
+        slots.take(index, generation).map(Arc::into_inner)
+    }
+}
+
+impl<T> Slots<T> {
+    fn take(&mut self, index: u32, generation: u32) -> Option<Arc<T>> {
+        let slot = self.all.get_mut(index as usize)?;
         let object = slot.object.take_if(|_| slot.generation == generation)?;
         if slot.generation < LAST_GENERATION {
             slot.generation += 1;
-            slots.free.push(index);
+            self.free.push(index);
         }
         Some(object)
     }
@@ -205,6 +235,17 @@ mod tests {
         assert!(why(thing { id: 5 << 56 }.get()).contains("a buffer's handle"));
         assert!(why(thing { id: u64::MAX }.get()).contains("no object's handle"));
         assert!(why(thing { id: two.id + 1000 }.get()).contains("never made"));
+    }
+
+    #[test]
+    fn what_is_shared_is_not_taken_alone() {
+        let one = thing::put(1).unwrap_or_else(|e| panic!("{e}"));
+        let shared = one.get().unwrap_or_else(|e| panic!("{e}"));
+        assert!(one.take_alone().is_err_and(|fault| fault.to_string().contains("in use")));
+        drop(shared);
+        assert!(one.get().is_ok_and(|found| *found == 1), "still there");
+        assert!(one.take_alone().is_ok_and(|found| found == 1));
+        assert!(one.take_alone().is_err_and(|fault| fault.to_string().contains("freed")));
     }
 
     #[test]

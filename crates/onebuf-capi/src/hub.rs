@@ -75,8 +75,9 @@ impl Hub {
         Ok(all)
     }
 
-    pub(crate) fn handle(&self, device: &onebuf::Device) -> onebuf_device {
-        self.devices[device.index().get()]
+    /// The handle of a device that was found. Those of foreign contexts are not the hub's.
+    pub(crate) fn handle(&self, device: &onebuf::Device) -> Option<onebuf_device> {
+        self.devices.get(device.index().get()).copied()
     }
 }
 
@@ -189,7 +190,10 @@ pub unsafe extern "C" fn onebuf_hub_device(
         let hub = hub.get()?;
         // SAFETY: the caller's promise.
         let found = hub.hub.device(unsafe { text(selector, "selector")? })?;
-        *device = hub.handle(&found);
+        *device = hub.handle(&found).ok_or_else(|| {
+            let id = found.id();
+            Error::invalid(format!("`{id}` is of a foreign context: ask that for its devices"))
+        })?;
         Ok(())
     })
 }

@@ -20,10 +20,13 @@ mod entry;
 mod handle;
 mod input;
 
+pub mod bridge;
 pub mod buffer;
 pub mod device;
 pub mod doctor;
+pub mod event;
 pub mod fence;
+pub mod foreign;
 pub mod hub;
 pub mod kernel;
 pub mod ledger;
@@ -37,3 +40,4 @@ pub mod transfer;
 pub mod version;
 pub mod view;
 pub mod words;
+pub mod wrap;

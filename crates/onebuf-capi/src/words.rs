@@ -164,6 +164,28 @@ pub(crate) fn route(number: onebuf_route) -> Result<Option<RouteKind>> {
     choose_if_given("route", number, &RouteKind::ALL)
 }
 
+pub(crate) fn route_number(route: RouteKind) -> onebuf_route {
+    let at = RouteKind::ALL.iter().position(|known| *known == route);
+    at.map_or(ONEBUF_ROUTE_ANY, |at| at as u32 + 1)
+}
+
+pub(crate) fn access_number(access: Access) -> onebuf_access {
+    match access {
+        Access::Read => ONEBUF_READ,
+        Access::Write => ONEBUF_WRITE,
+        _ => ONEBUF_READ_WRITE,
+    }
+}
+
+pub(crate) fn host_access_number(access: HostAccess) -> onebuf_host_access {
+    match access {
+        HostAccess::Read => ONEBUF_HOST_READ,
+        HostAccess::Write => ONEBUF_HOST_WRITE,
+        HostAccess::None => ONEBUF_HOST_NONE,
+        _ => ONEBUF_HOST_READ_WRITE,
+    }
+}
+
 pub(crate) fn rung(number: onebuf_rung) -> Result<Option<Rung>> {
     choose_if_given("rung", number, &RUNGS)
 }
@@ -195,6 +217,15 @@ mod tests {
         for number in ONEBUF_RUNG_SAME_QUEUE..=ONEBUF_RUNG_HOST_WAIT {
             let rung = rung(number).ok().flatten().map(rung_number);
             assert_eq!(rung, Some(number));
+        }
+        for number in ONEBUF_ROUTE_SAME..=ONEBUF_ROUTE_STAGED {
+            assert_eq!(route(number).ok().flatten().map(route_number), Some(number));
+        }
+        for number in ONEBUF_HOST_READ_WRITE..=ONEBUF_HOST_NONE {
+            assert_eq!(host_access(number).ok().map(host_access_number), Some(number));
+        }
+        for number in ONEBUF_READ_WRITE..=ONEBUF_WRITE {
+            assert_eq!(access(number).ok().map(access_number), Some(number));
         }
         for wrong in [access(3).is_ok(), strategy(7).is_ok(), route(11).is_ok(), rung(7).is_ok()] {
             assert!(!wrong);

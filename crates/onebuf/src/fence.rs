@@ -141,15 +141,6 @@ pub(crate) fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. })
 }
 
-/// A queue that could not be made to wait for a position: the thread does. Work that failed says so again.
-pub(crate) fn wait_instead(position: &Position, timeout: Duration, error: Error) -> Result<Rung> {
-    if is_timeout(&error) || position.wait(timeout).is_err() {
-        return Err(error);
-    }
-    tracing::warn!(%error, "a queue could not be made to wait: the thread waited instead");
-    Ok(Rung::HostWait)
-}
-
 /// Wakes whoever polled a future last, once its event is reached. One callback for a future's life.
 #[derive(Default)]
 pub(crate) struct Alarm(Option<Arc<Mutex<Option<Waker>>>>);

@@ -245,7 +245,7 @@ impl Line {
     /// Makes later work wait for a position, by the best rung there is but none better than `best`
     /// across APIs. Returns the rung that was used.
     pub fn after(&self, position: &Position, best: Rung, timeout: Duration) -> Result<Rung> {
-        self.after_or(position, best, timeout, |event| self.hal.wait_for(&[event]))
+        self.after_or(position, best, timeout, |event| self.wait_by_event(event, timeout))
     }
 
     /// The same; an event of this queue's own API is given to `same_api` instead of waited for.
@@ -254,7 +254,7 @@ impl Line {
         position: &Position,
         best: Rung,
         timeout: Duration,
-        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<()>,
+        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
     ) -> Result<Rung> {
         if self.is_in_order() && std::ptr::eq(Arc::as_ptr(&position.line), self) {
             return Ok(Rung::SameQueue);
@@ -264,8 +264,7 @@ impl Line {
             return Ok(Rung::SameQueue);
         }
         if event.domain() == self.hal.domain() {
-            same_api(event)?;
-            return Ok(Rung::Event);
+            return same_api(event);
         }
         if self.gates && position.line.callbacks && best <= Rung::Callback {
             return self.after_callback(&*event, timeout);
@@ -318,9 +317,20 @@ impl Line {
         }
     }
 
+    /// Makes later work wait for an event of this queue's own API.
+    pub fn wait_by_event(&self, event: Arc<dyn hal::Event>, timeout: Duration) -> Result<Rung> {
+        match self.hal.wait_for(std::slice::from_ref(&event)) {
+            Ok(()) => Ok(Rung::Event),
+            Err(error) => wait_instead(&*event, timeout, &error),
+        }
+    }
+
     /// Puts a gate into this queue that the event's callback opens.
     fn after_callback(&self, event: &dyn hal::Event, timeout: Duration) -> Result<Rung> {
-        let gate = self.hal.gate()?;
+        let gate = match self.hal.gate() {
+            Ok(gate) => gate,
+            Err(error) => return wait_instead(event, timeout, &error),
+        };
         let Err((error, callback)) = event.on_complete(Box::new(move |outcome| gate.open(outcome)))
         else {
             return Ok(Rung::Callback);
@@ -330,6 +340,13 @@ impl Line {
         callback(outcome.clone());
         outcome.map(|()| Rung::HostWait)
     }
+}
+
+/// A queue could not be made to wait: the thread does. Work that failed says so here as well.
+fn wait_instead(event: &dyn hal::Event, timeout: Duration, error: &Error) -> Result<Rung> {
+    tracing::warn!(%error, "a queue could not be made to wait: the thread waits instead");
+    event.wait(timeout)?;
+    Ok(Rung::HostWait)
 }
 
 /// A point in a queue. Turned into an event only when somebody else has to wait for it.

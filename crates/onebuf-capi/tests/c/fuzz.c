@@ -1,11 +1,11 @@
 // `fuzz SEED STEPS DEVICE`: calls in random order with random handles (living, freed, of other kinds, made
 // up), sizes, ranges, choices, strings and nulls. Every answer is a status, and never that of a bug; memory
-// that is promised for stays valid, since it is promised for.
+// that is promised for stays valid, since it is promised for; so do native handles, which live for good.
 
 #include "check.h"
 #include <string.h>
 
-enum { KEPT = 24, KINDS = 12, AREA = 1 << 17, MOST = 1 << 16 };
+enum { KEPT = 24, KINDS = 14, AREA = 1 << 17, MOST = 1 << 16 };
 
 static uint64_t state;
 static uint64_t any(void) { // splitmix64
@@ -33,7 +33,7 @@ static bool note(onebuf_status status, int line) {
 #define TRY(call) note(call, __LINE__)
 
 // Handles by kind, freed ones among them.
-enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL };
+enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT };
 static uint64_t kept[KINDS][KEPT];
 
 static void keep(int kind, uint64_t id) {
@@ -82,6 +82,11 @@ static union {
     onebuf_program_options program;
     onebuf_doctor_options doctor;
     onebuf_pool_statistics statistics;
+    onebuf_wrap_options wrap;
+    onebuf_foreign_buffer_info buffer_info;
+    onebuf_foreign_context_info context_info;
+    onebuf_foreign_queue_info queue_info;
+    onebuf_crossing crossing;
     char bytes[8192];
 } options;
 static void size_options(size_t right) {
@@ -394,6 +399,154 @@ static void pools(void) {
     }
 }
 
+// Native handles: none without OpenCL.
+enum { MEMS = 8 };
+static struct {
+    void *context, *queue, *event, *mems[MEMS];
+} natives;
+
+// A context, a queue, an event and memory that are never given up.
+static void make_natives(onebuf_hub hub, onebuf_device device) {
+    onebuf_context context;
+    onebuf_queue queue;
+    onebuf_user_event event;
+    if (natives.context || onebuf_context_second(hub, device, &context) != ONEBUF_OK) return;
+    OK(onebuf_context_native(context, &natives.context));
+    OK(onebuf_context_device_at(context, 0, &device));
+    OK(onebuf_queue_create(device, NULL, &queue));
+    OK(onebuf_queue_native(queue, &natives.queue));
+    if (onebuf_user_event_create(context, &event) == ONEBUF_OK) {
+        OK(onebuf_user_event_complete(event)); // nobody waits for ever
+        OK(onebuf_user_event_native(event, &natives.event));
+    }
+    onebuf_buffer_options wish = ONEBUF_OPTIONS(onebuf_buffer_options);
+    wish.devices = &device;
+    wish.device_count = 1;
+    wish.strategy = ONEBUF_STRATEGY_MAPPED_DEVICE;
+    for (int i = 0; i < MEMS; i++) {
+        onebuf_buffer buffer;
+        OK(onebuf_buffer_create(hub, 4096, &wish, &buffer));
+        OK(onebuf_buffer_into_cl_mem(buffer, device, &natives.mems[i]));
+    }
+}
+
+static void *wrap_options(void) {
+    static onebuf_device several[4];
+    static onebuf_fence fences[4];
+    blank();
+    onebuf_wrap_options *wish = &options.wrap;
+    for (int i = 0; i < 4; i++) several[i] = PICK(onebuf_device, DEVICE), fences[i] = PICK(onebuf_fence, FENCE);
+    wish->devices = rarely() ? NULL : several;
+    wish->device_count = below(2);
+    wish->after = rarely() ? NULL : fences;
+    wish->after_count = below(2);
+    wish->bytes = below(3) ? 0 : below(2) ? 4096 : size();
+    uint32_t *choices[] = {&wish->copies, &wish->route, &wish->trust_declared};
+    if (rarely()) *choices[below(3)] = choice();
+    size_options(sizeof *wish);
+    return given();
+}
+
+static void foreigners(void) {
+    onebuf_hub hub = PICK(onebuf_hub, HUB);
+    onebuf_context context = PICK(onebuf_context, CONTEXT), made_context = {0};
+    onebuf_buffer buffer = PICK(onebuf_buffer, BUFFER), made = {0};
+    onebuf_queue queue = {0};
+    onebuf_device device = {0};
+    onebuf_string string = {0};
+    void *mem = rarely() ? NULL : natives.mems[below(MEMS)], *native;
+    size_t count;
+    bool foreign;
+    onebuf_rung rung;
+    switch (below(18)) {
+    case 0:
+        if (TRY(onebuf_context_wrap(hub, rarely() ? NULL : natives.context, rarely() ? NULL : &made_context))) keep(CONTEXT, made_context.id);
+        break;
+    case 1:
+        if (TRY(onebuf_context_second(hub, PICK(onebuf_device, DEVICE), &made_context))) keep(CONTEXT, made_context.id);
+        break;
+    case 2: TRY(onebuf_context_device_count(context, rarely() ? NULL : &count)); break;
+    case 3:
+        if (TRY(onebuf_context_device_at(context, below(4) ? 0 : size(), &device))) keep(DEVICE, device.id);
+        break;
+    case 4:
+        if (TRY(onebuf_context_device_of(context, PICK(onebuf_queue, QUEUE), &device))) keep(DEVICE, device.id);
+        break;
+    case 5: TRY(onebuf_context_native(context, rarely() ? NULL : &native)); break;
+    case 6: TRY(onebuf_context_free(context)); break;
+    case 7: case 8: case 9:
+        if (TRY(onebuf_buffer_wrap(hub, mem, wrap_options(), rarely() ? NULL : &made))) keep(BUFFER, made.id);
+        break;
+    case 10:
+        if (TRY(onebuf_queue_wrap(hub, rarely() ? NULL : natives.queue, &queue))) keep(QUEUE, queue.id);
+        break;
+    case 11:
+        if (TRY(onebuf_queue_for(buffer, rarely() ? NULL : &queue))) keep(QUEUE, queue.id);
+        break;
+    case 12: TRY(onebuf_buffer_is_foreign(buffer, rarely() ? NULL : &foreign)); break;
+    case 13: TRY(below(2) ? onebuf_buffer_written_until(buffer, PICK(onebuf_fence, FENCE)) : onebuf_buffer_read_until(buffer, PICK(onebuf_fence, FENCE))); break;
+    case 14: TRY(onebuf_buffer_hand_to(buffer, PICK(onebuf_queue, QUEUE), below(2) ? NULL : &rung)); break;
+    case 15:
+        if (rarely() && TRY(onebuf_buffer_into_cl_mem(buffer, PICK(onebuf_device, DEVICE), rarely() ? NULL : &native))) natives.mems[below(MEMS)] = native;
+        break;
+    case 16:
+        blank();
+        size_options(sizeof options.buffer_info);
+        TRY(onebuf_foreign_buffer_query(hub, mem, given()));
+        if (TRY(onebuf_foreign_buffer_describe(hub, mem, rarely() ? NULL : &string))) keep(STRING, string.id);
+        break;
+    default:
+        blank();
+        size_options(sizeof options.context_info);
+        TRY(onebuf_foreign_context_query(hub, rarely() ? NULL : natives.context, given()));
+        blank();
+        size_options(sizeof options.queue_info);
+        TRY(onebuf_foreign_queue_query(hub, rarely() ? NULL : natives.queue, given()));
+        TRY(onebuf_buffer_wrap_svm(context, NULL, size(), wrap_options(), &made)); // memory is promised for
+    }
+}
+
+static void events(void) {
+    onebuf_user_event event = PICK(onebuf_user_event, EVENT), made = {0};
+    onebuf_fence fence = {0};
+    void *raw[4], *native;
+    size_t count;
+    switch (below(5)) {
+    case 0:
+        // Completed at once: what waits for it waits for nobody.
+        if (!TRY(onebuf_user_event_create(PICK(onebuf_context, CONTEXT), rarely() ? NULL : &made))) break;
+        TRY(onebuf_user_event_complete(made));
+        keep(EVENT, made.id);
+        break;
+    case 1:
+        if (TRY(onebuf_user_event_fence(event, rarely() ? NULL : &fence))) keep(FENCE, fence.id);
+        break;
+    case 2: TRY(below(2) ? onebuf_user_event_complete(event) : onebuf_user_event_native(event, rarely() ? NULL : &native)); break;
+    case 3:
+        if (TRY(onebuf_fence_wrap(PICK(onebuf_hub, HUB), rarely() ? NULL : natives.event, &fence))) keep(FENCE, fence.id);
+        break;
+    default:
+        // The references that this gives are never given back: a few events that live for good.
+        TRY(onebuf_fence_cl_events(PICK(onebuf_fence, FENCE), rarely() ? NULL : raw, below(5), rarely() ? NULL : &count));
+        if (below(3) == 0) TRY(onebuf_user_event_free(event));
+    }
+}
+
+static void bridges(void) {
+    onebuf_buffer from = PICK(onebuf_buffer, BUFFER), to = PICK(onebuf_buffer, BUFFER);
+    onebuf_fence fence = {0};
+    blank();
+    size_options(sizeof options.crossing);
+    switch (below(4)) {
+    case 0: TRY(onebuf_bridge_copy(from, size(), to, size(), size(), given())); break;
+    case 1:
+        if (TRY(onebuf_bridge_copy_async(from, size(), to, size(), size(), given(), rarely() ? NULL : &fence))) keep(FENCE, fence.id);
+        break;
+    case 2: TRY(onebuf_bridge_from_host(data(), to, size(), size(), given())); break;
+    default: TRY(onebuf_bridge_to_host(from, size(), data(), size(), given()));
+    }
+}
+
 static void begin(void) {
     onebuf_hub_options looks = ONEBUF_OPTIONS(onebuf_hub_options);
     looks.without_opencl = strcmp(selector, "host") == 0;
@@ -406,12 +559,18 @@ static void begin(void) {
         exit(0);
     }
     for (int i = 0; i < KEPT; i++) keep(HUB, hub.id), keep(DEVICE, device.id);
+    make_natives(hub, device);
+    // A driver that is only a stub has no compiler.
+    onebuf_string platform;
+    OK(onebuf_device_platform(device, &platform));
+    bool compiles = !strstr(onebuf_string_data(platform), "stub");
+    OK(onebuf_string_free(platform));
     onebuf_program program = build_add(device, NULL);
     for (int i = 0; i < 4; i++) {
         onebuf_queue queue;
         OK(onebuf_queue_create(device, NULL, &queue));
         keep(QUEUE, queue.id);
-        keep(KERNEL, kernel_add(program).id);
+        if (compiles) keep(KERNEL, kernel_add(program).id);
     }
     keep(PROGRAM, program.id);
 }
@@ -429,6 +588,8 @@ static void end(void) {
         TRY(onebuf_program_free((onebuf_program){kept[PROGRAM][i]}));
         TRY(onebuf_queue_free((onebuf_queue){kept[QUEUE][i]}));
         TRY(onebuf_string_free((onebuf_string){kept[STRING][i]}));
+        TRY(onebuf_user_event_free((onebuf_user_event){kept[EVENT][i]}));
+        TRY(onebuf_context_free((onebuf_context){kept[CONTEXT][i]}));
         TRY(onebuf_hub_free((onebuf_hub){kept[HUB][i]}));
     }
 }
@@ -438,10 +599,10 @@ int main(int argc, char **argv) {
     state = strtoull(argv[1], NULL, 10);
     selector = argv[3];
     void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
-                             guards, fences, programs, launches, launches, pools};
+                             guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges};
     for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
         if (step % 400 == 0) begin(); // what was freed for good makes room for new
-        calls[below(15)]();
+        calls[below(19)]();
     }
     end();
     TRUE(outcomes[ONEBUF_OK] > 0 && outcomes[ONEBUF_INVALID_HANDLE] > 0 && outcomes[ONEBUF_NULL_POINTER] > 0);

@@ -3,9 +3,10 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The order of the header: a section uses only what stands before it.
-const SECTIONS: [&str; 17] = [
+const SECTIONS: [&str; 21] = [
     "status", "version", "words", "string", "device", "hub", "fence", "queue", "buffer", "mapping",
-    "view", "transfer", "program", "kernel", "pool", "ledger", "doctor",
+    "view", "transfer", "program", "kernel", "pool", "ledger", "doctor", "foreign", "wrap",
+    "event", "bridge",
 ];
 
 fn path(name: &str) -> PathBuf {

@@ -1,8 +1,12 @@
 //! Programs in C and C++: the examples, everything once, random calls, threads.
 
-use crate::support::{Build, command, compile, crate_folder, said, under_valgrind, workshop};
+use crate::support::{
+    Build, OPENCL, command, compile, crate_folder, has_header, on_driver, said, under_valgrind,
+    workshop,
+};
 use onebuf_conformance::{absent, note, stub};
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::OnceLock,
@@ -18,12 +22,9 @@ fn examples(folder: &str, phrases: &[(&str, &str)]) {
     for (name, phrase) in phrases {
         let file = crate_folder().join("../../examples").join(folder).join(name);
         let more: &[&str] = match *name {
-            // The loader's own name: no package for developers is needed.
-            "04-opencl-hpp.cpp" if !Path::new("/usr/include/CL/opencl.hpp").exists() => {
-                absent("CL/opencl.hpp", "opencl-clhpp-headers is not installed");
-                continue;
-            }
-            "04-opencl-hpp.cpp" => &["-Wl,--no-as-needed", "-l:libOpenCL.so.1"],
+            "04-opencl-hpp.cpp" | "05-foreign.cpp" if !has_header("CL/opencl.hpp") => continue,
+            "04-foreign.c" if !has_header("CL/cl.h") => continue,
+            "04-opencl-hpp.cpp" | "05-foreign.cpp" | "04-foreign.c" => &OPENCL,
             _ => &[],
         };
         let Some(program) = compile(&file, Build::Shared, more) else { return };
@@ -45,6 +46,7 @@ fn examples_in_c_run() {
         ("01-scale.c", "devices agree"),
         ("02-two-devices.c", "both took their turns"),
         ("03-errors.c", "all as expected"),
+        ("04-foreign.c", "squared in place: element 99 is 9801"),
     ];
     examples("c", &phrases);
 }
@@ -56,6 +58,7 @@ fn examples_in_cpp_run() {
         ("02-two-devices.cpp", "both took their turns"),
         ("03-errors.cpp", "all as expected"),
         ("04-opencl-hpp.cpp", "the last element is 42"),
+        ("05-foreign.cpp", "squared in place, twice: element 3 is 81"),
     ];
     examples("cpp", &phrases);
 }
@@ -144,6 +147,82 @@ fn what_the_map_from_older_names_shows_in_cpp_works() {
 
 fn program_without_sanitizers(name: &str) -> PathBuf {
     compile(&source(name), Build::Shared, &[]).expect("it was compiled before")
+}
+
+/// The programs in which class A makes its objects by itself, and the header that each needs.
+const FOREIGN: [(&str, &str); 2] =
+    [("c/foreign.c", "CL/cl.h"), ("cpp/foreign.cpp", "CL/opencl.hpp")];
+
+/// What it could not try, once each.
+fn tell_skips(said: &str) {
+    let skips: BTreeSet<&str> = said.lines().filter(|line| line.starts_with("skip:")).collect();
+    skips.into_iter().for_each(note);
+}
+
+#[test]
+fn foreign_objects_of_every_driver() {
+    for (name, header) in FOREIGN {
+        if !has_header(header) {
+            continue;
+        }
+        let Some(program) = compile(&source(name), Build::Shared, &OPENCL) else { return };
+        let said = said(command(&program));
+        assert!(said.contains("foreign objects work on"), "{said}");
+        if said.contains("work on 0 devices") {
+            absent("OpenCL devices for foreign objects in C", "none found");
+        }
+        tell_skips(&said);
+    }
+}
+
+/// On a driver whose memory can be watched: sanitizers and Valgrind see every byte of it.
+#[test]
+fn foreign_objects_are_neither_lost_nor_misread() {
+    let Some(driver) = stub() else { return };
+    for (name, _) in FOREIGN.into_iter().filter(|(_, header)| has_header(header)) {
+        for build in [Build::Sanitized, Build::Shared] {
+            let Some(program) = compile(&source(name), build, &OPENCL) else { return };
+            for mode in ["good", "shadow", "moving"] {
+                let mut run = on_driver(command(&program), &driver);
+                run.env("ONEBUF_STUB", mode).env("ONEBUF_STUB_PLATFORMS", "2");
+                let said = said(run);
+                assert!(said.contains("foreign objects work on 2 devices"), "{mode}: {said}");
+            }
+        }
+        let program =
+            compile(&source(name), Build::Shared, &OPENCL).expect("it was compiled before");
+        let Some(run) = under_valgrind(&program) else { return };
+        assert!(said(on_driver(run, &driver)).contains("foreign objects work on 1 devices"));
+    }
+}
+
+#[test]
+fn raw_handles_need_no_header_of_opencls() {
+    let Some(driver) = stub() else { return };
+    for more in [&["-fno-exceptions"][..], &[]] {
+        let Some(program) = compile(&source("cpp/raw.cpp"), Build::Sanitized, more) else { return };
+        assert!(said(on_driver(command(&program), &driver)).contains("raw handles work"));
+        let said = said(command(&program));
+        assert!(said.contains("raw handles work") || said.contains("no OpenCL here"), "{said}");
+    }
+}
+
+#[test]
+fn random_calls_with_foreign_objects_are_answered() {
+    let Some(driver) = stub() else { return };
+    for build in [Build::Shared, Build::Sanitized] {
+        let Some(program) = compile(&source("c/fuzz.c"), build, &[]) else { return };
+        for seed in ["1", "2", "3"] {
+            let mut run = on_driver(command(&program), &driver);
+            run.args([seed, "10000", "opencl:0"]);
+            said(run);
+        }
+    }
+    let program = compile(&source("c/fuzz.c"), Build::Shared, &[]).expect("it was compiled before");
+    let Some(run) = under_valgrind(&program) else { return };
+    let mut run = on_driver(run, &driver);
+    run.args(["5", "6000", "opencl:0"]);
+    said(run);
 }
 
 fn fuzz(build: Build, seed: u64, steps: u32, device: &str) {

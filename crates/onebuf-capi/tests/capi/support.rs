@@ -52,6 +52,32 @@ const WARNINGS: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
 /// What the Rust standard library needs of the system.
 const SYSTEM: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 
+/// For programs that call OpenCL by themselves: the loader's own name, so that no package for developers is needed.
+pub const OPENCL: [&str; 2] = ["-Wl,--no-as-needed", "-l:libOpenCL.so.1"];
+
+/// Whether a system header is there; a printed skip where it is not.
+pub fn has_header(name: &str) -> bool {
+    let found = Path::new("/usr/include").join(name).exists();
+    if !found {
+        absent(name, "opencl-headers and opencl-clhpp-headers are not installed");
+    }
+    found
+}
+
+/// Lets a program, and onebuf in it, use that OpenCL driver alone, in place of the system's loader.
+pub fn on_driver(mut command: Command, driver: &Path) -> Command {
+    let folder = workshop().join("driver");
+    fs::create_dir_all(&folder).expect("a folder for the driver");
+    let scratch = folder.join(format!("{:?}", std::thread::current().id()));
+    // Replaced in one step: another test may be using it.
+    let _ = fs::remove_file(&scratch);
+    std::os::unix::fs::symlink(driver, &scratch).expect("a link");
+    fs::rename(&scratch, folder.join("libOpenCL.so.1")).expect("a link");
+    let library_path = format!("{}:{}", folder.display(), workshop().display());
+    command.env("LD_LIBRARY_PATH", library_path).env("ONEBUF_OPENCL_LIB", "libOpenCL.so.1");
+    command
+}
+
 /// Compiles a source file, once; `None`, after a printed skip, without a compiler.
 pub fn compile(source: &Path, build: Build, more: &[&str]) -> Option<PathBuf> {
     static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());

@@ -424,14 +424,13 @@ impl Core {
         let other = self.site_of(position.line.device).map(|s| self.sites[s].sync);
         let best = self.sites[site].sync.max(other.unwrap_or(Rung::HostWait));
         let timeout = self.hub.timeout();
-        let rung = line.after_or(position, best, timeout, |event| {
-            match line.is_in_order() {
-                true => line.hal.wait_for(&[event])?,
-                false => after.push(event),
+        let rung = line.after_or(position, best, timeout, |event| match line.is_in_order() {
+            true => line.wait_by_event(event, timeout),
+            false => {
+                after.push(event);
+                Ok(Rung::Event)
             }
-            Ok(())
-        });
-        let rung = rung.or_else(|error| fence::wait_instead(position, timeout, error))?;
+        })?;
         if rung > best && best > Rung::SameQueue {
             let device = self.device_id(line.device);
             tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");

@@ -6,7 +6,7 @@ use crate::{
     backend::opencl::foreign,
     hal::{Event, Gate},
     queue::Line,
-    sync::Arc,
+    sync::{Arc, Mutex, lock},
 };
 use std::{ffi::c_void, fmt};
 
@@ -48,7 +48,8 @@ impl Hub {
 pub struct UserEvent {
     hub: Hub,
     line: Arc<Line>,
-    gate: Option<Box<dyn Gate>>,
+    /// Until it is completed.
+    gate: Mutex<Option<Box<dyn Gate>>>,
     event: Arc<dyn Event>,
 }
 
@@ -56,7 +57,7 @@ impl UserEvent {
     pub(super) fn new(hub: &Hub, whose: &Whose) -> Result<Self> {
         let line = hub.beside(whose)?;
         let (gate, event) = whose.device(hub, line.device)?.user_event(&line.hal)?;
-        Ok(Self { hub: hub.clone(), line, gate: Some(gate), event })
+        Ok(Self { hub: hub.clone(), line, gate: Mutex::new(Some(gate)), event })
     }
 
     /// The point that is reached when it is completed.
@@ -69,9 +70,10 @@ impl UserEvent {
         self.event.raw() as *mut c_void
     }
 
-    /// Lets what waits for it run.
-    pub fn complete(mut self) {
-        if let Some(gate) = self.gate.take() {
+    /// Lets what waits for it run. Again, it does nothing.
+    pub fn complete(&self) {
+        let gate = lock(&self.gate).take();
+        if let Some(gate) = gate {
             gate.open(Ok(()));
         }
     }

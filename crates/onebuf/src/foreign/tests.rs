@@ -132,6 +132,9 @@ fn an_owned_handle_is_given_back_once() {
             }
         };
         assert!(wrap().len(1).owned(count(&calls)).build().is_err());
+        let stranger = Hub::builder().without_opencl().build().unwrap().host();
+        assert!(wrap().owned(count(&calls)).shared_with([&stranger]).build().is_err());
+        drop(wrap().owned(count(&calls)));
         assert_eq!(calls.load(Ordering::Relaxed), 0, "not taken over");
         let wrapped = wrap().owned(count(&calls)).build().unwrap();
         let other = wrap().build().unwrap();

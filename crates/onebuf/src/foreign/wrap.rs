@@ -30,7 +30,7 @@ pub struct WrapBuilder<'h, T: Pod> {
     shape: Shape,
     len: Option<usize>,
     after: Vec<&'h Fence>,
-    claim: Option<Claim>,
+    claim: Unclaimed,
     fault: Option<Error>,
     element: PhantomData<T>,
 }
@@ -96,7 +96,7 @@ impl Hub {
 impl<'h, T: Pod> WrapBuilder<'h, T> {
     fn new(hub: &'h Hub, what: What) -> Self {
         let shape = Shape::new(align_of::<T>(), hub.copy_policy());
-        let (len, after, claim, fault) = (None, Vec::new(), None, None);
+        let (len, after, claim, fault) = (None, Vec::new(), Unclaimed(None), None);
         Self { hub, what, shape, len, after, claim, fault, element: PhantomData }
     }
 
@@ -150,7 +150,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
             What::Object(raw) => *raw,
             What::Svm { pointer, .. } => *pointer,
         };
-        self.claim = Some(Claim { raw, release: Some(Box::new(release)) });
+        self.claim = Unclaimed(Some(Claim { raw, release: Some(Box::new(release)) }));
         self
     }
 
@@ -165,8 +165,6 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
             return Err(fault);
         }
         let Self { hub, what, shape, len, after, claim, .. } = self;
-        // Given back untouched on every error: nothing was taken over.
-        let claim = Unclaimed(claim);
         let buffer = match what {
             What::Object(raw) => wrap_object(hub, raw, shape, len),
             What::Svm { context, pointer, bytes } => {
@@ -188,7 +186,8 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     }
 }
 
-/// A claim that becomes one only when everything else went well.
+/// A claim that becomes one only when everything else went well. On every error, and when nothing is built at
+/// all, the handle stays the caller's.
 struct Unclaimed(Option<Claim>);
 
 impl Unclaimed {

@@ -1,0 +1,412 @@
+//! Foreign objects
+//!
+//! OpenCL objects that somebody else made: what they are, and their contexts as a source of devices. Native
+//! handles (`cl_mem`, `cl_context`, `cl_command_queue`, `cl_event`) are `void *` here, so that no header of
+//! OpenCL's is needed. They are the caller's promise: NULL is told, and what else the driver can tell; for the
+//! rest they are alive, of the kind that is asked for, and of the OpenCL library that the hub has loaded.
+
+use crate::{
+    device::onebuf_device,
+    entry::{Fault, Result, entry, free},
+    handle::{Noun, noun},
+    hub::{Hub, onebuf_hub},
+    input::{Options, Slot, give, out},
+    queue::{ONEBUF_QUEUE_IN_ORDER, ONEBUF_QUEUE_OUT_OF_ORDER, onebuf_queue, onebuf_queue_order},
+    status::onebuf_status,
+    string::{self, onebuf_string},
+    words::{self, onebuf_access, onebuf_host_access},
+};
+use onebuf::{
+    Error, QueueOrder,
+    foreign::{ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, Placement},
+};
+use std::{ffi::c_void, ptr::null_mut};
+
+/// A context that somebody else made. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_context {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_context, Context, 13);
+
+/// A context, and the handles of its devices.
+#[doc(hidden)]
+pub struct Context {
+    pub(crate) context: ForeignContext,
+    devices: Vec<onebuf_device>,
+    /// Those that go with this: all, unless the context is the hub's own.
+    guests: Vec<onebuf_device>,
+}
+
+impl Context {
+    fn new(hub: &Hub, context: ForeignContext) -> Result<Self> {
+        let devices = context.devices();
+        let mut all = Self { context, devices: Vec::new(), guests: Vec::new() };
+        for device in devices {
+            let known = hub.handle(&device);
+            let handle = known.map_or_else(|| onebuf_device::put(device), Ok)?;
+            all.devices.push(handle);
+            all.guests.extend(known.is_none().then_some(handle));
+        }
+        Ok(all)
+    }
+
+    fn at(&self, index: usize) -> Result<onebuf_device> {
+        self.devices.get(index).copied().ok_or_else(|| {
+            let count = self.devices.len();
+            Fault::invalid(format!("device {index} of a context that has {count}"))
+        })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.guests.iter().for_each(|device| drop(device.take()));
+    }
+}
+
+/// A native handle that may not be null.
+pub(crate) fn native(handle: *mut c_void, name: &'static str) -> Result<*mut c_void> {
+    if handle.is_null() { Err(Fault::Null(name)) } else { Ok(handle) }
+}
+
+/// Where the bytes of a `cl_mem` lie, as far as its flags tell.
+pub type onebuf_placement = u32;
+/// Wherever the driver likes.
+pub const ONEBUF_PLACEMENT_DEVICE: onebuf_placement = 0;
+/// In the memory of the application that it was made over (`CL_MEM_USE_HOST_PTR`).
+pub const ONEBUF_PLACEMENT_USE_HOST_POINTER: onebuf_placement = 1;
+/// Where the driver can map them without a copy, if it can at all (`CL_MEM_ALLOC_HOST_PTR`).
+pub const ONEBUF_PLACEMENT_ALLOC_HOST_POINTER: onebuf_placement = 2;
+/// On the chip itself.
+pub const ONEBUF_PLACEMENT_ON_CHIP: onebuf_placement = 3;
+
+/// What a `cl_mem` is. Set `size`; the rest is filled in.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_foreign_buffer_info {
+    /// `sizeof(onebuf_foreign_buffer_info)`.
+    pub size: usize,
+    /// Its size.
+    pub bytes: usize,
+    /// The flags that it was made with, as OpenCL numbers them.
+    pub flags: u64,
+    /// What kernels may do with it.
+    pub access: onebuf_access,
+    /// What the host may.
+    pub host_access: onebuf_host_access,
+    /// Where its bytes lie.
+    pub placement: onebuf_placement,
+    /// Not zero: it was filled from host memory when it was made (`CL_MEM_COPY_HOST_PTR`).
+    pub copied: u32,
+    /// Its `cl_context`. No reference is taken.
+    pub context: *mut c_void,
+    /// The first of that context's devices that the hub knows, as the hub's; null when it knows none.
+    pub device: onebuf_device,
+    /// How many of that context's devices the hub knows.
+    pub device_count: usize,
+    /// The host memory that it was made over; NULL: none.
+    pub host_pointer: *mut c_void,
+    /// How often it is mapped now. While it is, no kernel may use it.
+    pub map_count: u32,
+    /// How many references there are to it.
+    pub reference_count: u32,
+    /// The `cl_mem` that it is a part of; NULL: none. No reference is taken.
+    pub parent: *mut c_void,
+    /// Its first byte in that.
+    pub offset: usize,
+    /// Whether it was made over shared virtual memory: 1 or 0; -1 where the driver cannot tell (before OpenCL
+    /// 2.0).
+    pub uses_svm: i32,
+    /// Not zero: kernels can use its bytes by a shared virtual address as well.
+    pub svm_can_alias: u32,
+    /// The alignment that regions of it must have.
+    pub align_bytes: usize,
+    /// How many numbers its list of properties has (memory imported from another API has some).
+    pub property_count: usize,
+}
+// SAFETY: plain numbers and pointers, the size first; handles are numbers.
+unsafe impl Options for onebuf_foreign_buffer_info {}
+
+/// What a `cl_context` is. Set `size`; the rest is filled in.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_foreign_context_info {
+    /// `sizeof(onebuf_foreign_context_info)`.
+    pub size: usize,
+    /// How many devices it has.
+    pub device_count: usize,
+    /// How many of them the hub knows.
+    pub known_count: usize,
+    /// The first of those, as the hub's; null when it knows none.
+    pub device: onebuf_device,
+    /// How many numbers its list of properties has.
+    pub property_count: usize,
+    /// How many references there are to it.
+    pub reference_count: u32,
+}
+// SAFETY: plain numbers, the size first; handles are numbers.
+unsafe impl Options for onebuf_foreign_context_info {}
+
+/// What a `cl_command_queue` is. Set `size`; the rest is filled in.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_foreign_queue_info {
+    /// `sizeof(onebuf_foreign_queue_info)`.
+    pub size: usize,
+    /// Its `cl_context`. No reference is taken.
+    pub context: *mut c_void,
+    /// Its device, as the hub's; null when the hub does not know it.
+    pub device: onebuf_device,
+    /// All bits of its properties, as OpenCL numbers them.
+    pub properties: u64,
+    /// In which order it runs its work.
+    pub order: onebuf_queue_order,
+    /// Not zero: it takes times.
+    pub profiling: u32,
+    /// How many references there are to it.
+    pub reference_count: u32,
+}
+// SAFETY: plain numbers and pointers, the size first; handles are numbers.
+unsafe impl Options for onebuf_foreign_queue_info {}
+
+fn placement(of: Placement) -> onebuf_placement {
+    match of {
+        Placement::UseHostPointer => ONEBUF_PLACEMENT_USE_HOST_POINTER,
+        Placement::AllocHostPointer => ONEBUF_PLACEMENT_ALLOC_HOST_POINTER,
+        Placement::OnChip => ONEBUF_PLACEMENT_ON_CHIP,
+        _ => ONEBUF_PLACEMENT_DEVICE,
+    }
+}
+
+/// The hub's handle of the first of these devices.
+fn first(hub: &Hub, ids: &[String]) -> onebuf_device {
+    let first = ids.first().and_then(|id| hub.hub.device(id).ok());
+    first.and_then(|device| hub.handle(&device)).unwrap_or(onebuf_device { id: 0 })
+}
+
+fn pointer(address: Option<usize>) -> *mut c_void {
+    address.map_or(null_mut(), |address| address as *mut c_void)
+}
+
+fn buffer_info(hub: &Hub, of: &ForeignBufferInfo) -> onebuf_foreign_buffer_info {
+    onebuf_foreign_buffer_info {
+        size: 0,
+        bytes: of.bytes,
+        flags: of.flags,
+        access: words::access_number(of.access),
+        host_access: words::host_access_number(of.host),
+        placement: placement(of.placement),
+        copied: of.copied.into(),
+        context: of.context as *mut c_void,
+        device: first(hub, &of.devices),
+        device_count: of.devices.len(),
+        host_pointer: pointer(of.host_pointer),
+        map_count: of.map_count,
+        reference_count: of.reference_count,
+        parent: pointer(of.parent),
+        offset: of.offset,
+        uses_svm: of.uses_svm.map_or(-1, i32::from),
+        svm_can_alias: of.svm_can_alias.into(),
+        align_bytes: of.align_bytes,
+        property_count: of.external.len(),
+    }
+}
+
+/// What a `cl_mem` is, as its driver tells. ONEBUF_INVALID_ARGUMENT for an image or pipe, and for what the
+/// driver knows to be no memory object.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_foreign_buffer_query(
+    hub: onebuf_hub,
+    cl_mem: *mut c_void,
+    info: *mut onebuf_foreign_buffer_info,
+) -> onebuf_status {
+    entry(|| {
+        let hub = hub.get()?;
+        // SAFETY: the caller's promise, of the handle and of `info`.
+        unsafe {
+            let found = ForeignBufferInfo::query(&hub.hub, native(cl_mem, "cl_mem")?)?;
+            give(buffer_info(&hub, &found), info, "info")
+        }
+    })
+}
+
+/// The same in words, with the ids of the devices that the hub knows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_foreign_buffer_describe(
+    hub: onebuf_hub,
+    cl_mem: *mut c_void,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| {
+        string::give(text, || {
+            let (hub, cl_mem) = (hub.get()?, native(cl_mem, "cl_mem")?);
+            // SAFETY: the caller's promise.
+            let found = unsafe { ForeignBufferInfo::query(&hub.hub, cl_mem)? };
+            Ok(found.to_string().into_bytes())
+        })
+    })
+}
+
+/// What a `cl_context` is, as its driver tells.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_foreign_context_query(
+    hub: onebuf_hub,
+    cl_context: *mut c_void,
+    info: *mut onebuf_foreign_context_info,
+) -> onebuf_status {
+    entry(|| {
+        let hub = hub.get()?;
+        // SAFETY: the caller's promise.
+        let found =
+            unsafe { ForeignContextInfo::query(&hub.hub, native(cl_context, "cl_context")?)? };
+        let told = onebuf_foreign_context_info {
+            size: 0,
+            device_count: found.device_count,
+            known_count: found.devices.len(),
+            device: first(&hub, &found.devices),
+            property_count: found.properties.len(),
+            reference_count: found.reference_count,
+        };
+        // SAFETY: as above.
+        unsafe { give(told, info, "info") }
+    })
+}
+
+/// What a `cl_command_queue` is, as its driver tells.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_foreign_queue_query(
+    hub: onebuf_hub,
+    cl_queue: *mut c_void,
+    info: *mut onebuf_foreign_queue_info,
+) -> onebuf_status {
+    entry(|| {
+        let hub = hub.get()?;
+        // SAFETY: the caller's promise.
+        let found = unsafe { ForeignQueueInfo::query(&hub.hub, native(cl_queue, "cl_queue")?)? };
+        let order = match found.spec.order {
+            QueueOrder::OutOfOrder => ONEBUF_QUEUE_OUT_OF_ORDER,
+            _ => ONEBUF_QUEUE_IN_ORDER,
+        };
+        let told = onebuf_foreign_queue_info {
+            size: 0,
+            context: found.context as *mut c_void,
+            device: first(&hub, found.device.as_slice()),
+            properties: found.properties,
+            order,
+            profiling: found.spec.profiling.into(),
+            reference_count: found.reference_count,
+        };
+        // SAFETY: as above.
+        unsafe { give(told, info, "info") }
+    })
+}
+
+/// Registers a `cl_context` that somebody else made. Its devices become devices of the hub, with ids such as
+/// `opencl:0@1`: queues and programs of ours can be made in it, buffers shared with it. The same context
+/// again is the same registration. One reference is held until everything that was made in it is gone.
+/// ONEBUF_BUSY when the hub has no seat left for another device; ONEBUF_UNAVAILABLE for a hub without OpenCL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_context_wrap(
+    hub: onebuf_hub,
+    cl_context: *mut c_void,
+    context: Slot<'_, onebuf_context>,
+) -> onebuf_status {
+    entry(|| {
+        let context = out(context, "context")?;
+        let hub = hub.get()?;
+        // SAFETY: the caller's promise.
+        let found = unsafe { hub.hub.foreign_context(native(cl_context, "cl_context")?)? };
+        *context = onebuf_context::put(Context::new(&hub, found)?)?;
+        Ok(())
+    })
+}
+
+/// The device in a second context, as if somebody else had made it: for libraries that must stay apart.
+/// ONEBUF_UNSUPPORTED for a device without contexts.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_context_second(
+    hub: onebuf_hub,
+    device: onebuf_device,
+    context: Slot<'_, onebuf_context>,
+) -> onebuf_status {
+    entry(|| {
+        let context = out(context, "context")?;
+        let (hub, device) = (hub.get()?, device.get()?);
+        if !device.hub().is(&hub.hub) {
+            return Err(Fault::invalid(format!("device {device} belongs to another hub")));
+        }
+        *context = onebuf_context::put(Context::new(&hub, hub.hub.second_context(&device)?)?)?;
+        Ok(())
+    })
+}
+
+/// How many devices it has.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_context_device_count(
+    context: onebuf_context,
+    count: Slot<'_, usize>,
+) -> onebuf_status {
+    entry(|| {
+        *out(count, "count")? = context.get()?.devices.len();
+        Ok(())
+    })
+}
+
+/// A device by its place in the context. Its handle is the context's: valid until that is freed, and the
+/// hub's where the context is the hub's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_context_device_at(
+    context: onebuf_context,
+    index: usize,
+    device: Slot<'_, onebuf_device>,
+) -> onebuf_status {
+    entry(|| {
+        let device = out(device, "device")?;
+        *device = context.get()?.at(index)?;
+        Ok(())
+    })
+}
+
+/// The device of the context that a queue is on. ONEBUF_FOREIGN_CONTEXT for a queue of another context.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_context_device_of(
+    context: onebuf_context,
+    queue: onebuf_queue,
+    device: Slot<'_, onebuf_device>,
+) -> onebuf_status {
+    entry(|| {
+        let device = out(device, "device")?;
+        let (context, on) = (context.get()?, queue.get()?.device());
+        let mut devices = context.context.devices().into_iter();
+        let same_hub = on.hub().is(context.context.hub());
+        let at = devices.position(|of| same_hub && of.index() == on.index());
+        *device = context.at(at.ok_or_else(|| elsewhere(&on))?)?;
+        Ok(())
+    })
+}
+
+fn elsewhere(device: &onebuf::Device) -> Error {
+    let (have, want) = (format!("a queue on {device}"), "a queue of this context".into());
+    Error::ForeignContext { have, want }
+}
+
+/// The `cl_context`. Valid until the context is freed; no reference is taken.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_context_native(
+    context: onebuf_context,
+    native: Slot<'_, *mut c_void>,
+) -> onebuf_status {
+    entry(|| {
+        *out(native, "native")? = context.get()?.context.raw();
+        Ok(())
+    })
+}
+
+/// Frees a context and the handles of its devices. What was made in it stays usable.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_context_free(context: onebuf_context) -> onebuf_status {
+    free(context)
+}

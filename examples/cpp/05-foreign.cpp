@@ -1,0 +1,76 @@
+// 5. A library function that is handed somebody else's context, queue and buffer (raw handles, or the objects of
+// CL/opencl.hpp): it works on the memory in place, in order with what its caller enqueues.
+//
+// c++ -std=c++17 05-foreign.cpp $(pkg-config --cflags --libs onebuf) -lOpenCL -o foreign && ./foreign
+
+#define CL_HPP_TARGET_OPENCL_VERSION 120
+#define CL_HPP_MINIMUM_OPENCL_VERSION 110
+#define CL_HPP_ENABLE_EXCEPTIONS
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/opencl.hpp>
+
+#include <onebuf.hpp>
+
+#include <cstdio>
+#include <numeric>
+
+namespace library {
+
+const char *const SQUARE = "kernel void square(global float *x) { x[get_global_id(0)] *= x[get_global_id(0)]; }";
+
+/// Squares a buffer, as a command of the caller's queue would.
+template <class Context, class Queue, class Mem> // cl_context or cl::Context, and so on
+void square(const onebuf::Hub &hub, const Context &context, const Queue &queue, const Mem &mem) {
+    auto theirs = hub.foreign_context(context);
+    auto on = hub.wrap_queue(queue);
+    auto kernel = theirs.device(on).program(SQUARE).kernel(
+        "square", {onebuf::Param::buffer(onebuf::Access::ReadWrite, sizeof(float))});
+    auto before = on.fence(); // the caller's work so far
+    auto buffer = hub.wrap<float>(mem, onebuf::WrapOptions().after(before));
+    on.launch(kernel, buffer.size(), buffer);
+    buffer.hand_to(on); // the caller's work from here on
+}
+
+} // namespace library
+
+int main() {
+    try {
+        auto hub = onebuf::Hub::discover();
+        try {
+            hub.device("opencl");
+        } catch (const onebuf::Error &missing) {
+            std::printf("no OpenCL here: %s\n", missing.what());
+            return 0;
+        }
+        // The caller, who knows nothing of onebuf.
+        std::vector<cl::Platform> platforms;
+        cl::Platform::get(&platforms);
+        std::vector<cl::Device> devices;
+        platforms.at(0).getDevices(CL_DEVICE_TYPE_ALL, &devices);
+        cl::Context context(devices.at(0));
+        cl::CommandQueue queue(context, devices[0]);
+        std::vector<float> x(1024);
+        std::iota(x.begin(), x.end(), 0.0f);
+        cl::Buffer buffer(context, CL_MEM_READ_WRITE, x.size() * sizeof(float));
+        queue.enqueueWriteBuffer(buffer, CL_FALSE, 0, x.size() * sizeof(float), x.data());
+
+        library::square(hub, context, queue, buffer);
+        library::square(hub, context(), queue(), buffer()); // raw handles do as well
+
+        std::vector<float> found(x.size());
+        queue.enqueueReadBuffer(buffer, CL_TRUE, 0, x.size() * sizeof(float), found.data());
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            float squared = x[i] * x[i], want = squared * squared;
+            if (found[i] == want) continue;
+            std::fprintf(stderr, "element %zu is %g, not %g\n", i, double(found[i]), double(want));
+            return 1;
+        }
+        std::printf("squared in place, twice: element 3 is %g\n", double(found[3]));
+        return 0;
+    } catch (const onebuf::Error &error) {
+        std::fprintf(stderr, "%s: %s\n", error.name(), error.what());
+    } catch (const cl::Error &error) {
+        std::fprintf(stderr, "%s: %d\n", error.what(), error.err());
+    }
+    return 1;
+}
