@@ -46,7 +46,8 @@ int main() {
         std::vector<cl::Platform> platforms;
         cl::Platform::get(&platforms);
         std::vector<cl::Device> devices;
-        platforms.at(0).getDevices(CL_DEVICE_TYPE_ALL, &devices);
+        for (std::size_t at = 0; devices.empty() && at < platforms.size(); ++at) // some have none
+            platforms[at].getDevices(CL_DEVICE_TYPE_ALL, &devices);
         cl::Context context(devices.at(0));
         cl::CommandQueue queue(context, devices[0]);
         std::vector<float> x(1024);
@@ -71,6 +72,8 @@ int main() {
         std::fprintf(stderr, "%s: %s\n", error.name(), error.what());
     } catch (const cl::Error &error) {
         std::fprintf(stderr, "%s: %d\n", error.what(), error.err());
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s\n", error.what());
     }
     return 1;
 }

@@ -196,10 +196,10 @@ int main() {
             try {
                 platform.getDevices(CL_DEVICE_TYPE_ALL, &devices);
             } catch (const cl::Error &) {
-                continue;
             }
+            if (devices.empty()) continue;
             std::printf("%s\n", platform.getInfo<CL_PLATFORM_NAME>().c_str());
-            try_device(devices.at(0));
+            try_device(devices[0]);
             ++tried;
         }
         std::printf("foreign objects work on %u devices\n", tried);
