@@ -12,8 +12,16 @@ use crate::{
     topology::DeviceIx,
 };
 use bytemuck::Pod;
-use onebuf_sys::opencl::consts as cl;
-use std::{ffi::c_void, fmt, marker::PhantomData, ops::Deref, ptr::NonNull};
+use onebuf_sys::opencl::{OpenCl, consts as cl};
+use std::{
+    ffi::c_void,
+    fmt,
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`] and [`Hub::wrap_svm`].
 #[must_use = "nothing is wrapped until `build`"]
@@ -270,11 +278,10 @@ fn check_len<T: Pod>(facts: &MemoryFacts, len: Option<usize>) -> Result<()> {
 fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Result<Arc<Core>> {
     let asked = shape.devices.clone();
     let core = hub.guests().wrapped.get(raw, hub.timeout(), || {
-        // Mapped by us is no matter, but then there was a core. It may have gone since this was counted, so it is
-        // counted again.
         let cl = &hub.guests().known()?.cl;
+        // Mapped by us is no matter, but then there was a core, which may have gone since this was counted.
         // SAFETY: the promise that was made to `Hub::wrap_buffer`.
-        if facts.map_count > 0 && unsafe { foreign::memory(cl, raw) }?.map_count > 0 {
+        if facts.map_count > 0 && unsafe { stays_mapped(cl, raw) }? {
             return Err(Error::Busy {
                 what: "its owner has the cl_mem mapped: unmap it first".to_owned(),
             });
@@ -292,6 +299,25 @@ fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Resu
     })?;
     check_sees(&core, &asked)?;
     Ok(core)
+}
+
+/// How long a count of maps may be behind: PoCL 3.1 counts an unmap only after its event has completed.
+const COUNT_LAG: Duration = Duration::from_millis(20);
+
+/// Whether it is still mapped when every unmap that is done has been counted.
+///
+/// # Safety
+/// A live memory object.
+unsafe fn stays_mapped(cl: &OpenCl, raw: usize) -> Result<bool> {
+    let start = Instant::now();
+    // SAFETY: the caller's promise.
+    while unsafe { foreign::memory(cl, raw) }?.map_count > 0 {
+        if start.elapsed() > COUNT_LAG {
+            return Ok(true);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(false)
 }
 
 /// A core is made for the devices that were named when it was wrapped first.
