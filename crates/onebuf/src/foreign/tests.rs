@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Access, Device, Error, Hub, RouteKind, Signature, Source, Strategy, args,
+    Access, CopyPolicy, Device, Error, Hub, RouteKind, Signature, Source, Strategy, args,
     doctor::Verdicts,
     sync::{Arc, AtomicU64, Ordering},
 };
@@ -107,6 +107,8 @@ fn wraps_of_one_object_share_one_state() {
         assert!(matches!(first.map(), Err(Error::Busy { .. })));
         drop(map);
         assert!(wrap().len(1023).build().is_err());
+        let strict = wrap().copies(CopyPolicy::Forbid).build();
+        assert!(matches!(strict, Err(Error::Busy { .. })), "a policy that the first wrap has not");
         // SAFETY: the same memory.
         assert!(unsafe { hub.wrap_buffer::<[u32; 3]>(mem) }.build().is_err());
         drop((first, second));

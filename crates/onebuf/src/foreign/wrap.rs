@@ -143,8 +143,9 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     }
 
     /// Takes the caller's reference over: `release` is called with the handle, once, when onebuf has
-    /// done with the memory and all its work on it is over. Not called when `build` fails: then
-    /// nothing was taken over.
+    /// done with the memory and all work on its own queues is over. Work that was put on a queue of the owner's
+    /// is the owner's to wait for. Not called when `build` fails: then nothing was taken over; nor when that
+    /// work does not end before the hub's timeout: then the memory is kept, and this hub wraps it no more.
     pub fn owned(mut self, release: impl FnOnce(*mut c_void) + Send + 'static) -> Self {
         let raw = match &self.what {
             What::Object(raw) => *raw,
@@ -274,7 +275,7 @@ fn check_len<T: Pod>(facts: &MemoryFacts, len: Option<usize>) -> Result<()> {
 
 /// The state that all wraps of a memory object share.
 fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Result<Arc<Core>> {
-    let asked = shape.devices.clone();
+    let (asked, policy) = (shape.devices.clone(), shape.policy);
     let core = hub.guests().wrapped.get(raw, hub.timeout(), || {
         // Mapped by us is no matter, but then there was a core.
         // SAFETY: the promise that was made to `Hub::wrap_buffer`.
@@ -297,7 +298,7 @@ fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Resu
         let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
         around(hub, &whose, memory, &spec, shape, pages)
     })?;
-    check_sees(&core, &asked)?;
+    check_sees(&core, &asked, policy)?;
     Ok(core)
 }
 
@@ -321,8 +322,16 @@ unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
     Ok(true)
 }
 
-/// A core is made for the devices that were named when it was wrapped first.
-fn check_sees(core: &Core, asked: &[DeviceIx]) -> Result<()> {
+/// A core is made for the devices, and with the policy, that were named when it was wrapped first.
+fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()> {
+    if stricter(core.policy, policy) != core.policy {
+        let (has, wants) = (core.policy, policy);
+        return Err(Error::Busy {
+            what: format!(
+                "the memory is wrapped already, with implied copies under `{has}` and not `{wants}`: drop that first"
+            ),
+        });
+    }
     match asked.iter().find(|device| core.site_of(**device).is_none()) {
         None => Ok(()),
         Some(device) => Err(Error::Busy {
@@ -395,7 +404,7 @@ fn wrap_svm<T: Pod>(
     let start = start.ok_or_else(|| Error::invalid("shared virtual memory: null"))?;
     let (access, host) = Default::default();
     let spec = AllocSpec { bytes, align: shape.align, strategy, access, host };
-    let asked = shape.devices.clone();
+    let (asked, policy) = (shape.devices.clone(), shape.policy);
     let core = hub.guests().wrapped.get(pointer, hub.timeout(), || {
         let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_svm`.
@@ -406,7 +415,7 @@ fn wrap_svm<T: Pod>(
         let have = core.bytes;
         return Err(Error::invalid(format!("{bytes} bytes where {have} are wrapped already")));
     }
-    check_sees(&core, &asked)?;
+    check_sees(&core, &asked, policy)?;
     Ok(Buffer::sharing(core, None))
 }
 

@@ -138,6 +138,12 @@ impl Kernel {
     #[cold]
     fn misplaced(&self, queue: &Queue) -> Error {
         let (name, mine, its) = (&self.0.name, &self.0.device, queue.device());
+        if mine.info() == its.info() {
+            return Error::ForeignContext {
+                have: format!("kernel `{name}` of the context of {mine}"),
+                want: format!("one built for {its}, whose queue it is"),
+            };
+        }
         Error::invalid(format!(
             "kernel `{name}` was built for {mine}, the queue is of {its}: build the program for {its} too"
         ))

@@ -301,14 +301,17 @@ impl Device {
     /// Uses somebody else's context from now on, while the guest lives.
     ///
     /// # Safety
-    /// A live context of this device; `ids` is one for all devices of the context, and so is the domain.
+    /// A live context, and one of its devices, of which all is true that is known of this one; `ids` is one for
+    /// all devices of the context, and so is the domain.
     pub unsafe fn host_guest(
         &self,
+        device: usize,
         context: usize,
         domain: Domain,
         ids: &Arc<AtomicU64>,
     ) -> Result<Guest> {
-        let driver = Arc::new(Driver { domain, ..self.driver().as_ref().clone() });
+        let device = ClDevice(device as *mut c_void);
+        let driver = Arc::new(Driver { device, domain, ..self.driver().as_ref().clone() });
         let raw = ClContext(context as *mut c_void);
         // SAFETY: the caller's promise.
         let context = Arc::new(unsafe { Context::retained(driver, raw, ids.clone()) }?);
