@@ -41,7 +41,8 @@ struct How<'b> {
     leased: bool,
     /// What is newest is elsewhere, until this says that it has overwritten everything.
     overwrites: bool,
-    /// On an out-of-order queue: what orders its launches.
+    /// On an out-of-order queue: what orders its launches. On an in-order one, for foreign memory: what tells
+    /// their end.
     links: Option<Box<Mutex<Links>>>,
 }
 
@@ -85,10 +86,11 @@ impl<'b> How<'b> {
     fn handed_over(part: Part<'b>, line: &Arc<Line>, access: Access, keep: bool) -> Result<Self> {
         let Taken { site, memory, rung, after, overwrites } =
             part.core.take(&part, line, access.writes(), keep)?;
-        let links = match line.is_in_order() {
-            true => None,
-            false => Some(Box::new(Mutex::new(Links { after, ..Links::default() }))),
-        };
+        // Whoever gives foreign memory back waits for our work: its own event tells, where else a mark would have
+        // to be enqueued for that.
+        let watched = part.core.wrapped.is_some() && !line.is_foreign;
+        let links = (watched || !line.is_in_order())
+            .then(|| Box::new(Mutex::new(Links { after, ..Links::default() })));
         Ok(Self { memory, site, rung, leased: false, overwrites, links })
     }
 }
@@ -196,11 +198,17 @@ impl<'b> Hold<'b> {
         Ok(())
     }
 
-    /// On an out-of-order queue, notes a launch's own event.
+    /// Whether it wants to be told of its launches' own events.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.how.links.is_some()
+    }
+
+    /// Notes a launch's own event, where that is wanted.
     pub fn launched(&self, event: &Arc<dyn Event>) {
         let Some(links) = &self.how.links else { return };
         let mut links = lock(links);
-        if self.access.writes() {
+        if self.access.writes() || self.line.get().is_in_order() {
             links.ends.clear();
         }
         links.ends.push(event.clone());
@@ -211,11 +219,14 @@ impl<'b> Hold<'b> {
         let Some(links) = &self.how.links else { return Ok(()) };
         let _turn = lock(&self.line.get().launching);
         let mut links = lock(links);
+        links.given_away = true;
+        if self.line.get().is_in_order() {
+            return Ok(());
+        }
         let before: Vec<_> = links.after.iter().chain(&links.ends).cloned().collect();
         if !before.is_empty() {
             self.queue().wait_for(&before)?;
         }
-        links.given_away = true;
         Ok(())
     }
 

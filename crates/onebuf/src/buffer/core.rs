@@ -173,13 +173,20 @@ impl Core {
     pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Option<Vec<Arc<dyn Event>>>) {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
-        if let Some(ends) = ends {
-            for position in ends.into_iter().map(|event| line.at_event(event)) {
-                state.note(mark, position);
+        match ends {
+            Some(ends) if !line.is_in_order() => {
+                for position in ends.into_iter().map(|event| line.at_event(event)) {
+                    state.note(mark, position);
+                }
+                return;
             }
-            return;
+            // In order, the last one's end is everybody's. Transfers have none.
+            Some(mut ends) if !ends.is_empty() => {
+                let last = ends.swap_remove(ends.len() - 1);
+                state.note(mark, line.at_event(last));
+            }
+            _ => state.note_line(mark, line),
         }
-        state.note_line(mark, line);
         // Nothing of ours goes to a queue of somebody else's unless the caller says so.
         if line.is_in_order() && !line.is_foreign {
             let last = &mut state.lines[mark.site];

@@ -257,12 +257,12 @@ impl Hub {
     /// Null, or a live context.
     pub(super) unsafe fn whose(&self, context: usize) -> Result<Whose> {
         let known = self.guests().known()?;
-        if let Some(own) = known.owner_of(context) {
-            return Ok(Whose::Own(own));
-        }
         let mut contexts = lock(&self.guests().contexts);
         if let Some(registered) = contexts.get(&context).and_then(Weak::upgrade) {
             return Ok(Whose::Guest(registered));
+        }
+        if let Some(own) = known.owner_of(context) {
+            return Ok(Whose::Own(own));
         }
         // SAFETY: the caller's promise.
         let registered = Arc::new(unsafe { self.register(known, context) }?);

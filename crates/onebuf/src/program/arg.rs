@@ -102,6 +102,12 @@ impl<'b> Arg<'b> {
         }
     }
 
+    /// Whether a launch on it must have an event of its own.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        matches!(&self.0, Kind::Buffer { hold, .. } if hold.is_watched())
+    }
+
     /// On an out-of-order queue, adds what a launch on this argument must wait for.
     pub(super) fn collect_waits(&self, waits: &mut Vec<Arc<dyn hal::Event>>) -> Result<()> {
         match &self.0 {

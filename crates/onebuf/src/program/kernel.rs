@@ -86,10 +86,29 @@ impl Kernel {
         if let Some(require) = require {
             require(&Call { grid: &grid, args }).map_err(|why| self.refuses(&why))?;
         }
-        if queue.line.is_in_order() {
-            return self.start(queue, &grid, hal_args, &[], wants_event);
+        match queue.line.is_in_order() {
+            true if !args.iter().any(Arg::is_watched) => {
+                self.start(queue, &grid, hal_args, &[], wants_event)
+            }
+            true => self.start_watched(queue, &grid, args, hal_args),
+            false => self.start_unordered(queue, &grid, args, hal_args),
         }
-        self.start_unordered(queue, &grid, args, hal_args)
+    }
+
+    /// On memory whose owner wants it back: the views note the launch.
+    #[inline(never)]
+    fn start_watched(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        hal_args: &[hal::Arg<'_>],
+    ) -> Result<Option<Arc<dyn Event>>> {
+        let event = self.start(queue, grid, hal_args, &[], true)?;
+        if let Some(event) = &event {
+            args.iter().for_each(|arg| arg.launched(event));
+        }
+        Ok(event)
     }
 
     /// On an out-of-order queue, where the views tell what to wait for, and note the launch.
