@@ -80,6 +80,66 @@ void libraries(onebuf::Hub &hub, onebuf::Device &device) {
     }                                                          // whoever comes next waits for that
 }
 
+/// Handed somebody else's objects: raw handles here, or objects of CL/opencl.hpp where that was included before.
+void foreign(const onebuf::Hub &hub, void *context, void *queue, void *mem) {
+    auto registered = hub.foreign_context(context);            // its devices are the hub's now, such as opencl:0@1
+    auto info = hub.buffer_info(mem);                          // retains nothing; an image or NULL is an error
+    if (info.bytes != n * sizeof(float)) return;
+    auto theirs = hub.wrap_queue(queue);                       // a queue like any other
+    auto scale = registered.device(theirs).program(text).kernel("scale", {
+        onebuf::Param::buffer(onebuf::Access::ReadWrite, sizeof(float)), onebuf::Param::value<float>()});
+
+    auto x = hub.wrap<float>(mem, onebuf::WrapOptions().count(n).after(theirs.fence()));
+    auto ours = x.queue();                                     // of our own, in their context
+    ours.launch(scale, n, x, 2.0f);                            // behind their work, nobody waits
+    x.hand_to(theirs);                                         // and their next work behind ours
+}
+
+/// The wrapped buffer is `a`: in a context that is not the hub's own.
+void bridges(const onebuf::Hub &hub, const onebuf::Device &device, void *mem) {
+    auto a = hub.wrap<float>(mem);
+    auto b = hub.buffer<float>(n, {device});
+
+    auto crossing = onebuf::bridge::copy(a, 0, n, b);          // wrapped or not, any device, context or hub
+    TRUE(crossing.bytes == n * sizeof(float));
+    TRUE(crossing.implied_bytes == 0);                         // nothing beside what was asked for
+    if (crossing.route() == onebuf::Route::Staged)             // the shortest way there is, and it is told
+        std::printf("through host memory, chunks: %u\n", unsigned(crossing.chunks));
+    auto started = onebuf::bridge::copy_async(b, 0, 16, a);    // and back: wrapped buffers are targets, too
+    started.fence.wait();
+
+    TRUE(b.to_vector() == std::vector<float>(n, 42.0f));
+    a.fill(1.0f, 16, n - 16);
+    TRUE(a.map_read()[15] == 42.0f && a.map_read()[16] == 1.0f);
+}
+
+/// A device of the hub's own sees their memory.
+void shared(const onebuf::Hub &hub, const onebuf::Device &device, void *mem) {
+    auto x = hub.wrap<float>(mem, {device});
+    auto queue = device.queue();
+    auto scale = device.program(text).kernel("scale", {
+        onebuf::Param::buffer(onebuf::Access::ReadWrite, sizeof(float)), onebuf::Param::value<float>()});
+    queue.launch(scale, n, x, 0.5f);
+    TRUE(x.map_read()[15] == 21.0f && x.map_read()[16] == 0.5f);
+}
+
+/// Plays the owner: another hub, and a context that the first does not know.
+void owner(const onebuf::Hub &hub, const onebuf::Device &device) {
+    auto other = onebuf::Hub::discover();
+    auto context = other.second_context(other.device(device.id().c_str()));
+    auto apart = context.device();
+    auto queue = apart.queue();
+    auto made = other.buffer<float>(n, onebuf::BufferOptions{apart}.strategy(onebuf::Strategy::Device));
+    made.fill(21.0f);
+    void *mem = std::move(made).into_cl_mem(apart);            // never released: there is no OpenCL to call here
+    foreign(hub, context.cl_context(), queue.cl_queue(), mem);
+    queue.finish();                                            // the owner's, which has waited for ours
+    TRUE(other.wrap<float>(mem).to_vector() == std::vector<float>(n, 42.0f));
+    bridges(hub, device, mem);
+    shared(hub, device, mem);
+    TRUE(other.wrap<float>(mem).to_vector()[15] == 21.0f);     // back where it belongs
+}
+
 void embedded(onebuf::Hub &hub, onebuf::Device &device) {
     constexpr std::uint64_t read_only = 1 << 2, alloc_host_ptr = 1 << 4;
     auto flags = onebuf::BufferOptions{device}.cl_flags(read_only | alloc_host_ptr).align(128);
@@ -119,6 +179,7 @@ int main(int count, char **words) {
     manager(hub, device);
     buffers(hub, device);
     libraries(hub, device);
+    owner(hub, device);
     embedded(hub, device);
     std::printf("moved although nobody asked: %llu bytes\n", static_cast<unsigned long long>(hub.implied_bytes()));
     std::printf("all of it works\n");
