@@ -142,12 +142,12 @@ void owner(const onebuf::Hub &hub, const onebuf::Device &device) {
 
 void embedded(onebuf::Hub &hub, onebuf::Device &device) {
     constexpr std::uint64_t read_only = 1 << 2, alloc_host_ptr = 1 << 4;
-    auto flags = onebuf::BufferOptions{device}.cl_flags(read_only | alloc_host_ptr).align(128);
+    auto flags = onebuf::BufferOptions{device}.cl_flags(read_only | alloc_host_ptr);
     auto coefficients = hub.buffer<float>(n, flags);
     for (float &each : coefficients.map()) each = 0.5f;        // in place; unmapped when the loop ends
 
     auto queue = device.queue();
-    auto frame = hub.buffer<float>(n, {device});
+    auto frame = hub.buffer<float>(n, onebuf::BufferOptions{device}.align(128));
     auto head = 4 * device.region_align() / sizeof(float);     // regions begin at multiples of region_align()
     auto left = frame.region(0, head, onebuf::Access::Write);
     auto right = frame.region(head, n - head, onebuf::Access::Read);
