@@ -58,7 +58,7 @@ pub fn machine() -> MutexGuard<'static, Machine> {
 }
 
 fn require_platforms(hub: &Hub) {
-    let missing = hub.unavailable().iter().map(|u| u.reason.as_str()).next();
+    let missing = hub.unavailable().iter().find(|u| u.api == "opencl").map(|u| u.reason.as_str());
     for platform in REQUIRED {
         if !hub.devices().iter().any(|d| d.info().platform == platform) {
             absent(platform, missing.unwrap_or("no device of this platform"));
