@@ -229,6 +229,15 @@ impl Device {
     }
 }
 
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Pages that wait to be unpinned may be memory of this very context, and so keep it.
+        if let Some(context) = lock(&self.context).take() {
+            context.sweep();
+        }
+    }
+}
+
 impl hal::Device for Device {
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
