@@ -13,6 +13,12 @@ const TEXT: &str = "kernel void axpy(global const float *x, global float *y, flo
     size_t i = get_global_id(0);
     y[i] = a * x[i] + y[i];
 }";
+/// The same for CUDA and HIP devices, whose compilers take one text.
+const LIKE_CUDA: &str = "
+extern \"C\" __global__ void axpy(const float *x, float *y, float a) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    y[i] = a * x[i] + y[i];
+}";
 
 /// The same as a function: called once for the whole grid, on the thread that launches. Arguments are
 /// typed on the way out; asking for the wrong one is an error, not a crash.
@@ -45,7 +51,8 @@ fn run(hub: &Hub, device: &Device) -> Result<Vec<f32>> {
     let x = hub.buffer(N).shared_with([device]).access(Access::Read).init(ramp).build()?;
     let y = hub.buffer(N).shared_with([device]).init(vec![1.0_f32; N]).build()?;
 
-    let program = device.program(&Source::opencl_c(TEXT).with_native("axpy", axpy))?;
+    let texts = Source::opencl_c(TEXT).with_cuda_c(LIKE_CUDA).with_hip_c(LIKE_CUDA);
+    let program = device.program(&texts.with_native("axpy", axpy))?;
     let signature = Signature::new()
         .buffer::<f32>(Access::Read)
         .buffer::<f32>(Access::ReadWrite)

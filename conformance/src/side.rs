@@ -16,6 +16,13 @@ kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) 
 }
 ";
 
+/// What makes the text one of CUDA C and of HIP C.
+const PRELUDE: &str = "
+#define kernel extern \"C\" __global__
+#define uint unsigned int
+#define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
+";
+
 /// One launch: every element of a range becomes `x * mul + add + i`. It reads what it writes, so work
 /// that was lost, repeated or out of order shows in the sum.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +121,10 @@ fn groups(n: usize) -> Grid {
 }
 
 fn source() -> Source {
-    Source::opencl_c(TEXT).with_native("onebuf_step", |args| {
+    // Not by a macro: the compiler's own `__global__` is one of an attribute of that name.
+    let like_cuda = format!("{PRELUDE}{}", TEXT.replace("global ", ""));
+    let source = Source::opencl_c(TEXT).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda);
+    source.with_native("onebuf_step", |args| {
         let [first, n] = [args.value::<u32>(1)? as usize, args.value::<u32>(2)? as usize];
         let step = Step { mul: args.value(3)?, add: args.value(4)? };
         step_model(&mut args.slice_mut(0)?[first..first + n], step);

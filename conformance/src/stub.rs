@@ -1,4 +1,4 @@
-//! The stub driver, built with the C compiler.
+//! The stub drivers, built with the C compiler.
 
 use crate::absent;
 use std::{
@@ -8,29 +8,39 @@ use std::{
     sync::OnceLock,
 };
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub/opencl_stub.c");
+const OPENCL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub/opencl_stub.c");
+const CUDA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub/cuda_stub.c");
 const FLAGS: [&str; 9] =
     ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared", "-pthread"];
 
-/// The path of the built library; `None`, after a printed skip, without a C compiler.
+/// The path of the built OpenCL library; `None`, after a printed skip, without a C compiler.
 ///
 /// # Panics
 /// When there is a compiler and the stub does not build.
 pub fn stub() -> Option<PathBuf> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    LIBRARY.get_or_init(build).clone()
+    LIBRARY.get_or_init(|| build("libonebuf_stub.so", OPENCL)).clone()
+}
+
+/// The same of the library that plays CUDA, HIP and their compilers.
+///
+/// # Panics
+/// When there is a compiler and the stub does not build.
+pub fn cuda_stub() -> Option<PathBuf> {
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    LIBRARY.get_or_init(|| build("libonebuf_cuda_stub.so", CUDA)).clone()
 }
 
 /// Beside the test programs, and only when the source is newer: a library's time is a part of what
 /// verdicts depend on.
-fn build() -> Option<PathBuf> {
+fn build(name: &str, source: &str) -> Option<PathBuf> {
     let program = env::current_exe().expect("the path of this program");
-    let library = program.with_file_name("libonebuf_stub.so");
-    if is_newer(&library, Path::new(SOURCE)) {
+    let library = program.with_file_name(name);
+    if is_newer(&library, Path::new(source)) {
         return Some(library);
     }
     let scratch = library.with_extension(std::process::id().to_string());
-    let built = Command::new("cc").args(FLAGS).arg("-o").arg(&scratch).arg(SOURCE).status();
+    let built = Command::new("cc").args(FLAGS).arg("-o").arg(&scratch).arg(source).status();
     match built {
         Ok(status) => assert!(status.success(), "the stub driver does not build"),
         Err(why) => {

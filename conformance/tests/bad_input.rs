@@ -245,8 +245,11 @@ fn libraries_and_devices_that_are_not_there() {
     assert!(!missing.loaded && missing.tried.iter().any(|t| t == gone), "{missing:?}");
     assert!(!missing.reason.is_empty() && missing.hint.is_some(), "{missing:?}");
     refused!(hub.device("opencl"), Error::Unavailable { .. }, "`opencl`", "host", "opencl");
-    let off = Hub::builder().opencl_library("none").verdicts(Default::default()).build().unwrap();
+    let off = Hub::builder().opencl_library("none").without_cuda().hip_library("none");
+    let off = off.verdicts(Default::default()).build().unwrap();
     assert_eq!(off.devices().len(), 1);
+    let apis: Vec<_> = off.unavailable().iter().map(|api| api.api).collect();
+    assert_eq!(apis, ["opencl", "cuda", "hip"]);
     assert!(!off.unavailable()[0].loaded, "{:?}", off.unavailable());
     refused!(off.device("gpu"), Error::Unavailable { .. }, "`gpu`", "host");
     refused!(off.device(""), Error::Unavailable { .. }, "``");

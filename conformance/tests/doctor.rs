@@ -33,6 +33,7 @@ impl Run<'_> {
         let mut command = Command::new(HELPER);
         command.arg(self.cache).arg(self.silence_ms.to_string()).args(self.words);
         command.env("ONEBUF_OPENCL_LIB", stub()?).env("ONEBUF_STUB", self.mode);
+        command.env("ONEBUF_CUDA_LIB", "none").env("ONEBUF_HIP_LIB", "none");
         command.envs(self.environment.iter().copied());
         let output = command.output().expect("the helper starts");
         let err = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 Examples:
   onebuf devices
   onebuf devices --json | jq -r '.devices[].id'
-  ONEBUF_OPENCL_LIB=none onebuf devices     without OpenCL")]
+  ONEBUF_OPENCL_LIB=none onebuf devices     without OpenCL
+  ONEBUF_CUDA_LIB=none ONEBUF_HIP_LIB=none onebuf devices     without CUDA and HIP")]
 pub struct Args {}
 
 pub fn run(screen: Screen) -> Result<Answer> {

@@ -1,4 +1,4 @@
-//! The installed OpenCL headers, read by tests: the one authority on numbers and prototypes.
+//! The installed headers of OpenCL and HIP, read by tests: the one authority on numbers and prototypes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -106,4 +106,55 @@ fn size_of_argument(argument: &str, sizes: &HashMap<String, usize>) -> usize {
         return size_of::<usize>();
     }
     argument.split_whitespace().find_map(|word| sizes.get(word).copied()).unwrap_or(0)
+}
+
+/// The same of HIP's headers, whose functions return a status or a string.
+pub fn hip_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
+    let text = without_line_comments(&without_comments(text));
+    let mut all = HashMap::new();
+    for returns in ["hipError_t hip", "hiprtcResult hiprtc", "const char* hip"] {
+        let prefix = returns.split_whitespace().last().unwrap_or_default();
+        for declaration in text.split(returns).skip(1) {
+            let Some((name, rest)) = declaration.split_once('(') else { continue };
+            let sizes = arguments(rest).iter().map(|arg| size_in_hip(arg)).collect();
+            // A name comes again with C++'s default arguments; the first is C's.
+            all.entry(format!("{prefix}{}", name.trim())).or_insert(sizes);
+        }
+    }
+    all
+}
+
+fn without_line_comments(text: &str) -> String {
+    let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
+    text.lines().map(code).collect::<Vec<_>>().join("\n")
+}
+
+/// Handles are pointers; whatever is not named here is a number of four bytes.
+fn size_in_hip(argument: &str) -> usize {
+    let words: Vec<_> = argument.split_whitespace().collect();
+    let has = |word| words.contains(&word);
+    let handles = ["hipStream_t", "hipEvent_t", "hipModule_t", "hipFunction_t", "hiprtcProgram"];
+    match () {
+        () if argument.contains(['*', '[']) || has("size_t") || has("hipDeviceptr_t") => 8,
+        () if handles.into_iter().any(has) => 8,
+        () if has("char") => 1,
+        () if has("short") => 2,
+        () => 4,
+    }
+}
+
+/// The enumerators of `typedef enum … name`, counted as C does.
+pub fn enumerators(text: &str, name: &str) -> HashMap<String, i64> {
+    let text = without_line_comments(&without_comments(text));
+    let body = text.split(&format!("}} {name};")).next().unwrap_or_default();
+    let body = body.rsplit("typedef enum").next().unwrap_or_default();
+    let body = body.split_once('{').map_or("", |(_, body)| body);
+    let (mut all, mut next) = (HashMap::new(), 0);
+    for item in body.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        let (name, value) = item.split_once('=').map_or((item, None), |(n, v)| (n, Some(v.trim())));
+        next = value.map_or(next, |v| number(v).unwrap_or_else(|| all[v]));
+        all.insert(name.trim().to_owned(), next);
+        next += 1;
+    }
+    all
 }

@@ -26,6 +26,7 @@
 //! - code stays mapped for ever: a library that was opened is never closed;
 //! - an unknown status is a number, never an invalid `enum`.
 
+pub mod cuda_like;
 pub mod loader;
 pub mod opencl;
 pub mod probe;
@@ -34,6 +35,7 @@ pub mod status;
 #[cfg(test)]
 mod headers;
 
+pub use cuda_like::{CuStatus, Flavor, Refused};
 pub use loader::{Loaded, Missing, library_of};
 pub use probe::Probe;
 pub use status::ClStatus;

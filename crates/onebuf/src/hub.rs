@@ -1,19 +1,22 @@
 //! The hub: this process's view of the machine.
 
+mod found;
+
 use crate::{
     BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend, cache,
     device::Device,
     doctor::{Verdicts, identity},
-    foreign::{Guests, Known},
+    foreign::Guests,
     hal::{self, DeviceKind, Domain, QueueSpec},
     program::Programs,
     queue::Line,
     roster::{GUESTS, Roster, Seat},
     route::bay::Bay,
     sync::{Arc, AtomicU64, Ordering, lock},
-    topology::{DeviceIx, Node, Topology},
+    topology::{DeviceIx, Topology},
 };
 use bytemuck::Pod;
+use found::{Found, Switch, Switches};
 use onebuf_sys::Probe;
 use serde::Serialize;
 use std::{fmt, path::PathBuf, sync::Weak, time::Duration};
@@ -37,8 +40,8 @@ struct Inner {
     timeout: Duration,
     unavailable: Vec<Unavailable>,
     notes: Vec<Error>,
-    /// The OpenCL library that was asked for, as its environment variable has it.
-    opencl_library: Option<String>,
+    /// The libraries that were asked for, as their environment variables have them.
+    libraries: Vec<(&'static str, String)>,
     programs: Programs,
 }
 
@@ -181,9 +184,9 @@ impl Hub {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What a helper process must find in `ONEBUF_OPENCL_LIB` to see the same devices.
-    pub(crate) fn opencl_library(&self) -> Option<&str> {
-        self.0.opencl_library.as_deref()
+    /// What a helper process must find in its environment to see the same devices.
+    pub(crate) fn libraries(&self) -> &[(&'static str, String)] {
+        &self.0.libraries
     }
 
     pub(crate) fn host_index(&self) -> DeviceIx {
@@ -257,8 +260,7 @@ impl fmt::Debug for Hub {
 #[derive(Default)]
 #[must_use = "nothing is discovered until `build`"]
 pub struct HubBuilder {
-    opencl_library: Option<String>,
-    without_opencl: bool,
+    switches: Switches,
     probe: Option<Arc<Probe>>,
     fakes: Vec<backend::fake::FakeConfig>,
     policy: CopyPolicy,
@@ -272,13 +274,49 @@ pub struct HubBuilder {
 impl HubBuilder {
     /// Loads this OpenCL library, whatever the environment says.
     pub fn opencl_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.opencl_library = Some(path_or_soname.into());
+        self.switches.opencl = Switch::Library(path_or_soname.into());
         self
     }
 
     /// Looks for no OpenCL.
     pub fn without_opencl(mut self) -> Self {
-        self.without_opencl = true;
+        self.switches.opencl = Switch::Off;
+        self
+    }
+
+    /// Loads this CUDA driver, whatever the environment says.
+    pub fn cuda_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.cuda = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Looks for no CUDA.
+    pub fn without_cuda(mut self) -> Self {
+        self.switches.cuda = Switch::Off;
+        self
+    }
+
+    /// Loads this HIP runtime, whatever the environment says.
+    pub fn hip_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.hip = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Looks for no HIP.
+    pub fn without_hip(mut self) -> Self {
+        self.switches.hip = Switch::Off;
+        self
+    }
+
+    /// Compiles CUDA C with this NVRTC, whatever the environment says.
+    pub fn nvrtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.nvrtc = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Compiles HIP C with this HIPRTC, whatever the environment says.
+    pub fn hiprtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.hiprtc = Switch::Library(path_or_soname.into());
         self
     }
 
@@ -351,11 +389,7 @@ impl HubBuilder {
         let domains = AtomicU64::new(1);
         let mut next = || Domain(domains.fetch_add(1, Ordering::Relaxed));
         found.add_all("host", [Arc::new(backend::host::HostDevice::new(next())) as _]);
-        if self.without_opencl {
-            found.unavailable.push(switched_off());
-        } else {
-            found.opencl(self.opencl_library.as_deref(), self.probe.clone(), &mut next);
-        }
+        found.drivers(&self.switches, self.probe.clone(), &mut next);
         let mut fakes: Vec<Arc<dyn hal::Device>> = Vec::new();
         for mut config in self.fakes {
             config.domain = next();
@@ -379,71 +413,10 @@ impl HubBuilder {
             ledger,
             policy: self.policy,
             timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
-            opencl_library: self.opencl_library.or(self.without_opencl.then(|| "none".into())),
+            libraries: self.switches.environment(),
             unavailable: found.unavailable,
             notes: found.notes,
             programs,
         })))
-    }
-}
-
-#[derive(Default)]
-struct Found {
-    devices: Vec<Arc<dyn hal::Device>>,
-    nodes: Vec<Node>,
-    unavailable: Vec<Unavailable>,
-    notes: Vec<Error>,
-    opencl: Option<Known>,
-}
-
-impl Found {
-    /// Numbers the devices of one API; the host has no number.
-    fn add_all(&mut self, api: &str, devices: impl IntoIterator<Item = Arc<dyn hal::Device>>) {
-        for (number, device) in devices.into_iter().enumerate() {
-            let id = if api == "host" { api.into() } else { format!("{api}:{number}") };
-            self.nodes.push(Node { id, info: device.info().clone() });
-            self.devices.push(device);
-        }
-    }
-
-    fn opencl(
-        &mut self,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-        next: &mut impl FnMut() -> Domain,
-    ) {
-        match backend::opencl::discover(library, probe, next) {
-            Ok(found) => {
-                let first = self.nodes.len();
-                self.add_all("opencl", found.devices.iter().map(|device| device.clone() as _));
-                self.opencl = Some(Known { cl: found.cl, devices: found.devices, first });
-                let note = |problem| Error::Unavailable {
-                    what: "an OpenCL device".into(),
-                    tried: vec![],
-                    reason: problem,
-                };
-                self.notes.extend(found.problems.into_iter().map(note));
-            }
-            Err(missing) => self.unavailable.push(missing.into()),
-        }
-    }
-}
-
-impl From<onebuf_sys::Missing> for Unavailable {
-    fn from(missing: onebuf_sys::Missing) -> Self {
-        let onebuf_sys::Missing { api, tried, loaded, code, reason, hint } = missing;
-        let hint = Some(hint).filter(|hint| !hint.is_empty());
-        Self { api, tried, loaded, code, reason, hint }
-    }
-}
-
-fn switched_off() -> Unavailable {
-    Unavailable {
-        api: "opencl",
-        tried: Vec::new(),
-        loaded: false,
-        code: None,
-        reason: "switched off by the program".into(),
-        hint: Some("leave `without_opencl` away".into()),
     }
 }

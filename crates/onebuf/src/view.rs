@@ -244,6 +244,17 @@ impl<'b> Hold<'b> {
         Ok(self.memory().raw())
     }
 
+    /// The address that an API's kernels use, on a queue of that API.
+    pub fn device_ptr(&self, api: &str) -> Result<u64> {
+        match self.raw()? {
+            RawHandle::Address(address) if self.api() == api => Ok(address as u64),
+            _ => {
+                let what = format!("a {api} pointer of a view on {}", self.api());
+                Err(Error::unsupported(what, format!("a view taken on a {api} queue")))
+            }
+        }
+    }
+
     /// Where the host sees the bytes, when this is the host's own guard.
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         let host = self.core.hub.host_index();
@@ -349,7 +360,25 @@ macro_rules! view {
                 }
             }
 
-            /// The address that kernels on this queue use (an SVM pointer, or a host pointer).
+            /// The `CUdeviceptr`, for CUDA code and libraries that enqueue on this queue's stream. Valid
+            /// until the view is dropped.
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] on a queue of another API.
+            pub fn cuda_ptr(&self) -> Result<u64> {
+                self.hold.device_ptr("cuda")
+            }
+
+            /// The `hipDeviceptr_t`, for HIP code and libraries that enqueue on this queue's stream. Valid
+            /// until the view is dropped.
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] on a queue of another API.
+            pub fn hip_ptr(&self) -> Result<*mut std::ffi::c_void> {
+                self.hold.device_ptr("hip").map(|at| at as *mut _)
+            }
+
+            /// The address that kernels on this queue use (an SVM pointer, a host pointer, a device pointer).
             ///
             /// # Errors
             /// [`Error::Unsupported`] when this device sees the buffer as an object instead.
@@ -359,7 +388,7 @@ macro_rules! view {
                     RawHandle::Object(_) => None,
                 };
                 address.ok_or_else(|| {
-                    Error::unsupported("an address of this view", "shared virtual memory: use `cl_mem()`")
+                    Error::unsupported("an address of this view", "shared virtual memory, CUDA or HIP: use `cl_mem()`")
                 })
             }
         }

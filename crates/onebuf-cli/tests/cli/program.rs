@@ -129,6 +129,9 @@ fn an_api_that_is_switched_off_is_a_fact_with_a_reason() {
     let missing = &value["unavailable"][0];
     assert_eq!((&missing["api"], &missing["loaded"]), (&json!("opencl"), &json!(false)));
     assert!(missing["reason"].as_str().unwrap().contains("ONEBUF_OPENCL_LIB"), "{missing}");
+    let missing = value["unavailable"].as_array().unwrap();
+    let apis: Vec<_> = missing.iter().map(|api| &api["api"]).collect();
+    assert_eq!(apis, ["opencl", "cuda", "hip"]);
     assert!(cli.run_bare("devices").ok().stdout.contains("not available: opencl"));
 }
 

@@ -44,7 +44,10 @@ impl Cli {
     /// The same on a machine without OpenCL.
     pub fn run_bare(&self, args: &str) -> Ran {
         let mut command = self.command(args);
-        command.env("ONEBUF_OPENCL_LIB", "none").output().expect("the program starts").into()
+        for api in ["OPENCL", "CUDA", "HIP"] {
+            command.env(format!("ONEBUF_{api}_LIB"), "none");
+        }
+        command.output().expect("the program starts").into()
     }
 }
 

@@ -67,8 +67,8 @@ pub(super) struct Helper<'d> {
     pub program: &'d Path,
     pub silence: Duration,
     pub reach: u64,
-    /// The library that the hub was told to load.
-    pub opencl_library: Option<&'d str>,
+    /// The libraries that the hub was told to load, by their environment variables.
+    pub libraries: &'d [(&'static str, String)],
 }
 
 impl Helper<'_> {
@@ -81,7 +81,7 @@ impl Helper<'_> {
         let mut command = Command::new(self.program);
         command.args([HELPER_COMMAND, &from.id, &to.id, &kind.to_string(), &wait_ms, &reach]);
         command.env_clear().envs(identity::environment().iter().map(|(name, value)| (name, value)));
-        command.envs(self.opencl_library.map(|library| ("ONEBUF_OPENCL_LIB", library)));
+        command.envs(self.libraries.iter().map(|(name, library)| (name, library)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own: what a driver starts ends with it, and the terminal's signals pass it by.
         command.process_group(0);

@@ -6,7 +6,7 @@ use std::{ffi::OsString, sync::OnceLock};
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
-const SELECTORS: [&str; 16] = [
+const SELECTORS: [&str; 18] = [
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
     "GALLIUM_DRIVER",
@@ -16,6 +16,8 @@ const SELECTORS: [&str; 16] = [
     "LP_CL",
     "OCL_ICD_FILENAMES",
     "OCL_ICD_VENDORS",
+    "ONEBUF_CUDA_LIB",
+    "ONEBUF_HIP_LIB",
     "ONEBUF_OPENCL_LIB",
     "ONEBUF_STUB",
     "ONEBUF_STUB_PLATFORMS",

@@ -125,7 +125,7 @@ impl Doctor {
 
                 _ => {
                     experiments += 1;
-                    let helper = self.helper(hub.opencl_library());
+                    let helper = self.helper(hub.libraries());
                     let verdict = helper.run(from, to, route.kind)?;
                     if verdict.state != State::Declared {
                         verdicts.insert(from, to, route.kind, verdict.clone());
@@ -149,9 +149,9 @@ impl Doctor {
         self.reach <= DEFAULT_REACH || known.envelope.as_ref().is_none_or(|e| far(e.max_bytes))
     }
 
-    fn helper<'d>(&'d self, opencl_library: Option<&'d str>) -> helper::Helper<'d> {
+    fn helper<'d>(&'d self, libraries: &'d [(&'static str, String)]) -> helper::Helper<'d> {
         let Self { program, silence, reach, .. } = self;
-        helper::Helper { program, silence: *silence, reach: *reach, opencl_library }
+        helper::Helper { program, silence: *silence, reach: *reach, libraries }
     }
 }
 

@@ -24,6 +24,14 @@ STEP(onebuf_step_bytes, uchar, 1)
 STEP(onebuf_step_pages, uint, 1024)
 ";
 
+/// What makes the text one of CUDA C and of HIP C.
+const PRELUDE: &str = "
+#define kernel extern \"C\" __global__
+#define uint unsigned int
+#define uchar unsigned char
+#define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
+";
+
 /// An element of the experiments: words, and bytes for sizes that are no multiple of a word.
 pub(super) trait Unit: Pod + PartialEq + std::fmt::LowerHex {
     /// The kernel for this type.
@@ -83,7 +91,10 @@ pub(super) struct Side {
 
 impl Side {
     pub fn open(device: &Device) -> Result<Self> {
-        let source = native_pages(native::<u8>(native::<u32>(Source::opencl_c(TEXT))));
+        // Not by a macro: the compiler's own `__global__` is one of an attribute of that name.
+        let like_cuda = format!("{PRELUDE}{}", TEXT.replace("global ", ""));
+        let texts = Source::opencl_c(TEXT).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda);
+        let source = native_pages(native::<u8>(native::<u32>(texts)));
         let program = device.program(&source)?;
         let signature = |s: Signature| {
             let s = s.value::<u32>().value::<u32>().value::<u32>().value::<u32>();

@@ -2,6 +2,10 @@
 
 use crate::{
     Error, Result,
+    backend::{
+        cuda_like::{CUDA_C, HIP_C, PTX},
+        opencl::OPENCL_C,
+    },
     hal::{NativeArgs, NativeKernel, Source, is_spirv},
     sync::Arc,
 };
@@ -11,6 +15,21 @@ impl Source {
     /// A program in OpenCL C.
     pub fn opencl_c(text: impl Into<Cow<'static, str>>) -> Self {
         Self::default().with_opencl_c(text)
+    }
+
+    /// A program in CUDA C, compiled by NVRTC; see [`Source::with_cuda_c`].
+    pub fn cuda_c(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::default().with_cuda_c(text)
+    }
+
+    /// A program in HIP C, compiled by HIPRTC; see [`Source::with_hip_c`].
+    pub fn hip_c(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::default().with_hip_c(text)
+    }
+
+    /// A program in PTX, which NVIDIA's driver compiles itself; see [`Source::with_ptx`].
+    pub fn ptx(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::default().with_ptx(text)
     }
 
     /// A program as a SPIR-V module, in either byte order; see [`Source::with_spirv`].
@@ -23,8 +42,9 @@ impl Source {
         Self::default().with_binary(binary)
     }
 
-    /// A program from a file: SPIR-V where the contents begin as a module does, OpenCL C otherwise. A
-    /// file whose name ends in `.spv` has to be SPIR-V. The file is read now.
+    /// A program from a file: SPIR-V where the contents begin as a module does; CUDA C, HIP C or PTX where
+    /// the name ends in `.cu`, `.hip` or `.ptx`; OpenCL C otherwise. A file whose name ends in `.spv` has to
+    /// be SPIR-V. The file is read now.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -50,8 +70,9 @@ impl Source {
             tried: Vec::new(),
             reason: error.to_string(),
         })?;
-        let is_text = path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("spv"));
-        if is_spirv(&bytes) || !is_text {
+        let ends_in =
+            |name: &str| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(name));
+        if is_spirv(&bytes) || ends_in("spv") {
             let source = Self::spirv(bytes);
             let checked = source.module().map(drop);
             return checked
@@ -61,12 +82,46 @@ impl Source {
         let text = String::from_utf8(bytes).map_err(|error| {
             Error::invalid(format!("{named}: neither SPIR-V nor text: {}", error.utf8_error()))
         })?;
-        Ok(Self::opencl_c(text))
+        let known = [("cu", CUDA_C), ("hip", HIP_C), ("ptx", PTX)];
+        let known = known.into_iter().find(|(name, _)| ends_in(name));
+        let language = known.map_or(OPENCL_C, |(_, language)| language);
+        Ok(Self { texts: vec![(language, text.into())], ..Self::default() })
     }
 
     /// Adds the program in OpenCL C, for devices that speak it.
     pub fn with_opencl_c(mut self, text: impl Into<Cow<'static, str>>) -> Self {
-        self.texts.push((crate::backend::opencl::OPENCL_C, text.into()));
+        self.texts.push((OPENCL_C, text.into()));
+        self
+    }
+
+    /// Adds the program in CUDA C, for CUDA devices. Kernels are found by their C names, so each is
+    /// `extern "C" __global__`; group-local arguments are no parameters but parts of its one
+    /// `extern __shared__` array, in their order, each aligned to 16 bytes.
+    ///
+    /// ```
+    /// use onebuf::Source;
+    ///
+    /// let twice = Source::cuda_c(
+    ///     "extern \"C\" __global__ void twice(float *x) { x[blockIdx.x * blockDim.x + threadIdx.x] *= 2; }",
+    /// )
+    /// .with_opencl_c("kernel void twice(global float *x) { x[get_global_id(0)] *= 2; }");
+    /// # let _ = twice;
+    /// ```
+    pub fn with_cuda_c(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.texts.push((CUDA_C, text.into()));
+        self
+    }
+
+    /// Adds the program in HIP C, for HIP devices; kernels as in [`Source::with_cuda_c`].
+    pub fn with_hip_c(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.texts.push((HIP_C, text.into()));
+        self
+    }
+
+    /// Adds the program in PTX, for CUDA devices, which take it before CUDA C: no compiler has to be
+    /// installed for it.
+    pub fn with_ptx(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.texts.push((PTX, text.into()));
         self
     }
 
@@ -187,8 +242,16 @@ mod tests {
         for name in ["a.spv", "a.SPV", "a.cl", "a"] {
             assert_eq!(write(name, &module).unwrap().spirv.as_deref(), Some(&module[..]), "{name}");
         }
-        let text = write("b.cl", b"kernel void f() {}").unwrap();
-        assert_eq!(text.texts[0].1, "kernel void f() {}");
+        for (name, language) in [
+            ("b.cl", OPENCL_C),
+            ("b.cu", CUDA_C),
+            ("b.HIP", HIP_C),
+            ("b.ptx", PTX),
+            ("b", OPENCL_C),
+        ] {
+            let text = write(name, b"kernel void f() {}").unwrap();
+            assert_eq!(text.texts, [(language, "kernel void f() {}".into())], "{name}");
+        }
         for (name, bytes) in [("c.spv", &b"kernel void f() {}"[..]), ("d.spv", &module[..19])] {
             let Err(Error::InvalidArgument(why)) = write(name, bytes) else { panic!("{name}") };
             assert!(why.contains(name) && why.contains("SPIR-V"), "{why}");

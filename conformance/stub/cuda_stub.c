@@ -1,0 +1,902 @@
+/* A stub of CUDA's driver API, HIP, NVRTC and HIPRTC in one library: the test double behind onebuf's cuda_like
+ * backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, and ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB.
+ *
+ *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so cuda_stub.c
+ *
+ * It plays two devices. Their memory lies apart: a device pointer is no address of the host's, so whoever follows
+ * one crashes. Each stream runs in order on a thread of its own, so a missing fence is a real race. It is strict
+ * where drivers are lenient: a call without the right current context (CUDA) or device (HIP) is refused; memory or a
+ * module that is freed under work, and a primary context that is released before what was made in it, end the process
+ * with status 99. A kernel is known by its name, which must stand in the module's image; an image is any text.
+ *
+ *   kernel            | parameters                       | what it does
+ *   ------------------+----------------------------------+------------------------------------------------------
+ *   add               | u32 *p, u32 by                   | p[i] += by
+ *   onebuf_step       | u32 *p, u32 first, n, mul, add   | p[first + i] = p[first + i] * mul + add + i, for i < n
+ *   onebuf_step_bytes | the same on bytes                |
+ *   onebuf_step_pages | the same on words 4096 bytes apart
+ *   shape             | u32 *p                           | stores groups, group sizes, dynamic shared bytes: 7 words
+ *   nap               | u32 ms                           | takes its time
+ *   hold              | u32 *p                           | goes on when the host has stored something in p[0]
+ *   boom              |                                  | an illegal access: every later call answers 700
+ *
+ * ONEBUF_CUDA_STUB_DELAY_US=n   every command takes n microseconds more
+ * ONEBUF_CUDA_STUB_DEVICES=n    0, 1 or 2 devices instead of 2 */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef int status;
+enum {
+    OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400, NOT_FOUND = 500,
+    NOT_READY = 600, ILLEGAL_ADDRESS = 700, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
+    RTC_INVALID_INPUT = 3, RTC_INVALID_PROGRAM = 4, RTC_INVALID_OPTION = 5, RTC_COMPILATION = 6,
+    DEVICES = 2, MAX_PARAMETERS = 5
+};
+#define TAG ((uint64_t)1 << 62)     /* device pointers are real addresses plus this */
+#define MEMORY ((size_t)1 << 30)    /* bytes of each device */
+#define EXPORT __attribute__((visibility("default")))
+#define HIP(name, of) __attribute__((visibility("default"), alias(#of)))
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static void lock(void) { pthread_mutex_lock(&mutex); }
+static void unlock(void) { pthread_mutex_unlock(&mutex); }
+static bool initialised;
+static long delay_us;
+static int device_count = DEVICES;
+
+static void die(const char *why)
+{
+    fprintf(stderr, "cuda stub: %s\n", why);
+    _Exit(99);
+}
+
+static void nap(long us)
+{
+    struct timespec t = { us / 1000000, us % 1000000 * 1000 };
+    nanosleep(&t, NULL);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- What is current ---------------------------------------------------------------------------------------- */
+static struct device { int retained, objects; bool dead; } devices[DEVICES];
+static _Thread_local int stack[64], depth; /* CUDA: pushed contexts, by device */
+static _Thread_local int hip_device;
+static bool is_hip; /* which of the two was initialised last: a process tests one at a time under its own lock */
+
+/* The current device, or -1. */
+static int current(void)
+{
+    if (is_hip) return hip_device;
+    return depth > 0 ? stack[depth - 1] : -1;
+}
+
+static status enter(int *device)
+{
+    if (!initialised) return NOT_INITIALIZED;
+    *device = current();
+    if (*device < 0) return INVALID_CONTEXT;
+    return devices[*device].dead ? ILLEGAL_ADDRESS : OK;
+}
+/* Frees work in a context that has failed too, and then say so. */
+static status leave(status done, int device) { return done ? done : devices[device].dead ? ILLEGAL_ADDRESS : OK; }
+#define ENTER_TO_FREE int device = current(); if (device < 0) return INVALID_CONTEXT
+#define ENTER int device; status entered = enter(&device); if (entered) return entered; (void)device
+
+static status start(bool hip)
+{
+    const char *delay = getenv("ONEBUF_CUDA_STUB_DELAY_US"), *count = getenv("ONEBUF_CUDA_STUB_DEVICES");
+    delay_us = delay ? atol(delay) : 0;
+    device_count = count ? atoi(count) : DEVICES;
+    initialised = true;
+    is_hip = hip;
+    return device_count > 0 ? OK : NO_DEVICE;
+}
+EXPORT status cuInit(unsigned flags) { return flags ? INVALID_VALUE : start(false); }
+EXPORT status hipInit(unsigned flags) { return flags ? INVALID_VALUE : start(true); }
+
+static const char *name_of(status s)
+{
+    switch (s) {
+    case OK: return "STUB_SUCCESS";
+    case INVALID_VALUE: return "STUB_INVALID_VALUE";
+    case OUT_OF_MEMORY: return "STUB_OUT_OF_MEMORY";
+    case NO_DEVICE: return "STUB_NO_DEVICE";
+    case INVALID_IMAGE: return "STUB_INVALID_IMAGE";
+    case INVALID_CONTEXT: return "STUB_INVALID_CONTEXT";
+    case NO_BINARY: return "STUB_NO_BINARY_FOR_GPU";
+    case INVALID_HANDLE: return "STUB_INVALID_HANDLE";
+    case ILLEGAL_ADDRESS: return "STUB_ILLEGAL_ADDRESS";
+    case ALREADY_REGISTERED: return "STUB_HOST_MEMORY_ALREADY_REGISTERED";
+    default: return NULL;
+    }
+}
+EXPORT status cuGetErrorName(status s, const char **name)
+{
+    *name = name_of(s);
+    return *name ? OK : INVALID_VALUE;
+}
+EXPORT const char *hipGetErrorName(status s) { const char *name = name_of(s); return name ? name : "STUB_UNKNOWN"; }
+
+/* ---- Devices ------------------------------------------------------------------------------------------------- */
+static status known(int device) { return device >= 0 && device < device_count ? OK : INVALID_DEVICE; }
+
+EXPORT status cuDriverGetVersion(int *version) { *version = 12080; return OK; }
+EXPORT status hipDriverGetVersion(int *version) { *version = 60221153; return OK; }
+EXPORT status cuDeviceGetCount(int *count) { *count = device_count; return initialised ? OK : NOT_INITIALIZED; }
+status hipGetDeviceCount(int *count) HIP(hipGetDeviceCount, cuDeviceGetCount);
+EXPORT status cuDeviceGet(int *device, int ordinal) { *device = ordinal; return known(ordinal); }
+status hipDeviceGet(int *device, int ordinal) HIP(hipDeviceGet, cuDeviceGet);
+EXPORT status cuDeviceGetName(char *name, int len, int device)
+{
+    snprintf(name, (size_t)len, "stub GPU %d", device);
+    return known(device);
+}
+status hipDeviceGetName(char *name, int len, int device) HIP(hipDeviceGetName, cuDeviceGetName);
+EXPORT status cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = MEMORY; return known(device); }
+status hipDeviceTotalMem(size_t *bytes, int device) HIP(hipDeviceTotalMem, cuDeviceTotalMem_v2);
+EXPORT status cuDeviceGetUuid(unsigned char *uuid, int device)
+{
+    for (int i = 0; i < 16; i++) uuid[i] = (unsigned char)(i * 16 + device + 1);
+    return known(device);
+}
+status hipDeviceGetUuid(unsigned char *uuid, int device) HIP(hipDeviceGetUuid, cuDeviceGetUuid);
+EXPORT status cuDeviceGetPCIBusId(char *text, int len, int device)
+{
+    snprintf(text, (size_t)len, "0000:%02x:00.0", 0xc1 + device);
+    return known(device);
+}
+status hipDeviceGetPCIBusId(char *text, int len, int device) HIP(hipDeviceGetPCIBusId, cuDeviceGetPCIBusId);
+
+struct attribute { int cuda, hip, value; };
+static const struct attribute attributes[] = {
+    { 1, 56, 1024 }, { 2, 26, 1024 }, { 3, 27, 1024 }, { 4, 28, 64 }, { 5, 29, 0x7fffffff }, { 6, 30, 65535 },
+    { 7, 31, 65535 }, { 8, 74, 48 << 10 }, { 97, 75, 96 << 10 }, { 10, 87, 32 }, { 16, 63, 4 }, { 18, 16, 0 },
+    { 19, 3, 1 }, { 75, 23, 9 }, { 76, 61, 0 } };
+
+static status attribute(int *value, int number, bool hip, int device)
+{
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        if (number == (hip ? attributes[i].hip : attributes[i].cuda)) {
+            *value = attributes[i].value;
+            return known(device);
+        }
+    return INVALID_VALUE;
+}
+EXPORT status cuDeviceGetAttribute(int *v, int number, int device) { return attribute(v, number, false, device); }
+EXPORT status hipDeviceGetAttribute(int *v, int number, int device) { return attribute(v, number, true, device); }
+
+EXPORT status cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    if (known(device)) return INVALID_DEVICE;
+    lock();
+    devices[device].retained++;
+    unlock();
+    *context = &devices[device];
+    return OK;
+}
+
+EXPORT status cuDevicePrimaryCtxRelease_v2(int device)
+{
+    lock();
+    if (devices[device].retained <= 0) die("a primary context was released too often");
+    if (--devices[device].retained == 0) {
+        if (devices[device].objects) die("a primary context was released before what was made in it");
+        devices[device].dead = false;
+    }
+    unlock();
+    return OK;
+}
+
+EXPORT status cuCtxPushCurrent_v2(void *context)
+{
+    struct device *of = context;
+    if (of < devices || of >= devices + DEVICES || depth == 64 || !of->retained) return INVALID_CONTEXT;
+    stack[depth++] = (int)(of - devices);
+    return OK;
+}
+
+EXPORT status cuCtxPopCurrent_v2(void **context)
+{
+    if (depth == 0) return INVALID_CONTEXT;
+    *context = &devices[stack[--depth]];
+    return OK;
+}
+EXPORT status hipGetDevice(int *device) { *device = hip_device; return OK; }
+EXPORT status hipSetDevice(int device) { if (known(device)) return INVALID_DEVICE; hip_device = device; return OK; }
+
+/* How many contexts this thread has not popped; HIP: the device that is current. For tests. */
+EXPORT int onebuf_stub_current(void) { return is_hip ? hip_device : depth; }
+
+/* ---- Memory -------------------------------------------------------------------------------------------------- */
+enum kind { DEVICE_MEMORY, PINNED, REGISTERED };
+struct range { enum kind kind; int device; char *at; size_t bytes; int uses; struct range *next; };
+static struct range *ranges;
+static size_t allocated[DEVICES];
+
+/* The range that holds these bytes; of host memory where the address has no tag. */
+static struct range *find(uint64_t address, size_t bytes)
+{
+    bool tagged = address & TAG;
+    char *at = (char *)(uintptr_t)(address & ~TAG);
+    for (struct range *r = ranges; r; r = r->next)
+        if ((r->kind == DEVICE_MEMORY) == tagged && at >= r->at && bytes <= r->bytes
+            && (size_t)(at - r->at) <= r->bytes - bytes)
+            return r;
+    return NULL;
+}
+
+static void add_range(enum kind kind, int device, char *at, size_t bytes)
+{
+    struct range *r = calloc(1, sizeof *r);
+    *r = (struct range){ kind, device, at, bytes, 0, ranges };
+    ranges = r;
+    devices[device].objects++;
+}
+
+static status remove_range(enum kind kind, void *at)
+{
+    for (struct range **link = &ranges; *link; link = &(*link)->next) {
+        struct range *r = *link;
+        if (r->kind != kind || r->at != at) continue;
+        if (r->uses) die("memory was freed, or pages unpinned, under work that uses them");
+        *link = r->next;
+        devices[r->device].objects--;
+        if (kind == DEVICE_MEMORY) allocated[r->device] -= r->bytes;
+        if (kind != REGISTERED) free(r->at);
+        free(r);
+        return OK;
+    }
+    return kind == REGISTERED ? NOT_REGISTERED : INVALID_VALUE;
+}
+
+EXPORT status cuMemAlloc_v2(uint64_t *at, size_t bytes)
+{
+    ENTER;
+    lock();
+    void *memory = NULL;
+    if (bytes && allocated[device] + bytes <= MEMORY && !posix_memalign(&memory, 512, bytes)) {
+        memset(memory, 0xA5, bytes);
+        allocated[device] += bytes;
+        add_range(DEVICE_MEMORY, device, memory, bytes);
+        *at = (uint64_t)(uintptr_t)memory | TAG;
+    }
+    unlock();
+    return memory ? OK : OUT_OF_MEMORY;
+}
+status hipMalloc(uint64_t *at, size_t bytes) HIP(hipMalloc, cuMemAlloc_v2);
+
+EXPORT status cuMemFree_v2(uint64_t at)
+{
+    ENTER_TO_FREE;
+    lock();
+    status s = remove_range(DEVICE_MEMORY, (void *)(uintptr_t)(at & ~TAG));
+    unlock();
+    return leave(s, device);
+}
+status hipFree(uint64_t at) HIP(hipFree, cuMemFree_v2);
+
+EXPORT status cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
+{
+    ENTER;
+    if (flags != 3 || posix_memalign(at, 4096, bytes)) return INVALID_VALUE;
+    memset(*at, 0x5A, bytes);
+    lock();
+    add_range(PINNED, device, *at, bytes);
+    unlock();
+    return OK;
+}
+status hipHostMalloc(void **at, size_t bytes, unsigned flags) HIP(hipHostMalloc, cuMemHostAlloc);
+
+EXPORT status cuMemFreeHost(void *at)
+{
+    ENTER_TO_FREE;
+    lock();
+    status s = remove_range(PINNED, at);
+    unlock();
+    return leave(s, device);
+}
+status hipHostFree(void *at) HIP(hipHostFree, cuMemFreeHost);
+
+EXPORT status cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
+{
+    ENTER;
+    if (flags != 3 || !at || !bytes) return INVALID_VALUE;
+    status s = OK;
+    lock();
+    for (struct range *r = ranges; r; r = r->next) /* any overlap at all is refused, as the drivers do */
+        if (r->kind != DEVICE_MEMORY && (char *)at < r->at + r->bytes && r->at < (char *)at + bytes)
+            s = ALREADY_REGISTERED;
+    if (!s) add_range(REGISTERED, device, at, bytes);
+    unlock();
+    return s;
+}
+status hipHostRegister(void *at, size_t bytes, unsigned flags) HIP(hipHostRegister, cuMemHostRegister_v2);
+
+EXPORT status cuMemHostUnregister(void *at)
+{
+    ENTER_TO_FREE;
+    lock();
+    status s = remove_range(REGISTERED, at);
+    unlock();
+    return leave(s, device);
+}
+status hipHostUnregister(void *at) HIP(hipHostUnregister, cuMemHostUnregister);
+
+EXPORT status cuMemHostGetDevicePointer_v2(uint64_t *seen, void *at, unsigned flags)
+{
+    ENTER;
+    lock();
+    struct range *r = find((uint64_t)(uintptr_t)at, 1);
+    unlock();
+    *seen = (uint64_t)(uintptr_t)at;
+    return r && !flags ? OK : INVALID_VALUE;
+}
+status hipHostGetDevicePointer(uint64_t *seen, void *at, unsigned flags)
+    HIP(hipHostGetDevicePointer, cuMemHostGetDevicePointer_v2);
+
+/* ---- Streams and events -------------------------------------------------------------------------------------- */
+struct mark { int refs; bool done; uint64_t ns; };
+enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH };
+struct command {
+    enum command_kind kind;
+    struct range *uses[MAX_PARAMETERS];
+    struct module *module;
+    char *to, *from, *owned;
+    size_t bytes, width;
+    uint32_t value;
+    struct mark *mark;
+    const struct kernel *kernel;
+    uint64_t parameters[MAX_PARAMETERS];
+    unsigned groups[3], group[3], shared;
+    struct command *next;
+};
+struct stream { int device; bool closing; struct command *first, **last, *running; pthread_t thread; };
+struct event { int device; bool timed; struct mark *mark; };
+struct module { int device, uses; char *image; };
+
+static void drop_mark(struct mark *mark) { if (mark && --mark->refs == 0) free(mark); }
+static bool execute(struct command *c);
+
+static void *run(void *argument)
+{
+    struct stream *s = argument;
+    lock();
+    for (;;) {
+        while (!s->first && !s->closing) pthread_cond_wait(&changed, &mutex);
+        struct command *c = s->first;
+        if (!c) break;
+        s->running = c;
+        bool dead = devices[s->device].dead;
+        if (c->kind == WAIT) while (!c->mark->done) pthread_cond_wait(&changed, &mutex);
+        unlock();
+        if (delay_us) nap(delay_us);
+        bool fine = dead || c->kind == MARK || c->kind == WAIT || execute(c);
+        lock();
+        if (!fine) devices[s->device].dead = true;
+        if (c->kind == MARK) { c->mark->done = true; c->mark->ns = now_ns(); }
+        for (int i = 0; i < MAX_PARAMETERS; i++) if (c->uses[i]) c->uses[i]->uses--;
+        if (c->module) c->module->uses--;
+        drop_mark(c->mark);
+        s->first = c->next;
+        if (!s->first) s->last = &s->first;
+        s->running = NULL;
+        free(c->owned);
+        free(c);
+        pthread_cond_broadcast(&changed);
+    }
+    unlock();
+    free(s);
+    return NULL;
+}
+
+/* Locked: notes that a command uses memory; false where there is none such. */
+static bool use(struct command *c, int slot, uint64_t at, size_t bytes)
+{
+    struct range *r = find(at, bytes);
+    if (!r) return false;
+    c->uses[slot] = r;
+    r->uses++;
+    return true;
+}
+
+/* Locked. */
+static void push(struct stream *s, struct command command)
+{
+    struct command *c = malloc(sizeof *c);
+    *c = command;
+    c->next = NULL;
+    *s->last = c;
+    s->last = &c->next;
+    pthread_cond_broadcast(&changed);
+}
+
+EXPORT status cuStreamCreate(void **stream, unsigned flags)
+{
+    ENTER;
+    if (flags != 1) return INVALID_VALUE;
+    struct stream *s = calloc(1, sizeof *s);
+    s->device = device;
+    s->last = &s->first;
+    lock();
+    devices[device].objects++;
+    unlock();
+    if (pthread_create(&s->thread, NULL, run, s)) die("no thread for a stream");
+    pthread_detach(s->thread);
+    *stream = s;
+    return OK;
+}
+status hipStreamCreateWithFlags(void **stream, unsigned flags) HIP(hipStreamCreateWithFlags, cuStreamCreate);
+
+/* Whether a stream or event may be used here. */
+static status belongs(int device, int to) { return device == to ? OK : INVALID_HANDLE; }
+
+EXPORT status cuStreamDestroy_v2(void *stream)
+{
+    int device = current();
+    struct stream *s = stream;
+    if (device < 0 || belongs(device, s->device)) return INVALID_CONTEXT;
+    lock();
+    devices[device].objects--;
+    s->closing = true;
+    pthread_cond_broadcast(&changed);
+    unlock();
+    return OK;
+}
+status hipStreamDestroy(void *stream) HIP(hipStreamDestroy, cuStreamDestroy_v2);
+
+EXPORT status cuStreamQuery(void *stream)
+{
+    ENTER;
+    struct stream *s = stream;
+    lock();
+    bool busy = s->first;
+    unlock();
+    return belongs(device, s->device) ? INVALID_HANDLE : busy ? NOT_READY : OK;
+}
+status hipStreamQuery(void *stream) HIP(hipStreamQuery, cuStreamQuery);
+
+EXPORT status cuEventCreate(void **event, unsigned flags)
+{
+    ENTER;
+    if (flags & ~2u) return INVALID_VALUE;
+    struct event *e = calloc(1, sizeof *e);
+    e->device = device;
+    e->timed = !(flags & 2);
+    lock();
+    devices[device].objects++;
+    unlock();
+    *event = e;
+    return OK;
+}
+status hipEventCreateWithFlags(void **event, unsigned flags) HIP(hipEventCreateWithFlags, cuEventCreate);
+
+EXPORT status cuEventDestroy_v2(void *event)
+{
+    int device = current();
+    struct event *e = event;
+    if (device < 0 || belongs(device, e->device)) return INVALID_CONTEXT;
+    lock();
+    devices[device].objects--;
+    drop_mark(e->mark);
+    free(e);
+    unlock();
+    return OK;
+}
+status hipEventDestroy(void *event) HIP(hipEventDestroy, cuEventDestroy_v2);
+
+EXPORT status cuEventRecord(void *event, void *stream)
+{
+    ENTER;
+    struct event *e = event;
+    struct stream *s = stream;
+    if (belongs(device, e->device) || belongs(device, s->device)) return INVALID_HANDLE;
+    struct mark *mark = calloc(1, sizeof *mark);
+    mark->refs = 2;
+    lock();
+    drop_mark(e->mark);
+    e->mark = mark;
+    push(s, (struct command){ .kind = MARK, .mark = mark });
+    unlock();
+    return OK;
+}
+status hipEventRecord(void *event, void *stream) HIP(hipEventRecord, cuEventRecord);
+
+EXPORT status cuEventQuery(void *event)
+{
+    ENTER;
+    struct event *e = event;
+    lock();
+    bool done = !e->mark || e->mark->done;
+    unlock();
+    return done ? OK : NOT_READY;
+}
+status hipEventQuery(void *event) HIP(hipEventQuery, cuEventQuery);
+
+EXPORT status cuEventElapsedTime(float *ms, void *start, void *end)
+{
+    ENTER;
+    struct event *a = start, *b = end;
+    if (!a->timed || !b->timed || !a->mark || !b->mark) return INVALID_HANDLE;
+    lock();
+    bool done = a->mark->done && b->mark->done;
+    *ms = done ? (float)((double)(int64_t)(b->mark->ns - a->mark->ns) / 1e6) : 0;
+    unlock();
+    return done ? OK : NOT_READY;
+}
+status hipEventElapsedTime(float *ms, void *start, void *end) HIP(hipEventElapsedTime, cuEventElapsedTime);
+
+EXPORT status cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    ENTER;
+    struct stream *s = stream;
+    struct event *e = event;
+    if (flags || belongs(device, s->device)) return INVALID_VALUE;
+    lock();
+    if (e->mark) {
+        e->mark->refs++;
+        push(s, (struct command){ .kind = WAIT, .mark = e->mark });
+    }
+    unlock();
+    return OK;
+}
+status hipStreamWaitEvent(void *stream, void *event, unsigned flags) HIP(hipStreamWaitEvent, cuStreamWaitEvent);
+
+/* ---- Copies -------------------------------------------------------------------------------------------------- */
+static char *real(uint64_t at) { return (char *)(uintptr_t)(at & ~TAG); }
+
+static status copy(struct stream *s, struct command c)
+{
+    push(s, c);
+    return OK;
+}
+
+/* As the drivers do: ordinary memory is read at once, and written before the call returns. */
+EXPORT status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream)
+{
+    ENTER;
+    struct stream *s = stream;
+    struct command c = { .kind = COPY, .to = real(to), .from = (char *)(uintptr_t)from, .bytes = bytes };
+    status result = INVALID_VALUE;
+    if (belongs(device, s->device)) return INVALID_HANDLE;
+    lock();
+    if (use(&c, 0, to, bytes)) {
+        if (!use(&c, 1, (uint64_t)(uintptr_t)from, bytes)) {
+            c.owned = malloc(bytes);
+            memcpy(c.owned, from, bytes);
+            c.from = c.owned;
+        }
+        result = copy(s, c);
+    }
+    unlock();
+    return result;
+}
+status hipMemcpyHtoDAsync(uint64_t to, const void *from, size_t bytes, void *stream)
+    HIP(hipMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2);
+
+EXPORT status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
+{
+    ENTER;
+    struct stream *s = stream;
+    struct command c = { .kind = COPY, .to = to, .from = real(from), .bytes = bytes };
+    status result = INVALID_VALUE;
+    if (belongs(device, s->device)) return INVALID_HANDLE;
+    lock();
+    if (use(&c, 0, from, bytes)) {
+        bool pinned = use(&c, 1, (uint64_t)(uintptr_t)to, bytes);
+        result = copy(s, c);
+        while (!pinned && s->first) pthread_cond_wait(&changed, &mutex);
+    }
+    unlock();
+    return result;
+}
+status hipMemcpyDtoHAsync(void *to, uint64_t from, size_t bytes, void *stream)
+    HIP(hipMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2);
+
+EXPORT status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+    ENTER;
+    struct stream *s = stream;
+    struct command c = { .kind = COPY, .to = real(to), .from = real(from), .bytes = bytes };
+    lock();
+    bool there = find(to, bytes) && find(from, bytes) && !belongs(device, s->device);
+    if (there) {
+        use(&c, 0, to, bytes);
+        use(&c, 1, from, bytes);
+        copy(s, c);
+    }
+    unlock();
+    return there ? OK : INVALID_VALUE;
+}
+status hipMemcpyDtoDAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
+    HIP(hipMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2);
+
+static status fill(uint64_t to, uint32_t value, size_t width, size_t count, void *stream)
+{
+    ENTER;
+    struct stream *s = stream;
+    struct command c = { .kind = FILL, .to = real(to), .value = value, .width = width, .bytes = count * width };
+    lock();
+    bool there = to % width == 0 && !belongs(device, s->device) && use(&c, 0, to, c.bytes);
+    if (there) push(s, c);
+    unlock();
+    return there ? OK : INVALID_VALUE;
+}
+EXPORT status cuMemsetD8Async(uint64_t to, unsigned char v, size_t n, void *s) { return fill(to, v, 1, n, s); }
+EXPORT status cuMemsetD16Async(uint64_t to, unsigned short v, size_t n, void *s) { return fill(to, v, 2, n, s); }
+EXPORT status cuMemsetD32Async(uint64_t to, unsigned v, size_t n, void *s) { return fill(to, v, 4, n, s); }
+status hipMemsetD8Async(uint64_t to, unsigned char v, size_t n, void *s) HIP(hipMemsetD8Async, cuMemsetD8Async);
+status hipMemsetD16Async(uint64_t to, unsigned short v, size_t n, void *s) HIP(hipMemsetD16Async, cuMemsetD16Async);
+status hipMemsetD32Async(uint64_t to, unsigned v, size_t n, void *s) HIP(hipMemsetD32Async, cuMemsetD32Async);
+
+/* ---- Modules and kernels ------------------------------------------------------------------------------------- */
+struct kernel { const char *name; size_t sizes[MAX_PARAMETERS + 1]; };
+static const struct kernel kernels[] = {
+    { "add", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
+    { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "shape", { 8 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
+struct function { const struct kernel *kernel; struct module *module; };
+static struct function functions[4096]; /* handed out round and round: functions are never freed */
+static unsigned next_function;
+
+EXPORT status cuModuleLoadDataEx(void **module, const void *image, unsigned n, int *options, void **values)
+{
+    ENTER;
+    if (strstr(image, "garbage")) {
+        for (unsigned i = 0; i < n; i++)
+            if (options[i] == 5) snprintf(values[i], 100, "ptxas stub: Parsing error near 'garbage'");
+        return INVALID_IMAGE;
+    }
+    if (strstr(image, "another GPU")) return NO_BINARY;
+    struct module *m = calloc(1, sizeof *m);
+    m->device = device;
+    m->image = strdup(image);
+    lock();
+    devices[device].objects++;
+    unlock();
+    *module = m;
+    return OK;
+}
+status hipModuleLoadDataEx(void **module, const void *image, unsigned n, int *options, void **values)
+    HIP(hipModuleLoadDataEx, cuModuleLoadDataEx);
+
+EXPORT status cuModuleUnload(void *module)
+{
+    struct module *m = module;
+    if (current() != m->device) return INVALID_CONTEXT;
+    lock();
+    if (m->uses) die("a module was unloaded under a launch of it");
+    devices[m->device].objects--;
+    unlock();
+    free(m->image);
+    free(m);
+    return OK;
+}
+status hipModuleUnload(void *module) HIP(hipModuleUnload, cuModuleUnload);
+
+EXPORT status cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    ENTER;
+    struct module *m = module;
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (!strcmp(kernels[i].name, name) && strstr(m->image, name)) {
+            lock();
+            struct function *f = &functions[next_function++ % 4096];
+            *f = (struct function){ &kernels[i], m };
+            unlock();
+            *function = f;
+            return OK;
+        }
+    return NOT_FOUND;
+}
+status hipModuleGetFunction(void **function, void *module, const char *name)
+    HIP(hipModuleGetFunction, cuModuleGetFunction);
+
+EXPORT status cuFuncGetAttribute(int *value, int attribute, void *function)
+{
+    (void)function;
+    *value = attribute == 0 ? 1024 : 0;
+    return attribute == 0 || attribute == 1 ? OK : INVALID_VALUE;
+}
+status hipFuncGetAttribute(int *value, int attribute, void *function) HIP(hipFuncGetAttribute, cuFuncGetAttribute);
+
+static _Thread_local int shared_leave; /* what the last cuFuncSetAttribute allowed */
+EXPORT status cuFuncSetAttribute(void *function, int attribute, int value)
+{
+    (void)function;
+    shared_leave = value;
+    return attribute == 8 && value <= 96 << 10 ? OK : INVALID_VALUE;
+}
+
+EXPORT status cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes)
+{
+    const struct kernel *k = ((struct function *)function)->kernel;
+    if (index >= MAX_PARAMETERS || !k->sizes[index]) return INVALID_VALUE;
+    *offset = index * 8;
+    *bytes = k->sizes[index];
+    return OK;
+}
+
+EXPORT status cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                             unsigned bz, unsigned shared, void *stream, void **parameters, void **extra)
+{
+    ENTER;
+    struct function *f = function;
+    struct stream *s = stream;
+    if (extra || belongs(device, s->device) || f->module->device != device) return INVALID_HANDLE;
+    if (!gx || !gy || !gz || !bx || !by || !bz || (uint64_t)bx * by * bz > 1024) return INVALID_VALUE;
+    if (shared > 48 << 10 && !is_hip && (int)shared > shared_leave) return INVALID_VALUE;
+    struct command c = { .kind = LAUNCH, .kernel = f->kernel, .module = f->module, .groups = { gx, gy, gz },
+                         .group = { bx, by, bz }, .shared = shared };
+    for (int i = 0; i < MAX_PARAMETERS && f->kernel->sizes[i]; i++)
+        memcpy(&c.parameters[i], parameters[i], f->kernel->sizes[i]);
+    lock();
+    for (int i = 0; i < MAX_PARAMETERS && f->kernel->sizes[i]; i++)
+        if (f->kernel->sizes[i] == 8) use(&c, i, c.parameters[i], 1);
+    f->module->uses++;
+    push(s, c);
+    unlock();
+    return OK;
+}
+status hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                             unsigned bz, unsigned shared, void *stream, void **parameters, void **extra)
+    HIP(hipModuleLaunchKernel, cuLaunchKernel);
+
+/* Whether a kernel may touch so many bytes. */
+static char *touch(const struct command *c, int i, uint64_t from, uint64_t bytes)
+{
+    lock();
+    bool there = find(c->parameters[i] + from, bytes);
+    unlock();
+    return there ? real(c->parameters[i]) : NULL;
+}
+
+static bool step(const struct command *c, uint64_t stride, bool bytes, uint64_t items)
+{
+    uint32_t first = (uint32_t)c->parameters[1], n = (uint32_t)c->parameters[2];
+    uint32_t mul = (uint32_t)c->parameters[3], plus = (uint32_t)c->parameters[4];
+    uint64_t unit = bytes ? 1 : 4, count = n < items ? n : items;
+    if (!count) return true;
+    uint64_t start = first * stride * unit;
+    char *p = touch(c, 0, start, (count - 1) * stride * unit + unit);
+    if (!p) return false;
+    for (uint64_t i = 0; i < count; i++) {
+        char *at = p + (first + i) * stride * unit;
+        if (bytes) *(uint8_t *)at = (uint8_t)(*(uint8_t *)at * mul + plus + (uint32_t)i);
+        else *(uint32_t *)at = *(uint32_t *)at * mul + plus + (uint32_t)i;
+    }
+    return true;
+}
+
+static bool launch(const struct command *c)
+{
+    const char *name = c->kernel->name;
+    uint64_t items = (uint64_t)c->groups[0] * c->group[0] * c->groups[1] * c->group[1] * c->groups[2] * c->group[2];
+    if (!strcmp(name, "add")) {
+        uint32_t *p = (uint32_t *)(void *)touch(c, 0, 0, items * 4);
+        for (uint64_t i = 0; p && i < items; i++) p[i] += (uint32_t)c->parameters[1];
+        return p;
+    }
+    if (!strcmp(name, "shape")) {
+        uint32_t *p = (uint32_t *)(void *)touch(c, 0, 0, 28);
+        for (int i = 0; p && i < 3; i++) { p[i] = c->groups[i]; p[3 + i] = c->group[i]; }
+        if (p) p[6] = c->shared;
+        return p;
+    }
+    if (!strcmp(name, "nap")) { nap((long)(uint32_t)c->parameters[0] * 1000); return true; }
+    if (!strcmp(name, "hold")) {
+        _Atomic uint32_t *p = (_Atomic uint32_t *)(void *)touch(c, 0, 0, 4);
+        while (p && !atomic_load(p)) nap(200);
+        return p;
+    }
+    if (!strcmp(name, "onebuf_step")) return step(c, 1, false, items);
+    if (!strcmp(name, "onebuf_step_bytes")) return step(c, 1, true, items);
+    if (!strcmp(name, "onebuf_step_pages")) return step(c, 1024, false, items);
+    return false; /* boom */
+}
+
+static bool execute(struct command *c)
+{
+    switch (c->kind) {
+    case COPY: memmove(c->to, c->from, c->bytes); return true;
+    case FILL:
+        for (size_t i = 0; i < c->bytes; i += c->width) memcpy(c->to + i, &c->value, c->width);
+        return true;
+    default: return launch(c);
+    }
+}
+
+/* ---- The compilers ------------------------------------------------------------------------------------------- */
+struct program { char *text, log[256]; bool compiled; };
+
+EXPORT const char *nvrtcGetErrorString(status s)
+{
+    return s == RTC_COMPILATION ? "STUB_ERROR_COMPILATION" : s == RTC_INVALID_OPTION ? "STUB_ERROR_INVALID_OPTION"
+         : "STUB_ERROR";
+}
+const char *hiprtcGetErrorString(status s) HIP(hiprtcGetErrorString, nvrtcGetErrorString);
+EXPORT status nvrtcVersion(int *major, int *minor) { *major = 12; *minor = 8; return OK; }
+status hiprtcVersion(int *major, int *minor) HIP(hiprtcVersion, nvrtcVersion);
+
+EXPORT status nvrtcCreateProgram(void **program, const char *text, const char *name, int headers,
+                                 const char **texts, const char **names)
+{
+    if (!text || !name || headers || texts || names) return RTC_INVALID_INPUT;
+    struct program *p = calloc(1, sizeof *p);
+    p->text = strdup(text);
+    *program = p;
+    return OK;
+}
+status hiprtcCreateProgram(void **program, const char *text, const char *name, int headers, const char **texts,
+                           const char **names) HIP(hiprtcCreateProgram, nvrtcCreateProgram);
+
+EXPORT status nvrtcDestroyProgram(void **program)
+{
+    struct program *p = *program;
+    free(p->text);
+    free(p);
+    *program = NULL;
+    return OK;
+}
+status hiprtcDestroyProgram(void **program) HIP(hiprtcDestroyProgram, nvrtcDestroyProgram);
+
+EXPORT status nvrtcCompileProgram(void *program, int n, const char **options)
+{
+    struct program *p = program;
+    for (int i = 0; i < n; i++)
+        if (strstr(options[i], "bad")) {
+            snprintf(p->log, sizeof p->log, "unknown option %s", options[i]);
+            return RTC_INVALID_OPTION;
+        }
+    const char *error = strstr(p->text, "#error");
+    if (error) {
+        snprintf(p->log, sizeof p->log, "onebuf(1): error: %.40s\n", error);
+        return RTC_COMPILATION;
+    }
+    p->compiled = true;
+    return OK;
+}
+status hiprtcCompileProgram(void *program, int n, const char **options)
+    HIP(hiprtcCompileProgram, nvrtcCompileProgram);
+
+EXPORT status nvrtcGetProgramLogSize(void *program, size_t *bytes)
+{
+    *bytes = strlen(((struct program *)program)->log) + 1;
+    return OK;
+}
+status hiprtcGetProgramLogSize(void *program, size_t *bytes) HIP(hiprtcGetProgramLogSize, nvrtcGetProgramLogSize);
+EXPORT status nvrtcGetProgramLog(void *program, char *log)
+{
+    strcpy(log, ((struct program *)program)->log);
+    return OK;
+}
+status hiprtcGetProgramLog(void *program, char *log) HIP(hiprtcGetProgramLog, nvrtcGetProgramLog);
+
+EXPORT status nvrtcGetPTXSize(void *program, size_t *bytes)
+{
+    struct program *p = program;
+    *bytes = strlen(p->text) + 1;
+    return p->compiled ? OK : RTC_INVALID_PROGRAM;
+}
+status hiprtcGetCodeSize(void *program, size_t *bytes) HIP(hiprtcGetCodeSize, nvrtcGetPTXSize);
+EXPORT status nvrtcGetPTX(void *program, char *code)
+{
+    strcpy(code, ((struct program *)program)->text);
+    return OK;
+}
+status hiprtcGetCode(void *program, char *code) HIP(hiprtcGetCode, nvrtcGetPTX);
+EXPORT status nvrtcGetCUBINSize(void *program, size_t *bytes) { return nvrtcGetPTXSize(program, bytes); }
+EXPORT status nvrtcGetCUBIN(void *program, char *code) { return nvrtcGetPTX(program, code); }

@@ -1,0 +1,284 @@
+//! CUDA and HIP behind the public types, over the stub library: buffers, hand-overs to other devices, the
+//! ledger, the doctor's verdicts, failures.
+
+use onebuf::{
+    Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, Probe, Result, RouteKind,
+    Signature, Source, Strategy, args,
+    doctor::{Doctor, Verdicts},
+    topology::State,
+};
+use onebuf_conformance::{
+    Machine, Side, Step, Watchdog, cuda_stub, fresh, kinds, life, note, pairs, random_words,
+    second_life, step_model,
+};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+const N: usize = 5000;
+const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
+
+/// The stub knows one API at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A hub that has the stub's two devices as those of one API, and no others.
+fn stubbed(api: &str) -> Option<HubBuilder> {
+    let library = cuda_stub()?.to_string_lossy().into_owned();
+    let builder = Hub::builder().without_opencl().timeout(Duration::from_secs(30));
+    Some(match api {
+        "cuda" => builder.cuda_library(&library).nvrtc_library(library).without_hip(),
+        _ => builder.hip_library(&library).hiprtc_library(library).without_cuda(),
+    })
+}
+
+/// A test over both APIs.
+fn each(test: impl Fn(&str, HubBuilder)) {
+    let _alone = alone();
+    let _watchdog = Watchdog::new("the stub of CUDA and HIP", Duration::from_secs(240));
+    for api in ["cuda", "hip"] {
+        let Some(builder) = stubbed(api) else { return };
+        test(api, builder);
+    }
+}
+
+#[test]
+fn devices_have_numbers_and_what_is_missing_has_reasons() {
+    each(|api, builder| {
+        let hub = builder.verdicts(Default::default()).build().unwrap();
+        let ids: Vec<_> = hub.devices().iter().map(|d| d.id().to_owned()).collect();
+        assert_eq!(ids, ["host".to_owned(), format!("{api}:0"), format!("{api}:1")]);
+        let other = if api == "cuda" { "hip" } else { "cuda" };
+        let missing: Vec<_> = hub.unavailable().iter().map(|u| u.api).collect();
+        assert_eq!(missing, ["opencl", other]);
+        let error = hub.device(other).unwrap_err().to_string();
+        assert!(error.contains(&format!("{other}: switched off by the program")), "{error}");
+    });
+}
+
+/// Every pair of host and two devices, by every route that they declare, each taking its turns.
+#[test]
+fn pairs_see_each_others_work() {
+    each(|api, builder| {
+        let machine = Machine::open(builder.verdicts(Default::default()));
+        let ids = ["host".to_owned(), format!("{api}:0"), format!("{api}:1")];
+        for (from, to) in ids.iter().flat_map(|a| ids.iter().map(move |b| (a, b))) {
+            let (from, to) = (machine.side(from), machine.side(to));
+            for kind in kinds(&machine.hub, from, to) {
+                if kind != RouteKind::Same {
+                    take_turns(from, to, kind);
+                }
+            }
+        }
+    });
+}
+
+fn take_turns(from: &Side, to: &Side, kind: RouteKind) {
+    let hub = from.device.hub();
+    let buffer = hub.buffer::<u32>(N).shared_with([&from.device, &to.device]);
+    let buffer = buffer.allocate_on(&from.device).route(kind).trust_declared(true).build().unwrap();
+    let mut model = random_words(7, N);
+    buffer.write(&model).unwrap();
+    for n in 0..6 {
+        let side = if n % 2 == 0 { from } else { to };
+        side.step(&buffer, Step::nth(n)).unwrap();
+        step_model(&mut model, Step::nth(n));
+    }
+    assert_eq!(to.look(&buffer).unwrap(), model, "{kind}");
+    assert_eq!(buffer.to_vec().unwrap(), model, "{kind}");
+}
+
+#[test]
+fn a_view_gives_the_apis_own_pointer() {
+    each(|api, builder| {
+        let hub = builder.verdicts(Default::default()).build().unwrap();
+        let device = hub.device(api).unwrap();
+        let buffer = hub.buffer::<u32>(64).shared_with([&device]).build().unwrap();
+        assert_eq!(
+            buffer.plan().strategy,
+            Strategy::Device,
+            "a GPU's buffer lies in its own memory"
+        );
+        let queue = device.queue().unwrap();
+        let view = buffer.read_on(&queue).unwrap();
+        let address = view.address().unwrap().as_ptr() as u64;
+        assert!(queue.raw() != 0 && address > 1 << 62);
+        let (cuda, hip) = (view.cuda_ptr(), view.hip_ptr().map(|at| at as u64));
+        let (own, other) = if api == "cuda" { (cuda, hip) } else { (hip, cuda) };
+        assert_eq!(own.unwrap(), address);
+        let error = other.unwrap_err().to_string();
+        assert!(error.contains(&format!("of a view on {api}")), "{error}");
+        assert!(view.cl_mem().is_err());
+    });
+}
+
+#[test]
+fn large_reads_and_writes_go_through_pinned_chunks() {
+    each(|api, builder| {
+        let probe = Probe::new();
+        let hub = builder.verdicts(Default::default()).probe(probe.clone()).build().unwrap();
+        let device = hub.device(api).unwrap();
+        let len = 5 << 20;
+        let words = random_words(3, len);
+        let buffer = hub.buffer::<u32>(len).shared_with([&device]).build().unwrap();
+        buffer.write(&words).unwrap();
+        assert_eq!(buffer.to_vec().unwrap(), words);
+        assert!(probe.live().get("host").is_some_and(|pinned| *pinned > 0), "{:?}", probe.live());
+        assert_eq!(hub.ledger().implied_bytes(), 0);
+        drop((buffer, device, hub));
+        assert!(probe.live().is_empty(), "{:?}", probe.live());
+    });
+}
+
+#[test]
+fn the_doctor_proves_host_pages_and_then_nothing_is_copied() {
+    each(|api, builder| {
+        let cache = tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir()
+            .unwrap();
+        let hub = builder.cache(cache.path()).build().unwrap();
+        let doctor = Doctor::new(HELPER).unwrap().cache(cache.path());
+        let (host, device) = (hub.host().index(), hub.device(api).unwrap().index());
+        let wanted = |route: &onebuf::topology::Route| {
+            let ends = [route.from, route.to];
+            ends.contains(&host) && ends.contains(&device) && route.kind == RouteKind::HostPointer
+        };
+        let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
+        assert_eq!(report.routes.len(), 2, "{report:?}");
+        for route in &report.routes {
+            assert_eq!(route.verdict.state, State::Proven, "{route:?}");
+        }
+        let Some(builder) = stubbed(api) else { return };
+        let hub = builder.verdicts(Verdicts::load(cache.path()).unwrap()).build().unwrap();
+        let (host, side) = (hub.host(), Side::open(&hub.device(api).unwrap()).unwrap());
+        let buffer = hub.buffer::<u32>(N).shared_with([&host, &side.device]);
+        let buffer = match buffer.copies(CopyPolicy::Forbid).build() {
+            // Whether a hand-over of the stub's grows with size is a matter of time, on a busy machine.
+            Err(Error::CopyForbidden { .. })
+                if report.routes.iter().all(|r| r.verdict.zero_copy != Some(true)) =>
+            {
+                return note(&format!("skip: {api}: the doctor measured a copy: {report:?}"));
+            }
+            built => built.unwrap(),
+        };
+        let mut model = random_words(1, N);
+        buffer.write(&model).unwrap();
+        side.step(&buffer, Step::nth(3)).unwrap();
+        step_model(&mut model, Step::nth(3));
+        assert_eq!(*buffer.map().unwrap(), model[..]);
+        assert_eq!(hub.ledger().implied_bytes(), 0);
+    });
+}
+
+#[test]
+fn compiled_programs_are_kept_for_the_next_process() {
+    each(|api, builder| {
+        let cache = tempfile::tempdir().unwrap();
+        fs::set_permissions(cache.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let source = Source::cuda_c("add").with_hip_c("add");
+        let origin = |builder: HubBuilder| {
+            let hub = builder.verdicts(Default::default()).cache(cache.path()).build().unwrap();
+            let device = hub.device(api).unwrap();
+            let program = device.program(&source).unwrap();
+            let signature = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
+            // SAFETY: the stub's kernel touches as many words as there are work-items.
+            let add = unsafe { program.kernel("add", signature) }.unwrap();
+            let buffer = hub.buffer::<u32>(256).shared_with([&device]).build().unwrap();
+            let queue = device.queue().unwrap();
+            queue.launch(&add, [256], args![buffer.write_on(&queue).unwrap(), 3u32]).unwrap();
+            assert_eq!(buffer.to_vec().unwrap(), [3; 256]);
+            program.origin()
+        };
+        assert_eq!(origin(builder), onebuf::Origin::Built);
+        assert_eq!(origin(stubbed(api).unwrap()), onebuf::Origin::Disk);
+    });
+}
+
+/// A life, and a second one, with everything that there is; then again with each call failing in turn.
+#[test]
+fn lives_whose_calls_fail() {
+    each(|api, builder| {
+        let hub = builder.verdicts(Default::default()).build().unwrap();
+        let device = hub.device(api).unwrap();
+        life(&device).unwrap();
+        second_life(&device, &fresh(&device).unwrap()).unwrap();
+        drop((device, hub));
+        sweep(api, |device, _| life(device));
+        sweep(api, second_life);
+    });
+}
+
+/// Nothing is left; a thread that waited for a future may be late.
+fn assert_settled(probe: &Probe, what: &str) {
+    let start = Instant::now();
+    while !probe.live().is_empty() && start.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(probe.live().is_empty(), "{what}: {:?} left, {:?}", probe.live(), probe.trace());
+}
+
+fn sweep(api: &str, live: impl Fn(&Device, &Buffer<u32>) -> Result<()>) {
+    let (mut swept, mut n) = (0, 1);
+    loop {
+        let probe = Probe::new();
+        let builder = stubbed(api).expect("it was there before").probe(probe.clone());
+        let hub = builder.verdicts(Default::default()).build().unwrap();
+        let device = hub.device(api).unwrap();
+        let buffer = fresh(&device).unwrap();
+        // Invalid value, out of memory, invalid handle, not supported: none that ends a context.
+        probe.fail_nth(n, [1, 2, 400, 801][n as usize % 4]);
+        let outcome = live(&device, &buffer);
+        let Some(call) = probe.failed() else {
+            outcome.unwrap_or_else(|e| panic!("nothing failed, yet {e}"));
+            break;
+        };
+        swept += 1;
+        let what = format!("{api}: call {n}, {call}, failed: {outcome:?}");
+        assert!(!matches!(outcome, Err(Error::Timeout { .. })), "{what}");
+        if swept % 10 == 0 {
+            // Work that failed is told by the next use of its buffer, once.
+            live(&device, &buffer)
+                .or_else(|_| live(&device, &buffer))
+                .unwrap_or_else(|e| panic!("{what}; then it does not work: {e}"));
+        }
+        drop((buffer, device, hub));
+        assert_settled(&probe, &what);
+        n += 1;
+    }
+    note(&format!("{api}: {swept} of {n} calls swept"));
+    assert!(swept >= 60, "{swept} calls are no life");
+}
+
+/// Every pair that has a real CUDA or HIP device in it, with whatever else this machine has.
+#[test]
+fn real_devices_see_each_others_work() {
+    let _alone = alone();
+    let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
+    let gpus = |hub: &Hub| [hub.select("cuda"), hub.select("hip")].concat();
+    if gpus(&hub).is_empty() {
+        let missing = hub.unavailable().iter().filter(|u| ["cuda", "hip"].contains(&u.api));
+        let why: Vec<_> = missing.map(|u| format!("{}: {}", u.api, u.reason)).collect();
+        return note(&format!("skip: no GPU of CUDA or HIP: {}", why.join("; ")));
+    }
+    drop(hub);
+    let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let machine = Machine::open(builder);
+    let is_like = |side: &Side| ["cuda", "hip"].contains(&side.device.info().api.0);
+    for (from, to) in pairs(&machine.sides).filter(|(a, b)| is_like(a) || is_like(b)) {
+        for kind in kinds(&machine.hub, from, to) {
+            note(&format!("{} -> {} {kind}", from.device, to.device));
+            take_turns(from, to, kind);
+        }
+    }
+    for device in gpus(&machine.hub) {
+        life(&device).unwrap();
+        second_life(&device, &fresh(&device).unwrap()).unwrap();
+    }
+}

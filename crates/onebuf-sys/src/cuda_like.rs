@@ -1,0 +1,248 @@
+//! CUDA's driver API and HIP: one table of calls under two lists of names.
+//!
+//! HIP was made in CUDA's image. Nearly every call that onebuf makes has the same arguments in both, so
+//! one table serves both and everything above is written once. Where they differ the names say so: a
+//! call that one of them has not is an empty name, and never made there.
+//!
+//! # Safety
+//!
+//! Each method has the contract of the C function it names; see the [crate page](crate#safety). Most
+//! want a current context (CUDA) or device (HIP) on the calling thread.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::loader::{self, Loaded, Missing, library_of};
+use crate::probe::Probe;
+
+#[macro_use]
+mod table;
+mod rtc;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use rtc::Rtc;
+pub use types::{
+    Attribute, CuContext, CuEvent, CuFunction, CuModule, CuStatus, CuStream, DevicePtr, Flavor,
+    HostPtr, Refused, RtcProgram, Uuid, consts,
+};
+
+const CUDA_SONAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+const HIP_SONAMES: &[&str] =
+    &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
+const CUDA_HINT: &str =
+    "it comes with NVIDIA's driver; a container has to be started with the GPU passed through";
+const HIP_HINT: &str = "it comes with ROCm (on Debian or Ubuntu: apt install libamdhip64-5)";
+
+/// A call that was found, and its name.
+struct At<F> {
+    function: F,
+    name: &'static str,
+}
+
+impl<F> At<F> {
+    fn answer(&self, status: i32) -> Result<(), Refused> {
+        CuStatus(status).ok().map_err(|status| Refused { call: self.name, status })
+    }
+}
+
+/// The address of a symbol; none for the name of a call that an API has not.
+fn find(loaded: &Loaded, name: &str) -> Option<NonNull<c_void>> {
+    if name.is_empty() {
+        return None;
+    }
+    loaded.symbol(&CString::new(name).ok()?)
+}
+
+/// An address as the function that lies there.
+///
+/// # Safety
+///
+/// `F` is a function pointer with the prototype of the function at `at`.
+unsafe fn as_function<F: Copy>(at: NonNull<c_void>) -> F {
+    const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
+    // SAFETY: the caller's promise; a function's address is not null, and as large as any pointer.
+    unsafe { std::mem::transmute_copy(&at) }
+}
+
+/// The library was opened, and lacks what is needed.
+fn incomplete(api: &'static str, loaded: Loaded, lacking: &[&str], hint: &str) -> Missing {
+    Missing {
+        api,
+        reason: format!("{} lacks {}", loaded.name, lacking.join(", ")),
+        tried: vec![loaded.name],
+        loaded: true,
+        code: None,
+        hint: hint.into(),
+    }
+}
+
+table! {
+    /// The symbol table of a CUDA driver or a HIP runtime.
+    pub struct CudaLike;
+
+    cuda_error_name = "cuGetErrorName" | "" (status: i32, name: *mut *const c_char) -> raw i32;
+    hip_error_name = "" | "hipGetErrorName" (status: i32) -> raw *const c_char;
+
+    init = "cuInit" | "hipInit" (flags: u32) -> status;
+    driver_version = "cuDriverGetVersion" | "hipDriverGetVersion" () -> get i32;
+    device_count = "cuDeviceGetCount" | "hipGetDeviceCount" () -> get i32;
+    device = "cuDeviceGet" | "hipDeviceGet" (ordinal: i32) -> get i32;
+    device_name = "cuDeviceGetName" | "hipDeviceGetName" (
+        name: *mut c_char, len: i32, device: i32
+    ) -> status;
+    device_memory = "cuDeviceTotalMem_v2" | "hipDeviceTotalMem" (device: i32) -> get usize;
+    device_attribute = "cuDeviceGetAttribute" | "hipDeviceGetAttribute" (
+        attribute: i32, device: i32
+    ) -> get i32;
+    [has_device_uuid]
+    device_uuid = "cuDeviceGetUuid" | "hipDeviceGetUuid" (device: i32) -> get Uuid;
+    device_pci = "cuDeviceGetPCIBusId" | "hipDeviceGetPCIBusId" (
+        text: *mut c_char, len: i32, device: i32
+    ) -> status;
+
+    retain_primary = "cuDevicePrimaryCtxRetain" | "" (device: i32) -> create CuContext, "context";
+    release_primary = "cuDevicePrimaryCtxRelease_v2" | "" (device: i32) -> release, "context";
+    push_current = "cuCtxPushCurrent_v2" | "" (context: CuContext) -> status;
+    pop_current = "cuCtxPopCurrent_v2" | "" (context: *mut CuContext) -> settle;
+    current_device = "" | "hipGetDevice" () -> get i32;
+    set_device = "" | "hipSetDevice" (device: i32) -> settle;
+
+    alloc = "cuMemAlloc_v2" | "hipMalloc" (bytes: usize) -> create DevicePtr, "mem";
+    free = "cuMemFree_v2" | "hipFree" (at: DevicePtr) -> release, "mem";
+    host_alloc = "cuMemHostAlloc" | "hipHostMalloc" (
+        bytes: usize, flags: u32
+    ) -> create HostPtr, "host";
+    host_free = "cuMemFreeHost" | "hipHostFree" (at: HostPtr) -> release, "host";
+    host_register = "cuMemHostRegister_v2" | "hipHostRegister" (
+        at: *mut c_void, bytes: usize, flags: u32
+    ) -> count, "registration";
+    host_unregister = "cuMemHostUnregister" | "hipHostUnregister" (
+        at: *mut c_void
+    ) -> release, "registration";
+    host_device_pointer = "cuMemHostGetDevicePointer_v2" | "hipHostGetDevicePointer" (
+        at: *mut c_void, flags: u32
+    ) -> get DevicePtr;
+
+    write_async = "cuMemcpyHtoDAsync_v2" | "hipMemcpyHtoDAsync" (
+        to: DevicePtr, from: *const c_void, bytes: usize, stream: CuStream
+    ) -> status;
+    read_async = "cuMemcpyDtoHAsync_v2" | "hipMemcpyDtoHAsync" (
+        to: *mut c_void, from: DevicePtr, bytes: usize, stream: CuStream
+    ) -> status;
+    copy_async = "cuMemcpyDtoDAsync_v2" | "hipMemcpyDtoDAsync" (
+        to: DevicePtr, from: DevicePtr, bytes: usize, stream: CuStream
+    ) -> status;
+    fill_u8_async = "cuMemsetD8Async" | "hipMemsetD8Async" (
+        to: DevicePtr, value: u8, count: usize, stream: CuStream
+    ) -> status;
+    fill_u16_async = "cuMemsetD16Async" | "hipMemsetD16Async" (
+        to: DevicePtr, value: u16, count: usize, stream: CuStream
+    ) -> status;
+    fill_u32_async = "cuMemsetD32Async" | "hipMemsetD32Async" (
+        to: DevicePtr, value: u32, count: usize, stream: CuStream
+    ) -> status;
+
+    create_stream = "cuStreamCreate" | "hipStreamCreateWithFlags" (
+        flags: u32
+    ) -> create CuStream, "queue";
+    destroy_stream = "cuStreamDestroy_v2" | "hipStreamDestroy" (
+        stream: CuStream
+    ) -> release, "queue";
+    stream_wait_event = "cuStreamWaitEvent" | "hipStreamWaitEvent" (
+        stream: CuStream, event: CuEvent, flags: u32
+    ) -> status;
+    stream_query = "cuStreamQuery" | "hipStreamQuery" (stream: CuStream) -> status;
+    create_event = "cuEventCreate" | "hipEventCreateWithFlags" (
+        flags: u32
+    ) -> create CuEvent, "event";
+    destroy_event = "cuEventDestroy_v2" | "hipEventDestroy" (event: CuEvent) -> release, "event";
+    record_event = "cuEventRecord" | "hipEventRecord" (event: CuEvent, stream: CuStream) -> status;
+    query_event = "cuEventQuery" | "hipEventQuery" (event: CuEvent) -> status;
+    elapsed_ms = "cuEventElapsedTime" | "hipEventElapsedTime" (
+        start: CuEvent, end: CuEvent
+    ) -> get f32;
+
+    load_module = "cuModuleLoadDataEx" | "hipModuleLoadDataEx" (
+        image: *const c_void, count: u32, options: *mut i32, values: *mut *mut c_void
+    ) -> create CuModule, "program";
+    unload_module = "cuModuleUnload" | "hipModuleUnload" (module: CuModule) -> release, "program";
+    module_function = "cuModuleGetFunction" | "hipModuleGetFunction" (
+        module: CuModule, name: *const c_char
+    ) -> get CuFunction;
+    function_attribute = "cuFuncGetAttribute" | "hipFuncGetAttribute" (
+        attribute: i32, function: CuFunction
+    ) -> get i32;
+    // HIP's takes a host function; its kernels need no leave for large shared memory.
+    set_function_attribute = "cuFuncSetAttribute" | "" (
+        function: CuFunction, attribute: i32, value: i32
+    ) -> status;
+    [has_function_parameter]
+    function_parameter = "cuFuncGetParamInfo" | "" (
+        function: CuFunction, index: usize, offset: *mut usize, bytes: *mut usize
+    ) -> status;
+    launch = "cuLaunchKernel" | "hipModuleLaunchKernel" (
+        function: CuFunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
+        block_z: u32, shared_bytes: u32, stream: CuStream, parameters: *mut *mut c_void,
+        extra: *mut *mut c_void
+    ) -> status;
+}
+
+impl CudaLike {
+    /// Opens the library and looks its symbols up. Calls nothing in it.
+    ///
+    /// `library` is a path or a soname, or `none`; without it `ONEBUF_CUDA_LIB` or `ONEBUF_HIP_LIB` is
+    /// asked, and then the usual names are tried. Every call goes through `probe`, where there is one.
+    pub fn load(
+        flavor: Flavor,
+        library: Option<&str>,
+        probe: Option<Arc<Probe>>,
+    ) -> Result<Self, Missing> {
+        let variable = flavor.pick(["ONEBUF_CUDA_LIB", "ONEBUF_HIP_LIB"]);
+        let names = flavor.pick([CUDA_SONAMES, HIP_SONAMES]);
+        let hint = flavor.pick([CUDA_HINT, HIP_HINT]);
+        let loaded = loader::open(flavor.api(), library, variable, names, hint)?;
+        let table = Self::resolve(flavor, probe, &loaded);
+        match table.lacking() {
+            lacking if lacking.is_empty() => Ok(table),
+            lacking => Err(incomplete(flavor.api(), loaded, &lacking, hint)),
+        }
+    }
+
+    /// The file that the calls lie in.
+    pub fn library(&self) -> Option<PathBuf> {
+        library_of(self.init? as *const c_void)
+    }
+
+    /// A status' name as the driver gives it; `unknown` where it gives none.
+    pub fn error_name(&self, status: CuStatus) -> String {
+        if status == CuStatus::NULL_HANDLE {
+            return "null handle".to_owned();
+        }
+        let mut name = std::ptr::null();
+        if let Some(call) = self.cuda_error_name {
+            // SAFETY: a place for a pointer to a string that is the driver's own.
+            unsafe { call(status.0, &raw mut name) };
+        }
+        if let Some(call) = self.hip_error_name {
+            // SAFETY: any number may be asked for.
+            name = unsafe { call(status.0) };
+        }
+        // SAFETY: null, or a string of the driver's.
+        unsafe { text_at(name) }
+    }
+}
+
+/// # Safety
+/// Null, or a string that ends with a zero.
+unsafe fn text_at(at: *const c_char) -> String {
+    if at.is_null() {
+        return "unknown".to_owned();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,95 @@
+//! The compilers that run inside the program: NVRTC for CUDA C, HIPRTC for HIP C.
+//!
+//! Their calls are alike but for the name of the result: NVRTC gives PTX, and a CUBIN since 11.1;
+//! HIPRTC gives code.
+
+use std::ffi::{c_char, c_void};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::types::{CuStatus, Flavor, Refused, RtcProgram};
+use super::{At, as_function, find, incomplete, text_at};
+use crate::loader::{self, Loaded, Missing, library_of};
+use crate::probe::Probe;
+
+const NVRTC_SONAMES: &[&str] =
+    &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
+// Before HIP 6 the compiler was a part of the runtime itself.
+const HIPRTC_SONAMES: &[&str] = &[
+    "libhiprtc.so.7",
+    "libhiprtc.so.6",
+    "libhiprtc.so.5",
+    "libhiprtc.so",
+    "libamdhip64.so.6",
+    "libamdhip64.so.5",
+];
+const NVRTC_HINT: &str = "it comes with the CUDA toolkit; a program in PTX needs no compiler";
+const HIPRTC_HINT: &str = "it comes with ROCm; a program as a code object needs no compiler";
+
+table! {
+    /// The symbol table of NVRTC or HIPRTC.
+    pub struct Rtc;
+
+    error_string = "nvrtcGetErrorString" | "hiprtcGetErrorString" (status: i32)
+        -> raw *const c_char;
+    version = "nvrtcVersion" | "hiprtcVersion" (major: *mut i32, minor: *mut i32) -> status;
+    create_program = "nvrtcCreateProgram" | "hiprtcCreateProgram" (
+        text: *const c_char, name: *const c_char, headers: i32, texts: *const *const c_char,
+        names: *const *const c_char
+    ) -> create RtcProgram, "compilation";
+    destroy_program = "nvrtcDestroyProgram" | "hiprtcDestroyProgram" (
+        program: *mut RtcProgram
+    ) -> release, "compilation";
+    compile = "nvrtcCompileProgram" | "hiprtcCompileProgram" (
+        program: RtcProgram, count: i32, options: *const *const c_char
+    ) -> status;
+    log_size = "nvrtcGetProgramLogSize" | "hiprtcGetProgramLogSize" (
+        program: RtcProgram, bytes: *mut usize
+    ) -> status;
+    log = "nvrtcGetProgramLog" | "hiprtcGetProgramLog" (
+        program: RtcProgram, log: *mut c_char
+    ) -> status;
+    code_size = "nvrtcGetPTXSize" | "hiprtcGetCodeSize" (
+        program: RtcProgram, bytes: *mut usize
+    ) -> status;
+    code = "nvrtcGetPTX" | "hiprtcGetCode" (program: RtcProgram, code: *mut c_char) -> status;
+    [has_binary_size]
+    binary_size = "nvrtcGetCUBINSize" | "" (program: RtcProgram, bytes: *mut usize) -> status;
+    [has_binary]
+    binary = "nvrtcGetCUBIN" | "" (program: RtcProgram, code: *mut c_char) -> status;
+}
+
+impl Rtc {
+    /// Opens the library and looks its symbols up. Calls nothing in it.
+    ///
+    /// `library` as in [`CudaLike::load`](super::CudaLike::load), with `ONEBUF_NVRTC_LIB` or
+    /// `ONEBUF_HIPRTC_LIB`.
+    pub fn load(
+        flavor: Flavor,
+        library: Option<&str>,
+        probe: Option<Arc<Probe>>,
+    ) -> Result<Self, Missing> {
+        let variable = flavor.pick(["ONEBUF_NVRTC_LIB", "ONEBUF_HIPRTC_LIB"]);
+        let names = flavor.pick([NVRTC_SONAMES, HIPRTC_SONAMES]);
+        let hint = flavor.pick([NVRTC_HINT, HIPRTC_HINT]);
+        let api = flavor.pick(["nvrtc", "hiprtc"]);
+        let loaded = loader::open(api, library, variable, names, hint)?;
+        let table = Self::resolve(flavor, probe, &loaded);
+        match table.lacking() {
+            lacking if lacking.is_empty() => Ok(table),
+            lacking => Err(incomplete(api, loaded, &lacking, hint)),
+        }
+    }
+
+    /// The file that the calls lie in.
+    pub fn library(&self) -> Option<PathBuf> {
+        library_of(self.version? as *const c_void)
+    }
+
+    /// A status in the compiler's words.
+    pub fn error_name(&self, status: CuStatus) -> String {
+        // SAFETY: any number may be asked for; the string is the library's own.
+        self.error_string.map_or("unknown".to_owned(), |call| unsafe { text_at(call(status.0)) })
+    }
+}

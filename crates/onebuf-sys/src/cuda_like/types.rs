@@ -1,0 +1,205 @@
+//! Handles, statuses and numbers that CUDA and HIP share, and those in which they differ.
+
+use std::ffi::c_void;
+use std::fmt;
+
+/// Which of the two APIs a table is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flavor {
+    /// NVIDIA's driver API.
+    Cuda,
+    /// AMD's HIP.
+    Hip,
+}
+
+impl Flavor {
+    /// The API's name, as in device ids.
+    pub const fn api(self) -> &'static str {
+        self.pick(["cuda", "hip"])
+    }
+
+    /// The first for CUDA, the second for HIP.
+    pub const fn pick<T: Copy>(self, [cuda, hip]: [T; 2]) -> T {
+        match self {
+            Flavor::Cuda => cuda,
+            Flavor::Hip => hip,
+        }
+    }
+}
+
+macro_rules! handles {
+    ($($(#[doc = $doc:literal])* $name:ident;)*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub *mut c_void);
+
+        impl $name {
+            /// No object.
+            pub const NULL: Self = Self(std::ptr::null_mut());
+
+            /// Whether it is no object.
+            pub fn is_null(self) -> bool {
+                self.0.is_null()
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::NULL
+            }
+        }
+
+        // SAFETY: a handle is a name, never followed here; both APIs may be called from any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+    )*};
+}
+
+handles! {
+    /// `CUcontext`.
+    CuContext;
+    /// `CUstream`, `hipStream_t`.
+    CuStream;
+    /// `CUevent`, `hipEvent_t`.
+    CuEvent;
+    /// `CUmodule`, `hipModule_t`.
+    CuModule;
+    /// `CUfunction`, `hipFunction_t`.
+    CuFunction;
+    /// `nvrtcProgram`, `hiprtcProgram`.
+    RtcProgram;
+    /// Host memory that the driver allocated.
+    HostPtr;
+}
+
+/// `CUdeviceptr`, a number, and `hipDeviceptr_t`, a pointer: both are one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct DevicePtr(pub u64);
+
+impl DevicePtr {
+    /// Whether it is no memory.
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A device's UUID.
+pub type Uuid = [u8; 16];
+
+/// A status of either API. A newtype and not an `enum`: drivers return codes that no header names. The
+/// two number what is named here alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct CuStatus(pub i32);
+
+#[allow(missing_docs)] // The names are the APIs' own.
+impl CuStatus {
+    /// Not from a driver: the library does not export this call.
+    pub const NOT_LOADED: Self = Self(i32::MIN);
+    /// Not from a driver: it reported success, but returned a null handle.
+    pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
+
+    pub const SUCCESS: Self = Self(0);
+    pub const INVALID_VALUE: Self = Self(1);
+    pub const OUT_OF_MEMORY: Self = Self(2);
+    pub const NOT_INITIALIZED: Self = Self(3);
+    pub const INSUFFICIENT_DRIVER: Self = Self(35);
+    pub const NO_DEVICE: Self = Self(100);
+    pub const INVALID_IMAGE: Self = Self(200);
+    pub const NO_BINARY_FOR_GPU: Self = Self(209);
+    pub const ECC_UNCORRECTABLE: Self = Self(214);
+    pub const INVALID_PTX: Self = Self(218);
+    pub const UNSUPPORTED_PTX_VERSION: Self = Self(222);
+    pub const NOT_FOUND: Self = Self(500);
+    pub const NOT_READY: Self = Self(600);
+    pub const ILLEGAL_ADDRESS: Self = Self(700);
+    pub const LAUNCH_OUT_OF_RESOURCES: Self = Self(701);
+    pub const LAUNCH_TIMEOUT: Self = Self(702);
+    pub const CONTEXT_IS_DESTROYED: Self = Self(709);
+    pub const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
+    pub const LAUNCH_FAILED: Self = Self(719);
+    pub const NOT_SUPPORTED: Self = Self(801);
+    pub const SYSTEM_DRIVER_MISMATCH: Self = Self(803);
+
+    /// Everything but success as an error.
+    pub const fn ok(self) -> Result<(), Self> {
+        if self.0 == 0 { Ok(()) } else { Err(self) }
+    }
+
+    /// Whether the context is dead after it: every later call answers the same.
+    pub const fn is_fatal(self) -> bool {
+        matches!(self, Self::ECC_UNCORRECTABLE | Self::ILLEGAL_ADDRESS | Self::LAUNCH_TIMEOUT)
+            || matches!(self, Self::CONTEXT_IS_DESTROYED | Self::LAUNCH_FAILED)
+            // The hardware's own: stack, instruction, alignment, address space, program counter.
+            || matches!(self.0, 714..=718)
+    }
+}
+
+impl fmt::Display for CuStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NOT_LOADED => f.write_str("call not exported by the library"),
+            Self::NULL_HANDLE => f.write_str("null handle from a call that succeeded"),
+            Self(code) => write!(f, "status {code}"),
+        }
+    }
+}
+
+/// A call that was not done, by its name in its own API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Which call.
+    pub call: &'static str,
+    /// What it answered.
+    pub status: CuStatus,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.call, self.status)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A question about a device; the two APIs number them differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attribute(pub [i32; 2]);
+
+#[allow(missing_docs)] // The names are the APIs' own.
+impl Attribute {
+    pub const MAX_THREADS_PER_BLOCK: Self = Self([1, 56]);
+    pub const MAX_BLOCK_DIM: [Self; 3] = [Self([2, 26]), Self([3, 27]), Self([4, 28])];
+    pub const MAX_GRID_DIM: [Self; 3] = [Self([5, 29]), Self([6, 30]), Self([7, 31])];
+    pub const MAX_SHARED_MEMORY_PER_BLOCK: Self = Self([8, 74]);
+    pub const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: Self = Self([97, 75]);
+    pub const WARP_SIZE: Self = Self([10, 87]);
+    pub const MULTIPROCESSOR_COUNT: Self = Self([16, 63]);
+    pub const INTEGRATED: Self = Self([18, 16]);
+    pub const CAN_MAP_HOST_MEMORY: Self = Self([19, 3]);
+    pub const COMPUTE_CAPABILITY: [Self; 2] = [Self([75, 23]), Self([76, 61])];
+}
+
+/// Numbers that both APIs share.
+#[allow(missing_docs)] // The names are the APIs' own.
+pub mod consts {
+    /// Memory that the driver allocates or pins: for every context, and mapped for kernels.
+    pub const HOST_PORTABLE: u32 = 1;
+    pub const HOST_DEVICE_MAP: u32 = 2;
+    pub const STREAM_NON_BLOCKING: u32 = 1;
+    pub const EVENT_DEFAULT: u32 = 0;
+    pub const EVENT_DISABLE_TIMING: u32 = 2;
+    pub const FUNC_MAX_THREADS_PER_BLOCK: i32 = 0;
+    pub const FUNC_SHARED_SIZE_BYTES: i32 = 1;
+    /// CUDA's alone.
+    pub const FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
+    pub const JIT_ERROR_LOG_BUFFER: i32 = 5;
+    pub const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
+    /// `NVRTC_ERROR_COMPILATION`, `HIPRTC_ERROR_COMPILATION`.
+    pub const RTC_COMPILATION: i32 = 6;
+    /// `NVRTC_ERROR_INVALID_OPTION`, `HIPRTC_ERROR_INVALID_OPTION`.
+    pub const RTC_INVALID_OPTION: i32 = 5;
+}

@@ -1,0 +1,283 @@
+//! A device, its primary context, and being current on a thread.
+
+use super::{
+    compile::Compiler, conv, grave::Graveyard, memory::Memory, pins::Pins, program::Program,
+    queue::Queue,
+};
+use crate::{
+    Error, Result, hal,
+    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source, Strategy},
+    sync::{Arc, AtomicU64, Mutex, Ordering, lock},
+};
+use onebuf_sys::{
+    Flavor, Refused,
+    cuda_like::{CuContext, CudaLike},
+};
+use std::fmt;
+
+/// What launches keep to beside the capabilities that every device has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Most groups per dimension.
+    pub groups: [usize; 3],
+    /// Work-items that run in step.
+    pub warp: usize,
+    /// Major and minor compute capability; what CUDA's compiler is told.
+    pub capability: [i32; 2],
+    /// Shared memory of a group that needs no leave.
+    pub plain_shared_bytes: u64,
+}
+
+/// A device's facts and the table to call its driver by. Nothing here needs releasing.
+pub(super) struct Driver {
+    pub table: Arc<CudaLike>,
+    pub device: i32,
+    pub domain: Domain,
+    pub info: DeviceInfo,
+    pub limits: Limits,
+    /// What is pinned in this process, by all devices of this library.
+    pub pins: Arc<Pins>,
+    pub compiler: Arc<Compiler>,
+}
+
+impl Driver {
+    pub fn flavor(&self) -> Flavor {
+        self.table.flavor()
+    }
+
+    /// A driver's answer, with the device in the error.
+    pub fn check<T>(&self, answer: Result<T, Refused>) -> Result<T> {
+        answer.map_err(|refused| conv::refused(&self.table, refused, &self.info.name))
+    }
+
+    /// The same where nobody can be told: in `Drop`.
+    pub fn note(&self, answer: Result<(), Refused>) {
+        if let Err(refused) = answer {
+            tracing::warn!(device = %self.info.name, "{refused}");
+        }
+    }
+
+    /// Whether objects of that domain may meet this device's.
+    #[inline]
+    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
+        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+    }
+
+    /// Something that is not of this device's context.
+    pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
+        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
+        let (api, name) = (self.flavor().api(), &self.info.name);
+        let want = format!("{api} device {name} (domain {})", self.domain.0);
+        Error::ForeignContext { have: format!("{what} of {from}"), want }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("device", &self.info.name)
+            .field("domain", &self.domain)
+            .finish()
+    }
+}
+
+/// A reference to the device's primary context. Everything made in it keeps it.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub driver: Arc<Driver>,
+    /// Null for HIP, where a device is current and no context.
+    raw: CuContext,
+    pub graveyard: Graveyard,
+    ids: AtomicU64,
+}
+
+impl Context {
+    fn new(driver: &Arc<Driver>) -> Result<Context> {
+        let raw = match driver.flavor() {
+            // SAFETY: a device of this driver.
+            Flavor::Cuda => unsafe { driver.check(driver.table.retain_primary(driver.device))? },
+            Flavor::Hip => CuContext::NULL,
+        };
+        let (driver, ids) = (driver.clone(), AtomicU64::new(1));
+        Ok(Context { driver, raw, graveyard: Graveyard::default(), ids })
+    }
+
+    pub fn table(&self) -> &CudaLike {
+        &self.driver.table
+    }
+
+    /// A number that no other object of this context has; never zero.
+    pub fn new_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes it current on this thread, until the guard goes.
+    #[inline]
+    pub fn enter(&self) -> Result<Current<'_>> {
+        self.driver.check(self.try_enter())
+    }
+
+    /// The same for `Drop`, where trying again is better than losing what is to be freed.
+    pub fn enter_to_free(&self) -> Option<Current<'_>> {
+        let entered = self.try_enter().or_else(|_| self.try_enter());
+        entered.map_err(|why| self.driver.note(Err(why))).ok()
+    }
+
+    #[inline]
+    fn try_enter(&self) -> Result<Current<'_>, Refused> {
+        let Driver { table, device, .. } = &*self.driver;
+        match table.flavor() {
+            Flavor::Cuda => {
+                // SAFETY: a live context.
+                unsafe { table.push_current(self.raw)? };
+                Ok(Current { driver: &self.driver, before: None })
+            }
+            Flavor::Hip => {
+                // SAFETY: needs nothing.
+                let before = unsafe { table.current_device()? };
+                if before == *device {
+                    return Ok(Current { driver: &self.driver, before: None });
+                }
+                // Made first, so that a refusal is put right as well.
+                let current = Current { driver: &self.driver, before: Some(before) };
+                // SAFETY: a device of this driver.
+                unsafe { table.set_device(*device)? };
+                Ok(current)
+            }
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if !self.clear_graveyard() {
+            // Releasing it would free what work still uses.
+            tracing::error!(device = %self.driver.info.name, "work does not end: context leaked");
+            return;
+        }
+        if self.driver.flavor() == Flavor::Cuda {
+            // SAFETY: retained by `new`, released once; its objects kept it until now.
+            self.driver.note(unsafe { self.driver.table.release_primary(self.driver.device) });
+        }
+    }
+}
+
+/// A context is current on this thread. Puts back what was before.
+pub(super) struct Current<'c> {
+    driver: &'c Driver,
+    /// HIP's device, where it was another.
+    before: Option<i32>,
+}
+
+impl Drop for Current<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let table = &self.driver.table;
+        let done = match (table.flavor(), self.before) {
+            (Flavor::Cuda, _) => {
+                let mut popped = CuContext::NULL;
+                // SAFETY: pushed by `enter` on this thread, which the guard does not leave.
+                unsafe { table.pop_current(&raw mut popped) }
+            }
+            // SAFETY: it was current before.
+            (Flavor::Hip, Some(before)) => unsafe { table.set_device(before) },
+            (Flavor::Hip, None) => Ok(()),
+        };
+        self.driver.note(done);
+    }
+}
+
+/// One CUDA or HIP device.
+#[derive(Debug)]
+pub struct Device {
+    driver: Arc<Driver>,
+    /// Made by the first call that needs it: it takes a tenth of a second and wakes the chip.
+    context: Mutex<Option<Arc<Context>>>,
+}
+
+impl Device {
+    pub(super) fn new(driver: Driver) -> Device {
+        Device { driver: Arc::new(driver), context: Mutex::default() }
+    }
+
+    /// The context; a failure is not remembered, so that the next call tries again.
+    fn context(&self) -> Result<Arc<Context>> {
+        let mut slot = lock(&self.context);
+        match &*slot {
+            Some(context) => Ok(context.clone()),
+            None => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
+        }
+    }
+
+    fn check_bytes(&self, bytes: usize) -> Result<()> {
+        let limit = self.driver.info.caps.max_alloc_bytes;
+        match bytes {
+            0 => Err(Error::invalid("memory of zero bytes")),
+            _ if bytes as u64 > limit => Err(conv::out_of_memory(bytes, &self.driver.info)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_strategy(&self, strategy: Strategy) -> Result<()> {
+        let have = &self.driver.info.caps.strategies;
+        if have.contains(&strategy) {
+            return Ok(());
+        }
+        let have: Vec<_> = have.iter().map(Strategy::to_string).collect();
+        let what = format!("{strategy} memory on {}", self.driver.info.name);
+        Err(Error::unsupported(what, format!("one of {}", have.join(", "))))
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Pages that wait to be unpinned may be memory of this very context, and so keep it.
+        if let Some(context) = lock(&self.context).take() {
+            context.sweep();
+        }
+    }
+}
+
+impl hal::Device for Device {
+    fn info(&self) -> &DeviceInfo {
+        &self.driver.info
+    }
+
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
+        self.check_bytes(spec.bytes)?;
+        self.check_strategy(spec.strategy)?;
+        if !spec.align.is_power_of_two() {
+            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
+        }
+        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
+    }
+
+    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        match export {
+            Export::Host(_) if !self.driver.info.caps.imports_host_pages => {
+                let what = format!("host pages on {}", self.driver.info.name);
+                Err(Error::unsupported(what, "a device that maps host memory"))
+            }
+            Export::Host(range) => {
+                self.check_bytes(range.bytes)?;
+                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
+            }
+        }
+    }
+
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
+        if spec.order == QueueOrder::OutOfOrder {
+            let what = format!("an out-of-order queue on {}", self.driver.info.name);
+            return Err(Error::unsupported(what, "several in-order queues: a stream is in order"));
+        }
+        Ok(Arc::new(Queue::new(self.context()?, spec.profiling)?))
+    }
+
+    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
+        Ok(Arc::new(Program::build(self.context()?, source)?))
+    }
+
+    fn compiles(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,260 @@
+//! The library, its devices, and what each can do.
+
+use super::{
+    compile::Compiler,
+    conv,
+    device::{Device, Driver, Limits},
+    pins::Pins,
+};
+use crate::{
+    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, PhysicalId, Strategy},
+    sync::Arc,
+};
+use onebuf_sys::{
+    Flavor, Missing, Probe, Refused,
+    cuda_like::{Attribute, CuStatus, CudaLike},
+};
+use std::{ffi::c_char, fs, os::unix::fs::MetadataExt, path::Path};
+
+const NO_DEVICE_HINTS: [&str; 2] = [
+    "is there an NVIDIA GPU, and may this process use /dev/nvidia*? CUDA_VISIBLE_DEVICES may hide it",
+    "is there an AMD GPU, and may this process use /dev/kfd and /dev/dri? HIP_VISIBLE_DEVICES may hide it",
+];
+
+/// What CUDA aligns its memory to, and HIP at least as well.
+const ALIGN_BYTES: usize = 256;
+
+/// The libraries to load instead of the usual ones: paths or sonames, or `none`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Libraries<'a> {
+    /// The driver or runtime.
+    pub driver: Option<&'a str>,
+    /// NVRTC or HIPRTC, loaded when a program's text is first compiled.
+    pub compiler: Option<&'a str>,
+}
+
+/// The devices of one API.
+#[derive(Debug)]
+pub struct Discovered {
+    /// In the driver's order.
+    pub devices: Vec<Arc<Device>>,
+    /// Devices that were left out, and why.
+    pub problems: Vec<String>,
+}
+
+/// Loads the API and lists its devices. Makes no context, so nothing here wakes a chip.
+///
+/// `next_domain` numbers the devices' contexts. A device that cannot be asked is left out and named in
+/// [`Discovered::problems`]; no library, a driver that refuses and no device at all are [`Missing`].
+pub fn discover(
+    flavor: Flavor,
+    libraries: Libraries<'_>,
+    probe: Option<std::sync::Arc<Probe>>,
+    next_domain: &mut impl FnMut() -> Domain,
+) -> Result<Discovered, Missing> {
+    let table = Arc::new(CudaLike::load(flavor, libraries.driver, probe.clone())?);
+    let count = count(&table).map_err(|refused| none(&table, refused))?;
+    let library = Library {
+        identity: table.library().map_or_else(String::new, |path| identity(&path)),
+        // SAFETY: initialised by `count`.
+        version: unsafe { table.driver_version() }.unwrap_or(0),
+        pins: Arc::default(),
+        compiler: Arc::new(Compiler::new(flavor, libraries.compiler, probe)),
+        table,
+    };
+    let mut found = Discovered { devices: Vec::new(), problems: Vec::new() };
+    for ordinal in 0..count {
+        match library.driver(ordinal, next_domain) {
+            Ok(driver) => found.devices.push(Arc::new(Device::new(driver))),
+            Err(refused) => found.problems.push(format!(
+                "{} device {ordinal}: {} ({})",
+                flavor.api(),
+                refused,
+                library.table.error_name(refused.status)
+            )),
+        }
+    }
+    if found.devices.is_empty() {
+        let reason = format!("no device can be used: {}", found.problems.join("; "));
+        let refused = Refused { call: "", status: CuStatus::NO_DEVICE };
+        return Err(Missing { reason, ..none(&library.table, refused) });
+    }
+    Ok(found)
+}
+
+/// How many devices there are; none is a refusal, whichever way the driver says it.
+fn count(table: &CudaLike) -> Result<i32, Refused> {
+    // SAFETY: the first call there is, and then one that needs nothing else.
+    let count = unsafe { table.init(0).and_then(|()| table.device_count()) }?;
+    let call = table.flavor().pick(["cuDeviceGetCount", "hipGetDeviceCount"]);
+    if count > 0 { Ok(count) } else { Err(Refused { call, status: CuStatus::NO_DEVICE }) }
+}
+
+fn none(table: &CudaLike, refused: Refused) -> Missing {
+    let path = table.library().map_or("the library".to_owned(), |path| path.display().to_string());
+    let name = table.error_name(refused.status);
+    let hint = match refused.status {
+        CuStatus::SYSTEM_DRIVER_MISMATCH | CuStatus::INSUFFICIENT_DRIVER => {
+            "the kernel's driver and this library are of different releases: update or reboot"
+        }
+        _ => table.flavor().pick(NO_DEVICE_HINTS),
+    };
+    Missing {
+        api: table.flavor().api(),
+        tried: vec![path],
+        loaded: true,
+        code: Some(refused.status.0),
+        reason: format!("{} says {name}", refused.call),
+        hint: hint.to_owned(),
+    }
+}
+
+/// What tells one driver file from another of the same name: path, size, time.
+fn identity(path: &Path) -> String {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match fs::metadata(&path) {
+        Ok(file) => {
+            format!("{} {} {}.{:09}", path.display(), file.size(), file.mtime(), file.mtime_nsec())
+        }
+        Err(_) => path.display().to_string(),
+    }
+}
+
+/// What all devices of a library share.
+struct Library {
+    table: Arc<CudaLike>,
+    identity: String,
+    version: i32,
+    pins: Arc<Pins>,
+    compiler: Arc<Compiler>,
+}
+
+impl Library {
+    fn driver(
+        &self,
+        ordinal: i32,
+        next_domain: &mut impl FnMut() -> Domain,
+    ) -> Result<Driver, Refused> {
+        // SAFETY: an ordinal below the count.
+        let device = unsafe { self.table.device(ordinal)? };
+        let asked = Asked { table: &self.table, device };
+        let capability = asked.all(Attribute::COMPUTE_CAPABILITY)?;
+        let limits = Limits {
+            groups: asked.all(Attribute::MAX_GRID_DIM)?.map(size),
+            warp: size(asked.attribute(Attribute::WARP_SIZE)?).max(1),
+            capability,
+            plain_shared_bytes: asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK)? as u64,
+        };
+        Ok(Driver {
+            info: self.info(&asked, &limits)?,
+            table: self.table.clone(),
+            device,
+            domain: next_domain(),
+            limits,
+            pins: self.pins.clone(),
+            compiler: self.compiler.clone(),
+        })
+    }
+
+    fn info(&self, asked: &Asked<'_>, limits: &Limits) -> Result<DeviceInfo, Refused> {
+        let flavor = self.table.flavor();
+        // SAFETY: a device of this driver.
+        let memory_bytes = unsafe { self.table.device_memory(asked.device)? } as u64;
+        let [major, minor] = limits.capability;
+        Ok(DeviceInfo {
+            api: Api(flavor.api()),
+            name: asked.text(|at, len| {
+                // SAFETY: room for as many letters as is said.
+                unsafe { self.table.device_name(at, len, asked.device) }
+            })?,
+            platform: flavor.pick(["NVIDIA CUDA", "AMD HIP"]).to_owned(),
+            version: flavor.pick(["CUDA", "HIP"]).to_owned() + " " + &conv::version(self.version),
+            driver: conv::version(self.version),
+            library: self.identity.clone(),
+            kind: DeviceKind::Gpu,
+            physical: PhysicalId { uuid: asked.uuid(), pci: asked.pci() },
+            memory_bytes,
+            extensions: vec![format!("compute_{major}.{minor}")],
+            caps: self.caps(asked, memory_bytes)?,
+        })
+    }
+
+    fn caps(&self, asked: &Asked<'_>, memory_bytes: u64) -> Result<Caps, Refused> {
+        let maps = asked.attribute(Attribute::CAN_MAP_HOST_MEMORY)? != 0;
+        let shared = asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK)?;
+        // More by leave, where the device knows of such.
+        let optin = asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).unwrap_or(0);
+        let forms = [(maps, Strategy::MappedDevice), (true, Strategy::Device)];
+        Ok(Caps {
+            strategies: forms.into_iter().filter_map(|(has, form)| has.then_some(form)).collect(),
+            imports_host_pages: maps,
+            import_handle_types: Vec::new(),
+            align_bytes: ALIGN_BYTES,
+            unified_memory: asked.attribute(Attribute::INTEGRATED)? != 0,
+            max_alloc_bytes: memory_bytes,
+            local_memory_bytes: shared.max(optin) as u64,
+            max_group_size: size(asked.attribute(Attribute::MAX_THREADS_PER_BLOCK)?),
+            max_group_sizes: asked.all(Attribute::MAX_BLOCK_DIM)?.map(size),
+            compute_units: asked.attribute(Attribute::MULTIPROCESSOR_COUNT)? as u32,
+            out_of_order: false,
+            callbacks: false,
+            gates: false,
+            svm_atomics: false,
+            svm_system: false,
+            il_versions: Vec::new(),
+        })
+    }
+}
+
+fn size(number: i32) -> usize {
+    usize::try_from(number).unwrap_or(0)
+}
+
+/// A device that is being asked.
+struct Asked<'a> {
+    table: &'a CudaLike,
+    device: i32,
+}
+
+impl Asked<'_> {
+    fn attribute(&self, Attribute(numbers): Attribute) -> Result<i32, Refused> {
+        // SAFETY: a device of this driver; any number may be asked for.
+        unsafe { self.table.device_attribute(self.table.flavor().pick(numbers), self.device) }
+    }
+
+    fn all<const N: usize>(&self, what: [Attribute; N]) -> Result<[i32; N], Refused> {
+        let mut answers = [0; N];
+        for (answer, what) in answers.iter_mut().zip(what) {
+            *answer = self.attribute(what)?;
+        }
+        Ok(answers)
+    }
+
+    fn text(
+        &self,
+        ask: impl FnOnce(*mut c_char, i32) -> Result<(), Refused>,
+    ) -> Result<String, Refused> {
+        let mut bytes = [0u8; 256];
+        ask(bytes.as_mut_ptr().cast(), 255)?;
+        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
+        Ok(String::from_utf8_lossy(&bytes[..len]).trim().to_owned())
+    }
+
+    fn uuid(&self) -> Option<[u8; 16]> {
+        if !self.table.has_device_uuid() {
+            return None;
+        }
+        // SAFETY: a device of this driver.
+        let uuid = unsafe { self.table.device_uuid(self.device) }.ok()?;
+        // HIP answers with zeros for some devices.
+        (uuid != [0; 16]).then_some(uuid)
+    }
+
+    fn pci(&self) -> Option<crate::hal::PciAddress> {
+        let text = self.text(|at, len| {
+            // SAFETY: room for as many letters as is said.
+            unsafe { self.table.device_pci(at, len, self.device) }
+        });
+        conv::pci(&text.ok()?)
+    }
+}

@@ -1,0 +1,148 @@
+//! Events, and waiting that always ends.
+
+use super::{device::Driver, grave::is_pending, queue::RawQueue};
+use crate::{
+    Error, Result, hal,
+    hal::{Callback, Domain, Profile},
+    sync::{Arc, thread},
+};
+use onebuf_sys::cuda_like::CuEvent;
+use std::{
+    any::Any,
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// Most waits end within this time, and a sleep costs two thread switches.
+const SPIN: Duration = Duration::from_micros(50);
+/// Between these, the driver is asked again.
+const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
+/// Which part of the time waited so far may be lost to a late answer.
+const LATE_SHARE: u32 = 16;
+
+/// A point in a stream.
+pub(super) struct Event {
+    queue: Arc<RawQueue>,
+    raw: CuEvent,
+    /// On a profiled queue, where the piece of work began.
+    start: Option<CuEvent>,
+}
+
+impl Event {
+    /// Of events that nobody else owns.
+    pub fn new(queue: Arc<RawQueue>, raw: CuEvent, start: Option<CuEvent>) -> Event {
+        Event { queue, raw, start }
+    }
+
+    fn driver(&self) -> &Arc<Driver> {
+        &self.queue.context.driver
+    }
+
+    pub fn handle(&self) -> CuEvent {
+        self.raw
+    }
+
+    /// From one event to another, in nanoseconds.
+    fn between(&self, from: CuEvent, to: CuEvent) -> Result<u64> {
+        // SAFETY: live events of this context, with times, that have been reached.
+        let ms = self.driver().check(unsafe { self.driver().table.elapsed_ms(from, to) })?;
+        Ok((f64::from(ms.max(0.0)) * 1e6) as u64)
+    }
+}
+
+impl hal::Event for Event {
+    fn domain(&self) -> Domain {
+        self.driver().domain
+    }
+
+    fn poll(&self) -> Result<bool> {
+        let _current = self.queue.context.enter()?;
+        // SAFETY: a live event.
+        match unsafe { self.driver().table.query_event(self.raw) } {
+            Ok(()) => Ok(true),
+            Err(refused) if is_pending(&refused) => Ok(false),
+            Err(refused) => self.driver().check(Err(refused)),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.poll() {
+            Ok(reached) => reached,
+            // The context is dead, and its work with it.
+            Err(why) => matches!(why, Error::DeviceLost { .. }),
+        }
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            if self.poll()? {
+                return Ok(());
+            }
+            let waited = start.elapsed();
+            let left = timeout.saturating_sub(waited);
+            if left.is_zero() {
+                let what = format!("work on {}", self.driver().info.name);
+                return Err(Error::timeout(what, timeout));
+            }
+            if waited < SPIN {
+                thread::yield_now();
+            } else {
+                let [least, most] = ASK_AGAIN;
+                thread::sleep((waited / LATE_SHARE).clamp(least, most).min(left));
+            }
+        }
+    }
+
+    /// The driver does not tell when work was enqueued: all but the end are the beginning.
+    fn profile(&self) -> Result<Profile> {
+        let Some(base) = self.queue.base else {
+            return Err(Error::unsupported(
+                "the times of a command",
+                "a queue opened with profiling",
+            ));
+        };
+        if !self.poll()? {
+            return Err(Error::Busy { what: "the work is not done: wait for it first".to_owned() });
+        }
+        let _current = self.queue.context.enter()?;
+        let start = self.start.unwrap_or(self.raw);
+        let started_ns = self.between(base, start)?;
+        // Apart, since the driver's number is a short one: far from the base it has no microseconds.
+        let ended_ns = started_ns + self.between(start, self.raw)?;
+        Ok(Profile { queued_ns: started_ns, submitted_ns: started_ns, started_ns, ended_ns })
+    }
+
+    fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {
+        let what = format!("a callback on {}", self.driver().info.name);
+        Err((Error::unsupported(what, "a wait: events do not call back here"), callback))
+    }
+
+    fn raw(&self) -> usize {
+        self.raw.0 as usize
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let context = &self.queue.context;
+        if let Some(_current) = context.enter_to_free() {
+            [Some(self.raw), self.start].into_iter().flatten().for_each(|event| {
+                context.destroy_event(event);
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("raw", &self.raw)
+            .field("over", &hal::Event::is_over(self))
+            .finish()
+    }
+}

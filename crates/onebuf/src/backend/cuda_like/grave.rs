@@ -1,0 +1,166 @@
+//! Freeing things behind the work that uses them, without waiting for it.
+//!
+//! The drivers' own frees wait for the device, some of them without an end. So a thing whose users are
+//! busy is put aside with an event of each, and freed by whoever passes by when those have been reached.
+
+use super::{device::Context, queue::RawQueue};
+use crate::sync::{Arc, Mutex, lock, thread};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{CuEvent, CuStatus, consts},
+};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// How long freeing may wait where nothing else is possible.
+const FREE_WAIT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// What frees a thing. The context is current then.
+type Burial = Box<dyn FnOnce(&Context) + Send>;
+
+struct Grave {
+    /// What must be reached first; each destroyed with the thing.
+    events: Vec<CuEvent>,
+    burial: Burial,
+}
+
+/// Things that will be freed.
+#[derive(Default)]
+pub(super) struct Graveyard(Mutex<Vec<Grave>>);
+
+impl fmt::Debug for Graveyard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graveyard({})", lock(&self.0).len())
+    }
+}
+
+/// Whether a question about work was answered with its end, well or not.
+fn is_over(answer: Result<(), Refused>) -> bool {
+    answer.is_ok() || answer.is_err_and(|refused| refused.status.is_fatal())
+}
+
+impl Context {
+    /// Frees a thing once everything that the queues were given has run; now, where it has.
+    pub fn bury(&self, users: &[Arc<RawQueue>], burial: impl FnOnce(&Context) + Send + 'static) {
+        let Some(_current) = self.enter_to_free() else {
+            std::mem::forget(burial);
+            return;
+        };
+        match self.unreached(users) {
+            Some(events) if events.is_empty() => burial(self),
+            Some(events) => {
+                let burial: Burial = Box::new(burial);
+                lock(&self.graveyard.0).push(Grave { events, burial });
+            }
+            // Nothing will tell when it may go: better lost than freed under work.
+            None => {
+                tracing::error!(device = %self.driver.info.name, "leaked: its work does not end");
+                std::mem::forget(burial);
+            }
+        }
+        self.sweep_current();
+    }
+
+    /// Frees what can be freed by now.
+    pub fn sweep(&self) {
+        if !lock(&self.graveyard.0).is_empty()
+            && let Some(_current) = self.enter_to_free()
+        {
+            self.sweep_current();
+        }
+    }
+
+    fn sweep_current(&self) {
+        let graves = std::mem::take(&mut *lock(&self.graveyard.0));
+        let reached = |event: &CuEvent| {
+            // SAFETY: a live event.
+            is_over(unsafe { self.table().query_event(*event) })
+        };
+        for grave in graves {
+            if grave.events.iter().all(reached) {
+                grave.events.into_iter().for_each(|event| self.destroy_event(event));
+                (grave.burial)(self);
+            } else {
+                lock(&self.graveyard.0).push(grave);
+            }
+        }
+    }
+
+    /// At the end: frees everything, or says that it cannot.
+    pub fn clear_graveyard(&self) -> bool {
+        let start = Instant::now();
+        loop {
+            self.sweep();
+            if lock(&self.graveyard.0).is_empty() {
+                return true;
+            }
+            if start.elapsed() > FREE_WAIT {
+                return false;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// The context is current.
+    pub fn destroy_event(&self, event: CuEvent) {
+        // SAFETY: live, and destroyed once by whoever owned it.
+        self.driver.note(unsafe { self.table().destroy_event(event) });
+    }
+
+    /// An event in each queue that is not done; none where that cannot be told.
+    fn unreached(&self, users: &[Arc<RawQueue>]) -> Option<Vec<CuEvent>> {
+        let mut events = Vec::new();
+        for user in users {
+            // SAFETY: a live stream.
+            let query = || unsafe { self.table().stream_query(user.raw) };
+            if is_over(query()) {
+                continue;
+            }
+            match self.plain_event(user) {
+                Ok(event) => events.push(event),
+                Err(_) if wait_until(|| is_over(query())) => {}
+                Err(_) => {
+                    events.into_iter().for_each(|event| self.destroy_event(event));
+                    return None;
+                }
+            }
+        }
+        Some(events)
+    }
+
+    /// An event behind everything so far. The context is current.
+    pub fn plain_event(&self, queue: &RawQueue) -> Result<CuEvent, Refused> {
+        self.event(queue, consts::EVENT_DISABLE_TIMING)
+    }
+
+    /// The same with flags of the caller's.
+    pub fn event(&self, queue: &RawQueue, flags: u32) -> Result<CuEvent, Refused> {
+        // SAFETY: a live stream of this context, which is current.
+        unsafe {
+            let event = self.table().create_event(flags)?;
+            let recorded = self.table().record_event(event, queue.raw);
+            recorded.inspect_err(|_| self.destroy_event(event))?;
+            Ok(event)
+        }
+    }
+}
+
+/// Whether it came true in time.
+fn wait_until(is_true: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while !is_true() {
+        if start.elapsed() > FREE_WAIT {
+            return false;
+        }
+        thread::sleep(PAUSE);
+    }
+    true
+}
+
+/// Whether a refusal only says that work is under way.
+pub(super) fn is_pending(refused: &Refused) -> bool {
+    refused.status == CuStatus::NOT_READY
+}

@@ -1,0 +1,321 @@
+//! Kernels, and launching them.
+//!
+//! A work-item is a thread, a group is a block. The driver has no grids of any size as OpenCL has: there
+//! are whole groups only, so the groups have to divide the work-items evenly. Group-local arguments are no
+//! parameters here: their sum is the launch's dynamic shared memory, which a kernel finds as its one
+//! `extern __shared__` array, each argument's part aligned to 16 bytes behind the one before.
+
+use super::{
+    conv,
+    device::{Driver, Limits},
+    memory::Memory,
+    program::RawModule,
+    queue::Queue,
+};
+use crate::{
+    Error, Result, hal,
+    hal::{Arg, Domain, Grid},
+    sync::Arc,
+};
+use onebuf_sys::{
+    Flavor,
+    cuda_like::{CuFunction, CuStatus, DevicePtr, consts},
+};
+use std::{any::Any, ffi::CString, ffi::c_void, ptr};
+
+/// Groups that nobody asked for have at most so many work-items; more seldom helps.
+const USUAL_GROUP: usize = 256;
+/// To which the parts of dynamic shared memory are aligned.
+const SHARED_ALIGN: usize = 16;
+/// Kernels with more arguments cost an allocation per launch.
+const FEW: usize = 16;
+
+/// One kernel of a module.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    module: Arc<RawModule>,
+    domain: Domain,
+    name: String,
+    parameters: usize,
+    function: CuFunction,
+    /// Largest group, in work-items.
+    max_group: usize,
+    /// Shared memory that it has without any argument's.
+    shared_bytes: u64,
+    /// The parameters' sizes, where the driver tells them.
+    sizes: Option<Vec<usize>>,
+}
+
+impl Kernel {
+    /// Looks a kernel up; arguments that are parameters are counted when it is launched.
+    pub fn new(module: &Arc<RawModule>, name: &str, parameters: usize) -> Result<Kernel> {
+        let driver = &module.context.driver;
+        let c_name = CString::new(name)
+            .map_err(|_| Error::invalid(format!("a zero byte in the kernel's name {name:?}")))?;
+        let _current = module.context.enter()?;
+        // SAFETY: a live module, a string; the context is current.
+        let found = unsafe { driver.table.module_function(module.raw, c_name.as_ptr()) };
+        let function = match found {
+            Err(refused) if refused.status == CuStatus::NOT_FOUND => return Err(unknown(name)),
+            found => driver.check(found)?,
+        };
+        // SAFETY: a function of a live module.
+        let ask = |what| unsafe { driver.check(driver.table.function_attribute(what, function)) };
+        let max_group = ask(consts::FUNC_MAX_THREADS_PER_BLOCK)?.try_into().unwrap_or(0);
+        let shared_bytes = ask(consts::FUNC_SHARED_SIZE_BYTES)?.try_into().unwrap_or(0);
+        let (name, sizes) = (name.to_owned(), sizes(driver, function));
+        let kernel = Kernel {
+            module: module.clone(),
+            domain: driver.domain,
+            name,
+            parameters,
+            function,
+            max_group,
+            shared_bytes,
+            sizes,
+        };
+        match &kernel.sizes {
+            Some(sizes) if sizes.len() > parameters => Err(kernel.miscounted(parameters)),
+            _ => Ok(kernel),
+        }
+    }
+
+    #[cold]
+    fn miscounted(&self, given: usize) -> Error {
+        let (name, takes) = (&self.name, self.sizes.as_ref().map_or(self.parameters, Vec::len));
+        Error::invalid(format!("kernel `{name}` takes {takes} arguments, {given} given"))
+    }
+
+    #[cold]
+    fn wrong(&self, grid: &Grid, group: [usize; 3], why: &str) -> Error {
+        let (name, grid) = (&self.name, conv::grid_text(grid, group));
+        Error::invalid(format!("kernel `{name}` over {grid}: {why}"))
+    }
+
+    /// How many groups of what size.
+    fn shape(&self, grid: &Grid, driver: &Driver) -> Result<[[u32; 3]; 2]> {
+        let wrong = |group, why: &str| Err(self.wrong(grid, group, why));
+        if !(1..=3).contains(&grid.dims) || grid.global[..grid.dims].contains(&0) {
+            return wrong([1; 3], "1 to 3 dimensions are possible, and no empty ones");
+        }
+        if grid.offset != [0; 3] {
+            let what = format!("an offset of kernel `{}`'s work-items", self.name);
+            return Err(Error::unsupported(what, "an API with offsets: pass it as an argument"));
+        }
+        let used = |sizes: [usize; 3]| [0, 1, 2].map(|i| if i < grid.dims { sizes[i] } else { 1 });
+        let (global, caps) = (used(grid.global), &driver.info.caps);
+        let most = self.max_group.clamp(1, caps.max_group_size.max(1));
+        let group = match grid.local {
+            Some(local) => used(local),
+            None => chosen(global, caps.max_group_sizes, most.min(USUAL_GROUP), driver.limits.warp),
+        };
+        let items = group.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
+        if group.contains(&0) || items.is_none_or(|items| items > most) {
+            return wrong(group, &format!("a group may have 1 to {most} work-items in all"));
+        }
+        if group.iter().zip(caps.max_group_sizes).any(|(n, max)| *n > max) {
+            return wrong(group, &format!("a group may have at most {:?}", caps.max_group_sizes));
+        }
+        if global.iter().zip(group).any(|(n, group)| !n.is_multiple_of(group)) {
+            return wrong(group, "the groups must divide the work-items evenly: round them up");
+        }
+        let groups = [0, 1, 2].map(|i| global[i] / group[i]);
+        let Limits { groups: limit, .. } = driver.limits;
+        if groups.iter().zip(limit).any(|(n, max)| *n > max) {
+            return wrong(group, &format!("that are more groups than {limit:?}"));
+        }
+        let narrow = |sizes: [usize; 3]| sizes.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        Ok([narrow(groups), narrow(group)])
+    }
+
+    /// The dynamic shared memory of a launch, with the driver's leave where that is needed.
+    fn shared(&self, bytes: u64, driver: &Driver) -> Result<u32> {
+        let (own, has) = (self.shared_bytes, driver.info.caps.local_memory_bytes);
+        if bytes.saturating_add(own) > has {
+            let name = &self.name;
+            return Err(Error::invalid(format!(
+                "kernel `{name}` with {bytes} bytes of local memory beside {own} of its own, where \
+                 the device has {has}"
+            )));
+        }
+        let shared = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes + own > driver.limits.plain_shared_bytes && driver.flavor() == Flavor::Cuda {
+            let what = consts::FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: a function of a live module; the context is current.
+            driver.check(unsafe {
+                driver.table.set_function_attribute(self.function, what, shared as i32)
+            })?;
+        }
+        Ok(shared)
+    }
+}
+
+#[cold]
+fn unknown(name: &str) -> Error {
+    Error::invalid(format!(
+        "the program has no kernel `{name}`: one is found by its C name, so declare it `extern \"C\"`"
+    ))
+}
+
+/// The parameters' sizes by a call of CUDA 12.4, which ends the list with a refusal.
+fn sizes(driver: &Driver, function: CuFunction) -> Option<Vec<usize>> {
+    if !driver.table.has_function_parameter() {
+        return None;
+    }
+    let mut sizes = Vec::new();
+    loop {
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: a function of a live module, and places for two numbers.
+        let asked = unsafe {
+            let (offset, bytes) = (&raw mut offset, &raw mut bytes);
+            driver.table.function_parameter(function, sizes.len(), offset, bytes)
+        };
+        match asked {
+            Ok(()) => sizes.push(bytes),
+            Err(refused) if refused.status == CuStatus::INVALID_VALUE => return Some(sizes),
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The group size where none was given: it divides the work-items, of whole warps where that is possible.
+fn chosen(global: [usize; 3], max: [usize; 3], most: usize, warp: usize) -> [usize; 3] {
+    let mut left = most.max(1);
+    [0, 1, 2].map(|i| {
+        let limit = left.min(max[i]).max(1);
+        let divides = |n: &usize| global[i].is_multiple_of(*n);
+        let whole = (1..=limit / warp).rev().map(|n| n * warp).find(divides).filter(|_| i == 0);
+        let size = whole.or_else(|| (1..=limit).rev().find(divides)).unwrap_or(1);
+        left /= size;
+        size
+    })
+}
+
+impl hal::Kernel for Kernel {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The values of a launch, and where the driver finds each.
+struct Parameters {
+    few: ([DevicePtr; FEW], [*mut c_void; FEW]),
+    many: (Vec<DevicePtr>, Vec<*mut c_void>),
+}
+
+impl Parameters {
+    fn new() -> Parameters {
+        Parameters {
+            few: ([DevicePtr(0); FEW], [ptr::null_mut(); FEW]),
+            many: (Vec::new(), Vec::new()),
+        }
+    }
+
+    fn room(&mut self, count: usize) -> (&mut [DevicePtr], &mut [*mut c_void]) {
+        if count <= FEW {
+            return (&mut self.few.0, &mut self.few.1);
+        }
+        self.many = (vec![DevicePtr(0); count], vec![ptr::null_mut(); count]);
+        (&mut self.many.0, &mut self.many.1)
+    }
+}
+
+/// Enqueues a kernel.
+///
+/// # Safety
+/// The kernel stays inside the memories given and does to each only what its access says.
+pub(super) unsafe fn launch(
+    queue: &Queue,
+    kernel: &dyn hal::Kernel,
+    grid: &Grid,
+    args: &[Arg<'_>],
+    after: &[Arc<dyn hal::Event>],
+    wants_event: bool,
+) -> Result<Option<Arc<dyn hal::Event>>> {
+    let raw = &queue.raw;
+    let driver = raw.driver();
+    let own = kernel.as_any().downcast_ref::<Kernel>();
+    let kernel = own.ok_or_else(|| driver.foreign("a kernel", None))?;
+    driver.same_domain("a kernel", kernel.domain)?;
+    if kernel.parameters != args.len() {
+        return Err(kernel.miscounted(args.len()));
+    }
+    let [groups, group] = kernel.shape(grid, driver)?;
+    let mut room = Parameters::new();
+    let (values, places) = room.room(args.len());
+    let (mut count, mut local) = (0, 0u64);
+    for arg in args {
+        let place = match arg {
+            Arg::Memory(memory, access, _) => {
+                let memory: &Memory = queue.own(*memory)?;
+                memory.check_access(*access)?;
+                memory.note_use(raw);
+                values[count] = memory.at;
+                (&raw mut values[count]).cast()
+            }
+            Arg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+            Arg::Local(bytes) => {
+                local = local.saturating_add(bytes.next_multiple_of(SHARED_ALIGN) as u64);
+                continue;
+            }
+        };
+        places[count] = place;
+        count += 1;
+    }
+    check_sizes(kernel, args, count)?;
+    let _current = raw.context.enter()?;
+    let shared = kernel.shared(local, driver)?;
+    queue.wait_for_all(after)?;
+    kernel.module.users.note(raw);
+    let ([x, y, z], [bx, by, bz]) = (groups, group);
+    // SAFETY: a function of a live module of the current context, a live stream; a place for each of its
+    // parameters, which are copied; the caller's promise about what it does.
+    let mut start = || unsafe {
+        let (function, places) = (kernel.function, places.as_mut_ptr());
+        driver.table.launch(function, x, y, z, bx, by, bz, shared, raw.raw, places, ptr::null_mut())
+    };
+    match wants_event {
+        true => Ok(Some(Arc::new(raw.timed(start)?))),
+        false => driver.check(start()).map(|()| None),
+    }
+}
+
+/// The driver copies as many bytes of each argument as the kernel has, whatever was given.
+#[inline]
+fn check_sizes(kernel: &Kernel, args: &[Arg<'_>], count: usize) -> Result<()> {
+    let Some(sizes) = &kernel.sizes else { return Ok(()) };
+    if sizes.len() != count {
+        return Err(kernel.miscounted(count));
+    }
+    let given = args.iter().filter_map(|arg| match arg {
+        Arg::Memory(..) => Some(size_of::<DevicePtr>()),
+        Arg::Bytes(bytes) => Some(bytes.len()),
+        Arg::Local(_) => None,
+    });
+    match given.zip(sizes).position(|(given, wanted)| given != *wanted) {
+        None => Ok(()),
+        Some(at) => {
+            let (name, wants) = (&kernel.name, sizes[at]);
+            Err(Error::invalid(format!("parameter {at} of kernel `{name}` has {wants} bytes")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chosen;
+
+    #[test]
+    fn groups_divide_the_work() {
+        let max = [1024, 1024, 64];
+        let one = |n| chosen([n, 1, 1], max, 256, 32);
+        assert_eq!(one(1 << 20), [256, 1, 1]);
+        assert_eq!(one(96), [96, 1, 1]);
+        assert_eq!(one(100), [100, 1, 1]);
+        assert_eq!(one(1009), [1, 1, 1], "a prime");
+        assert_eq!(one(1), [1, 1, 1]);
+        assert_eq!(chosen([64, 64, 1], max, 256, 32), [64, 4, 1]);
+        assert_eq!(chosen([7, 5, 3], max, 256, 32), [7, 5, 3]);
+        assert_eq!(chosen([1, 1, 128], max, 256, 32), [1, 1, 64]);
+    }
+}

@@ -1,0 +1,334 @@
+//! Memory: the device's own, pinned host memory, and host pages that were registered; and parts of these.
+//!
+//! None of it has a residency to change. Pinned pages are one set of bytes for CPU and GPU; what makes
+//! writes of the one visible to the other is that its work is over before the other's begins, which the
+//! fences see to.
+
+use super::{
+    conv,
+    device::Context,
+    pins::Share,
+    queue::{Queue, RawQueue},
+    transfer,
+    users::Users,
+};
+use crate::{
+    Error, Result, hal,
+    hal::{Access, AllocSpec, Domain, Export, HostRange, RawHandle, Residency, Strategy},
+    sync::Arc,
+};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{CuStatus, DevicePtr},
+};
+use std::{any::Any, fmt, ptr::NonNull};
+
+/// What the driver has to be told to free.
+enum Allocation {
+    /// Device memory.
+    Device(DevicePtr),
+    /// Pinned memory of the driver's, or pages that it registered, and what keeps those.
+    Pinned(Share, Option<HostRange>),
+}
+
+impl Allocation {
+    /// The context is current, and nobody uses it any more.
+    fn free(self, context: &Context) {
+        match self {
+            // SAFETY: allocated by `Inner`, freed once.
+            Allocation::Device(at) => context.driver.note(unsafe { context.table().free(at) }),
+            Allocation::Pinned(share, pages) => {
+                context.driver.pins.release(context, &share);
+                // Unpinned first: then the pages may go.
+                drop(pages);
+            }
+        }
+    }
+}
+
+/// Memory that the driver made, freed when the last of its holders goes.
+pub(super) struct Inner {
+    context: Arc<Context>,
+    at: DevicePtr,
+    /// Where the host sees it.
+    host: Option<HostAddress>,
+    bytes: usize,
+    align: usize,
+    strategy: Strategy,
+    users: Users,
+    allocation: Option<Allocation>,
+}
+
+/// An address that is only passed on here.
+#[derive(Clone, Copy, Debug)]
+struct HostAddress(NonNull<u8>);
+
+// SAFETY: an address; who dereferences it answers for that.
+unsafe impl Send for HostAddress {}
+// SAFETY: as above.
+unsafe impl Sync for HostAddress {}
+
+/// A device's memory, or a part of it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    inner: Arc<Inner>,
+    /// Where a part begins; none for the whole.
+    part: Option<usize>,
+    pub at: DevicePtr,
+    pub domain: Domain,
+    bytes: usize,
+    access: Access,
+}
+
+impl Memory {
+    /// New memory in one of the device's strategies.
+    pub fn allocate(
+        context: Arc<Context>,
+        spec: &AllocSpec,
+        contents: Option<&[u8]>,
+    ) -> Result<Memory> {
+        context.sweep();
+        let inner = match spec.strategy {
+            Strategy::Device => Inner::device(context, spec)?,
+            _ => Inner::pinned(context, spec)?,
+        };
+        let memory = Memory::whole(inner, spec.access);
+        match (contents, memory.inner.host) {
+            (None, _) => {}
+            (Some(contents), Some(HostAddress(at))) => {
+                // SAFETY: new memory of `bytes`, which nobody else knows of; `contents` is as long.
+                unsafe {
+                    at.copy_from(NonNull::from(contents).cast(), contents.len().min(spec.bytes))
+                };
+            }
+            (Some(contents), None) => {
+                transfer::write_now(&memory.inner.context, &memory, contents)?
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Somebody else's host pages.
+    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::registered(context, range)?, access))
+    }
+
+    fn whole(inner: Inner, access: Access) -> Memory {
+        let (at, bytes, domain) = (inner.at, inner.bytes, inner.context.driver.domain);
+        Memory { inner: Arc::new(inner), part: None, at, domain, bytes, access }
+    }
+
+    /// Where it begins in the whole.
+    pub fn offset(&self) -> usize {
+        self.part.unwrap_or(0)
+    }
+
+    /// Whether the two are of one whole.
+    pub fn shares(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether the range lies inside; and if so, where.
+    pub fn range(&self, offset: usize, bytes: usize) -> Result<DevicePtr> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(DevicePtr(self.at.0 + offset as u64)),
+            _ => Err(Error::invalid(format!(
+                "{bytes} bytes at offset {offset} of a memory of {} bytes",
+                self.bytes
+            ))),
+        }
+    }
+
+    /// Whether it was made for what a kernel is about to do with it.
+    #[inline]
+    pub fn check_access(&self, access: Access) -> Result<()> {
+        if self.access.allows(access) {
+            return Ok(());
+        }
+        let made_for = self.access;
+        Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
+    }
+
+    /// Notes that the queue is about to use it.
+    #[inline]
+    pub fn note_use(&self, queue: &Arc<RawQueue>) {
+        self.inner.users.note(queue);
+    }
+
+    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
+        let wrong = |why: String| {
+            Err(Error::invalid(format!("a region of {bytes} bytes at offset {offset}: {why}")))
+        };
+        let align = self.inner.context.driver.info.caps.align_bytes;
+        self.range(offset, bytes)?;
+        if self.part.is_some() {
+            return wrong("a region has no regions; take it of the whole memory".to_owned());
+        }
+        if bytes == 0 {
+            return wrong("it is empty".to_owned());
+        }
+        if !offset.is_multiple_of(align) {
+            return wrong(format!("the device wants offsets that are multiples of {align}"));
+        }
+        if !self.access.allows(access) {
+            let has = self.access;
+            return wrong(format!("for {access}, where the whole memory is for {has}"));
+        }
+        Ok(())
+    }
+}
+
+impl hal::Memory for Memory {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn strategy(&self) -> Strategy {
+        self.inner.strategy
+    }
+
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        // SAFETY: a part lies inside the whole.
+        self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.offset()) })
+    }
+
+    fn needs_residency(&self) -> bool {
+        false
+    }
+
+    fn residency(&self) -> Residency {
+        Residency::Attached
+    }
+
+    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        queue.as_any().downcast_ref::<Queue>().ok_or_else(|| driver.foreign("a queue", None))?;
+        if self.part.is_some() {
+            return Err(Error::unsupported("the export of a region", "the whole memory"));
+        }
+        let Some(HostAddress(pointer)) = self.inner.host else {
+            let needs = "mapped_device memory";
+            return Err(Error::unsupported("the host's view of device memory", needs));
+        };
+        let align = self.inner.align;
+        if !pointer.addr().get().is_multiple_of(align) {
+            let what = format!("pinned memory at {pointer:p} aligned to {align}");
+            return Err(Error::unsupported(what, "a driver that aligns it so"));
+        }
+        Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
+    }
+
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        self.check_part(offset, bytes, access)?;
+        let (inner, at) = (self.inner.clone(), self.range(offset, bytes)?);
+        let (part, domain) = (Some(offset), self.domain);
+        Ok(Arc::new(Memory { inner, part, at, domain, bytes, access }))
+    }
+
+    fn raw(&self) -> RawHandle {
+        RawHandle::Address(self.at.0 as usize)
+    }
+
+    fn remark(&self) -> Option<String> {
+        let what = match self.inner.strategy {
+            Strategy::Device => "device memory, which the host reaches by copies",
+            Strategy::MappedDevice => "pinned host memory, which kernels reach over the bus",
+            _ => "the host's own pages, pinned, which kernels reach over the bus",
+        };
+        Some(match self.part {
+            None => what.to_owned(),
+            Some(offset) => format!("{what}; a region from byte {offset}"),
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Inner {
+    fn device(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let current = context.enter()?;
+        // SAFETY: the context is current.
+        let allocate = || unsafe { context.table().alloc(spec.bytes) };
+        let at = allocate().or_else(|refused| {
+            // What waits to be freed may be what is lacking.
+            let freed = refused.status == CuStatus::OUT_OF_MEMORY && context.clear_graveyard();
+            if freed { allocate() } else { Err(refused) }
+        });
+        drop(current);
+        let at = at.map_err(|refused| failed(&context, refused, spec.bytes))?;
+        Ok(Inner::of(context, at, None, spec, Allocation::Device(at)))
+    }
+
+    fn pinned(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let driver = context.driver.clone();
+        let current = context.enter()?;
+        let (host, share) = driver
+            .pins
+            .allocate(&driver, spec.bytes)
+            .map_err(|refused| failed(&context, refused, spec.bytes))?;
+        let seen = driver.pins.device_pointer(&driver, &share);
+        let seen = driver.check(seen.inspect_err(|_| driver.pins.release(&context, &share)))?;
+        drop(current);
+        let host = NonNull::new(host.0.cast()).map(HostAddress);
+        Ok(Inner::of(context, seen, host, spec, Allocation::Pinned(share, None)))
+    }
+
+    fn registered(context: Arc<Context>, range: &HostRange) -> Result<Inner> {
+        let driver = context.driver.clone();
+        let current = context.enter()?;
+        let share =
+            driver.check(driver.pins.register(&driver, range.pointer.as_ptr(), range.bytes))?;
+        let seen = driver.pins.device_pointer(&driver, &share);
+        let seen = driver.check(seen.inspect_err(|_| driver.pins.release(&context, &share)))?;
+        drop(current);
+        let (bytes, strategy) = (range.bytes, Strategy::HostPages);
+        let spec = AllocSpec {
+            bytes,
+            align: 1,
+            strategy,
+            access: Access::ReadWrite,
+            host: hal::HostAccess::default(),
+        };
+        let allocation = Allocation::Pinned(share, Some(range.clone()));
+        Ok(Inner::of(context, seen, Some(HostAddress(range.pointer)), &spec, allocation))
+    }
+
+    fn of(
+        context: Arc<Context>,
+        at: DevicePtr,
+        host: Option<HostAddress>,
+        spec: &AllocSpec,
+        allocation: Allocation,
+    ) -> Inner {
+        let AllocSpec { bytes, align, strategy, .. } = *spec;
+        let (users, allocation) = (Users::default(), Some(allocation));
+        Inner { context, at, host, bytes, align, strategy, users, allocation }
+    }
+}
+
+fn failed(context: &Context, refused: Refused, bytes: usize) -> Error {
+    conv::allocation(context.table(), refused, bytes, &context.driver.info)
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(allocation) = self.allocation.take() {
+            self.context.bury(&self.users.take(), |context| allocation.free(context));
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("device", &self.context.driver.info.name)
+            .field("bytes", &self.bytes)
+            .field("strategy", &self.strategy)
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}

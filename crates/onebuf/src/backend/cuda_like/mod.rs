@@ -1,0 +1,56 @@
+//! CUDA and HIP: one backend over two symbol tables.
+//!
+//! Each device is used in its primary context, the one that runtime-API code and vendor libraries use
+//! too, so that their pointers and ours meet. Every entry makes it current on the calling thread and puts
+//! back what was current before: any thread may call, and no embedding program notices.
+//!
+//! | file | what |
+//! |---|---|
+//! | `discover` | the library, its devices, and what each can do |
+//! | `device` | the device, its context, being current |
+//! | `memory`, `pins` | device memory, pinned memory, registered host pages; who pinned what |
+//! | `users`, `grave` | which streams use a thing, and freeing it behind them without waiting |
+//! | `queue`, `event`, `transfer` | streams, events, copies |
+//! | `program`, `compile` | modules, and the compilers that make them of text |
+//! | `kernel` | launching |
+//! | `conv` | every number that means something else elsewhere |
+//!
+//! # What the host does in place of the driver
+//!
+//! There are no gates and no callbacks here yet: work of another API is joined by a wait of the calling
+//! thread. A host function in a stream would block the driver's one callback thread as a gate, and is not
+//! called at all once the context has failed, so nothing could be promised of it.
+//!
+//! # Safety
+//!
+//! Every handle is owned by exactly one struct, which keeps its context alive and releases it once; so a
+//! handle that can be reached is alive. What the driver may still be using is freed behind events of
+//! every stream that used it.
+
+mod compile;
+mod conv;
+mod device;
+mod discover;
+mod event;
+mod grave;
+mod kernel;
+mod memory;
+mod pins;
+mod program;
+mod queue;
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests;
+mod transfer;
+mod users;
+
+use crate::hal::Language;
+
+pub use discover::{Libraries, discover};
+pub use onebuf_sys::cuda_like::Flavor;
+
+/// What CUDA devices compile.
+pub const CUDA_C: Language = Language("CUDA C");
+/// What HIP devices compile.
+pub const HIP_C: Language = Language("HIP C");
+/// NVIDIA's assembly, which its driver compiles.
+pub const PTX: Language = Language("PTX");

@@ -1,0 +1,235 @@
+//! Queues: streams that wait for no other stream unless told to.
+
+use super::{
+    device::{Context, Driver},
+    event::Event,
+    grave::is_pending,
+    kernel,
+    memory::Memory,
+    transfer,
+};
+use crate::{
+    Error, Result, hal,
+    hal::{Arg, Domain, Grid, Residency},
+    sync::Arc,
+};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{CuEvent, CuStream, consts},
+};
+use std::{any::Any, time::Duration};
+
+/// A stream that is destroyed once. Events and what it uses keep it.
+#[derive(Debug)]
+pub(super) struct RawQueue {
+    pub context: Arc<Context>,
+    pub raw: CuStream,
+    /// By which a memory knows that this queue has used it; never zero.
+    pub id: u64,
+    /// From where a profiled queue's times are counted.
+    pub base: Option<CuEvent>,
+}
+
+impl RawQueue {
+    fn new(context: Arc<Context>, profiling: bool) -> Result<RawQueue> {
+        context.sweep();
+        let driver = context.driver.clone();
+        let _current = context.enter()?;
+        // Not ordered with the default stream of whoever else uses this context.
+        // SAFETY: the context is current.
+        let made = unsafe { driver.table.create_stream(consts::STREAM_NON_BLOCKING) };
+        let (raw, id) = (driver.check(made)?, context.new_id());
+        let mut queue = RawQueue { context: context.clone(), raw, id, base: None };
+        if profiling {
+            queue.base = Some(driver.check(context.event(&queue, consts::EVENT_DEFAULT))?);
+        }
+        Ok(queue)
+    }
+
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.context.driver
+    }
+
+    /// Enqueues something between two events, where the queue is profiled. The context is current, and
+    /// stays so.
+    pub fn timed(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<(), Refused>) -> Result<Event> {
+        let start = self.base.map(|_| self.context.event(self, consts::EVENT_DEFAULT));
+        let start = self.driver().check(start.transpose())?;
+        let ended = enqueue().and_then(|()| self.end());
+        let ended =
+            ended.inspect_err(|_| start.into_iter().for_each(|s| self.context.destroy_event(s)));
+        Ok(Event::new(self.clone(), self.driver().check(ended)?, start))
+    }
+
+    /// An event behind everything so far, with times where the queue has them.
+    fn end(&self) -> Result<CuEvent, Refused> {
+        let timed = self.base.is_some();
+        let flags = if timed { consts::EVENT_DEFAULT } else { consts::EVENT_DISABLE_TIMING };
+        self.context.event(self, flags)
+    }
+
+    /// An event behind everything so far. The context is current.
+    pub fn mark(self: &Arc<Self>) -> Result<Event> {
+        Ok(Event::new(self.clone(), self.driver().check(self.end())?, None))
+    }
+
+    /// Waits until everything so far has run. The context is current.
+    pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+        // SAFETY: a live stream.
+        match unsafe { self.driver().table.stream_query(self.raw) } {
+            Ok(()) => Ok(()),
+            Err(refused) if is_pending(&refused) => hal::Event::wait(&self.mark()?, timeout),
+            Err(refused) => self.driver().check(Err(refused)),
+        }
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        let Some(_current) = self.context.enter_to_free() else { return };
+        if let Some(base) = self.base.take() {
+            self.context.destroy_event(base);
+        }
+        // Work that is under way goes on: by the contract the stream goes when it is done.
+        // SAFETY: made by `new`, destroyed once.
+        self.driver().note(unsafe { self.driver().table.destroy_stream(self.raw) });
+    }
+}
+
+/// A queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub raw: Arc<RawQueue>,
+}
+
+impl Queue {
+    pub fn new(context: Arc<Context>, profiling: bool) -> Result<Queue> {
+        Ok(Queue { raw: Arc::new(RawQueue::new(context, profiling)?) })
+    }
+
+    /// A memory of this queue's context.
+    #[inline]
+    pub fn own<'a>(&self, memory: &'a dyn hal::Memory) -> Result<&'a Memory> {
+        let driver = self.raw.driver();
+        let own = memory.as_any().downcast_ref::<Memory>();
+        let own = own.ok_or_else(|| driver.foreign("memory", None))?;
+        driver.same_domain("memory", own.domain)?;
+        Ok(own)
+    }
+
+    fn own_event<'a>(&self, event: &'a Arc<dyn hal::Event>) -> Result<&'a Event> {
+        let driver = self.raw.driver();
+        driver.same_domain("an event", event.domain())?;
+        let own = event.as_any().downcast_ref::<Event>();
+        own.ok_or_else(|| driver.foreign("an event", None))
+    }
+
+    /// Makes later work wait. The context is current.
+    pub fn wait_for_all(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+        for event in events {
+            let event = self.own_event(event)?.handle();
+            let (driver, stream) = (self.raw.driver(), self.raw.raw);
+            // SAFETY: a live stream and event of one context.
+            driver.check(unsafe { driver.table.stream_wait_event(stream, event, 0) })?;
+        }
+        Ok(())
+    }
+}
+
+impl hal::Queue for Queue {
+    fn domain(&self) -> Domain {
+        self.raw.driver().domain
+    }
+
+    fn mark(&self) -> Result<Arc<dyn hal::Event>> {
+        let _current = self.raw.context.enter()?;
+        Ok(Arc::new(self.raw.mark()?))
+    }
+
+    fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+        let _current = self.raw.context.enter()?;
+        self.wait_for_all(events)
+    }
+
+    fn gate(&self) -> Result<Box<dyn hal::Gate>> {
+        let what = format!("a gate on {}", self.raw.driver().info.name);
+        Err(Error::unsupported(what, "a wait on the calling thread"))
+    }
+
+    /// Streams start by themselves.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reside(&self, memory: &dyn hal::Memory, _to: Residency) -> Result<bool> {
+        self.own(memory).map(|_| false)
+    }
+
+    unsafe fn read(
+        &self,
+        from: &dyn hal::Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        let (from, _current) = (self.own(from)?, self.raw.context.enter()?);
+        // SAFETY: the caller's promise about `into`.
+        Ok(Arc::new(unsafe { transfer::read(&self.raw, from, offset, into, bytes) }?))
+    }
+
+    unsafe fn write(
+        &self,
+        to: &dyn hal::Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        let (to, _current) = (self.own(to)?, self.raw.context.enter()?);
+        // SAFETY: the caller's promise about `from`.
+        Ok(Arc::new(unsafe { transfer::write(&self.raw, to, offset, from, bytes) }?))
+    }
+
+    fn fill(
+        &self,
+        memory: &dyn hal::Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let (memory, _current) = (self.own(memory)?, self.raw.context.enter()?);
+        transfer::fill(&self.raw, memory, offset, bytes, pattern)
+    }
+
+    fn copy(
+        &self,
+        from: &dyn hal::Memory,
+        from_offset: usize,
+        to: &dyn hal::Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (from, to) = (self.own(from)?, self.own(to)?);
+        let _current = self.raw.context.enter()?;
+        transfer::copy(&self.raw, (from, from_offset), (to, to_offset), bytes)
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn hal::Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn hal::Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn hal::Event>>> {
+        // SAFETY: the caller's promise about the kernel.
+        unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
+    }
+
+    fn raw(&self) -> usize {
+        self.raw.raw.0 as usize
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,192 @@
+//! Queues and events: order, waits that end, times, what is kept while work runs, threads.
+
+use super::*;
+use crate::hal::QueueOrder;
+use std::time::Instant;
+
+#[test]
+fn an_event_is_reached_when_its_work_is_done() {
+    each(|rig| {
+        let queue = rig.queue();
+        let (hold, _) = Hold::new(rig, &*queue, false);
+        let event = queue.mark().unwrap();
+        assert!(!event.poll().unwrap() && !event.is_over());
+        let late = event.wait(Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(late, Error::Timeout { .. }), "{late}");
+        hold.let_go();
+        event.wait(SECONDS).unwrap();
+        assert!(event.poll().unwrap() && event.is_over() && event.raw() != 0);
+        let (refused, _callback) = event.on_complete(Box::new(|_| ())).unwrap_err();
+        assert!(matches!(refused, Error::Unsupported { .. }));
+        assert!(matches!(queue.gate().err(), Some(Error::Unsupported { .. })));
+    });
+}
+
+#[test]
+fn one_queue_waits_for_another() {
+    each(|rig| {
+        let (first, second) = (rig.queue(), rig.queue());
+        let memory = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+        first.fill(&*memory, 0, 4096, &[0]).unwrap();
+        nap(rig, &*first, 20);
+        first.fill(&*memory, 0, 4096, &[7]).unwrap();
+        second.wait_for(&[first.mark().unwrap()]).unwrap();
+        assert_eq!(get(&*second, &*memory, 0, 4096), [7; 4096]);
+        let there = rig.other.queue(QueueSpec::default()).unwrap();
+        let strange = there.wait_for(&[first.mark().unwrap()]).unwrap_err();
+        assert!(matches!(strange, Error::ForeignContext { .. }), "{strange}");
+    });
+}
+
+#[test]
+fn a_stream_is_in_order() {
+    each(|rig| {
+        let spec = QueueSpec { order: QueueOrder::OutOfOrder, profiling: false };
+        let refused = rig.device.queue(spec).unwrap_err();
+        assert!(refused.to_string().contains("several in-order queues"), "{refused}");
+    });
+}
+
+#[test]
+fn a_profiled_queue_knows_when_its_work_ran() {
+    each(|rig| {
+        let queue = rig.device.queue(QueueSpec::default().profiled()).unwrap();
+        let memory = rig.memory(Strategy::Device, 4096).unwrap();
+        let nap = rig.kernel("nap", 1).unwrap();
+        let ms = 5u32.to_ne_bytes();
+        // SAFETY: it touches nothing.
+        let ran = unsafe { queue.launch(&*nap, &line(1), &[Arg::Bytes(&ms)], &[], true) };
+        let ran = ran.unwrap().unwrap();
+        let (hold, held) = Hold::new(rig, &*queue, true);
+        assert!(matches!(held.unwrap().profile(), Err(Error::Busy { .. })));
+        hold.let_go();
+        let bytes = numbers(64);
+        // SAFETY: `bytes` outlives the wait.
+        let wrote = unsafe { queue.write(&*memory, 0, bytes.as_ptr(), 64) }.unwrap();
+        wrote.wait(SECONDS).unwrap();
+        let (ran, wrote) = (ran.profile().unwrap(), wrote.profile().unwrap());
+        assert!(ran.run() >= Duration::from_millis(5), "{ran:?}");
+        assert!(wrote.started_ns >= ran.started_ns + 5_000_000, "{ran:?} {wrote:?}");
+        let mark = queue.mark().unwrap();
+        mark.wait(SECONDS).unwrap();
+        assert_eq!(mark.profile().unwrap().run(), Duration::ZERO);
+        let plain = rig.queue().mark().unwrap();
+        assert!(matches!(plain.profile(), Err(Error::Unsupported { .. })));
+    });
+}
+
+#[test]
+fn nothing_is_freed_under_work() {
+    each(|rig| {
+        let queue = rig.queue();
+        let memory = rig.memory(Strategy::Device, 4096).unwrap();
+        let range = pages(4096);
+        let registered =
+            rig.device.import(&Export::Host(range.clone()), Access::ReadWrite).unwrap();
+        let owner = Arc::downgrade(&range.owner);
+        drop(range);
+        let add = rig.kernel("add", 2).unwrap();
+        let (hold, _) = Hold::new(rig, &*queue, false);
+        for memory in [&memory, &registered] {
+            let args = [Arg::Memory(&**memory, Access::ReadWrite, 4096), Arg::Bytes(&[1, 0, 0, 0])];
+            // SAFETY: 1024 words.
+            unsafe { queue.launch(&*add, &line(1024), &args, &[], false) }.unwrap();
+        }
+        // The stub ends the process where memory or a module goes before the work is done.
+        drop((memory, registered, add, queue));
+        let live = rig.probe.live();
+        assert_eq!((live["mem"], live["registration"], live["program"]), (1, 1, 2), "{live:?}");
+        assert!(owner.upgrade().is_some(), "pages that the GPU writes");
+        hold.let_go();
+        let start = Instant::now();
+        while owner.upgrade().is_some() && start.elapsed() < SECONDS {
+            // Whoever passes by frees what can be freed.
+            drop(rig.queue());
+        }
+        let live = rig.probe.live();
+        assert!(!live.contains_key("mem") && !live.contains_key("registration"), "{live:?}");
+        assert!(!live.contains_key("program") && !live.contains_key("event"), "{live:?}");
+        assert!(owner.upgrade().is_none());
+    });
+}
+
+#[test]
+fn a_failed_kernel_loses_the_device() {
+    let _alone = alone();
+    let probe = Probe::new();
+    let Some(rig) = found(Flavor::Cuda, &probe) else { return };
+    let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, 64).unwrap());
+    let boom = rig.kernel("boom", 0).unwrap();
+    // SAFETY: the stub's kernel only says that it failed.
+    let event = unsafe { queue.launch(&*boom, &line(1), &[], &[], true) }.unwrap().unwrap();
+    let lost = event.wait(SECONDS).unwrap_err();
+    assert!(matches!(&lost, Error::DeviceLost { .. }), "{lost}");
+    assert!(lost.to_string().contains("STUB_ILLEGAL_ADDRESS (700)"), "{lost}");
+    assert!(event.is_over(), "nobody waits for it for ever");
+    let again = queue.fill(&*memory, 0, 64, &[0]).unwrap_err();
+    assert!(matches!(again, Error::DeviceLost { .. }), "{again}");
+    // The stub frees what is given back even so, and lets the next context work again.
+    drop((rig, queue, memory, boom, event));
+    let Some(rig) = found(Flavor::Cuda, &Probe::new()) else { return };
+    let queue = rig.queue();
+    queue.mark().unwrap().wait(SECONDS).unwrap();
+}
+
+#[test]
+fn what_was_current_is_current_again() {
+    each(|rig| {
+        let table = onebuf_sys::cuda_like::CudaLike::load(rig.flavor, stub(), None).unwrap();
+        let before = (rig.flavor == Flavor::Hip).then(|| {
+            // SAFETY: needs nothing; device 1 is another than the one that is used.
+            unsafe {
+                table.set_device(1).unwrap();
+                table.current_device().unwrap()
+            }
+        });
+        let queue = rig.queue();
+        let memory = rig.memory(Strategy::Device, 4096).unwrap();
+        put(&*queue, &*memory, 0, &numbers(4096));
+        drop((queue, memory));
+        if let Some(before) = before {
+            // SAFETY: as above.
+            unsafe {
+                assert_eq!(table.current_device(), Ok(before));
+                table.set_device(0).unwrap();
+            }
+        } else {
+            let mut popped = onebuf_sys::cuda_like::CuContext::NULL;
+            // SAFETY: a place for a context.
+            let popped = unsafe { table.pop_current(&raw mut popped) };
+            assert!(popped.is_err(), "every push has its pop");
+        }
+    });
+}
+
+#[test]
+fn any_thread_may_call() {
+    each(|rig| {
+        let queue = rig.queue();
+        let add = rig.kernel("add", 2).unwrap();
+        let memories: Vec<_> = (0..4)
+            .map(|_| rig.device.allocate(&spec(Strategy::Device, 4096), Some(&[0; 4096])).unwrap())
+            .collect();
+        thread::scope(|scope| {
+            for memory in &memories {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let args = [
+                            Arg::Memory(&**memory, Access::ReadWrite, 4096),
+                            Arg::Bytes(&[1, 0, 0, 0]),
+                        ];
+                        // SAFETY: 1024 words.
+                        unsafe { queue.launch(&*add, &line(1024), &args, &[], false) }.unwrap();
+                    }
+                    queue.mark().unwrap().wait(SECONDS).unwrap();
+                });
+            }
+        });
+        for memory in &memories {
+            assert_eq!(words(&get(&*queue, &**memory, 0, 4096)), [50; 1024]);
+        }
+    });
+}
