@@ -2,14 +2,14 @@
 //! ledger, the doctor's verdicts, failures.
 
 use onebuf::{
-    Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, Probe, Result, RouteKind,
+    Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, Probe, Result, RouteKind, Rung,
     Signature, Source, Strategy, args,
     doctor::{Doctor, Verdicts},
     topology::State,
 };
 use onebuf_conformance::{
     Machine, Side, Step, Watchdog, cuda_stub, fresh, kinds, life, note, pairs, random_words,
-    second_life, step_model,
+    second_life, shared, step_model,
 };
 use std::{
     fs,
@@ -80,9 +80,10 @@ fn pairs_see_each_others_work() {
 }
 
 fn take_turns(from: &Side, to: &Side, kind: RouteKind) {
-    let hub = from.device.hub();
-    let buffer = hub.buffer::<u32>(N).shared_with([&from.device, &to.device]);
-    let buffer = buffer.allocate_on(&from.device).route(kind).trust_declared(true).build().unwrap();
+    let Some(buffer) = shared(from, to, kind, Rung::SameQueue, N) else {
+        let (from, to) = (&from.device, &to.device);
+        return note(&format!("{from} -> {to} {kind}: not aligned for both this time"));
+    };
     let mut model = random_words(7, N);
     buffer.write(&model).unwrap();
     for n in 0..6 {

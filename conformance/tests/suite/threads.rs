@@ -10,6 +10,8 @@ use std::thread;
 fn hubs_live_side_by_side() {
     let first = machine();
     let builder = fakes().into_iter().fold(Hub::builder(), HubBuilder::fake);
+    // The machine of the suite has neither.
+    let builder = builder.without_cuda().without_hip();
     let second = Machine::open(builder.verdicts(Default::default()));
     assert!(!first.hub.is(&second.hub));
     let ledgers = || [&first.hub, &second.hub].map(|hub| hub.ledger().asked_bytes());
