@@ -146,8 +146,13 @@ impl Core {
         let opened = self
             .release_others(state, site, false)
             .and_then(|()| self.open_end(state, site, &line, false));
+        // A host that cannot look in says so; work that failed is another matter, and is told.
+        let blind = |error: &Error| {
+            let looks_in = self.sites[site].memory().is_none();
+            looks_in && matches!(error, Error::Unsupported { .. })
+        };
         match opened {
-            Err(error) if state.tripped || self.sites[site].memory().is_none() => {
+            Err(error) if state.tripped || blind(&error) => {
                 tracing::debug!(%error, "the contents are read as they are");
                 self.open_as_is(state, group).map_err(|_| error)
             }
