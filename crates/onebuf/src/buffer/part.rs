@@ -71,7 +71,8 @@ impl Window {
     ) -> Self {
         let regions = Regions::new(core.sites.len());
         for site in core.sites.iter().enumerate().filter(|(_, site)| site.is_home) {
-            lock(&regions.0)[site.0] = Some(own.clone());
+            // The first of its two slots: the other is for memory after a failover.
+            lock(&regions.0)[2 * site.0] = Some(own.clone());
         }
         Self { span: Span::from(offset..offset + bytes), access, regions }
     }
