@@ -15,12 +15,12 @@ pub struct Device {
     hub: Hub,
     ix: DeviceIx,
     /// Keeps the foreign context that it belongs to, if it does.
-    _guest: Option<Arc<Registration>>,
+    guest: Option<Arc<Registration>>,
 }
 
 impl Device {
     pub(crate) fn new(hub: &Hub, ix: DeviceIx) -> Self {
-        Self { hub: hub.clone(), ix, _guest: hub.guests().of(ix) }
+        Self { hub: hub.clone(), ix, guest: hub.guests().of(ix) }
     }
 
     /// Its id, such as `opencl:0`.
@@ -36,6 +36,11 @@ impl Device {
     /// Its place in the hub's list, for [`crate::plan::Request`].
     pub fn index(&self) -> DeviceIx {
         self.ix
+    }
+
+    /// Whether it is one of a foreign context.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.guest.is_some()
     }
 
     /// The hub it belongs to.

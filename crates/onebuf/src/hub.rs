@@ -12,14 +12,22 @@ use crate::{
     queue::Line,
     roster::{GUESTS, Roster, Seat},
     route::bay::Bay,
-    sync::{Arc, AtomicU64, Ordering, lock},
+    sync::{Arc, lock},
     topology::{DeviceIx, Topology},
 };
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
 use onebuf_sys::Probe;
 use serde::Serialize;
-use std::{fmt, path::PathBuf, sync::Weak, time::Duration};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{
+        Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 /// How long waits last when nothing else was said.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,8 +41,6 @@ pub struct Hub(Arc<Inner>);
 struct Inner {
     roster: Roster,
     guests: Guests,
-    /// The number of the next context.
-    domains: AtomicU64,
     ledger: Ledger,
     policy: CopyPolicy,
     timeout: Duration,
@@ -212,7 +218,7 @@ impl Hub {
 
     /// A number for another context.
     pub(crate) fn new_domain(&self) -> Domain {
-        Domain(self.0.domains.fetch_add(1, Ordering::Relaxed))
+        next_domain()
     }
 
     pub(crate) fn downgrade(&self) -> WeakHub {
@@ -234,11 +240,18 @@ impl Hub {
         match &*slot {
             Some(line) => Ok(line.clone()),
             None => {
-                let line = Line::new(device, self.hal(device), QueueSpec::default())?;
-                Ok(slot.insert(line).clone())
+                let (hal, spec) = (self.hal(device), QueueSpec::default());
+                let line = Line::of(device, hal.queue(spec)?, hal, spec, None);
+                Ok(slot.insert(Arc::new(line)).clone())
             }
         }
     }
+}
+
+/// A number for another context: no two of this process are the same, of whichever hubs.
+fn next_domain() -> Domain {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Domain(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A hub that is not kept alive.
@@ -386,8 +399,7 @@ impl HubBuilder {
         identity::environment();
         let programs = self.programs();
         let mut found = Found::default();
-        let domains = AtomicU64::new(1);
-        let mut next = || Domain(domains.fetch_add(1, Ordering::Relaxed));
+        let mut next = next_domain;
         found.add_all("host", [Arc::new(backend::host::HostDevice::new(next())) as _]);
         found.drivers(&self.switches, self.probe.clone(), &mut next);
         let mut fakes: Vec<Arc<dyn hal::Device>> = Vec::new();
@@ -409,7 +421,6 @@ impl HubBuilder {
         Ok(Hub(Arc::new(Inner {
             roster: Roster::new(found.devices, found.nodes, verdicts),
             guests,
-            domains,
             ledger,
             policy: self.policy,
             timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),

@@ -28,7 +28,8 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
         let (native, guest) = (hub.hal(device).queue(spec)?, hub.guests().of(device));
-        Ok(Self { hub: hub.clone(), line: Line::of(device, native, hub.hal(device), spec, guest) })
+        let line = Line::of(device, native, hub.hal(device), spec, guest);
+        Ok(Self { hub: hub.clone(), line: Arc::new(line) })
     }
 
     /// The device that runs this queue's work.
@@ -125,6 +126,7 @@ impl Queue {
     /// own; zero where there is none. Work enqueued there while a view of this queue is held is
     /// fenced like work of our own. The handle is valid while the `Queue` lives.
     pub fn raw(&self) -> usize {
+        self.line.given_away.store(true, Ordering::Relaxed);
         self.line.hal.raw()
     }
 }
@@ -155,6 +157,8 @@ pub(crate) struct Line {
     /// A failure that was met by somebody who only wanted to know how busy the queue is.
     untold: Mutex<Option<Error>>,
     has_untold: AtomicBool,
+    /// Somebody has the native queue: what they enqueue is behind no event of ours.
+    given_away: AtomicBool,
     /// It is somebody else's, who orders what they enqueue there.
     pub is_foreign: bool,
     /// What keeps a foreign context; none for what the hub itself opens there.
@@ -162,34 +166,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// One that the hub keeps.
-    pub fn new(device: DeviceIx, hal: &dyn hal::Device, spec: QueueSpec) -> Result<Arc<Self>> {
-        Ok(Self::of(device, hal.queue(spec)?, hal, spec, None))
-    }
-
-    /// A queue of ours.
+    /// Over a native queue of that device.
     pub fn of(
-        device: DeviceIx,
-        native: Arc<dyn hal::Queue>,
-        hal: &dyn hal::Device,
-        spec: QueueSpec,
-        guest: Option<Arc<Registration>>,
-    ) -> Arc<Self> {
-        Arc::new(Self::over(device, native, hal, spec, guest))
-    }
-
-    /// A queue of somebody else's.
-    pub fn foreign(
-        device: DeviceIx,
-        native: Arc<dyn hal::Queue>,
-        hal: &dyn hal::Device,
-        spec: QueueSpec,
-        guest: Option<Arc<Registration>>,
-    ) -> Arc<Self> {
-        Arc::new(Self { is_foreign: true, ..Self::over(device, native, hal, spec, guest) })
-    }
-
-    fn over(
         device: DeviceIx,
         native: Arc<dyn hal::Queue>,
         hal: &dyn hal::Device,
@@ -209,9 +187,20 @@ impl Line {
             mark: Mutex::new(None),
             untold: Mutex::new(None),
             has_untold: AtomicBool::new(false),
+            given_away: AtomicBool::new(false),
             is_foreign: false,
             _guest: guest,
         }
+    }
+
+    /// The native queue is somebody else's.
+    pub fn foreign(self) -> Self {
+        Self { is_foreign: true, ..self }
+    }
+
+    /// Whether others may enqueue there, so that only a mark tells the end of all work.
+    pub fn was_given_away(&self) -> bool {
+        self.given_away.load(Ordering::Relaxed)
     }
 
     pub fn is_in_order(&self) -> bool {

@@ -38,14 +38,14 @@ mod parcel;
 
 pub(crate) use cross::{At, cross};
 
-use crate::{Buffer, Error, Fence, Result, RouteKind, SubBuffer, buffer::Part, sync::Ordering};
+use crate::{
+    Buffer, Error, Fence, Result, RouteKind, SubBuffer,
+    buffer::{Part, byte_range},
+    sync::Ordering,
+};
 use bytemuck::Pod;
 use serde::Serialize;
-use std::{
-    fmt,
-    marker::PhantomData,
-    ops::{Bound, RangeBounds},
-};
+use std::{fmt, marker::PhantomData, ops::RangeBounds};
 
 /// One end of a crossing: a buffer, or a region of one.
 pub struct Place<'b, T: Pod> {
@@ -72,26 +72,8 @@ impl<'b, T: Pod> Place<'b, T> {
 
     /// Elements of it, and how many bytes they are.
     fn elements(&self, range: impl RangeBounds<usize>) -> Result<(At<'b>, usize)> {
-        let overflow = || Error::invalid("a range that ends past the largest index");
-        let past = |at: usize| at.checked_add(1).ok_or_else(overflow);
-        let start = match range.start_bound() {
-            Bound::Included(&at) => at,
-            Bound::Excluded(&at) => past(at)?,
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&at) => past(at)?,
-            Bound::Excluded(&at) => at,
-            Bound::Unbounded => self.len(),
-        };
-        if start >= end || end > self.len() {
-            return Err(Error::invalid(format!(
-                "elements {start}..{end} of {}: the range must be non-empty and inside",
-                self.len()
-            )));
-        }
-        let offset = start * size_of::<T>();
-        Ok((At { part: self.part, offset }, (end - start) * size_of::<T>()))
+        let (offset, bytes) = byte_range::<T>(range, self.len())?;
+        Ok((At { part: self.part, offset }, bytes))
     }
 
     /// So many elements from one on.

@@ -32,6 +32,8 @@ pub struct BufferBuilder<'i, T: Pod> {
     needs: Needs,
     /// What was wrong with an earlier call; told by `build`.
     fault: Option<Error>,
+    /// Devices of foreign contexts, which stay what they are while this does.
+    keeps: Vec<Device>,
 }
 
 /// What OpenCL's flags ask for beside themselves.
@@ -54,6 +56,7 @@ impl<T: Pod> Clone for BufferBuilder<'_, T> {
             memory: None,
             needs: self.needs,
             fault: self.fault.clone().or(fault),
+            keeps: self.keeps.clone(),
         }
     }
 }
@@ -74,6 +77,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
             memory: None,
             needs: Needs::default(),
             fault: None,
+            keeps: Vec::new(),
         }
     }
 
@@ -83,6 +87,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         for device in devices {
             self.check_hub(device);
             self.shape.add_device(device.index());
+            self.keeps.extend(device.is_guest().then(|| device.clone()));
         }
         self
     }
@@ -139,6 +144,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     pub fn allocate_on(mut self, device: &Device) -> Self {
         self.check_hub(device);
         self.shape.allocate_on = Some(device.index());
+        self.keeps.extend(device.is_guest().then(|| device.clone()));
         self
     }
 

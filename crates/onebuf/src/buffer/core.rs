@@ -16,7 +16,7 @@ use super::{
     marks::Mark,
     part::{Part, Seen},
     span::Span,
-    state::{Group, Settled, State, Use},
+    state::{Settled, State, Use},
 };
 use crate::{
     Access, CopyPolicy, Error, Hub, Result,
@@ -27,12 +27,10 @@ use crate::{
     plan::Plan,
     pool::Link,
     queue::{Line, Position},
-    route::staged::{self, End, Means},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     topology::DeviceIx,
-    view::Hold,
 };
-use std::{any::Any, ptr::NonNull, sync::OnceLock, time::Duration};
+use std::{any::Any, sync::OnceLock, time::Duration};
 
 /// One device's view of the buffer.
 #[derive(Debug)]
@@ -97,23 +95,6 @@ pub(crate) struct Taken<'b> {
     pub after: Vec<Arc<dyn Event>>,
     /// The newest contents are elsewhere until the taker says that they were overwritten.
     pub overwrites: bool,
-}
-
-/// One end of a staged copy, handed over to it.
-pub(super) struct Opened {
-    pub line: Arc<Line>,
-    pub memory: Arc<dyn Memory>,
-    /// Where the calling thread can touch the bytes itself.
-    pub pointer: Option<NonNull<u8>>,
-}
-
-impl Opened {
-    fn end(&self) -> End<'_> {
-        match self.pointer {
-            Some(pointer) => End::Host(pointer),
-            None => End::Device(&*self.line.hal, &*self.memory, 0),
-        }
-    }
 }
 
 /// The home allocation is the first site and the first group.
@@ -181,7 +162,7 @@ impl Core {
                 return;
             }
             // In order, the last one's end is everybody's. Transfers have none.
-            Some(mut ends) if !ends.is_empty() => {
+            Some(mut ends) if !ends.is_empty() && !line.was_given_away() => {
                 let last = ends.swap_remove(ends.len() - 1);
                 state.note(mark, line.at_event(last));
             }
@@ -281,7 +262,7 @@ impl Core {
     }
 
     /// Where a site's memory is; `None` for memory that needs no hand-over calls.
-    fn residency(&self, site: usize) -> Option<Residency> {
+    pub(super) fn residency(&self, site: usize) -> Option<Residency> {
         let memory = self.sites[site].memory().filter(|m| m.needs_residency());
         memory.map(|memory| memory.residency())
     }
@@ -294,7 +275,7 @@ impl Core {
     }
 
     /// Orders the queue after earlier work, and lets this site's kernels at the memory.
-    fn acquire(
+    pub(super) fn acquire(
         &self,
         state: &mut State,
         mark: &Mark,
@@ -495,7 +476,7 @@ impl Core {
     }
 
     /// The home's mapping as memory of the host.
-    fn through_home(&self, span: Span) -> Result<Arc<dyn Memory>> {
+    pub(super) fn through_home(&self, span: Span) -> Result<Arc<dyn Memory>> {
         let Some(home) = self.sites[HOME].memory.clone() else {
             return Err(Error::unsupported("a host view of this buffer", "a home"));
         };
@@ -512,78 +493,6 @@ impl Core {
         let range = HostRange { pointer, bytes: self.bytes, owner }.part(span.start, span.len())?;
         let host = self.hub.hal(self.hub.host_index());
         host.import(&Export::Host(range), Access::ReadWrite)
-    }
-
-    /// Brings the newest contents into a group of its own: the staged route.
-    fn stage_in(&self, state: &mut State, site: usize, line: &Arc<Line>) -> Result<()> {
-        let group = self.sites[site].group();
-        let from = (0..state.groups.len()).find(|&g| state.groups[g].current).unwrap_or(HOME);
-        let to_device = self.sites[site].device;
-        if self.policy == CopyPolicy::Forbid {
-            let from_device = self.sites[self.source_site(state, from)].device;
-            return Err(Error::CopyForbidden {
-                route: format!("{} -> {}", self.device_id(from_device), self.device_id(to_device)),
-                why: "the contents are in another copy of the buffer".into(),
-            });
-        }
-        let line = self.in_order(line)?;
-        let source = self.open_source(state, from)?;
-        self.release_others(state, site, true)?;
-        let target = self.open_end(state, site, &line, true)?;
-        let means = self.means_between(source.line.device, to_device)?;
-        let copied = staged::copy(&source.end(), &target.end(), self.capacity, means);
-        if copied.is_err() {
-            // Parts of it may still be under way.
-            state.note_read(self.use_of_all(&source.line));
-            state.note_change(self.use_of_all(&line));
-        }
-        self.settle(state, copied)?;
-        state.note_write(self.use_of_all(&line));
-        state.groups[group] = Group { current: true, writer: Some(site) };
-        self.count_implied_bytes(source.line.device, to_device, self.capacity);
-        Ok(())
-    }
-
-    /// What a copy between two devices goes through: a chip with memory of its own has the say.
-    pub fn means_between(&self, from: DeviceIx, to: DeviceIx) -> Result<Means<'_>> {
-        let discrete = !self.hub.topology().node(to).info.caps.unified_memory;
-        self.means(if discrete { to } else { from })
-    }
-
-    /// What a copy to or from a device goes through.
-    pub fn means(&self, device: DeviceIx) -> Result<Means<'_>> {
-        let (hub, timeout) = (&self.hub, self.hub.timeout());
-        let queue = hub.service_line(device)?.hal.clone();
-        Ok(Means { device: hub.hal(device), queue, bay: hub.bay(device), timeout })
-    }
-
-    /// Which site of a group to copy from: the host's where it sees the bytes themselves, else the last
-    /// writer's. A mapping that copies would move everything for the sake of a part.
-    pub(super) fn source_site(&self, state: &State, group: usize) -> usize {
-        let direct = |s: &usize| self.sites[*s].group() == group && !self.sites[*s].copies();
-        let host = self.host_site().filter(direct);
-        let first = || self.sites.iter().position(|s| s.group() == group).unwrap_or(HOME);
-        let writer = state.groups[group].writer.filter(|&w| self.sites[w].group() == group);
-        host.or(writer).unwrap_or_else(first)
-    }
-
-    /// Hands a site over to the copy engine.
-    pub(super) fn open_end(
-        &self,
-        state: &mut State,
-        site: usize,
-        line: &Arc<Line>,
-        write: bool,
-    ) -> Result<Opened> {
-        let mark = Mark { span: self.whole(), site, write };
-        self.acquire(state, &mark, line, &mut Vec::new())?;
-        let host = self.sites[site].device == self.hub.host_index();
-        let memory = match self.sites[site].memory() {
-            Some(memory) => memory.clone(),
-            None => self.through_home(self.whole())?,
-        };
-        let pointer = memory.host_pointer().filter(|_| host);
-        Ok(Opened { line: line.clone(), memory, pointer })
     }
 
     /// A site that holds the newest contents, for copies that the caller asked for: the host's if it
@@ -678,65 +587,10 @@ impl Core {
 /// How long the drop of a buffer whose work is not known to have ended waits for it.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// Memory that somebody else made.
-impl Core {
-    /// The home as its own device sees it; the first site always has memory.
-    pub fn home(&self) -> &dyn Memory {
-        self.sites[HOME].memory.as_deref().expect("the home has memory")
-    }
-
-    /// Somebody else's work on these bytes ends there.
-    pub fn note_foreign(&self, span: Span, fence: &Fence, write: bool) -> Result<()> {
-        let mut state = self.lock_state();
-        state.marks.check(&Mark { span, site: HOME, write })?;
-        if !self.is_at_home(&state) {
-            return Err(Error::Busy {
-                what: "the memory is mapped, or newer elsewhere: hand it to its owner first".into(),
-            });
-        }
-        state.settled = None;
-        for position in fence.positions() {
-            let new = Use { span, position: position.clone() };
-            // Nothing is known of what it waited for: what was before stays.
-            if write { state.writes.push(new) } else { state.reads.push(new) }
-        }
-        if write {
-            state.written_at(HOME, self.sites[HOME].group);
-        }
-        Ok(())
-    }
-
-    /// Whether the newest contents are in the home, and its owner's kernels may use it.
-    fn is_at_home(&self, state: &State) -> bool {
-        let attached = matches!(self.residency(HOME), None | Some(Residency::Attached));
-        attached && state.groups[HOME].current
-    }
-
-    /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
-    fn return_home(&self) -> Result<()> {
-        if !self.is_at_home(&self.lock_state()) {
-            let line = self.hub.service_line(self.sites[HOME].device)?;
-            drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
-        }
-        let mut state = self.lock_state();
-        let ours = |used: &&Use| !used.position.line.is_foreign;
-        let mut uses = state.writes.iter().chain(&state.reads).filter(ours);
-        let waited = uses.try_for_each(|used| used.position.wait(self.hub.timeout()));
-        self.settle(&mut state, waited)
-    }
-}
-
 impl Drop for Core {
     fn drop(&mut self) {
-        // Once more after a failure: nobody can be told, and the owner counts on it.
-        let again = |error| match fence::is_timeout(&error) {
-            true => Err(error),
-            false => self.return_home(),
-        };
-        if self.wrapped.is_some()
-            && let Err(why) = self.return_home().or_else(again)
-        {
-            tracing::error!("a foreign buffer was not given back as it should be: {why}");
+        if self.wrapped.is_some() {
+            self.return_to_owner();
         }
         let state = self.lock_state();
         let forgotten = state.marks.any();

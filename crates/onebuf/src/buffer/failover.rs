@@ -10,9 +10,10 @@
 //! and taking the buffer on a lease asks no lock.
 
 use super::{
-    core::{Core, HOME, Opened, Site},
+    core::{Core, HOME, Site},
     make::allocate_own,
     marks::Mark,
+    staging::Opened,
     state::{Group, State},
 };
 use crate::{

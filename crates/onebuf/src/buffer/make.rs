@@ -7,8 +7,8 @@ use super::{
     state::State,
 };
 use crate::{
-    Access, CopyPolicy, Error, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
-    hal::{AllocSpec, Device, Export, HostRange, Memory},
+    Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
+    hal::{AllocSpec, Device, Export, HostRange, Memory, Residency},
     ledger::Cause,
     plan::{Hop, Plan, Rejected, Request, plan},
     sync::{Arc, AtomicU64, Mutex},
@@ -103,15 +103,25 @@ pub(crate) fn make(
     Ok(core)
 }
 
-/// The same around memory that somebody else made, and that further devices see as it is.
+/// Memory that somebody else made.
+pub(crate) struct Lent<'a> {
+    pub memory: Arc<dyn Memory>,
+    /// What it is.
+    pub spec: AllocSpec,
+    /// The application's pages that it lies over.
+    pub pages: Option<NonNull<u8>>,
+    /// The owner's work on it.
+    pub after: &'a [&'a Fence],
+}
+
+/// The same around memory that somebody else made, and that the siblings see as it is.
 pub(crate) fn make_around(
     hub: &Hub,
     shape: &Shape,
-    home: Arc<dyn Memory>,
-    spec: &AllocSpec,
+    lent: Lent<'_>,
     siblings: &[DeviceIx],
-    pages: Option<NonNull<u8>>,
 ) -> Result<Core> {
+    let Lent { memory: home, spec, pages, after } = lent;
     let request = shape.request(hub, spec.bytes);
     let over_pages = pages.and_then(|pages| plan_over(hub, &request, pages));
     let plan = match over_pages {
@@ -120,12 +130,29 @@ pub(crate) fn make_around(
     };
     check_host_access(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan };
-    let mut sites = maker.sites(home, spec)?;
+    if maker.maps_home() {
+        // Not before the owner's work is over: where a map copies, it would take what is there now. The thread waits,
+        // as it does for the map.
+        after.iter().try_for_each(|fence| fence.wait_default())?;
+    }
+    let sites = maker.sites(home.clone(), &spec);
+    let mut sites = sites.inspect_err(|_| take_back(hub, plan.allocate_on, &*home))?;
     for &device in siblings {
         let memory = sites[HOME].memory.clone();
         sites.push(Site { device, memory, sync: shape.rung(Rung::Event), ..home_site() });
     }
     Ok(assemble(hub, shape, spec.bytes, plan, sites))
+}
+
+/// What was mapped for others who then could not see it: its owner finds it as it was.
+fn take_back(hub: &Hub, device: DeviceIx, home: &dyn Memory) {
+    let back = hub.service_line(device).and_then(|line| {
+        line.hal.reside(home, Residency::Attached)?;
+        line.note().wait(hub.timeout())
+    });
+    if let Err(why) = back {
+        tracing::error!("a foreign buffer was not given back as it should be: {why}");
+    }
 }
 
 /// Memory over ordinary pages is seen by others as any pages are, if its own device uses them in place, too: what
@@ -310,6 +337,13 @@ impl Maker<'_> {
         let nodes = self.plan.routes.iter().map(|hop| hop.to).chain([self.plan.allocate_on]);
         let needed = nodes.map(|d| self.hub.topology().node(d).info.caps.align_bytes).max();
         self.shape.align.max(needed.unwrap_or(64)).max(64)
+    }
+
+    /// Whether another device is to see the home through its mapping.
+    fn maps_home(&self) -> bool {
+        let host = self.hub.host_index();
+        let aliased = |hop: &Hop| !matches!(hop.kind, RouteKind::Same | RouteKind::Staged);
+        self.plan.routes.iter().any(|hop| aliased(hop) && hop.to != host)
     }
 
     fn spec(&self, bytes: usize) -> AllocSpec {

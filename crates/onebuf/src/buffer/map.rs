@@ -22,7 +22,9 @@ impl<'b, T: Pod> Slice<'b, T> {
         part.check_host(true, access.writes())?;
         if core.host_site().is_some() {
             let line = core.hub.service_line(core.hub.host_index())?;
-            return Ok(Slice::Direct(Hold::take(part, &line, access)?));
+            let hold = Hold::take(part, &line, access)?;
+            check_aligned::<T>(&hold)?;
+            return Ok(Slice::Direct(hold));
         }
         if core.policy == CopyPolicy::Forbid {
             return Err(Error::CopyForbidden {
@@ -48,6 +50,16 @@ impl<'b, T: Pod> Slice<'b, T> {
             Slice::Direct(hold) => hold.host_bytes_mut().map_or(&mut [], bytemuck::cast_slice_mut),
         }
     }
+}
+
+/// Foreign memory lies where its owner put it, and may have been wrapped first as another type.
+fn check_aligned<T>(hold: &Hold<'_>) -> Result<()> {
+    let at = hold.host_bytes().map(|bytes| bytes.as_ptr().addr());
+    if at.is_some_and(|at| at.is_multiple_of(align_of::<T>())) {
+        return Ok(());
+    }
+    let what = format!("a host view aligned to {} bytes", align_of::<T>());
+    Err(Error::unsupported(what, "memory that lies so: read and write it instead"))
 }
 
 /// The host reads the buffer while this lives.

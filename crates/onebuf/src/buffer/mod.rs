@@ -7,6 +7,7 @@ mod failover;
 pub(crate) mod flags;
 mod io;
 mod lease;
+mod lent;
 mod make;
 mod map;
 mod marks;
@@ -14,6 +15,7 @@ mod owned;
 mod part;
 mod pending;
 mod span;
+mod staging;
 mod state;
 mod sub;
 
@@ -21,7 +23,7 @@ pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
 pub(crate) use core::{Core, Site, Taken};
-pub(crate) use make::{Shape, make, make_around};
+pub(crate) use make::{Lent, Shape, make, make_around};
 pub use map::{Map, MapMut};
 pub(crate) use marks::Mark;
 use owned::Owned;
@@ -175,7 +177,7 @@ impl<T: Pod> Buffer<T> {
 }
 
 /// A range of elements among `len`: its first byte and its number of bytes.
-fn byte_range<T>(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
+pub(crate) fn byte_range<T>(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     let overflow = || Error::invalid("a range that ends past the largest index");
     let start = match range.start_bound() {

@@ -159,7 +159,7 @@ impl State {
 
 /// Keeps a list short when a program uses ever other bytes: what is over goes, and what is in one
 /// in-order queue becomes one use of all its bytes.
-fn shorten(uses: &mut Vec<Use>) {
+pub(super) fn shorten(uses: &mut Vec<Use>) {
     if uses.len() <= MANY {
         return;
     }

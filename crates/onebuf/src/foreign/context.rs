@@ -127,6 +127,8 @@ impl Drop for Registration {
         }
         drop(contexts);
         self.members.clear();
+        // Somebody may have opened a queue there meanwhile.
+        seats.iter().for_each(|ix| hub.seat(*ix).clear());
         guests.free(&seats);
     }
 }
@@ -231,8 +233,8 @@ impl Hub {
         let ix = whose.index_of(facts.device)?;
         // SAFETY: as above; its device and context are these.
         let native = unsafe { whose.device(self, ix)?.wrap_queue(raw, facts.spec) }?;
-        let line = Line::foreign(ix, native, self.hal(ix), facts.spec, whose.guest());
-        Ok(Queue { hub: self.clone(), line })
+        let line = Line::of(ix, native, self.hal(ix), facts.spec, whose.guest()).foreign();
+        Ok(Queue { hub: self.clone(), line: Arc::new(line) })
     }
 
     /// The device in a second context, as if somebody else had made it: for finding out how foreign
@@ -242,6 +244,9 @@ impl Hub {
     /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no seat is left.
     pub fn second_context(&self, device: &Device) -> Result<ForeignContext> {
         let known = self.guests().known()?;
+        if !device.hub().is(self) {
+            return Err(Error::invalid(format!("device {device} belongs to another hub")));
+        }
         let at = device.index().get().checked_sub(known.first);
         let own = at.and_then(|at| known.devices.get(at)).ok_or_else(|| {
             Error::unsupported(format!("a second context on {device}"), "an OpenCL device")

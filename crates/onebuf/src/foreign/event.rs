@@ -40,7 +40,8 @@ impl Hub {
     fn beside(&self, whose: &Whose) -> Result<Arc<Line>> {
         let ix = whose.devices()[0];
         let (service, hal) = (self.service_line(ix)?, self.hal(ix));
-        Ok(Line::foreign(ix, service.hal.clone(), hal, service.spec, whose.guest()))
+        let native = service.hal.clone();
+        Ok(Arc::new(Line::of(ix, native, hal, service.spec, whose.guest()).foreign()))
     }
 }
 
@@ -108,11 +109,17 @@ impl Fence {
     /// # Errors
     /// [`Error::Unsupported`] for work on a device that has no such events.
     pub fn cl_events(&self) -> Result<Vec<ClEventHandle>> {
-        let events = self.positions().iter().filter_map(|position| position.event().transpose());
-        let handle = |event: Result<Arc<dyn Event>>| match event? {
-            event if event.raw() != 0 => Ok(ClEventHandle(event)),
-            _ => Err(Error::unsupported("a cl_event of this fence", "a fence of an OpenCL queue")),
-        };
-        events.map(handle).collect()
+        let mut events = Vec::new();
+        for position in self.positions() {
+            let Some(event) = position.event()? else { continue };
+            if event.raw() == 0 {
+                let needs = "a fence of an OpenCL queue";
+                return Err(Error::unsupported("a cl_event of this fence", needs));
+            }
+            // Whoever waits for it in another queue relies on it being on its way.
+            position.line.hal.flush()?;
+            events.push(ClEventHandle(event));
+        }
+        Ok(events)
     }
 }

@@ -27,6 +27,7 @@
 mod context;
 mod event;
 mod info;
+mod owner;
 mod registry;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;
@@ -37,5 +38,6 @@ pub use context::ForeignContext;
 pub(crate) use context::{Guests, Known, Registration};
 pub use event::{ClEventHandle, UserEvent};
 pub use info::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement};
-pub(crate) use wrap::Claim;
-pub use wrap::{Borrowed, WrapBuilder};
+pub use owner::Borrowed;
+pub(crate) use owner::Claim;
+pub use wrap::WrapBuilder;

@@ -267,7 +267,9 @@ fn memory_over_the_applications_pages_is_shared_in_place() {
             let mem = unsafe { cl.create_buffer(raw, flags, bytes, at.cast()) }.unwrap().0;
             // SAFETY: alive, and used by nobody else.
             let wrapped = unsafe { hub.wrap_buffer::<u32>(mem) }.shared_with([&other]);
-            let wrapped = wrapped.trust_declared(true).build().unwrap();
+            // Sharing maps the memory: after the owner's work, which is no reason to refuse.
+            let owners = device.queue().unwrap().fence();
+            let wrapped = wrapped.after(&owners).trust_declared(true).build().unwrap();
             let kinds: Vec<_> = wrapped.plan().routes.iter().map(|hop| hop.kind).collect();
             assert!(kinds.contains(&RouteKind::HostPointer), "{device} with {other}: {kinds:?}");
             let queue = other.queue().unwrap();

@@ -1,12 +1,12 @@
 //! Memory that somebody else made, as a buffer.
 
-use super::{ForeignContext, context::Whose, info::elements};
+use super::{Borrowed, ForeignContext, context::Whose, info::elements, owner::Claim};
 use crate::{
-    Buffer, CopyPolicy, Error, Fence, HostAccess, Hub, Queue, Result, RouteKind, Rung, Strategy,
+    Buffer, CopyPolicy, Error, Fence, HostAccess, Hub, Queue, Result, RouteKind, Strategy,
     backend::opencl::foreign::{self, MemoryFacts},
-    buffer::{Core, Shape, Window, flags, make_around, stricter},
+    buffer::{Core, Lent, Shape, Window, flags, make_around, stricter},
     device::Device,
-    hal::{AllocSpec, Memory},
+    hal::AllocSpec,
     queue::Line,
     sync::{Arc, thread},
     topology::DeviceIx,
@@ -15,9 +15,7 @@ use bytemuck::Pod;
 use onebuf_sys::opencl::consts as cl;
 use std::{
     ffi::c_void,
-    fmt,
     marker::PhantomData,
-    ops::Deref,
     ptr::NonNull,
     time::{Duration, Instant},
 };
@@ -30,8 +28,10 @@ pub struct WrapBuilder<'h, T: Pod> {
     shape: Shape,
     len: Option<usize>,
     after: Vec<&'h Fence>,
-    claim: Unclaimed,
+    claim: Option<Claim>,
     fault: Option<Error>,
+    /// Those of foreign contexts stay what they are while this does.
+    keeps: Vec<Device>,
     element: PhantomData<T>,
 }
 
@@ -89,15 +89,16 @@ impl Hub {
         let (device, native) = (ours.device, ours.hal.clone());
         let guest = self.guests().of(device);
         let line = Line::of(device, native, self.hal(device), ours.spec, guest);
-        Ok(Queue { hub: self.clone(), line })
+        Ok(Queue { hub: self.clone(), line: Arc::new(line) })
     }
 }
 
 impl<'h, T: Pod> WrapBuilder<'h, T> {
     fn new(hub: &'h Hub, what: What) -> Self {
         let shape = Shape::new(align_of::<T>(), hub.copy_policy());
-        let (len, after, claim, fault) = (None, Vec::new(), Unclaimed(None), None);
-        Self { hub, what, shape, len, after, claim, fault, element: PhantomData }
+        let (len, after, claim, fault) = (None, Vec::new(), None, None);
+        let keeps = Vec::new();
+        Self { hub, what, shape, len, after, claim, fault, keeps, element: PhantomData }
     }
 
     /// How many elements it must have.
@@ -114,6 +115,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
                 self.fault.get_or_insert(fault);
             }
             self.shape.add_device(device.index());
+            self.keeps.push(device.clone());
         }
         self
     }
@@ -151,7 +153,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
             What::Object(raw) => *raw,
             What::Svm { pointer, .. } => *pointer,
         };
-        self.claim = Unclaimed(Some(Claim { raw, release: Some(Box::new(release)) }));
+        self.claim = Some(Claim::new(raw, Box::new(release)));
         self
     }
 
@@ -165,15 +167,20 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let Self { hub, what, shape, len, after, claim, .. } = self;
+        let Self { hub, what, shape, len, after, claim, keeps: _keeps, .. } = self;
         let buffer = match what {
-            What::Object(raw) => wrap_object(hub, raw, shape, len),
+            What::Object(raw) => wrap_object(hub, raw, shape, len, &after),
+            What::Svm { context, .. } if !context.hub().is(hub) => {
+                Err(Error::invalid("a foreign context of another hub"))
+            }
             What::Svm { context, pointer, bytes } => {
-                wrap_svm(hub, &context.whose, pointer, bytes, shape)
+                wrap_svm(hub, &context.whose, pointer, bytes, shape, &after)
             }
         }?;
-        after.into_iter().try_for_each(|fence| buffer.written_until(fence))?;
-        buffer.add_claim(claim.take());
+        // Work that is over need not be waited for; sharing may have waited for it.
+        let mut running = after.iter().filter(|fence| fence.is_done() != Ok(true));
+        running.try_for_each(|fence| buffer.written_until(fence))?;
+        buffer.add_claim(claim.map(Claim::due));
         Ok(buffer)
     }
 
@@ -183,60 +190,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     /// As for [`WrapBuilder::build`].
     pub fn borrowed<O: ?Sized>(self, owner: &O) -> Result<Borrowed<'_, T>> {
         let _ = owner;
-        Ok(Borrowed { buffer: self.build()?, owner: PhantomData })
-    }
-}
-
-/// A claim that becomes one only when everything else went well. On every error, and when nothing is built at
-/// all, the handle stays the caller's.
-struct Unclaimed(Option<Claim>);
-
-impl Unclaimed {
-    fn take(mut self) -> Option<Claim> {
-        self.0.take()
-    }
-}
-
-impl Drop for Unclaimed {
-    fn drop(&mut self) {
-        if let Some(claim) = &mut self.0 {
-            claim.release = None;
-        }
-    }
-}
-
-/// A wrapped buffer that lives no longer than what its memory belongs to.
-#[derive(Debug)]
-pub struct Borrowed<'m, T: Pod> {
-    buffer: Buffer<T>,
-    owner: PhantomData<&'m ()>,
-}
-
-impl<T: Pod> Deref for Borrowed<'_, T> {
-    type Target = Buffer<T>;
-
-    fn deref(&self) -> &Buffer<T> {
-        &self.buffer
-    }
-}
-
-/// What is owed to the former owner: runs when it is dropped.
-pub(crate) struct Claim {
-    raw: usize,
-    release: Option<Box<dyn FnOnce(*mut c_void) + Send>>,
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
-            release(self.raw as *mut c_void);
-        }
-    }
-}
-
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Claim({:#x})", self.raw)
+        self.build().map(Borrowed::new)
     }
 }
 
@@ -245,6 +199,7 @@ fn wrap_object<T: Pod>(
     raw: usize,
     shape: Shape,
     len: Option<usize>,
+    after: &[&Fence],
 ) -> Result<Buffer<T>> {
     let cl = &hub.guests().known()?.cl;
     // SAFETY: the promise that was made to `Hub::wrap_buffer`.
@@ -255,7 +210,7 @@ fn wrap_object<T: Pod>(
         Some(parent) => (parent, unsafe { foreign::memory(cl, parent) }?),
         None => (raw, facts.clone()),
     };
-    let core = core_around(hub, root.0, &root.1, shape)?;
+    let core = core_around(hub, root.0, &root.1, shape, after)?;
     if facts.parent.is_none() {
         return Ok(Buffer::sharing(core, None));
     }
@@ -274,7 +229,13 @@ fn check_len<T: Pod>(facts: &MemoryFacts, len: Option<usize>) -> Result<()> {
 }
 
 /// The state that all wraps of a memory object share.
-fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Result<Arc<Core>> {
+fn core_around(
+    hub: &Hub,
+    raw: usize,
+    facts: &MemoryFacts,
+    shape: Shape,
+    after: &[&Fence],
+) -> Result<Arc<Core>> {
     let (asked, policy) = (shape.devices.clone(), shape.policy);
     let core = hub.guests().wrapped.get(raw, hub.timeout(), || {
         // Mapped by us is no matter, but then there was a core.
@@ -292,11 +253,11 @@ fn core_around(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: Shape) -> Resu
         let spec = AllocSpec { bytes: facts.bytes, align: shape.align, strategy, access, host };
         let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_buffer`; it is no part of another.
-        let memory = unsafe { device.wrap_memory(raw, &spec, facts.flags) }?.memory();
+        let memory = unsafe { device.wrap_memory(raw, &spec, facts.flags) }?;
         let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
         let pages = facts.host_pointer.filter(|_| over && strategy == Strategy::MappedDevice);
         let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
-        around(hub, &whose, memory, &spec, shape, pages)
+        around(hub, &whose, Lent { memory, spec, pages, after }, shape)
     })?;
     check_sees(&core, &asked, policy)?;
     Ok(core)
@@ -355,22 +316,15 @@ fn strategy(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> Strategy
 }
 
 /// Everything around memory of somebody else's.
-fn around(
-    hub: &Hub,
-    whose: &Whose,
-    memory: Arc<dyn Memory>,
-    spec: &AllocSpec,
-    mut shape: Shape,
-    pages: Option<NonNull<u8>>,
-) -> Result<Core> {
+fn around(hub: &Hub, whose: &Whose, lent: Lent<'_>, mut shape: Shape) -> Result<Core> {
     let devices = whose.devices();
     shape.devices.retain(|device| !devices.contains(device));
     shape.add_device(devices[0]);
-    shape.access = spec.access;
-    shape.host = spec.host;
+    shape.access = lent.spec.access;
+    shape.host = lent.spec.host;
     shape.allocate_on = Some(devices[0]);
-    shape.strategy = Some(spec.strategy);
-    make_around(hub, &shape, memory, spec, &devices[1..], pages)
+    shape.strategy = Some(lent.spec.strategy);
+    make_around(hub, &shape, lent, &devices[1..])
 }
 
 /// A part, with the handle that its owner knows it by.
@@ -388,6 +342,7 @@ fn wrap_svm<T: Pod>(
     pointer: usize,
     bytes: usize,
     shape: Shape,
+    after: &[&Fence],
 ) -> Result<Buffer<T>> {
     let home = whose.devices()[0];
     let caps = &hub.topology().node(home).info.caps;
@@ -408,8 +363,8 @@ fn wrap_svm<T: Pod>(
     let core = hub.guests().wrapped.get(pointer, hub.timeout(), || {
         let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_svm`.
-        let memory = unsafe { device.wrap_svm(start, &spec) }?.memory();
-        around(hub, whose, memory, &spec, shape, None)
+        let memory = unsafe { device.wrap_svm(start, &spec) }?;
+        around(hub, whose, Lent { memory, spec, pages: None, after }, shape)
     })?;
     if core.bytes != bytes {
         let have = core.bytes;
@@ -417,57 +372,4 @@ fn wrap_svm<T: Pod>(
     }
     check_sees(&core, &asked, policy)?;
     Ok(Buffer::sharing(core, None))
-}
-
-impl<T: Pod> Buffer<T> {
-    /// Somebody else's writes to this memory end at that point: whoever uses the buffer next waits for
-    /// it. For the owner of a wrapped buffer, mostly.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] while a guard of the buffer is held, or while the memory is mapped or its newest contents
-    /// are with another device: the owner must not have written it then. See [`Buffer::hand_to`].
-    pub fn written_until(&self, fence: &Fence) -> Result<()> {
-        self.note_foreign(fence, true)
-    }
-
-    /// The same for somebody else's reads: whoever *writes* the buffer next waits for them.
-    ///
-    /// # Errors
-    /// As for [`Buffer::written_until`].
-    pub fn read_until(&self, fence: &Fence) -> Result<()> {
-        self.note_foreign(fence, false)
-    }
-
-    /// Makes the newest contents visible on that queue and orders it after all work on the buffer, for
-    /// commands that its owner will enqueue there by itself. Says by which rung.
-    ///
-    /// # Errors
-    /// As for [`Buffer::write_on`].
-    pub fn hand_to(&self, queue: &Queue) -> Result<Rung> {
-        let view = self.write_on(queue)?;
-        // An out-of-order queue waits only once its handle is given away.
-        view.raw()?;
-        let rung = view.rung();
-        drop(view);
-        queue.flush()?;
-        Ok(rung)
-    }
-
-    /// Gives the buffer up for its `cl_mem` on that device, which then belongs to the caller: one reference,
-    /// to be released. All work on it is over, the newest contents are in it, and what it lies over (host
-    /// pages, another device's memory) stays until the driver destroys it. It never returns to a pool.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] where the device sees the buffer as an address; [`Error::NotShared`];
-    /// [`Error::Timeout`]. The buffer is gone all the same: call [`Buffer::fence`] first where that matters.
-    pub fn into_cl_mem(self, device: &Device) -> Result<*mut c_void> {
-        let queue =
-            Queue { hub: device.hub().clone(), line: device.hub().service_line(device.index())? };
-        let view = self.write_on(&queue)?;
-        view.cl_mem()?;
-        drop(view);
-        queue.finish()?;
-        self.detach();
-        self.retain_cl_mem(device.index()).map(|raw| raw as *mut c_void)
-    }
 }

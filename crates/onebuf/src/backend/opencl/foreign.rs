@@ -263,15 +263,10 @@ impl SecondContext {
     }
 }
 
-/// What a device is known by.
-fn handle(device: &Device) -> usize {
-    device.driver().device.0 as usize
-}
-
 impl Device {
     /// Whether it is this one of the driver's.
     pub fn is(&self, raw: usize) -> bool {
-        handle(self) == raw
+        self.driver().device.0 as usize == raw
     }
 
     /// Whether that context is our own one of this device.
@@ -358,12 +353,17 @@ impl Device {
     ///
     /// # Safety
     /// A live buffer of this device's context that is no part of another.
-    pub unsafe fn wrap_memory(&self, raw: usize, spec: &AllocSpec, flags: u64) -> Result<Wrapped> {
+    pub unsafe fn wrap_memory(
+        &self,
+        raw: usize,
+        spec: &AllocSpec,
+        flags: u64,
+    ) -> Result<Arc<dyn hal::Memory>> {
         let context = self.context()?;
         // SAFETY: the caller's promise.
         let object = unsafe { Object::retained(&context, ClMem(raw as *mut c_void)) }?;
         let storage = Storage::of(object, flags);
-        Ok(Wrapped(Arc::new(Memory::wrap(context, storage, spec))))
+        Ok(Arc::new(Memory::wrap(context, storage, spec)))
     }
 
     /// Somebody else's shared virtual memory.
@@ -371,21 +371,14 @@ impl Device {
     /// # Safety
     /// It is an allocation of this device's context, of at least so many bytes, that outlives all that
     /// is done with it.
-    pub unsafe fn wrap_svm(&self, pointer: NonNull<u8>, spec: &AllocSpec) -> Result<Wrapped> {
+    pub unsafe fn wrap_svm(
+        &self,
+        pointer: NonNull<u8>,
+        spec: &AllocSpec,
+    ) -> Result<Arc<dyn hal::Memory>> {
         let place = Place::Svm { pointer: Address(pointer), base: None };
         let storage = Storage { place, object: None, flags: conv::access(spec.access) };
-        Ok(Wrapped(Arc::new(Memory::wrap(self.context()?, storage, spec))))
-    }
-}
-
-/// Memory that somebody else made.
-#[derive(Clone, Debug)]
-pub struct Wrapped(Arc<Memory>);
-
-impl Wrapped {
-    /// As any other.
-    pub fn memory(&self) -> Arc<dyn hal::Memory> {
-        self.0.clone()
+        Ok(Arc::new(Memory::wrap(self.context()?, storage, spec)))
     }
 }
 

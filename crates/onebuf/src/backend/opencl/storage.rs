@@ -53,8 +53,6 @@ pub(super) struct Object {
     pub mem: ClMem,
     /// For imported host pages.
     custody: Option<Arc<Custody>>,
-    /// Somebody else's: they have a reference too, and our work on it is over before we give ours up.
-    is_lent: bool,
 }
 
 /// What an allocation results in, and the flags that it was made with.
@@ -79,7 +77,7 @@ impl Object {
         // SAFETY: a live context, and the caller's promise.
         let made = unsafe { driver.cl.create_buffer(context.raw, flags, bytes, host) };
         let made = made.map_err(|why| conv::allocation("clCreateBuffer", why, bytes, &driver.info));
-        Ok(Object { context: context.clone(), mem: made?, custody: None, is_lent: false })
+        Ok(Object { context: context.clone(), mem: made?, custody: None })
     }
 
     /// A new object with these bytes in it.
@@ -104,7 +102,7 @@ impl Object {
         };
         let (call, bytes) = ("clCreateSubBuffer", region.size);
         let mem = made.map_err(|why| conv::allocation(call, why, bytes, &driver.info))?;
-        Ok(Object { context: context.clone(), mem, custody: None, is_lent: false })
+        Ok(Object { context: context.clone(), mem, custody: None })
     }
 
     /// Somebody else's object, with a reference of our own.
@@ -115,12 +113,12 @@ impl Object {
         let driver = &context.driver;
         // SAFETY: the caller's promise.
         driver.check("clRetainMemObject", unsafe { driver.cl.retain_mem_object(mem) })?;
-        Ok(Object { context: context.clone(), mem, custody: None, is_lent: true })
+        Ok(Object { context: context.clone(), mem, custody: None })
     }
 
     /// Lets go of it, after the queues' work where the driver would not wait for that.
     pub fn release(self, users: &[Arc<RawQueue>]) {
-        if self.context.driver.quirks.releases_early && !self.is_lent {
+        if self.context.driver.quirks.releases_early {
             let object = Arc::new(self);
             users.iter().for_each(|queue| queue.hold(object.clone()));
         }
