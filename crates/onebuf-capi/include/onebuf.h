@@ -170,6 +170,8 @@ typedef uint32_t onebuf_strategy;
 #define ONEBUF_STRATEGY_ON_CHIP 5
 // Device memory that the CPU reaches only by enqueued copies.
 #define ONEBUF_STRATEGY_DEVICE 6
+// Device memory that other APIs and processes can import by a file descriptor.
+#define ONEBUF_STRATEGY_EXPORTABLE 7
 
 // How memory that lives on one device is seen on another.
 typedef uint32_t onebuf_route;

@@ -226,7 +226,8 @@ enum class Strategy : onebuf_strategy {
     CoarseSvm = ONEBUF_STRATEGY_COARSE_SVM,
     MappedDevice = ONEBUF_STRATEGY_MAPPED_DEVICE,
     OnChip = ONEBUF_STRATEGY_ON_CHIP,
-    Device = ONEBUF_STRATEGY_DEVICE
+    Device = ONEBUF_STRATEGY_DEVICE,
+    Exportable = ONEBUF_STRATEGY_EXPORTABLE
 };
 enum class Route : onebuf_route {
     Any = ONEBUF_ROUTE_ANY,

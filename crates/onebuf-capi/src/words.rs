@@ -67,6 +67,8 @@ pub const ONEBUF_STRATEGY_MAPPED_DEVICE: onebuf_strategy = 4;
 pub const ONEBUF_STRATEGY_ON_CHIP: onebuf_strategy = 5;
 /// Device memory that the CPU reaches only by enqueued copies.
 pub const ONEBUF_STRATEGY_DEVICE: onebuf_strategy = 6;
+/// Device memory that other APIs and processes can import by a file descriptor.
+pub const ONEBUF_STRATEGY_EXPORTABLE: onebuf_strategy = 7;
 
 /// How memory that lives on one device is seen on another.
 pub type onebuf_route = u32;
@@ -156,8 +158,19 @@ pub(crate) fn hint(number: onebuf_hint) -> Result<Option<Hint>> {
     choose_if_given("hint", number, &all)
 }
 
+/// In the order of their numbers, which never change.
+const STRATEGIES: [Strategy; Strategy::ALL.len()] = [
+    Strategy::HostPages,
+    Strategy::FineSvm,
+    Strategy::CoarseSvm,
+    Strategy::MappedDevice,
+    Strategy::OnChip,
+    Strategy::Device,
+    Strategy::Exportable,
+];
+
 pub(crate) fn strategy(number: onebuf_strategy) -> Result<Option<Strategy>> {
-    choose_if_given("strategy", number, &Strategy::ALL)
+    choose_if_given("strategy", number, &STRATEGIES)
 }
 
 pub(crate) fn route(number: onebuf_route) -> Result<Option<RouteKind>> {
@@ -207,6 +220,7 @@ mod tests {
         is(strategy(ONEBUF_STRATEGY_MAPPED_DEVICE), Strategy::MappedDevice);
         is(strategy(ONEBUF_STRATEGY_ON_CHIP), Strategy::OnChip);
         is(strategy(ONEBUF_STRATEGY_DEVICE), Strategy::Device);
+        is(strategy(ONEBUF_STRATEGY_EXPORTABLE), Strategy::Exportable);
         assert_eq!(route(ONEBUF_ROUTE_SVM_POINTER).ok(), Some(Some(RouteKind::SvmPointer)));
         assert_eq!(route(ONEBUF_ROUTE_API_SHARE).ok(), Some(Some(RouteKind::ApiShare)));
         assert_eq!(route(ONEBUF_ROUTE_STAGED).ok(), Some(Some(RouteKind::Staged)));

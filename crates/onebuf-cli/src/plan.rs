@@ -49,8 +49,8 @@ pub struct Args {
     explain: bool,
 }
 
-const STRATEGIES: [&str; 6] =
-    ["host_pages", "fine_svm", "coarse_svm", "mapped_device", "on_chip", "device"];
+const STRATEGIES: [&str; 7] =
+    ["host_pages", "fine_svm", "coarse_svm", "mapped_device", "exportable", "on_chip", "device"];
 
 /// The library's own words, with completions for them.
 fn word<T>(words: &[&'static str]) -> impl TypedValueParser<Value = T>

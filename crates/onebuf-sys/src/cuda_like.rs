@@ -27,8 +27,9 @@ mod types;
 
 pub use rtc::Rtc;
 pub use types::{
-    Attribute, CuContext, CuEvent, CuFunction, CuModule, CuStatus, CuStream, DevicePtr, Flavor,
-    HostPtr, Refused, RtcProgram, Uuid, consts,
+    AccessDesc, AlignedFd, AllocationHandle, AllocationProp, Attribute, CuContext, CuEvent,
+    CuFunction, CuModule, CuStatus, CuStream, DevicePtr, ExternalBufferDesc, ExternalMemory,
+    ExternalMemoryDesc, Flavor, HostFunction, HostPtr, Location, Refused, RtcProgram, Uuid, consts,
 };
 
 const CUDA_SONAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
@@ -128,6 +129,60 @@ table! {
         at: *mut c_void, flags: u32
     ) -> get DevicePtr;
 
+    [has_allocation_granularity]
+    allocation_granularity = "cuMemGetAllocationGranularity" | "hipMemGetAllocationGranularity" (
+        prop: *const AllocationProp, option: i32
+    ) -> get usize;
+    [has_create_allocation]
+    create_allocation = "cuMemCreate" | "hipMemCreate" (
+        bytes: usize, prop: *const AllocationProp, flags: u64
+    ) -> create AllocationHandle, "allocation";
+    [has_release_allocation]
+    release_allocation = "cuMemRelease" | "hipMemRelease" (
+        handle: AllocationHandle
+    ) -> release, "allocation";
+    [has_reserve_address]
+    reserve_address = "cuMemAddressReserve" | "hipMemAddressReserve" (
+        bytes: usize, align: usize, hint: DevicePtr, flags: u64
+    ) -> create DevicePtr, "address";
+    [has_free_address]
+    free_address = "cuMemAddressFree" | "hipMemAddressFree" (
+        at: DevicePtr, bytes: usize
+    ) -> release, "address";
+    [has_map_allocation]
+    map_allocation = "cuMemMap" | "hipMemMap" (
+        at: DevicePtr, bytes: usize, offset: usize, handle: AllocationHandle, flags: u64
+    ) -> count, "mapping";
+    [has_unmap_allocation]
+    unmap_allocation = "cuMemUnmap" | "hipMemUnmap" (
+        at: DevicePtr, bytes: usize
+    ) -> release, "mapping";
+    [has_set_access]
+    set_access = "cuMemSetAccess" | "hipMemSetAccess" (
+        at: DevicePtr, bytes: usize, access: *const AccessDesc, count: usize
+    ) -> status;
+    [has_export_allocation]
+    export_allocation = "cuMemExportToShareableHandle" | "hipMemExportToShareableHandle" (
+        shareable: *mut c_void, handle: AllocationHandle, kind: i32, flags: u64
+    ) -> status;
+    // CUDA's takes the descriptor in the pointer's place; HIP changed what it takes between releases.
+    [has_import_allocation]
+    import_allocation = "cuMemImportFromShareableHandle" | "" (
+        shareable: *mut c_void, kind: i32
+    ) -> create AllocationHandle, "allocation";
+    [has_import_external]
+    import_external = "cuImportExternalMemory" | "hipImportExternalMemory" (
+        desc: *const ExternalMemoryDesc
+    ) -> create ExternalMemory, "external";
+    [has_external_buffer]
+    external_buffer = "cuExternalMemoryGetMappedBuffer" | "hipExternalMemoryGetMappedBuffer" (
+        memory: ExternalMemory, desc: *const ExternalBufferDesc
+    ) -> create DevicePtr, "mem";
+    [has_destroy_external]
+    destroy_external = "cuDestroyExternalMemory" | "hipDestroyExternalMemory" (
+        memory: ExternalMemory
+    ) -> release, "external";
+
     write_async = "cuMemcpyHtoDAsync_v2" | "hipMemcpyHtoDAsync" (
         to: DevicePtr, from: *const c_void, bytes: usize, stream: CuStream
     ) -> status;
@@ -157,6 +212,18 @@ table! {
         stream: CuStream, event: CuEvent, flags: u32
     ) -> status;
     stream_query = "cuStreamQuery" | "hipStreamQuery" (stream: CuStream) -> status;
+    [has_cuda_wait_value]
+    cuda_wait_value = "cuStreamWaitValue32_v2" | "" (
+        stream: CuStream, at: DevicePtr, value: u32, flags: u32
+    ) -> status;
+    [has_hip_wait_value]
+    hip_wait_value = "" | "hipStreamWaitValue32" (
+        stream: CuStream, at: DevicePtr, value: u32, flags: u32, mask: u32
+    ) -> status;
+    [has_launch_host_function]
+    launch_host_function = "cuLaunchHostFunc" | "hipLaunchHostFunc" (
+        stream: CuStream, function: HostFunction, user: *mut c_void
+    ) -> status;
     create_event = "cuEventCreate" | "hipEventCreateWithFlags" (
         flags: u32
     ) -> create CuEvent, "event";

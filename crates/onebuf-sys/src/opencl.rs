@@ -21,6 +21,7 @@ use crate::probe::Probe;
 use crate::status::ClStatus;
 
 mod by_hand;
+pub use by_hand::ExternalCalls;
 pub mod consts;
 #[macro_use]
 mod table;

@@ -98,6 +98,8 @@ pub struct Score {
     /// The host does not see the memory without a copy. Not counted where a device's own memory
     /// comes first: under `GpuPreferred`, and without a hint when a device has memory of its own.
     pub host_blind: bool,
+    /// Devices with memory of their own that would reach the buffer over the bus.
+    pub over_bus: u64,
     /// The places of the routes' kinds in [`RouteKind::ALL`], added up.
     pub kinds: u64,
     /// One hand-over to each device, measured where it was, else the routes' own guess.
@@ -319,6 +321,7 @@ impl<'t> Planner<'t> {
             on_trust: sum(|way| way.on_trust.into()),
             off_hint: self.off_hint(place, host_blind),
             host_blind: host_blind && !device_first,
+            over_bus: self.over_bus(place),
             kinds: sum(|way| way.kind_rank()),
             handoff_ns: sum(|way| way.handoff_ns),
             host_blind_late: host_blind,
@@ -330,14 +333,24 @@ impl<'t> Planner<'t> {
     /// Whether seeing the memory from the host matters less than having it near a device: host pages
     /// would cost a chip with memory of its own its bandwidth.
     fn device_first(&self) -> bool {
-        let apart = |device: DeviceIx| {
-            let info = self.info(device);
-            !is_host(info) && info.kind != DeviceKind::Cpu && !info.caps.unified_memory
-        };
         match self.request.hint {
             Some(hint) => hint == Hint::GpuPreferred,
-            None => self.devices().any(apart),
+            None => self.devices().any(|device| self.is_apart(device)),
         }
+    }
+
+    /// Whether it is a chip with memory of its own.
+    fn is_apart(&self, device: DeviceIx) -> bool {
+        let info = self.info(device);
+        !is_host(info) && info.kind != DeviceKind::Cpu && !info.caps.unified_memory
+    }
+
+    /// Only where the device's own memory comes first; else host memory is what was wished for.
+    fn over_bus(&self, place: Place) -> u64 {
+        use Strategy::{FineSvm, HostPages, MappedDevice};
+        let in_host_memory = matches!(place.form, HostPages | MappedDevice | FineSvm);
+        let apart = self.devices().filter(|&device| self.is_apart(device)).count();
+        if in_host_memory && self.device_first() { apart as u64 } else { 0 }
     }
 
     /// Plain pages are the same whoever allocated them, so for those either direction tells. A
@@ -375,6 +388,7 @@ impl<'t> Planner<'t> {
         match place.form {
             Strategy::MappedDevice => (!unified).into(),
             Strategy::Device | Strategy::OnChip => unified.into(),
+            Strategy::Exportable => 1 + u8::from(unified),
             Strategy::CoarseSvm => 2,
             Strategy::FineSvm => 3,
             Strategy::HostPages => 4,

@@ -72,6 +72,89 @@ handles! {
     RtcProgram;
     /// Host memory that the driver allocated.
     HostPtr;
+    /// `CUexternalMemory`, `hipExternalMemory_t`.
+    ExternalMemory;
+}
+
+/// `CUmemGenericAllocationHandle`, a number, and `hipMemGenericAllocationHandle_t`, a pointer: both are one
+/// word.
+pub type AllocationHandle = DevicePtr;
+
+/// `CUhostFn`, `hipHostFn_t`. It must not call the API that it is called from.
+pub type HostFunction = unsafe extern "C" fn(user: *mut c_void);
+
+/// `CUmemAllocationProp`, `hipMemAllocationProp`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct AllocationProp {
+    /// Always [`consts::ALLOCATION_PINNED`].
+    pub kind: i32,
+    /// What it can be exported as.
+    pub handle_types: i32,
+    /// Where it lies.
+    pub location: Location,
+    /// Windows' own.
+    pub win32_metadata: usize,
+    /// Compression, RDMA, usage.
+    pub flags: [u8; 8],
+}
+
+/// `CUmemLocation`, `hipMemLocation`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Location {
+    /// Always [`consts::LOCATION_DEVICE`].
+    pub kind: i32,
+    /// Which device.
+    pub id: i32,
+}
+
+/// `CUmemAccessDesc`, `hipMemAccessDesc`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct AccessDesc {
+    /// Who gets access.
+    pub location: Location,
+    /// Always [`consts::ACCESS_READ_WRITE`].
+    pub flags: i32,
+}
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, `hipExternalMemoryHandleDesc`. Older headers of HIP end before
+/// `reserved`, which is zero.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ExternalMemoryDesc {
+    /// Always [`consts::EXTERNAL_OPAQUE_FD`].
+    pub kind: i32,
+    /// A union whose first word is the descriptor, aligned to a pointer.
+    pub fd: AlignedFd,
+    /// The second word of the union.
+    pub unused: usize,
+    /// How large the whole allocation is.
+    pub bytes: u64,
+    /// [`consts::EXTERNAL_DEDICATED`] or nothing.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: [u32; 16],
+}
+
+/// A descriptor that is as aligned as the pointers beside it in their union.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(8))]
+pub struct AlignedFd(pub i32);
+
+/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`, `hipExternalMemoryBufferDesc`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ExternalBufferDesc {
+    /// Where in the memory it begins.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Zero.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: [u32; 16],
 }
 
 /// `CUdeviceptr`, a number, and `hipDeviceptr_t`, a pointer: both are one word.
@@ -180,6 +263,8 @@ impl Attribute {
     pub const MULTIPROCESSOR_COUNT: Self = Self([16, 63]);
     pub const INTEGRATED: Self = Self([18, 16]);
     pub const CAN_MAP_HOST_MEMORY: Self = Self([19, 3]);
+    pub const CAN_USE_STREAM_WAIT_VALUE: Self = Self([122, 10013]);
+    pub const VIRTUAL_MEMORY_SUPPORTED: Self = Self([102, 89]);
     pub const COMPUTE_CAPABILITY: [Self; 2] = [Self([75, 23]), Self([76, 61])];
 }
 
@@ -190,6 +275,16 @@ pub mod consts {
     pub const HOST_PORTABLE: u32 = 1;
     pub const HOST_DEVICE_MAP: u32 = 2;
     pub const STREAM_NON_BLOCKING: u32 = 1;
+    pub const ALLOCATION_PINNED: i32 = 1;
+    pub const LOCATION_DEVICE: i32 = 1;
+    pub const ACCESS_READ_WRITE: i32 = 3;
+    /// A file descriptor: opaque for CUDA, a dma-buf for HIP.
+    pub const HANDLE_POSIX_FD: i32 = 1;
+    pub const GRANULARITY_RECOMMENDED: i32 = 1;
+    pub const EXTERNAL_OPAQUE_FD: i32 = 1;
+    pub const EXTERNAL_DEDICATED: u32 = 1;
+    /// Until the value is at least this one, as a signed distance.
+    pub const WAIT_VALUE_GEQ: u32 = 0;
     pub const EVENT_DEFAULT: u32 = 0;
     pub const EVENT_DISABLE_TIMING: u32 = 2;
     pub const FUNC_MAX_THREADS_PER_BLOCK: i32 = 0;

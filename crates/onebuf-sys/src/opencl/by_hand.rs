@@ -11,6 +11,17 @@ use super::{ClContext, ClEvent, ClMem, ClPlatform, ClQueue, ClStatus, OpenCl, Sv
 
 const SVM: &str = "svm";
 
+/// `clEnqueueAcquireExternalMemObjectsKHR` and its counterpart.
+type ExternalObjects =
+    unsafe extern "system" fn(ClQueue, u32, *const ClMem, u32, *const ClEvent, *mut ClEvent) -> i32;
+
+/// The calls of `cl_khr_external_memory`, which belong to one platform.
+#[derive(Clone, Copy, Debug)]
+pub struct ExternalCalls {
+    acquire: ExternalObjects,
+    release: ExternalObjects,
+}
+
 #[allow(clippy::too_many_arguments)]
 impl OpenCl {
     /// `clGetExtensionFunctionAddress`; the deprecated way, before OpenCL 1.2.
@@ -41,6 +52,58 @@ impl OpenCl {
         self.enter("clGetExtensionFunctionAddressForPlatform").ok()?;
         // SAFETY: the caller keeps the C function's contract.
         NonNull::new(unsafe { call(platform, name.as_ptr()) })
+    }
+
+    /// The calls of `cl_khr_external_memory`; `None` where the platform lacks one.
+    ///
+    /// # Safety
+    ///
+    /// A live platform that declares the extension.
+    pub unsafe fn external_calls(&self, platform: ClPlatform) -> Option<ExternalCalls> {
+        let find = |name: &CStr| {
+            // SAFETY: the caller's promise.
+            unsafe { self.get_extension_function_address_for_platform(platform, name) }
+        };
+        let acquire = find(c"clEnqueueAcquireExternalMemObjectsKHR")?;
+        let release = find(c"clEnqueueReleaseExternalMemObjectsKHR")?;
+        // SAFETY: a platform that declares the extension has functions of this prototype there.
+        let [acquire, release] = [acquire, release]
+            .map(|at| unsafe { std::mem::transmute::<NonNull<c_void>, ExternalObjects>(at) });
+        Some(ExternalCalls { acquire, release })
+    }
+
+    /// `clEnqueueAcquireExternalMemObjectsKHR`, of one object, with no event.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function; the calls are of the queue's platform.
+    pub unsafe fn enqueue_acquire_external(
+        &self,
+        calls: &ExternalCalls,
+        queue: ClQueue,
+        mem: ClMem,
+    ) -> Result<(), ClStatus> {
+        self.enter("clEnqueueAcquireExternalMemObjectsKHR")?;
+        let (none, no) = (std::ptr::null(), std::ptr::null_mut());
+        // SAFETY: the caller keeps the C function's contract.
+        ClStatus(unsafe { (calls.acquire)(queue, 1, &raw const mem, 0, none, no) }).ok()
+    }
+
+    /// `clEnqueueReleaseExternalMemObjectsKHR`, of one object, with no event.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function; the calls are of the queue's platform.
+    pub unsafe fn enqueue_release_external(
+        &self,
+        calls: &ExternalCalls,
+        queue: ClQueue,
+        mem: ClMem,
+    ) -> Result<(), ClStatus> {
+        self.enter("clEnqueueReleaseExternalMemObjectsKHR")?;
+        let (none, no) = (std::ptr::null(), std::ptr::null_mut());
+        // SAFETY: the caller keeps the C function's contract.
+        ClStatus(unsafe { (calls.release)(queue, 1, &raw const mem, 0, none, no) }).ok()
     }
 
     /// `clEnqueueMapBuffer`.

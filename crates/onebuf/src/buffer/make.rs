@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
-    hal::{AllocSpec, Device, Export, HostRange, Memory, Residency},
+    hal::{AllocSpec, Device, Export, FdKind, HostRange, Memory, Residency},
     ledger::Cause,
     plan::{Hop, Plan, Rejected, Request, plan},
     sync::{Arc, AtomicU64, Mutex},
@@ -450,7 +450,11 @@ impl Maker<'_> {
 
     /// The home as another device sees it.
     fn alias(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Arc<dyn Memory>> {
-        let export = home.export(&*self.hub.service_line(self.plan.allocate_on)?.hal)?;
+        let export = match hop.kind {
+            RouteKind::OpaqueFd => Export::Fd(home.export_fd(FdKind::OpaqueFd)?),
+            RouteKind::DmaBuf => Export::Fd(home.export_fd(FdKind::DmaBuf)?),
+            _ => home.export(&*self.hub.service_line(self.plan.allocate_on)?.hal)?,
+        };
         self.hub.hal(hop.to).import(&export, self.shape.access)
     }
 
@@ -461,7 +465,8 @@ impl Maker<'_> {
         let refuted = |route: &Route| {
             route.strategy == Some(plan.strategy) && route.verdict.state == RouteState::Refuted
         };
-        let hidden = matches!(plan.strategy, Strategy::Device | Strategy::OnChip);
+        let hidden =
+            matches!(plan.strategy, Strategy::Device | Strategy::OnChip | Strategy::Exportable);
         let kept_away = self.shape.host != HostAccess::ReadWrite;
         let blind = hidden || kept_away || routes.iter().any(refuted);
         if blind || sites.iter().any(|site| site.device == host) {

@@ -6,9 +6,9 @@
 
 #![allow(unsafe_code)]
 
-use super::{Access, DeviceInfo, HostAccess, Program, Queue, QueueSpec, Source, Strategy};
+use super::{Access, DeviceInfo, FdKind, HostAccess, Program, Queue, QueueSpec, Source, Strategy};
 use crate::{Result, sync::Arc};
-use std::{any::Any, fmt, ptr::NonNull};
+use std::{any::Any, fmt, os::fd::OwnedFd, ptr::NonNull};
 
 /// One API's view of one chip.
 pub trait Device: Send + Sync + fmt::Debug {
@@ -96,10 +96,50 @@ impl fmt::Debug for HostRange {
 
 /// What one device gives so that another can see its memory.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum Export {
     /// Host pages at a stable address.
     Host(HostRange),
+    /// Memory behind a file descriptor.
+    Fd(FdRange),
+}
+
+impl Export {
+    /// What it is, for errors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Export::Host(_) => "host pages",
+            Export::Fd(FdRange { kind: FdKind::OpaqueFd, .. }) => "an opaque file descriptor",
+            Export::Fd(FdRange { kind: FdKind::DmaBuf, .. }) => "a dma-buf",
+        }
+    }
+}
+
+/// Memory behind a file descriptor. Whoever imports it gives the driver a duplicate: this one stays ours.
+#[derive(Clone, Debug)]
+pub struct FdRange {
+    /// The memory stays while this, or what was imported from it, does.
+    pub fd: Arc<OwnedFd>,
+    /// What sort of descriptor.
+    pub kind: FdKind,
+    /// Where in the allocation the bytes begin.
+    pub offset: usize,
+    /// How many there are.
+    pub bytes: usize,
+    /// How large the whole allocation is: drivers import it whole.
+    pub allocation_bytes: usize,
+}
+
+impl FdRange {
+    /// Whether the bytes lie inside the allocation.
+    pub fn check(&self) -> Result<()> {
+        let FdRange { offset, bytes, allocation_bytes, .. } = *self;
+        match offset.checked_add(bytes) {
+            Some(end) if end <= allocation_bytes && bytes > 0 => Ok(()),
+            _ => Err(crate::Error::invalid(format!(
+                "{bytes} bytes at offset {offset} of an allocation of {allocation_bytes} bytes"
+            ))),
+        }
+    }
 }
 
 /// Who may use a device's view of shared memory now. Moving between these makes data visible.
@@ -136,6 +176,14 @@ pub trait Memory: Send + Sync + fmt::Debug {
     /// What lets another device see it. From then on its address must not move, and a driver that
     /// moves it gets an error from [`Queue::reside`].
     fn export(&self, queue: &dyn Queue) -> Result<Export>;
+
+    /// A descriptor of that sort, which others import it by.
+    fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
+        Err(crate::Error::unsupported(
+            format!("{} memory as {}", self.strategy(), kind),
+            "exportable memory of a device that exports such descriptors",
+        ))
+    }
 
     /// A part of it as memory of its own, for kernels: the same bytes, and one residency with the whole.
     /// The offset is a multiple of the device's alignment, the access no wider than the whole's, and a

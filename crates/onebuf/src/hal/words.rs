@@ -104,6 +104,9 @@ pub enum Strategy {
     CoarseSvm,
     /// Device memory that the driver maps for the CPU.
     MappedDevice,
+    /// Device memory that other APIs and processes can import, by a file descriptor. An allocation of its
+    /// own, in large pages.
+    Exportable,
     /// Memory on the chip itself, small and fast, where the platform has such. Never chosen, only asked
     /// for.
     OnChip,
@@ -113,11 +116,12 @@ pub enum Strategy {
 
 impl Strategy {
     /// Every strategy, most widely visible first.
-    pub const ALL: [Strategy; 6] = [
+    pub const ALL: [Strategy; 7] = [
         Strategy::HostPages,
         Strategy::FineSvm,
         Strategy::CoarseSvm,
         Strategy::MappedDevice,
+        Strategy::Exportable,
         Strategy::OnChip,
         Strategy::Device,
     ];
@@ -165,6 +169,26 @@ impl RouteKind {
     ];
 }
 
+/// What sort of file descriptor memory is passed on as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FdKind {
+    /// One that only drivers of the chip's own vendor understand.
+    OpaqueFd,
+    /// The kernel's own, which cameras, codecs and displays understand too.
+    DmaBuf,
+}
+
+impl FdKind {
+    /// The kind of route that goes by it.
+    pub fn route(self) -> RouteKind {
+        match self {
+            FdKind::OpaqueFd => RouteKind::OpaqueFd,
+            FdKind::DmaBuf => RouteKind::DmaBuf,
+        }
+    }
+}
+
 /// A step of the synchronisation ladder, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -193,7 +217,9 @@ macro_rules! display_as_json {
         }
     )*};
 }
-display_as_json!(Access, HostAccess, Hint, CopyPolicy, Strategy, RouteKind, Rung, DeviceKind);
+display_as_json!(
+    Access, HostAccess, Hint, CopyPolicy, Strategy, RouteKind, FdKind, Rung, DeviceKind
+);
 
 /// The name of a compute API, as in device ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -274,8 +300,10 @@ pub struct Caps {
     pub strategies: Vec<Strategy>,
     /// Whether it can use host pages that somebody else allocated.
     pub imports_host_pages: bool,
-    /// External-memory handle types it says it imports, by the API's own numbers.
-    pub import_handle_types: Vec<u32>,
+    /// The file descriptors that it can export its `Exportable` memory as.
+    pub exports: Vec<FdKind>,
+    /// The file descriptors of others' memory that it says it imports.
+    pub imports: Vec<FdKind>,
     /// Alignment that its memory needs, in bytes.
     pub align_bytes: usize,
     /// Device and host use one physical memory.
@@ -314,6 +342,10 @@ impl Caps {
             ("svm_coarse", has(Strategy::CoarseSvm)),
             ("svm_atomics", self.svm_atomics),
             ("svm_system", self.svm_system),
+            ("export_opaque_fd", self.exports.contains(&FdKind::OpaqueFd)),
+            ("export_dma_buf", self.exports.contains(&FdKind::DmaBuf)),
+            ("import_opaque_fd", self.imports.contains(&FdKind::OpaqueFd)),
+            ("import_dma_buf", self.imports.contains(&FdKind::DmaBuf)),
             ("unified_memory", self.unified_memory),
             ("out_of_order", self.out_of_order),
             ("callbacks", self.callbacks),

@@ -7,7 +7,7 @@ pub(crate) mod bay;
 pub(crate) mod staged;
 
 use crate::{
-    hal::{Api, DeviceInfo, RouteKind, Strategy},
+    hal::{Api, DeviceInfo, FdKind, RouteKind, Strategy},
     topology::{DeviceIx, Node, Route, Verdict},
 };
 
@@ -19,10 +19,12 @@ pub fn is_host(info: &DeviceInfo) -> bool {
 /// Whether the contract alone says that handing over copies nothing, or that it does.
 ///
 /// Memory on one device stays where it is; fine-grained SVM is used by host and device at one
-/// address; staging is a copy. Of every other route the APIs leave it to the driver.
+/// address; a descriptor is the memory itself; staging is a copy. Of every other route the APIs leave it to
+/// the driver.
 pub fn zero_copy_by_contract(route: &Route) -> Option<bool> {
     match (route.kind, route.strategy) {
         (RouteKind::Same, _) => Some(true),
+        (RouteKind::OpaqueFd | RouteKind::DmaBuf, _) if route.guaranteed => Some(true),
         (RouteKind::Staged, _) => Some(false),
         (RouteKind::SvmPointer, Some(Strategy::FineSvm)) if route.guaranteed => Some(true),
         _ => None,
@@ -55,7 +57,8 @@ impl Pair<'_> {
         if self.a.0 == self.b.0 {
             return vec![self.same()];
         }
-        self.host_pointer().into_iter().chain(self.svm_pointer()).chain([self.staged()]).collect()
+        let shared = self.host_pointer().into_iter().chain(self.svm_pointer()).chain(self.by_fd());
+        shared.chain([self.staged()]).collect()
     }
 
     fn same(&self) -> Route {
@@ -101,6 +104,19 @@ impl Pair<'_> {
             "a driver with this form of SVM",
             why,
         )
+    }
+
+    /// By a descriptor that the one exports and the other imports: the APIs promise that it is the same memory, where
+    /// both speak of one chip.
+    fn by_fd(&self) -> impl Iterator<Item = Route> + use<'_> {
+        let (a, b) = (self.a.1, self.b.1);
+        let same_chip = a.physical.same_chip(&b.physical);
+        let both = move |kind: &&FdKind| same_chip && b.caps.imports.contains(kind);
+        a.caps.exports.iter().filter(both).map(|kind| {
+            let why = "an imported descriptor is the same memory by both APIs' contracts";
+            let needs = "one chip, and drivers that export and import the descriptor";
+            self.promised(kind.route(), Some(Strategy::Exportable), 20, needs, why)
+        })
     }
 
     fn staged(&self) -> Route {

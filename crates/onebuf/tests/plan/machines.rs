@@ -20,7 +20,8 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
     Caps {
         strategies: strategies.to_vec(),
         imports_host_pages: unified_memory,
-        import_handle_types: Vec::new(),
+        exports: Vec::new(),
+        imports: Vec::new(),
         align_bytes: 4096,
         unified_memory,
         max_alloc_bytes: 1 << 40,

@@ -4,10 +4,12 @@ use super::{
     compile::Compiler,
     conv,
     device::{Device, Driver, Limits},
+    external,
     pins::Pins,
+    vmm,
 };
 use crate::{
-    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, PhysicalId, Strategy},
+    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
     sync::Arc,
 };
 use onebuf_sys::{
@@ -184,11 +186,20 @@ impl Library {
         let shared = asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK)?;
         // More by leave, where the device knows of such.
         let optin = asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).unwrap_or(0);
-        let forms = [(maps, Strategy::MappedDevice), (true, Strategy::Device)];
+        let exports = vmm::is_there(&self.table)
+            && asked.attribute(Attribute::VIRTUAL_MEMORY_SUPPORTED).is_ok_and(|has| has != 0);
+        // What HIP calls opaque is a dma-buf.
+        let fd = self.table.flavor().pick([FdKind::OpaqueFd, FdKind::DmaBuf]);
+        let forms = [
+            (maps, Strategy::MappedDevice),
+            (exports, Strategy::Exportable),
+            (true, Strategy::Device),
+        ];
         Ok(Caps {
             strategies: forms.into_iter().filter_map(|(has, form)| has.then_some(form)).collect(),
             imports_host_pages: maps,
-            import_handle_types: Vec::new(),
+            exports: exports.then_some(fd).into_iter().collect(),
+            imports: external::is_there(&self.table).then_some(fd).into_iter().collect(),
             align_bytes: ALIGN_BYTES,
             unified_memory: asked.attribute(Attribute::INTEGRATED)? != 0,
             max_alloc_bytes: memory_bytes,

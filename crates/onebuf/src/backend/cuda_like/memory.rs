@@ -7,14 +7,19 @@
 use super::{
     conv,
     device::Context,
+    external::External,
     pins::Share,
     queue::{Queue, RawQueue},
     transfer,
     users::Users,
+    vmm::Vmm,
 };
 use crate::{
     Error, Result, hal,
-    hal::{Access, AllocSpec, Domain, Export, HostRange, RawHandle, Residency, Strategy},
+    hal::{
+        Access, AllocSpec, Domain, Export, FdKind, FdRange, HostRange, RawHandle, Residency,
+        Strategy,
+    },
     sync::Arc,
 };
 use onebuf_sys::{
@@ -27,6 +32,10 @@ use std::{any::Any, fmt, ptr::NonNull};
 enum Allocation {
     /// Device memory.
     Device(DevicePtr),
+    /// Device memory that others can import.
+    Exportable(Vmm),
+    /// Others' memory, imported.
+    External(External),
     /// Pinned memory of the driver's, or pages that it registered, and what keeps those.
     Pinned(Share, Option<HostRange>),
 }
@@ -37,6 +46,8 @@ impl Allocation {
         match self {
             // SAFETY: allocated by `Inner`, freed once.
             Allocation::Device(at) => context.driver.note(unsafe { context.table().free(at) }),
+            Allocation::Exportable(vmm) => vmm.free(&context.driver),
+            Allocation::External(external) => external.free(&context.driver),
             Allocation::Pinned(share, pages) => {
                 context.driver.pins.release(context, &share);
                 // Unpinned first: then the pages may go.
@@ -90,6 +101,7 @@ impl Memory {
         context.sweep();
         let inner = match spec.strategy {
             Strategy::Device => Inner::device(context, spec)?,
+            Strategy::Exportable => Inner::exportable(context, spec)?,
             _ => Inner::pinned(context, spec)?,
         };
         let memory = Memory::whole(inner, spec.access);
@@ -112,6 +124,12 @@ impl Memory {
     pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
         context.sweep();
         Ok(Memory::whole(Inner::registered(context, range)?, access))
+    }
+
+    /// Memory of another API or process.
+    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::external(context, range)?, access))
     }
 
     fn whole(inner: Inner, access: Access) -> Memory {
@@ -220,6 +238,19 @@ impl hal::Memory for Memory {
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
     }
 
+    fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
+        match &self.inner.allocation {
+            _ if self.part.is_some() => {
+                Err(Error::unsupported("the export of a region", "the whole memory"))
+            }
+            Some(Allocation::Exportable(vmm)) => vmm.export(&self.inner.context, kind, self.bytes),
+            _ => {
+                let what = format!("{} memory as {kind}", self.inner.strategy);
+                Err(Error::unsupported(what, "memory that was allocated as exportable"))
+            }
+        }
+    }
+
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
         self.check_part(offset, bytes, access)?;
         let (inner, at) = (self.inner.clone(), self.range(offset, bytes)?);
@@ -234,6 +265,7 @@ impl hal::Memory for Memory {
     fn remark(&self) -> Option<String> {
         let what = match self.inner.strategy {
             Strategy::Device => "device memory, which the host reaches by copies",
+            Strategy::Exportable => "device memory of its own pages, passed on by descriptors",
             Strategy::MappedDevice => "pinned host memory, which kernels reach over the bus",
             _ => "the host's own pages, pinned, which kernels reach over the bus",
         };
@@ -250,17 +282,23 @@ impl hal::Memory for Memory {
 
 impl Inner {
     fn device(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
-        let current = context.enter()?;
         // SAFETY: the context is current.
-        let allocate = || unsafe { context.table().alloc(spec.bytes) };
-        let at = allocate().or_else(|refused| {
-            // What waits to be freed may be what is lacking.
-            let freed = refused.status == CuStatus::OUT_OF_MEMORY && context.clear_graveyard();
-            if freed { allocate() } else { Err(refused) }
-        });
-        drop(current);
-        let at = at.map_err(|refused| failed(&context, refused, spec.bytes))?;
+        let at = with_room(&context, spec, || unsafe { context.table().alloc(spec.bytes) })?;
         Ok(Inner::of(context, at, None, spec, Allocation::Device(at)))
+    }
+
+    fn exportable(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let vmm = with_room(&context, spec, || Vmm::new(&context.driver, spec.bytes))?;
+        Ok(Inner::of(context, vmm.at, None, spec, Allocation::Exportable(vmm)))
+    }
+
+    fn external(context: Arc<Context>, range: &FdRange) -> Result<Inner> {
+        let current = context.enter()?;
+        let external = External::import(&context.driver, range)?;
+        drop(current);
+        let (bytes, strategy, access) = (range.bytes, Strategy::Exportable, Access::ReadWrite);
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host: Default::default() };
+        Ok(Inner::of(context, external.at, None, &spec, Allocation::External(external)))
     }
 
     fn pinned(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
@@ -308,6 +346,20 @@ impl Inner {
         let (users, allocation) = (Users::default(), Some(allocation));
         Inner { context, at, host, bytes, align, strategy, users, allocation }
     }
+}
+
+/// Allocates; once more where what waits to be freed may be what is lacking.
+fn with_room<T>(
+    context: &Context,
+    spec: &AllocSpec,
+    allocate: impl Fn() -> Result<T, Refused>,
+) -> Result<T> {
+    let _current = context.enter()?;
+    let made = allocate().or_else(|refused| {
+        let freed = refused.status == CuStatus::OUT_OF_MEMORY && context.clear_graveyard();
+        if freed { allocate() } else { Err(refused) }
+    });
+    made.map_err(|refused| failed(context, refused, spec.bytes))
 }
 
 fn failed(context: &Context, refused: Refused, bytes: usize) -> Error {

@@ -9,6 +9,7 @@
 //! | `discover` | the library, its devices, and what each can do |
 //! | `device` | the device, its context, being current |
 //! | `memory`, `pins` | device memory, pinned memory, registered host pages; who pinned what |
+//! | `vmm`, `external` | memory that others import by a descriptor, and theirs |
 //! | `users`, `grave` | which streams use a thing, and freeing it behind them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
 //! | `program`, `compile` | modules, and the compilers that make them of text |
@@ -32,6 +33,7 @@ mod conv;
 mod device;
 mod discover;
 mod event;
+mod external;
 mod grave;
 mod kernel;
 mod memory;
@@ -42,6 +44,7 @@ mod queue;
 mod tests;
 mod transfer;
 mod users;
+mod vmm;
 
 use crate::hal::Language;
 

@@ -78,9 +78,9 @@ impl Device for FakeDevice {
                 let FakeConfig { name, shares_host_pages, .. } = &self.config;
                 Ok(self.wrap(Block::import(name, *shares_host_pages, range, access)?))
             }
-            // `Export` may grow; what is not pages is not for this device.
-            #[allow(unreachable_patterns)]
-            other => Err(Error::unsupported(format!("import of {other:?} on {API}"), "host pages")),
+            Export::Fd(_) => {
+                Err(Error::unsupported(format!("{} on {API}", export.name()), "host pages"))
+            }
         }
     }
 
@@ -122,7 +122,8 @@ fn caps(config: &FakeConfig) -> Caps {
     Caps {
         strategies: config.strategies.clone(),
         imports_host_pages: config.shares_host_pages != Sharing::No,
-        import_handle_types: Vec::new(),
+        exports: Vec::new(),
+        imports: Vec::new(),
         align_bytes: ALIGN_BYTES,
         unified_memory: config.unified,
         max_alloc_bytes: config.max_alloc_bytes,

@@ -56,7 +56,9 @@ impl Block {
     pub(super) fn allocate(device: &str, spec: &AllocSpec) -> Result<Self> {
         let heap = |poison| Heap::new(device, spec.bytes, spec.align, poison);
         let (own, host) = match spec.strategy {
-            Strategy::Device | Strategy::OnChip => (Some(heap(DEVICE_POISON)?), None),
+            Strategy::Device | Strategy::OnChip | Strategy::Exportable => {
+                (Some(heap(DEVICE_POISON)?), None)
+            }
             Strategy::MappedDevice | Strategy::CoarseSvm => {
                 (Some(heap(DEVICE_POISON)?), Some(heap(HOST_POISON)?))
             }

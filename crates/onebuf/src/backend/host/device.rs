@@ -57,9 +57,9 @@ impl Device for HostDevice {
         match export {
             Export::Host(range) if range.bytes == 0 => Err(Error::invalid("an import of no bytes")),
             Export::Host(range) => Ok(Arc::new(HostMemory::from_range(self.domain, range.clone()))),
-            // `Export` may grow; what is not pages is not for the CPU.
-            #[allow(unreachable_patterns)]
-            other => Err(Error::unsupported(format!("import of {other:?} on host"), "host pages")),
+            Export::Fd(_) => {
+                Err(Error::unsupported(format!("{} on host", export.name()), "host pages"))
+            }
         }
     }
 
@@ -99,7 +99,8 @@ fn caps(memory_bytes: u64) -> Caps {
     Caps {
         strategies: vec![Strategy::HostPages],
         imports_host_pages: true,
-        import_handle_types: Vec::new(),
+        exports: Vec::new(),
+        imports: Vec::new(),
         align_bytes: ALIGN_BYTES,
         unified_memory: true,
         max_alloc_bytes: memory_bytes,

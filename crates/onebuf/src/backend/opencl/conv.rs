@@ -3,7 +3,7 @@
 use super::API;
 use crate::{
     Error,
-    hal::{Access, DeviceInfo, DeviceKind, Grid, HostAccess, Residency, Strategy},
+    hal::{Access, DeviceInfo, DeviceKind, FdKind, Grid, HostAccess, Residency, Strategy},
 };
 use onebuf_sys::{ClStatus, opencl::consts as cl};
 
@@ -159,6 +159,7 @@ pub(super) fn memory_text(strategy: Strategy, flags: u64, access: Access) -> Str
         Strategy::FineSvm => "fine-grained SVM, which the host uses at the same time",
         Strategy::CoarseSvm => "coarse-grained SVM, which the host maps in turn",
         Strategy::MappedDevice => "the driver's memory, which it maps for the host",
+        Strategy::Exportable => "memory of another API, imported by a descriptor",
         Strategy::OnChip => "memory on the chip, which is never mapped",
         Strategy::Device => "device memory, which the host reaches by copies",
     };
@@ -175,6 +176,14 @@ pub(super) fn map_flags(residency: Residency) -> Option<u64> {
         Residency::Attached => None,
         Residency::Published => Some(cl::CL_MAP_READ),
         Residency::Away => Some(cl::CL_MAP_READ | cl::CL_MAP_WRITE),
+    }
+}
+
+/// `cl_external_memory_handle_type_khr`.
+pub(super) fn handle_type(kind: FdKind) -> u32 {
+    match kind {
+        FdKind::OpaqueFd => cl::CL_EXTERNAL_MEMORY_HANDLE_OPAQUE_FD_KHR,
+        FdKind::DmaBuf => cl::CL_EXTERNAL_MEMORY_HANDLE_DMA_BUF_KHR,
     }
 }
 

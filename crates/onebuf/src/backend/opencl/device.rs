@@ -8,7 +8,7 @@ use crate::{
 };
 use onebuf_sys::{
     ClStatus,
-    opencl::{ClContext, ClDevice, ClPlatform, OpenCl, consts as cl},
+    opencl::{ClContext, ClDevice, ClPlatform, ExternalCalls, OpenCl, consts as cl},
 };
 use std::{fmt, ptr, sync::Weak};
 
@@ -21,6 +21,8 @@ pub(super) struct Driver {
     /// The older of the platform's and the device's.
     pub version: Version,
     pub quirks: Quirks,
+    /// Handing imported memory over, where the platform can.
+    pub external: Option<ExternalCalls>,
     pub domain: Domain,
     pub info: DeviceInfo,
 }
@@ -220,6 +222,18 @@ impl hal::Device for Device {
             Export::Host(range) => {
                 self.check_bytes(range.bytes)?;
                 Ok(Arc::new(Memory::import(self.context()?, range, access)?))
+            }
+            Export::Fd(range) if self.driver.info.caps.imports.contains(&range.kind) => {
+                range.check()?;
+                self.check_bytes(range.allocation_bytes)?;
+                Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
+            }
+            Export::Fd(_) => {
+                let what = format!("{} on {}", export.name(), self.driver.info.name);
+                Err(Error::unsupported(
+                    what,
+                    "cl_khr_external_memory with descriptors of that sort",
+                ))
             }
         }
     }

@@ -8,7 +8,7 @@ use super::{
     quirks::Quirks,
 };
 use crate::{
-    hal::{Caps, DeviceInfo, DeviceKind, Domain, PciAddress, PhysicalId, Strategy},
+    hal::{Caps, DeviceInfo, DeviceKind, Domain, FdKind, PciAddress, PhysicalId, Strategy},
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -140,9 +140,17 @@ fn driver(
     device: ClDevice,
     next_domain: &mut impl FnMut() -> Domain,
 ) -> Result<Driver, String> {
-    let (info, version) = Asked { cl, device, platform }.info()?;
+    let (mut info, version) = Asked { cl, device, platform }.info()?;
+    let external = match info.declares("cl_khr_external_memory") {
+        // SAFETY: a live platform, of which a device declares it.
+        true => unsafe { cl.external_calls(raw) },
+        false => None,
+    };
+    if external.is_none() {
+        info.caps.imports.clear();
+    }
     let (cl, domain, quirks) = (cl.clone(), next_domain(), platform.quirks);
-    Ok(Driver { cl, platform: raw, device, version, quirks, domain, info })
+    Ok(Driver { cl, platform: raw, device, version, quirks, external, domain, info })
 }
 
 /// A device that no platform lists: a part of another one.
@@ -259,7 +267,7 @@ impl Asked<'_> {
             caps: self.caps(version)?,
         };
         info.caps.unified_memory |= info.kind == DeviceKind::Cpu;
-        info.caps.import_handle_types = self.import_handle_types(&info);
+        info.caps.imports = self.imports(&info);
         info.caps.il_versions = self.il_versions(&info, version);
         info.physical = PhysicalId { uuid: self.uuid(&info), pci: self.pci(&info) };
         Ok((info, version))
@@ -272,7 +280,8 @@ impl Asked<'_> {
         Ok(Caps {
             strategies: strategies(svm, self.platform.is_ti),
             imports_host_pages: true,
-            import_handle_types: Vec::new(),
+            exports: Vec::new(),
+            imports: Vec::new(),
             align_bytes: ((align_bits / 8) as usize).next_power_of_two().max(MIN_ALIGN_BYTES),
             unified_memory: self.flag(cl::CL_DEVICE_HOST_UNIFIED_MEMORY).unwrap_or(false),
             max_alloc_bytes: self.value(cl::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
@@ -311,11 +320,15 @@ impl Asked<'_> {
     }
 
     /// Asked only where declared: drivers answer the number of an extension they lack with anything.
-    fn import_handle_types(&self, info: &DeviceInfo) -> Vec<u32> {
-        if !info.declares("cl_khr_external_memory") {
+    fn imports(&self, info: &DeviceInfo) -> Vec<FdKind> {
+        if !info.declares("cl_khr_external_memory") || !self.cl.has_create_buffer_with_properties()
+        {
             return Vec::new();
         }
-        self.list(cl::CL_DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES_KHR).unwrap_or_default()
+        let asked = self.list(cl::CL_DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES_KHR);
+        let numbers: Vec<u32> = asked.unwrap_or_default();
+        let has = |kind: &FdKind| numbers.contains(&conv::handle_type(*kind));
+        [FdKind::OpaqueFd, FdKind::DmaBuf].into_iter().filter(has).collect()
     }
 
     /// None where there is no call to make a program of such a language. The extension's number is that

@@ -11,7 +11,8 @@ use super::{
 use crate::{
     Error, Result, hal,
     hal::{
-        Access, AllocSpec, Domain, Export, HostAccess, HostRange, RawHandle, Residency, Strategy,
+        Access, AllocSpec, Domain, Export, FdRange, HostAccess, HostRange, RawHandle, Residency,
+        Strategy,
     },
     sync::{Arc, AtomicU64, Mutex, lock},
 };
@@ -80,6 +81,17 @@ impl Memory {
         let flags = storage.flags;
         let inner = Inner::new(context, storage, &spec);
         lock(&inner.state).must_be_at(Address(range.pointer));
+        Ok(Memory::whole(inner, access, flags))
+    }
+
+    /// Memory of another API or process. It is theirs until it was acquired.
+    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+        let storage = Storage::behind(&context, range, access)?;
+        let (bytes, strategy, host) = (range.bytes, Strategy::Exportable, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host };
+        let flags = storage.flags;
+        let inner = Inner::new(context, storage, &spec);
+        inner.residency.set(Residency::Away);
         Ok(Memory::whole(inner, access, flags))
     }
 
@@ -252,7 +264,7 @@ impl hal::Memory for Memory {
             return Err(Error::unsupported("the export of a region", "the whole memory"));
         }
         let pointer = match (self.inner.place, self.inner.strategy) {
-            (_, Strategy::Device | Strategy::OnChip) => {
+            (_, Strategy::Device | Strategy::OnChip | Strategy::Exportable) => {
                 let needs = "mapped_device, fine_svm or coarse_svm memory";
                 return Err(Error::unsupported("the host's view of device memory", needs));
             }

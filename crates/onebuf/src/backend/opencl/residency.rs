@@ -1,7 +1,8 @@
 //! Who may use memory now, and the map and unmap commands that change it.
 //!
-//! Attached is unmapped; published is mapped for reading; away is mapped for reading and writing. The
-//! state is changed only after the driver took the command, so that a failure leaves it true.
+//! Attached is unmapped; published is mapped for reading; away is mapped for reading and writing. Imported
+//! memory is acquired and released instead. The state is changed only after the driver took the command,
+//! so that a failure leaves it true.
 
 use super::{
     conv,
@@ -46,7 +47,7 @@ impl Now {
         }
     }
 
-    fn set(&self, residency: Residency) {
+    pub fn set(&self, residency: Residency) {
         self.0.store(residency as u64, Ordering::Release);
     }
 
@@ -69,6 +70,8 @@ impl Now {
 pub(super) struct State {
     /// Where it is mapped, and on which queue: an unmap in `Drop` needs one.
     map: Option<(Address, Arc<RawQueue>)>,
+    /// The queue that acquired imported memory last.
+    acquired_on: Option<Arc<RawQueue>>,
     /// Where every map must be, once somebody relies on it.
     fixed: Option<Address>,
     /// Queues whose work may use it, where that must be remembered. Only ever grows.
@@ -104,6 +107,9 @@ impl Inner {
         if self.residency.get() == to {
             return Ok(false);
         }
+        if self.strategy == Strategy::Exportable {
+            return self.reside_imported(queue, &mut state, to);
+        }
         let flags = self.map_flags(to)?;
         queue.keep_order()?;
         self.unmap(queue, &mut state)?;
@@ -112,6 +118,50 @@ impl Inner {
         }
         queue.keep_order()?;
         Ok(true)
+    }
+
+    /// Publishing is releasing, which makes writes visible, and acquiring again: then both sides read.
+    fn reside_imported(
+        &self,
+        queue: &Arc<RawQueue>,
+        state: &mut State,
+        to: Residency,
+    ) -> Result<bool> {
+        let from = self.residency.get();
+        queue.keep_order()?;
+        if from == Residency::Attached || to == Residency::Away {
+            self.release(queue)?;
+            self.residency.set(Residency::Away);
+        }
+        if self.residency.get() == Residency::Away && to != Residency::Away {
+            self.acquire(queue)?;
+            state.acquired_on = Some(queue.clone());
+        }
+        self.residency.set(to);
+        self.used_on(queue, state);
+        queue.keep_order()?;
+        // Between published and attached only we change.
+        Ok(!(from == Residency::Published && to == Residency::Attached))
+    }
+
+    fn acquire(&self, queue: &RawQueue) -> Result<()> {
+        let driver = queue.driver();
+        let (Place::Object(mem), Some(calls)) = (self.place, &driver.external) else {
+            return Ok(());
+        };
+        // SAFETY: a live queue and imported object of one context, and calls of its platform.
+        let acquired = unsafe { driver.cl.enqueue_acquire_external(calls, queue.raw, mem) };
+        driver.check("clEnqueueAcquireExternalMemObjectsKHR", acquired)
+    }
+
+    fn release(&self, queue: &RawQueue) -> Result<()> {
+        let driver = queue.driver();
+        let (Place::Object(mem), Some(calls)) = (self.place, &driver.external) else {
+            return Ok(());
+        };
+        // SAFETY: as in `acquire`, which came before.
+        let released = unsafe { driver.cl.enqueue_release_external(calls, queue.raw, mem) };
+        driver.check("clEnqueueReleaseExternalMemObjectsKHR", released)
     }
 
     /// How it is mapped: as far as the host may go, for a driver refuses more.
@@ -204,7 +254,19 @@ impl Inner {
                 tracing::warn!("a memory was released while mapped: {why}");
             }
         }
+        self.give_up(&mut state);
         std::mem::take(&mut state.users)
+    }
+
+    /// Imported memory that is still ours goes back to where it came from.
+    fn give_up(&self, state: &mut State) {
+        let Some(queue) = state.acquired_on.take() else { return };
+        if self.residency.get() != Residency::Away {
+            let released = self.release(&queue).or_else(|_| self.release(&queue));
+            if let Err(why) = released.and_then(|()| queue.flush()) {
+                tracing::warn!("imported memory was dropped without being released: {why}");
+            }
+        }
     }
 }
 

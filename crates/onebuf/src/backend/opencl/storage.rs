@@ -3,11 +3,11 @@
 use super::{conv, conv::Version, device::Context, owner::Custody, queue::RawQueue};
 use crate::{
     Error, Result,
-    hal::{Access, AllocSpec, HostRange, Strategy},
+    hal::{Access, AllocSpec, FdRange, HostRange, Strategy},
     sync::Arc,
 };
 use onebuf_sys::opencl::{ClBufferRegion, ClEvent, ClMem, consts as cl};
-use std::{ffi::c_void, ptr, ptr::NonNull, time::Duration};
+use std::{ffi::c_void, os::fd::IntoRawFd, ptr, ptr::NonNull, time::Duration};
 
 /// How long a free may wait for the queues that used the memory.
 const FREE_WAIT: Duration = Duration::from_secs(10);
@@ -105,6 +105,26 @@ impl Object {
         Ok(Object { context: context.clone(), mem, custody: None })
     }
 
+    /// The whole allocation behind a descriptor.
+    fn imported(context: &Arc<Context>, flags: u64, range: &FdRange) -> Result<Object> {
+        let (driver, bytes) = (&context.driver, range.allocation_bytes);
+        let fd = range.fd.try_clone().map_err(|why| {
+            Error::invalid(format!("the descriptor of the memory cannot be duplicated: {why}"))
+        })?;
+        let kind = u64::from(conv::handle_type(range.kind));
+        let list = [kind, std::os::fd::AsRawFd::as_raw_fd(&fd) as u64, 0];
+        // SAFETY: a live context; the list ends with 0; no host pointer.
+        let made = unsafe {
+            let (list, none) = (list.as_ptr(), ptr::null_mut());
+            driver.cl.create_buffer_with_properties(context.raw, list, flags, bytes, none)
+        };
+        let call = "clCreateBufferWithProperties";
+        let mem = made.map_err(|why| conv::allocation(call, why, bytes, &driver.info))?;
+        // The duplicate is the driver's now.
+        let _ = fd.into_raw_fd();
+        Ok(Object { context: context.clone(), mem, custody: None })
+    }
+
     /// Somebody else's object, with a reference of our own.
     ///
     /// # Safety
@@ -157,8 +177,21 @@ impl Storage {
                 buffer(context, spec, cl::CL_MEM_ALLOC_HOST_PTR, contents)
             }
             (Strategy::OnChip, _) => buffer(context, spec, cl::CL_MEM_USE_MSMC_TI, contents),
-            (Strategy::Device | Strategy::HostPages, _) => buffer(context, spec, 0, contents),
+            (Strategy::Device | Strategy::HostPages | Strategy::Exportable, _) => {
+                buffer(context, spec, 0, contents)
+            }
         }
+    }
+
+    /// Memory behind a descriptor. The driver imports allocations whole; the rest is a part of one, which keeps it.
+    pub fn behind(context: &Arc<Context>, range: &FdRange, access: Access) -> Result<Storage> {
+        let flags = conv::access(access);
+        let whole = Object::imported(context, flags, range)?;
+        if range.offset == 0 {
+            return Ok(Storage::of(whole, flags));
+        }
+        let region = ClBufferRegion { origin: range.offset, size: range.bytes };
+        Ok(Storage::of(Object::part(context, whole.mem, access, region)?, flags))
     }
 
     /// Somebody else's host pages.

@@ -48,7 +48,7 @@ fn the_host_sees_pinned_memory_and_no_other() {
         assert_eq!(seen, numbers(4096));
         assert!(!memory.needs_residency() && memory.residency() == Residency::Attached);
         assert_eq!(queue.reside(&*memory, Residency::Away), Ok(false));
-        let Export::Host(range) = memory.export(&*queue).unwrap();
+        let Export::Host(range) = memory.export(&*queue).unwrap() else { panic!("not pages") };
         assert_eq!((range.pointer, range.bytes), (at, 4096));
 
         let device = rig.memory(Strategy::Device, 4096).unwrap();

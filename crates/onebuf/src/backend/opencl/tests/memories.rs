@@ -306,7 +306,7 @@ fn next_door(a: &Rig, b: &Rig, strategy: Strategy) {
     let memory = a.memory(strategy, BYTES).unwrap();
     put(&*qa, &*memory, 0, &numbers(BYTES));
     let export = memory.export(&*qa).unwrap();
-    let Export::Host(range) = &export;
+    let Export::Host(range) = &export else { panic!("not pages") };
     assert_eq!(Some(range.pointer), memory.host_pointer());
     let view = b.device.import(&export, Access::ReadWrite).unwrap();
     assert_eq!(get(&*qb, &*view, 0, BYTES), numbers(BYTES));
