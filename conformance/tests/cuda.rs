@@ -8,8 +8,8 @@ use onebuf::{
     topology::State,
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, cuda_stub, fresh, kinds, life, note, pairs, random_words,
-    second_life, shared, step_model,
+    Machine, Side, Step, Watchdog, assert_same, cuda_stub, fresh, kinds, life, note, pairs,
+    random_words, second_life, shared, step_model,
 };
 use std::{
     fs,
@@ -282,4 +282,52 @@ fn real_devices_see_each_others_work() {
         life(&device).unwrap();
         second_life(&device, &fresh(&device).unwrap()).unwrap();
     }
+}
+
+/// Hand-overs by the thousand between a GPU of CUDA or HIP and OpenCL on the same chip, by every rung, every
+/// element checked. `ONEBUF_SOAK` says how many for each rung and direction of sharing.
+#[test]
+fn every_rung_holds_between_real_devices() {
+    let _alone = alone();
+    let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let machine = Machine::open(builder);
+    let chip = |side: &Side| side.device.info().physical;
+    let api = |side: &Side| side.device.info().api.0;
+    let joined = |(a, b): &(&Side, &Side)| {
+        ["cuda", "hip"].contains(&api(a)) && api(b) == "opencl" && chip(a).same_chip(&chip(b))
+    };
+    let rounds = std::env::var("ONEBUF_SOAK").map_or(200, |n| n.parse().expect("a number"));
+    let mut joins = 0;
+    for (from, to) in pairs(&machine.sides).filter(joined) {
+        for kind in kinds(&machine.hub, from, to).into_iter().filter(|k| *k != RouteKind::Staged) {
+            for rung in [Rung::WaitValue, Rung::Callback, Rung::HostWait] {
+                joins += 1;
+                hand_over_often(from, to, kind, rung, rounds);
+            }
+        }
+    }
+    if joins == 0 {
+        note("skip: no chip that both OpenCL and CUDA or HIP see");
+    }
+}
+
+fn hand_over_often(from: &Side, to: &Side, kind: RouteKind, rung: Rung, rounds: u32) {
+    const WORDS: usize = 16 << 10;
+    let what = format!("{} -> {} {kind}, {rung} or lower", from.device, to.device);
+    let Some(buffer) = shared(from, to, kind, rung, WORDS) else { return };
+    let mut model = random_words(3, WORDS);
+    buffer.write(&model).unwrap();
+    let (start, mut rungs) = (Instant::now(), std::collections::BTreeMap::<_, u32>::new());
+    for n in 0..rounds {
+        let (side, step) = (if n % 2 == 0 { from } else { to }, Step::nth(n));
+        side.step(&buffer, step).unwrap_or_else(|e| panic!("{what}, round {n}: {e}"));
+        *rungs.entry(buffer.fence().unwrap().rung()).or_default() += 1;
+        step_model(&mut model, step);
+        if n % 100 == 99 || n + 1 == rounds {
+            assert_same(&buffer.to_vec().unwrap(), &model, &format!("{what}, round {n}"));
+        }
+    }
+    let us = start.elapsed().as_secs_f64() * 1e6 / f64::from(rounds.max(1));
+    note(&format!("{what}: {rounds} hand-overs, {us:.0} us each, {rungs:?}"));
+    assert!(rungs.keys().all(|used| *used >= rung || *used <= Rung::Event), "{what}: {rungs:?}");
 }

@@ -220,6 +220,10 @@ table! {
     hip_wait_value = "" | "hipStreamWaitValue32" (
         stream: CuStream, at: DevicePtr, value: u32, flags: u32, mask: u32
     ) -> status;
+    [has_write_value]
+    write_value = "cuStreamWriteValue32_v2" | "hipStreamWriteValue32" (
+        stream: CuStream, at: DevicePtr, value: u32, flags: u32
+    ) -> status;
     [has_launch_host_function]
     launch_host_function = "cuLaunchHostFunc" | "hipLaunchHostFunc" (
         stream: CuStream, function: HostFunction, user: *mut c_void
@@ -287,8 +291,10 @@ impl CudaLike {
 
     /// A status' name as the driver gives it; `unknown` where it gives none.
     pub fn error_name(&self, status: CuStatus) -> String {
-        if status == CuStatus::NULL_HANDLE {
-            return "null handle".to_owned();
+        match status {
+            CuStatus::NULL_HANDLE => return "null handle".to_owned(),
+            CuStatus::WAIT_FAILED => return status.to_string(),
+            _ => {}
         }
         let mut name = std::ptr::null();
         if let Some(call) = self.cuda_error_name {

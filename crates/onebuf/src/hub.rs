@@ -8,6 +8,7 @@ use crate::{
     doctor::{Verdicts, identity},
     foreign::Guests,
     hal::{self, DeviceKind, Domain, QueueSpec},
+    mailbox::Mailboxes,
     program::Programs,
     queue::Line,
     roster::{GUESTS, Roster, Seat},
@@ -49,6 +50,7 @@ struct Inner {
     /// The libraries that were asked for, as their environment variables have them.
     libraries: Vec<(&'static str, String)>,
     programs: Programs,
+    mailboxes: Mailboxes,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -223,6 +225,10 @@ impl Hub {
 
     pub(crate) fn downgrade(&self) -> WeakHub {
         WeakHub(Arc::downgrade(&self.0))
+    }
+
+    pub(crate) fn mailboxes(&self) -> &Mailboxes {
+        &self.0.mailboxes
     }
 
     pub(crate) fn programs(&self) -> &Programs {
@@ -428,6 +434,7 @@ impl HubBuilder {
             unavailable: found.unavailable,
             notes: found.notes,
             programs,
+            mailboxes: Mailboxes::default(),
         })))
     }
 }

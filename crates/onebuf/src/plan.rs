@@ -401,13 +401,19 @@ impl<'t> Planner<'t> {
         Hop { to, kind: way.kind, sync, zero_copy: way.zero_copy, why }
     }
 
-    /// The rung that was measured, else the best that works in both directions.
+    /// The rung that was measured, else the best that works: to the home by numbers in memory where it waits for
+    /// such, and then from there by callbacks.
     fn rung(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> Rung {
         let linked = |d| {
             let info = self.info(d);
             info.caps.callbacks && info.caps.gates && !is_host(info)
         };
-        let best = if linked(from) && linked(to) { Rung::Callback } else { Rung::HostWait };
+        let by_fd = matches!(route.kind, RouteKind::OpaqueFd | RouteKind::DmaBuf);
+        let best = match linked(from) && linked(to) {
+            true if by_fd && self.info(from).caps.wait_values => Rung::WaitValue,
+            true => Rung::Callback,
+            false => Rung::HostWait,
+        };
         route.verdict.sync.unwrap_or(best)
     }
 

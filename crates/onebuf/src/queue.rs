@@ -97,7 +97,7 @@ impl Queue {
     /// # Errors
     /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
     pub fn wait_for(&self, fence: &Fence) -> Result<Rung> {
-        let after = |position| self.line.after(position, Rung::SameQueue, self.hub.timeout());
+        let after = |position| self.line.after(&self.hub, position, Rung::SameQueue);
         let mut rungs = fence.positions().iter().map(after);
         rungs.try_fold(Rung::SameQueue, |lowest, rung| rung.map(|rung| lowest.max(rung)))
     }
@@ -143,8 +143,11 @@ pub(crate) struct Line {
     pub hal: Arc<dyn hal::Queue>,
     pub device: DeviceIx,
     pub spec: QueueSpec,
+    /// By which it is known as long as the process lives.
+    pub number: usize,
     callbacks: bool,
     gates: bool,
+    wait_values: bool,
     /// Held by a launch on an out-of-order queue from its first question to its event's note: the next on
     /// the same view waits for that event.
     pub launching: Mutex<()>,
@@ -179,8 +182,10 @@ impl Line {
             hal: native,
             device,
             spec,
+            number: next_number(),
             callbacks: caps.callbacks,
             gates: caps.gates,
+            wait_values: caps.wait_values,
             launching: Mutex::new(()),
             noted: AtomicU64::new(0),
             complete: AtomicU64::new(0),
@@ -233,16 +238,16 @@ impl Line {
 
     /// Makes later work wait for a position, by the best rung there is but none better than `best`
     /// across APIs. Returns the rung that was used.
-    pub fn after(&self, position: &Position, best: Rung, timeout: Duration) -> Result<Rung> {
-        self.after_or(position, best, timeout, |event| self.wait_by_event(event, timeout))
+    pub fn after(&self, hub: &Hub, position: &Position, best: Rung) -> Result<Rung> {
+        self.after_or(hub, position, best, |event| self.wait_by_event(event, hub.timeout()))
     }
 
     /// The same; an event of this queue's own API is given to `same_api` instead of waited for.
     pub fn after_or(
         &self,
+        hub: &Hub,
         position: &Position,
         best: Rung,
-        timeout: Duration,
         same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
     ) -> Result<Rung> {
         if self.is_in_order() && std::ptr::eq(Arc::as_ptr(&position.line), self) {
@@ -255,11 +260,34 @@ impl Line {
         if event.domain() == self.hal.domain() {
             return same_api(event);
         }
-        if self.gates && position.line.callbacks && best <= Rung::Callback {
-            return self.after_callback(&*event, timeout);
+        if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
+            return Ok(Rung::WaitValue);
         }
-        event.wait(timeout)?;
+        if self.gates && position.line.callbacks && best <= Rung::Callback {
+            return self.after_callback(&*event, hub.timeout());
+        }
+        event.wait(hub.timeout())?;
         Ok(Rung::HostWait)
+    }
+
+    /// Makes later work wait for a number that the other queue writes behind everything it was given. False where
+    /// they have no such way.
+    fn after_value(&self, hub: &Hub, sender: &Arc<Line>) -> bool {
+        if !self.wait_values || !sender.is_in_order() || sender.is_foreign {
+            return false;
+        }
+        let mailbox = hub.mailboxes().between(hub, sender.device, self.device);
+        let joined = mailbox.and_then(|mailbox| mailbox.join(sender, self));
+        joined.inspect_err(|why| tracing::debug!(%why, "no number to wait for")).is_ok()
+    }
+
+    /// The best rung by which this queue can be made to wait for another API's.
+    pub fn best_across(&self) -> Rung {
+        match (self.wait_values, self.gates) {
+            (true, _) => Rung::WaitValue,
+            (false, true) => Rung::Callback,
+            (false, false) => Rung::HostWait,
+        }
     }
 
     /// How many pieces of work are not known to be done. Asks the driver.
@@ -329,6 +357,11 @@ impl Line {
         callback(outcome.clone());
         outcome.map(|()| Rung::HostWait)
     }
+}
+
+fn next_number() -> usize {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
 /// A queue could not be made to wait: the thread does. Work that failed says so here as well.

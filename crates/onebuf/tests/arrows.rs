@@ -21,8 +21,10 @@ fn allowed(from: &[String], to: &[String]) -> bool {
         return true;
     }
     match ours.as_str() {
-        // Backends never see each other; `native` is what two of them share.
-        "backend" if theirs == "backend" => to.get(1) == from.get(1) || to[1] == "native",
+        // Backends never see each other; `native` and `gates` are what two of them share.
+        "backend" if theirs == "backend" => {
+            to.get(1) == from.get(1) || ["native", "gates"].contains(&to[1].as_str())
+        }
         "backend" => theirs == "hal",
         "hal" | "error" | "sync" => false,
         "topology" | "plan" | "route" => ["hal", "topology", "plan", "route"].contains(&&*theirs),

@@ -184,6 +184,8 @@ impl CuStatus {
     pub const NOT_LOADED: Self = Self(i32::MIN);
     /// Not from a driver: it reported success, but returned a null handle.
     pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
+    /// Not from a driver: what a queue was made to wait for has failed.
+    pub const WAIT_FAILED: Self = Self(i32::MIN + 2);
 
     pub const SUCCESS: Self = Self(0);
     pub const INVALID_VALUE: Self = Self(1);
@@ -226,6 +228,7 @@ impl fmt::Display for CuStatus {
         match *self {
             Self::NOT_LOADED => f.write_str("call not exported by the library"),
             Self::NULL_HANDLE => f.write_str("null handle from a call that succeeded"),
+            Self::WAIT_FAILED => f.write_str("what it waited for has failed"),
             Self(code) => write!(f, "status {code}"),
         }
     }

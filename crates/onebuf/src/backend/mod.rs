@@ -4,6 +4,7 @@
 #[allow(unsafe_code)]
 pub mod cuda_like;
 pub mod fake;
+mod gates;
 pub mod host;
 pub(crate) mod native;
 // Every call into a driver is unsafe; each says which fact makes it sound.

@@ -9,7 +9,7 @@
 
 use super::cross::{self, At, Went};
 use crate::{
-    Access, Result, RouteKind, Rung, buffer::Core, hal::Event, queue::Line, route::staged,
+    Access, Hub, Result, RouteKind, Rung, buffer::Core, hal::Event, queue::Line, route::staged,
     sync::Arc, view::Hold,
 };
 use std::{mem, time::Duration};
@@ -42,7 +42,7 @@ fn send(from: At<'_>, to: At<'_>, bytes: usize, sites: (usize, usize)) -> Result
     };
     let mut chunks = 0;
     for (at, len) in staged::ranges(bytes) {
-        road.send(from.offset + at, to.offset + at, len, a.hub.timeout())?;
+        road.send(&a.hub, from.offset + at, to.offset + at, len)?;
         chunks += 1;
     }
     target.overwritten();
@@ -66,7 +66,7 @@ struct Road<'r, 'b> {
 
 impl Road<'_, '_> {
     /// A read on the one queue, and a write on the other behind it.
-    fn send(&self, from_at: usize, to_at: usize, len: usize, timeout: Duration) -> Result<()> {
+    fn send(&self, hub: &Hub, from_at: usize, to_at: usize, len: usize) -> Result<()> {
         let ((a, source), (b, target)) = (self.from, self.to);
         let mut parcel = Parcel { bytes: vec![0; len], transfers: Vec::new() };
         let into = parcel.bytes.as_mut_ptr();
@@ -74,12 +74,12 @@ impl Road<'_, '_> {
         let read = unsafe { a.hal.read(source.memory(), from_at, into, len)? };
         parcel.transfers.push(read.clone());
         a.hal.flush()?;
-        b.after(&a.at_event(read), self.best, timeout)?;
+        b.after(hub, &a.at_event(read), self.best)?;
         // SAFETY: as above; the queue waits until the bytes are there.
         let written = unsafe { b.hal.write(target.memory(), to_at, into, len)? };
         parcel.transfers.push(written.clone());
         b.hal.flush()?;
-        parcel.free_after(&*written, timeout)
+        parcel.free_after(&*written, hub.timeout())
     }
 }
 

@@ -412,14 +412,14 @@ impl Core {
         let other = self.site_of(position.line.device).map(|s| self.sites[s].sync);
         let best = self.sites[site].sync.max(other.unwrap_or(Rung::HostWait));
         let timeout = self.hub.timeout();
-        let rung = line.after_or(position, best, timeout, |event| match line.is_in_order() {
+        let rung = line.after_or(&self.hub, position, best, |event| match line.is_in_order() {
             true => line.wait_by_event(event, timeout),
             false => {
                 after.push(event);
                 Ok(Rung::Event)
             }
         })?;
-        if rung > best && best > Rung::SameQueue {
+        if rung > best.max(line.best_across()) && best > Rung::SameQueue {
             let device = self.device_id(line.device);
             tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
         }

@@ -9,7 +9,7 @@ use crate::{
 use bytemuck::Pod;
 
 /// Raised whenever the experiment changes: verdicts of another version no longer speak.
-pub const EXPERIMENT_VERSION: u32 = 1;
+pub const EXPERIMENT_VERSION: u32 = 2;
 
 const PAGE: usize = 4096;
 pub(super) const MIB: usize = 1 << 20;
@@ -119,15 +119,14 @@ impl<'e> Experiment<'e> {
     fn verdict(&mut self) -> Result<Verdict, Trouble> {
         self.control()?;
         let mut why = "every page, both directions, interleaved".to_owned();
-        match self.sharing() {
-            Ok(()) => {}
-            Err(Trouble::Failed(reason)) if self.planned()? == Rung::Callback => {
-                // The memory may be fine and the callbacks not: once more with the thread waiting.
-                self.sync = Some(Rung::HostWait);
-                self.sharing()?;
-                why = format!("{why}; not with callbacks: {reason}");
-            }
-            Err(trouble) => return Err(trouble),
+        while let Err(trouble) = self.sharing() {
+            // The memory may be fine and the rung not: once more by a lower one, at last with the thread waiting.
+            let rung = self.planned()?;
+            let (Trouble::Failed(reason), Some(lower)) = (&trouble, lower(rung)) else {
+                return Err(trouble);
+            };
+            self.sync = Some(lower);
+            why = format!("{why}; not by {rung}: {reason}");
         }
         let max_bytes = self.reach()?;
         let cost = self.cost_by_best_rung()?;
@@ -342,6 +341,15 @@ impl<'e> Experiment<'e> {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         (self.seed >> 32) as u32
+    }
+}
+
+/// The next rung across APIs, below the best that was planned.
+pub(super) fn lower(rung: Rung) -> Option<Rung> {
+    match rung {
+        Rung::WaitValue => Some(Rung::Callback),
+        Rung::Callback => Some(Rung::HostWait),
+        _ => None,
     }
 }
 

@@ -81,6 +81,13 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// Makes later work wait at a gate that the host opens.
     fn gate(&self) -> Result<Box<dyn Gate>>;
 
+    /// Makes later work wait until a word of memory has reached a number. Nothing but whoever writes it ends
+    /// that wait.
+    fn wait_value(&self, memory: &dyn Memory, offset: usize, value: u32) -> Result<()> {
+        let _ = (memory, offset, value);
+        Err(crate::Error::unsupported("a wait for a number in memory", "queues that can"))
+    }
+
     /// Sees to it that enqueued work starts without further calls.
     fn flush(&self) -> Result<()>;
 

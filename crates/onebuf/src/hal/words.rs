@@ -324,6 +324,8 @@ pub struct Caps {
     pub callbacks: bool,
     /// Whether its queues can wait at a gate that the host opens.
     pub gates: bool,
+    /// Whether its queues can wait for a number in memory, which another device writes.
+    pub wait_values: bool,
     /// Whether shared virtual memory has atomics.
     pub svm_atomics: bool,
     /// Whether any pointer of the process can be used by kernels.
@@ -350,6 +352,7 @@ impl Caps {
             ("out_of_order", self.out_of_order),
             ("callbacks", self.callbacks),
             ("user_events", self.gates),
+            ("wait_values", self.wait_values),
         ];
         all.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect()
     }

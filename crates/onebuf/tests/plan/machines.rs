@@ -32,6 +32,7 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         out_of_order: false,
         callbacks: true,
         gates: true,
+        wait_values: false,
         svm_atomics: false,
         svm_system: false,
         il_versions: Vec::new(),

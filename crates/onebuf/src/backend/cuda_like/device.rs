@@ -1,8 +1,8 @@
 //! A device, its primary context, and being current on a thread.
 
 use super::{
-    compile::Compiler, conv, grave::Graveyard, memory::Memory, pins::Pins, program::Program,
-    queue::Queue,
+    compile::Compiler, conv, courier::Couriers, gate::Flags, grave::Graveyard, memory::Memory,
+    pins::Pins, program::Program, queue::Queue,
 };
 use crate::{
     Error, Result, hal,
@@ -88,6 +88,8 @@ pub(super) struct Context {
     /// Null for HIP, where a device is current and no context.
     raw: CuContext,
     pub graveyard: Graveyard,
+    pub flags: Flags,
+    pub couriers: Couriers,
     ids: AtomicU64,
 }
 
@@ -99,7 +101,8 @@ impl Context {
             Flavor::Hip => CuContext::NULL,
         };
         let (driver, ids) = (driver.clone(), AtomicU64::new(1));
-        Ok(Context { driver, raw, graveyard: Graveyard::default(), ids })
+        let (flags, couriers) = (Flags::default(), Couriers::default());
+        Ok(Context { driver, raw, graveyard: Graveyard::default(), flags, couriers, ids })
     }
 
     pub fn table(&self) -> &CudaLike {
@@ -154,6 +157,10 @@ impl Drop for Context {
             // Releasing it would free what work still uses.
             tracing::error!(device = %self.driver.info.name, "work does not end: context leaked");
             return;
+        }
+        if let Some(_current) = self.enter_to_free() {
+            self.couriers.free(self);
+            self.flags.free(self);
         }
         if self.driver.flavor() == Flavor::Cuda {
             // SAFETY: retained by `new`, released once; its objects kept it until now.

@@ -4,7 +4,7 @@ use super::{
     compile::Compiler,
     conv,
     device::{Device, Driver, Limits},
-    external,
+    external, gate,
     pins::Pins,
     vmm,
 };
@@ -190,6 +190,8 @@ impl Library {
             && asked.attribute(Attribute::VIRTUAL_MEMORY_SUPPORTED).is_ok_and(|has| has != 0);
         // What HIP calls opaque is a dma-buf.
         let fd = self.table.flavor().pick([FdKind::OpaqueFd, FdKind::DmaBuf]);
+        let waits_for_values = gate::is_there(&self.table)
+            && asked.attribute(Attribute::CAN_USE_STREAM_WAIT_VALUE).is_ok_and(|has| has != 0);
         let forms = [
             (maps, Strategy::MappedDevice),
             (exports, Strategy::Exportable),
@@ -208,8 +210,9 @@ impl Library {
             max_group_sizes: asked.all(Attribute::MAX_BLOCK_DIM)?.map(size),
             compute_units: asked.attribute(Attribute::MULTIPROCESSOR_COUNT)? as u32,
             out_of_order: false,
-            callbacks: false,
-            gates: false,
+            callbacks: self.table.has_launch_host_function(),
+            gates: waits_for_values && maps,
+            wait_values: waits_for_values,
             svm_atomics: false,
             svm_system: false,
             il_versions: Vec::new(),

@@ -1,8 +1,10 @@
 //! Events, and waiting that always ends.
 
-use super::{device::Driver, grave::is_pending, queue::RawQueue};
+use super::{courier, device::Driver, grave::is_pending, queue::RawQueue};
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::gates::Behind,
+    hal,
     hal::{Callback, Domain, Profile},
     sync::{Arc, thread},
 };
@@ -26,12 +28,28 @@ pub(super) struct Event {
     raw: CuEvent,
     /// On a profiled queue, where the piece of work began.
     start: Option<CuEvent>,
+    /// The gates that were before it.
+    behind: Behind,
 }
 
 impl Event {
     /// Of events that nobody else owns.
     pub fn new(queue: Arc<RawQueue>, raw: CuEvent, start: Option<CuEvent>) -> Event {
-        Event { queue, raw, start }
+        let behind = queue.gates.pending();
+        Event { queue, raw, start, behind }
+    }
+
+    /// The gates it waits behind.
+    pub fn behind(&self) -> &Behind {
+        &self.behind
+    }
+
+    /// An error when one of those has failed.
+    pub fn check_gates(&self) -> Result<()> {
+        match self.behind.has_failed() {
+            true => self.driver().check(Err(courier::wait_failed())),
+            false => Ok(()),
+        }
     }
 
     fn driver(&self) -> &Arc<Driver> {
@@ -40,6 +58,17 @@ impl Event {
 
     pub fn handle(&self) -> CuEvent {
         self.raw
+    }
+
+    /// Whether the driver has come so far.
+    fn query(&self) -> Result<bool> {
+        let _current = self.queue.context.enter()?;
+        // SAFETY: a live event.
+        match unsafe { self.driver().table.query_event(self.raw) } {
+            Ok(()) => Ok(true),
+            Err(refused) if is_pending(&refused) => Ok(false),
+            Err(refused) => self.driver().check(Err(refused)),
+        }
     }
 
     /// From one event to another, in nanoseconds.
@@ -56,17 +85,15 @@ impl hal::Event for Event {
     }
 
     fn poll(&self) -> Result<bool> {
-        let _current = self.queue.context.enter()?;
-        // SAFETY: a live event.
-        match unsafe { self.driver().table.query_event(self.raw) } {
-            Ok(()) => Ok(true),
-            Err(refused) if is_pending(&refused) => Ok(false),
-            Err(refused) => self.driver().check(Err(refused)),
+        let reached = self.query()?;
+        if reached {
+            self.check_gates()?;
         }
+        Ok(reached)
     }
 
     fn is_over(&self) -> bool {
-        match self.poll() {
+        match self.query() {
             Ok(reached) => reached,
             // The context is dead, and its work with it.
             Err(why) => matches!(why, Error::DeviceLost { .. }),
@@ -114,8 +141,14 @@ impl hal::Event for Event {
     }
 
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {
-        let what = format!("a callback on {}", self.driver().info.name);
-        Err((Error::unsupported(what, "a wait: events do not call back here"), callback))
+        if !self.driver().info.caps.callbacks {
+            let what = format!("a callback on {}", self.driver().info.name);
+            return Err((Error::unsupported(what, "a driver that runs host functions"), callback));
+        }
+        match self.queue.context.enter() {
+            Ok(_current) => courier::send(&self.queue, self.raw, self.behind.clone(), callback),
+            Err(why) => Err((why, callback)),
+        }
     }
 
     fn raw(&self) -> usize {

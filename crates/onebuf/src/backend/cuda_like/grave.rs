@@ -66,6 +66,7 @@ impl Context {
 
     /// Frees what can be freed by now.
     pub fn sweep(&self) {
+        self.couriers.sweep();
         if !lock(&self.graveyard.0).is_empty()
             && let Some(_current) = self.enter_to_free()
         {

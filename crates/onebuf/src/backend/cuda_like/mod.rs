@@ -12,15 +12,10 @@
 //! | `vmm`, `external` | memory that others import by a descriptor, and theirs |
 //! | `users`, `grave` | which streams use a thing, and freeing it behind them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
+//! | `gate`, `courier` | waiting for what the host opens; calling the host back |
 //! | `program`, `compile` | modules, and the compilers that make them of text |
 //! | `kernel` | launching |
 //! | `conv` | every number that means something else elsewhere |
-//!
-//! # What the host does in place of the driver
-//!
-//! There are no gates and no callbacks here yet: work of another API is joined by a wait of the calling
-//! thread. A host function in a stream would block the driver's one callback thread as a gate, and is not
-//! called at all once the context has failed, so nothing could be promised of it.
 //!
 //! # Safety
 //!
@@ -30,10 +25,12 @@
 
 mod compile;
 mod conv;
+mod courier;
 mod device;
 mod discover;
 mod event;
 mod external;
+mod gate;
 mod grave;
 mod kernel;
 mod memory;

@@ -3,15 +3,18 @@
 use super::{
     device::{Context, Driver},
     event::Event,
+    gate::{self, Gate},
     grave::is_pending,
     kernel,
     memory::Memory,
     transfer,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::gates::Gates,
+    hal,
     hal::{Arg, Domain, Grid, Residency},
-    sync::Arc,
+    sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::{
     Refused,
@@ -26,6 +29,10 @@ pub(super) struct RawQueue {
     pub raw: CuStream,
     /// By which a memory knows that this queue has used it; never zero.
     pub id: u64,
+    /// What later work waits for.
+    pub gates: Gates,
+    /// Whether work so far waits for what other APIs do.
+    pub waits_outside: AtomicBool,
     /// From where a profiled queue's times are counted.
     pub base: Option<CuEvent>,
 }
@@ -39,7 +46,9 @@ impl RawQueue {
         // SAFETY: the context is current.
         let made = unsafe { driver.table.create_stream(consts::STREAM_NON_BLOCKING) };
         let (raw, id) = (driver.check(made)?, context.new_id());
-        let mut queue = RawQueue { context: context.clone(), raw, id, base: None };
+        let (gates, waits_outside) = (Gates::default(), AtomicBool::new(false));
+        let mut queue =
+            RawQueue { context: context.clone(), raw, id, gates, waits_outside, base: None };
         if profiling {
             queue.base = Some(driver.check(context.event(&queue, consts::EVENT_DEFAULT))?);
         }
@@ -127,10 +136,12 @@ impl Queue {
     /// Makes later work wait. The context is current.
     pub fn wait_for_all(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
         for event in events {
-            let event = self.own_event(event)?.handle();
+            let event = self.own_event(event)?;
+            event.check_gates()?;
             let (driver, stream) = (self.raw.driver(), self.raw.raw);
             // SAFETY: a live stream and event of one context.
-            driver.check(unsafe { driver.table.stream_wait_event(stream, event, 0) })?;
+            driver.check(unsafe { driver.table.stream_wait_event(stream, event.handle(), 0) })?;
+            self.raw.gates.extend(event.behind());
         }
         Ok(())
     }
@@ -152,8 +163,24 @@ impl hal::Queue for Queue {
     }
 
     fn gate(&self) -> Result<Box<dyn hal::Gate>> {
-        let what = format!("a gate on {}", self.raw.driver().info.name);
-        Err(Error::unsupported(what, "a wait on the calling thread"))
+        let driver = self.raw.driver();
+        if !driver.info.caps.gates {
+            let what = format!("a gate on {}", driver.info.name);
+            return Err(Error::unsupported(what, "a driver whose streams wait for values"));
+        }
+        let _current = self.raw.context.enter()?;
+        self.raw.waits_outside.store(true, Ordering::Release);
+        Ok(Box::new(Gate::new(&self.raw)?))
+    }
+
+    fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
+        let (memory, driver) = (self.own(memory)?, self.raw.driver());
+        let at = memory.range(offset, size_of::<u32>())?;
+        let _current = self.raw.context.enter()?;
+        memory.note_use(&self.raw);
+        self.raw.waits_outside.store(true, Ordering::Release);
+        // SAFETY: a live stream of the current context, and a word of a memory that waits for it when it goes.
+        driver.check(unsafe { gate::wait_value(&driver.table, self.raw.raw, at, value) })
     }
 
     /// Streams start by themselves.

@@ -10,7 +10,10 @@ use super::{
     memory::Memory,
     queue::{Queue, RawQueue},
 };
-use crate::{Error, Result, hal, sync::Arc};
+use crate::{
+    Error, Result, hal,
+    sync::{Arc, Ordering},
+};
 use onebuf_sys::{Refused, cuda_like::DevicePtr};
 use std::time::Duration;
 
@@ -62,8 +65,12 @@ pub(super) unsafe fn write(
     if bytes == 0 {
         return queue.mark();
     }
-    if bytes > SMALL_BYTES && !queue.driver().pins.covers(from, bytes) {
-        queue.drain(TURN_WAIT)?;
+    // A driver takes its copy of little memory at once: what another API is still to write there it would miss.
+    let at_once = bytes <= SMALL_BYTES && !queue.waits_outside.load(Ordering::Acquire);
+    if !at_once && !queue.driver().pins.covers(from, bytes) {
+        let outside = queue.waits_outside.swap(false, Ordering::AcqRel);
+        let drained = queue.drain(TURN_WAIT);
+        drained.inspect_err(|_| queue.waits_outside.store(outside, Ordering::Release))?;
     }
     // SAFETY: a range that was checked, the caller's promise, a live stream of the current context.
     queue.timed(|| unsafe { queue.driver().table.write_async(at, from.cast(), bytes, queue.raw) })

@@ -134,6 +134,7 @@ fn caps(config: &FakeConfig) -> Caps {
         out_of_order: config.out_of_order,
         callbacks: config.callbacks,
         gates: config.gates,
+        wait_values: false,
         svm_atomics: false,
         svm_system: false,
         il_versions: Vec::new(),

@@ -112,6 +112,7 @@ fn caps(memory_bytes: u64) -> Caps {
         out_of_order: false,
         callbacks: true,
         gates: false,
+        wait_values: false,
         svm_atomics: true,
         svm_system: true,
         il_versions: Vec::new(),

@@ -292,6 +292,7 @@ impl Asked<'_> {
             out_of_order: queue & cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
             callbacks: !self.platform.quirks.runs_in_flush,
             gates: !(self.platform.quirks.runs_in_flush || self.platform.quirks.maps_at_once),
+            wait_values: false,
             svm_atomics: svm & cl::CL_DEVICE_SVM_ATOMICS != 0,
             svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
             il_versions: Vec::new(),

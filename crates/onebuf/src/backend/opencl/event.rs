@@ -1,8 +1,10 @@
 //! Events, and waiting that always ends.
 
-use super::{conv, device::Driver, gate::Behind, query, queue::RawQueue};
+use super::{conv, device::Driver, query, queue::RawQueue};
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::gates::Behind,
+    hal,
     hal::{Callback, Domain, Profile},
     sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, thread},
 };
@@ -120,9 +122,17 @@ fn no_times(driver: &Driver) -> Error {
 /// An execution status below zero is the error that the work ended with.
 fn ended(driver: &Driver, status: i32, behind: &Behind) -> Result<()> {
     match status {
-        cl::CL_COMPLETE => behind.check(driver),
+        cl::CL_COMPLETE => check_gates(driver, behind),
         ..cl::CL_COMPLETE => driver.check(COMMAND, Err(ClStatus(status))),
         _ => Ok(()),
+    }
+}
+
+/// An error when work waited behind a gate that failed.
+fn check_gates(driver: &Driver, behind: &Behind) -> Result<()> {
+    match behind.has_failed() {
+        true => driver.check(COMMAND, Err(ClStatus(conv::GATE_FAILED))),
+        false => Ok(()),
     }
 }
 
@@ -217,7 +227,7 @@ impl Event {
 
     /// An error when one of those has failed.
     pub fn check_gates(&self) -> Result<()> {
-        self.raw.behind.check(self.raw.driver())
+        check_gates(self.raw.driver(), &self.raw.behind)
     }
 
     /// Whether it belongs to that queue.

@@ -9,14 +9,16 @@ use super::{
     device::{Context, Device, Driver},
     discover,
     event::Event,
-    gate::{Behind, Gate},
+    gate::Gate,
     memory::Memory,
     query,
     queue::{Queue, RawQueue},
     storage::{Address, Object, Place, Storage},
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::gates::Behind,
+    hal,
     hal::{Access, AllocSpec, Domain, QueueOrder, QueueSpec},
     sync::{Arc, AtomicU64},
 };

@@ -1,90 +1,21 @@
-//! Gates that the host opens, and how the work behind one learns that it failed.
+//! Gates that the host opens.
 //!
-//! Drivers differ here: rusticl 22.3 completes a marker behind a failed user event as if nothing had
-//! happened, PoCL [must not be told](super::quirks::Quirks::cannot_fail_gates) at all. So each event
-//! remembers the gates that it was enqueued behind and asks them, whatever the driver says.
+//! Drivers differ in how the work behind one learns that it failed: rusticl 22.3 completes a marker behind
+//! a failed user event as if nothing had happened, PoCL
+//! [must not be told](super::quirks::Quirks::cannot_fail_gates) at all. So [events ask](Behind) themselves.
 
 use super::{
     conv,
-    device::Driver,
-    event::{COMMAND, Event, RawEvent},
+    event::{Event, RawEvent},
     queue::RawQueue,
 };
 use crate::{
-    Error, Result, hal,
-    sync::{Arc, AtomicU64, Mutex, Ordering, lock},
+    Error, Result,
+    backend::gates::{Behind, Outcome},
+    hal,
+    sync::Arc,
 };
-use onebuf_sys::{ClStatus, opencl::consts as cl};
-
-/// How a gate ended.
-#[derive(Debug, Default)]
-pub(super) struct Outcome(AtomicU64);
-
-impl Outcome {
-    const PENDING: u64 = 0;
-    const OPENED: u64 = 1;
-    const FAILED: u64 = 2;
-    /// Failed, and an event behind it has said so.
-    const TOLD: u64 = 3;
-
-    /// To be called before the user event is completed, so that whoever sees that sees this.
-    pub fn settle(&self, opened: bool) {
-        self.0.store(if opened { Self::OPENED } else { Self::FAILED }, Ordering::Release);
-    }
-
-    fn is(&self, state: u64) -> bool {
-        self.0.load(Ordering::Acquire) == state
-    }
-
-    /// Whether it has failed; from now on somebody knows.
-    fn tell(&self) -> bool {
-        let failed = self.is(Self::FAILED) || self.is(Self::TOLD);
-        if failed {
-            self.0.store(Self::TOLD, Ordering::Release);
-        }
-        failed
-    }
-}
-
-/// The gates that something waits behind.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Behind(Vec<Arc<Outcome>>);
-
-impl Behind {
-    /// An error when one of the gates has failed.
-    pub fn check(&self, driver: &Driver) -> Result<()> {
-        // Every gate is asked: one error tells of all of them.
-        match self.0.iter().filter(|gate| gate.tell()).count() > 0 {
-            true => driver.check(COMMAND, Err(ClStatus(conv::GATE_FAILED))),
-            false => Ok(()),
-        }
-    }
-}
-
-/// The gates in a queue that later work waits for.
-#[derive(Debug, Default)]
-pub(super) struct Gates(Mutex<Behind>);
-
-impl Gates {
-    pub fn push(&self, gate: Arc<Outcome>) {
-        lock(&self.0).0.push(gate);
-    }
-
-    /// Waiting for an event is waiting for its gates.
-    pub fn extend(&self, event: &Behind) {
-        if !event.0.is_empty() {
-            lock(&self.0).0.extend(event.0.iter().cloned());
-        }
-    }
-
-    /// What an event that is enqueued now waits behind: gates that are shut, and failed ones that no
-    /// event has told of. Events are made late, so the failure may be long past.
-    pub fn pending(&self) -> Behind {
-        let mut behind = lock(&self.0);
-        behind.0.retain(|gate| gate.is(Outcome::PENDING) || gate.is(Outcome::FAILED));
-        behind.clone()
-    }
-}
+use onebuf_sys::opencl::consts as cl;
 
 /// A user event that a queue waits for. Completed exactly once: when opened, or when dropped.
 pub(super) struct Gate {
@@ -106,7 +37,7 @@ impl Gate {
     /// A gate that nothing waits at yet, and the event for whoever will.
     pub fn apart(queue: &Arc<RawQueue>) -> Result<(Gate, Event)> {
         let gate = Gate::shut(queue)?;
-        let behind = Behind(vec![gate.outcome.clone()]);
+        let behind = Behind::one(&gate.outcome);
         // SAFETY: a live event of the queue's context.
         let event = unsafe { Event::retained(queue.clone(), gate.event.raw, true, behind) }?;
         Ok((gate, event))
@@ -148,26 +79,5 @@ impl hal::Gate for Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         self.settle(false);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_settled_gate_is_no_longer_waited_for() {
-        let (gates, first, second) = (Gates::default(), Arc::default(), Arc::<Outcome>::default());
-        gates.push(Arc::clone(&first));
-        gates.push(second.clone());
-        first.settle(true);
-        assert_eq!(gates.pending().0.len(), 1);
-        let behind = gates.pending();
-        second.settle(false);
-        assert!(behind.0[0].is(Outcome::FAILED));
-        assert_eq!(gates.pending().0.len(), 1, "a failure that nobody was told of");
-        assert!(behind.0[0].tell());
-        assert!(gates.pending().0.is_empty());
-        assert!(behind.0[0].tell(), "whoever was behind it is told again");
     }
 }

@@ -4,13 +4,15 @@ use super::{
     conv::Version,
     device::{Context, Driver},
     event::{COMMAND, Event},
-    gate::{Gate, Gates},
+    gate::Gate,
     kernel,
     memory::Memory,
     transfer,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::gates::Gates,
+    hal,
     hal::{Arg, Domain, Grid, QueueOrder, QueueSpec, Residency},
     sync::Arc,
 };

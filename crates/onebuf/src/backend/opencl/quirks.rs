@@ -6,7 +6,7 @@ pub(super) struct Quirks {
     /// A user event must not end with an error. PoCL 3.1 aborts the process (until 7.0
     /// `pocl_update_event_failed` locks a command's event after its last release), and also 7.0 does not
     /// call back for the commands behind it. Clover neither calls back nor runs the queue any further.
-    /// So a gate that fails lets its work run there, and the events behind it report the failure ([`super::gate::Behind`]).
+    /// So a gate that fails lets its work run there, and the events behind it report the failure ([`crate::backend::gates::Behind`]).
     pub cannot_fail_gates: bool,
     /// Clover: `clReleaseMemObject` frees at once, under commands that are queued (seen as a crash of
     /// a write behind a user event). So the release itself waits for the queues.

@@ -1,0 +1,221 @@
+//! Calling back when an event is reached.
+//!
+//! A host function runs when its stream comes to it; so each callback gets a stream of its own for as long as it
+//! is under way, which waits for the event alone: behind anything else it could wait for what it is to set
+//! free. In a context that has died host functions are not called at all, so a thread looks after those that
+//! are overdue.
+
+use super::{device::Context, grave::is_pending, queue::RawQueue};
+use crate::{
+    Error, Result,
+    backend::gates::Behind,
+    hal::Callback,
+    sync::{Arc, Mutex, lock},
+};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{CuEvent, CuStatus, CuStream, consts},
+};
+use std::{
+    collections::HashMap,
+    ffi::c_void,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Weak,
+    time::Duration,
+};
+
+/// How often overdue callbacks are looked after.
+const ROUND: Duration = Duration::from_millis(50);
+
+/// A callback on its way.
+struct Errand {
+    callback: Callback,
+    /// The stream that will run it.
+    stream: CuStream,
+    behind: Behind,
+    /// Keeps the context, and with it the stream.
+    queue: Arc<RawQueue>,
+}
+
+/// The callbacks of a context, and the streams that bring them.
+#[derive(Default)]
+pub(super) struct Couriers(Mutex<Desk>);
+
+#[derive(Default)]
+struct Desk {
+    idle: Vec<CuStream>,
+    errands: HashMap<u64, Errand>,
+    last: u64,
+    watched: bool,
+    /// Queues of errands that were run: in a host function nothing may be freed.
+    retired: Vec<Arc<RawQueue>>,
+}
+
+impl fmt::Debug for Couriers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Couriers({} under way)", lock(&self.0).errands.len())
+    }
+}
+
+/// What the driver keeps until it runs the host function.
+struct Ticket {
+    context: Weak<Context>,
+    number: u64,
+}
+
+impl Couriers {
+    /// At the end of the context, which is current: nothing is under way any more.
+    pub fn free(&self, context: &Context) {
+        for stream in std::mem::take(&mut lock(&self.0).idle) {
+            // SAFETY: made by `stream`, destroyed once.
+            context.driver.note(unsafe { context.table().destroy_stream(stream) });
+        }
+    }
+
+    /// Lets go of what host functions could not.
+    pub fn sweep(&self) {
+        let retired = std::mem::take(&mut lock(&self.0).retired);
+        drop(retired);
+    }
+
+    /// A stream that nothing is under way on. The context is current.
+    fn stream(&self, context: &Context) -> Result<CuStream, Refused> {
+        let idle = lock(&self.0).idle.pop();
+        // SAFETY: the context is current.
+        idle.map_or_else(
+            || unsafe { context.table().create_stream(consts::STREAM_NON_BLOCKING) },
+            Ok,
+        )
+    }
+
+    fn put_back(&self, stream: CuStream) {
+        lock(&self.0).idle.push(stream);
+    }
+
+    /// Takes an errand off the desk: whoever does so runs it.
+    fn take(&self, number: u64) -> Option<Errand> {
+        lock(&self.0).errands.remove(&number)
+    }
+
+    fn add(&self, errand: Errand) -> u64 {
+        let mut desk = lock(&self.0);
+        desk.last += 1;
+        let number = desk.last;
+        desk.errands.insert(number, errand);
+        number
+    }
+}
+
+/// Calls back when the event is reached; a refused callback is given back. The context is current.
+pub(super) fn send(
+    queue: &Arc<RawQueue>,
+    event: CuEvent,
+    behind: Behind,
+    callback: Callback,
+) -> Result<(), (Error, Callback)> {
+    let context = &queue.context;
+    let refused =
+        |refused, callback| Err((context.driver.check::<()>(Err(refused)).unwrap_err(), callback));
+    let stream = match context.couriers.stream(context) {
+        Ok(stream) => stream,
+        Err(why) => return refused(why, callback),
+    };
+    // SAFETY: a live stream and event of the current context.
+    if let Err(why) = unsafe { context.table().stream_wait_event(stream, event, 0) } {
+        context.couriers.put_back(stream);
+        return refused(why, callback);
+    }
+    let errand = Errand { callback, stream, behind, queue: queue.clone() };
+    let number = context.couriers.add(errand);
+    let ticket = Box::into_raw(Box::new(Ticket { context: Arc::downgrade(context), number }));
+    // SAFETY: a live stream; the ticket is the function's alone.
+    let sent = unsafe { context.table().launch_host_function(stream, arrive, ticket.cast()) };
+    match sent {
+        Ok(()) => {
+            watch(context);
+            Ok(())
+        }
+        Err(why) => {
+            // SAFETY: made above, and not given to the driver.
+            drop(unsafe { Box::from_raw(ticket) });
+            match context.couriers.take(number) {
+                Some(errand) => {
+                    context.couriers.put_back(errand.stream);
+                    refused(why, errand.callback)
+                }
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// What the driver calls, on a thread of its own.
+unsafe extern "C" fn arrive(ticket: *mut c_void) {
+    // SAFETY: made by `send`, and given to this one call.
+    let ticket = unsafe { Box::from_raw(ticket.cast::<Ticket>()) };
+    let Some(context) = ticket.context.upgrade() else { return };
+    if let Some(errand) = context.couriers.take(ticket.number) {
+        context.couriers.put_back(errand.stream);
+        // No call of the driver's is allowed here, and the last reference would make some.
+        lock(&context.couriers.0).retired.push(errand.queue.clone());
+        deliver(errand, Ok(()), &context);
+    }
+}
+
+fn deliver(errand: Errand, reached: Result<()>, context: &Arc<Context>) {
+    let Errand { callback, behind, .. } = errand;
+    let failed = behind.has_failed();
+    let outcome = reached.and_then(|()| match failed {
+        true => context.driver.check(Err(wait_failed())),
+        false => Ok(()),
+    });
+    if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
+        tracing::error!("a callback panicked");
+    }
+}
+
+/// What an event says that waited behind a gate which failed.
+pub(super) fn wait_failed() -> Refused {
+    Refused { call: "a wait in the stream", status: CuStatus::WAIT_FAILED }
+}
+
+/// Sees to it that somebody looks after what is overdue.
+fn watch(context: &Arc<Context>) {
+    if !std::mem::replace(&mut lock(&context.couriers.0).watched, true) {
+        let context = Arc::downgrade(context);
+        let named = std::thread::Builder::new().name("onebuf-couriers".to_owned());
+        if let Err(why) = named.spawn(move || while look(&context) {}) {
+            tracing::error!("nobody looks after callbacks: {why}");
+        }
+    }
+}
+
+/// One round: errands of a dead context are delivered with its error. Says whether to come again.
+fn look(context: &Weak<Context>) -> bool {
+    std::thread::sleep(ROUND);
+    let Some(context) = context.upgrade() else { return false };
+    context.couriers.sweep();
+    let mut desk = lock(&context.couriers.0);
+    if desk.errands.is_empty() && desk.retired.is_empty() {
+        desk.watched = false;
+        return false;
+    }
+    let streams: Vec<_> = desk.errands.iter().map(|(n, errand)| (*n, errand.stream)).collect();
+    drop(desk);
+    let Some(current) = context.enter_to_free() else { return true };
+    // SAFETY: streams of errands that are under way live; so do all others of the context.
+    let query = |stream| unsafe { context.table().stream_query(stream) };
+    let dead = streams.into_iter().filter_map(|(n, stream)| match query(stream) {
+        Err(why) if !is_pending(&why) && why.status.is_fatal() => Some((n, why)),
+        _ => None,
+    });
+    let dead: Vec<_> = dead.collect();
+    drop(current);
+    for (number, why) in dead {
+        if let Some(errand) = context.couriers.take(number) {
+            deliver(errand, context.driver.check(Err(why)), &context);
+        }
+    }
+    true
+}
