@@ -32,7 +32,8 @@ pub(super) struct Inner {
     align: usize,
     pub residency: Now,
     pub state: Mutex<State>,
-    /// Whether it must remember the queues that use it: the driver does not for SVM, clover for nothing.
+    /// Whether it must remember the queues that use it: the driver does not for SVM, clover for nothing, and imported
+    /// memory is released behind them.
     pub tracks_users: bool,
     /// The id of the queue that was remembered last; zero is none.
     pub last_user: AtomicU64,
@@ -313,8 +314,9 @@ impl Inner {
         let AllocSpec { bytes, align, strategy, host, .. } = *spec;
         let Storage { place, object, .. } = storage;
         let is_svm = matches!(place, Place::Svm { .. });
+        let imported = strategy == Strategy::Exportable;
         Inner {
-            tracks_users: is_svm || context.driver.quirks.releases_early,
+            tracks_users: is_svm || imported || context.driver.quirks.releases_early,
             residency: Now::default(),
             state: Mutex::default(),
             last_user: AtomicU64::new(0),
