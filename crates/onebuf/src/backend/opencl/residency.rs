@@ -146,7 +146,7 @@ impl Inner {
 
     fn acquire(&self, queue: &RawQueue) -> Result<()> {
         let driver = queue.driver();
-        let (Place::Object(mem), Some(calls)) = (self.place, &driver.external) else {
+        let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
             return Ok(());
         };
         // SAFETY: a live queue and imported object of one context, and calls of its platform.
@@ -156,7 +156,7 @@ impl Inner {
 
     fn release(&self, queue: &RawQueue) -> Result<()> {
         let driver = queue.driver();
-        let (Place::Object(mem), Some(calls)) = (self.place, &driver.external) else {
+        let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
             return Ok(());
         };
         // SAFETY: as in `acquire`, which came before.
