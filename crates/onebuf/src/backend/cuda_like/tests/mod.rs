@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub/cuda_stub.c");
+const STUBS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub");
 const SECONDS: Duration = Duration::from_secs(20);
 /// What the stub takes for a program: the names of its kernels.
 const PROGRAM: &str = "add onebuf_step shape nap hold boom";
@@ -49,7 +49,9 @@ fn build() -> Option<String> {
     let name = format!("libcuda_stub-{}.so", std::process::id());
     let library: PathBuf = program.with_file_name(name);
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
-    match Command::new("cc").args(flags).arg(&library).arg(SOURCE).status() {
+    let sources =
+        ["cuda_stub.c", "cuda_share.c", "hsa_stub.c"].map(|name| format!("{STUBS}/{name}"));
+    match Command::new("cc").args(flags).arg(&library).args(sources).status() {
         Ok(status) => assert!(status.success(), "the stub does not build"),
         Err(why) => {
             println!("skip: no stub library without a C compiler: {why}");
