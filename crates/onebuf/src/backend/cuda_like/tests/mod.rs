@@ -4,6 +4,7 @@ mod faults;
 mod launches;
 mod memories;
 mod real;
+mod sharing;
 mod streams;
 
 use super::{Flavor, Libraries, device::Device, discover};
@@ -206,7 +207,10 @@ fn devices_say_what_they_are() {
         assert_eq!(info.physical.uuid.unwrap()[..2], [1, 17]);
         assert!(!info.physical.same_chip(&rig.other.info().physical));
         assert_eq!(info.memory_bytes, 1 << 30);
-        assert_eq!(info.caps.strategies, [Strategy::MappedDevice, Strategy::Device]);
+        let forms = [Strategy::MappedDevice, Strategy::Exportable, Strategy::Device];
+        assert_eq!(info.caps.strategies, forms);
+        let fd = rig.flavor.pick([hal::FdKind::OpaqueFd, hal::FdKind::DmaBuf]);
+        assert_eq!((&info.caps.exports[..], &info.caps.imports[..]), (&[fd][..], &[fd][..]));
         assert!(info.caps.imports_host_pages && !info.caps.callbacks && !info.caps.gates);
         assert_eq!((info.caps.max_group_sizes, info.caps.compute_units), ([1024, 1024, 64], 4));
         assert_eq!(info.caps.local_memory_bytes, 96 << 10);
