@@ -6,10 +6,7 @@ use crate::{
     hal::{Access, AllocSpec, FdRange, HostRange, Strategy},
     sync::Arc,
 };
-use onebuf_sys::{
-    ClStatus,
-    opencl::{ClBufferRegion, ClEvent, ClMem, consts as cl},
-};
+use onebuf_sys::opencl::{ClBufferRegion, ClEvent, ClMem, consts as cl};
 use std::{ffi::c_void, os::fd::IntoRawFd, ptr, ptr::NonNull, time::Duration};
 
 /// How long a free may wait for the queues that used the memory.
@@ -129,12 +126,8 @@ impl Object {
             let (list, none) = (list.as_ptr(), ptr::null_mut());
             driver.cl.create_buffer_with_properties(context.raw, list, flags, bytes, none)
         };
-        let call = "clCreateBufferWithProperties";
-        let mem = made.map_err(|why| match why {
-            // The allocation is smaller than was said: no memory was lacking.
-            ClStatus::INVALID_BUFFER_SIZE => conv::status(call, why, &driver.info.name),
-            _ => conv::allocation(call, why, bytes, &driver.info),
-        })?;
+        // Whatever the status: nothing is allocated here, so no memory is lacking.
+        let mem = driver.check("clCreateBufferWithProperties", made)?;
         // The duplicate is the driver's now.
         let _ = fd.into_raw_fd();
         Ok(Object { context: context.clone(), mem, custody: None })
