@@ -12,7 +12,7 @@
  *   shadow       | device memory is separate; map copies to the host, unmap copies back; no SVM | lay_out
  *   moving       | the same but for USE_HOST_PTR, and each map gives another address; no SVM    | lay_out, map_block
  *   last_page    | USE_HOST_PTR aliases all pages but the last, which is never synchronised     | lay_out
- *   separate     | USE_HOST_PTR copies when created and never again                             | lay_out
+ *   separate     | USE_HOST_PTR copies when created and never again; so do imports              | lay_out, import
  *   stale_read   | {USE,ALLOC}_HOST_PTR: map copies to the host, unmap copies nothing back      | lay_out
  *   crash        | the first clEnqueueMapBuffer writes to address 0                             | before_map
  *   hang_map     | the first clEnqueueMapBuffer never returns                                   | before_map
@@ -229,7 +229,7 @@ struct event {
 };
 struct mapping { struct mapping *next; unsigned char *at, *block; size_t offset, size; cl_ulong flags; };
 /* Imported memory: `held` is how it will be once all that was enqueued has run, `now` how it is. */
-struct external { int fd, users; struct stat is; unsigned char *pages; bool cached, held, now, dirty; };
+struct external { int fd, users; struct stat is; unsigned char *pages; bool apart, cached, held, now, dirty; };
 struct mem;
 typedef void (*mem_callback)(struct mem *, void *);
 struct destructor { struct destructor *next; mem_callback call; void *user; };
@@ -917,7 +917,7 @@ static void external_destroy(struct mem *m)
         violation("the descriptor of imported memory was closed by somebody else");
     munmap(x->pages, m->size);
     close(x->fd);
-    if (x->cached) free(m->host);
+    if (x->apart) free(m->host);
     free(x);
 }
 static void mem_destroy(void *p)
@@ -958,7 +958,8 @@ struct mem *clCreateBuffer(struct context *c, cl_ulong flags, size_t size, void 
 /* What is no memory, or less than was said, stays the caller's. */
 static struct mem *import(struct context *c, int fd, cl_ulong flags, size_t size, cl_int *err)
 {
-    struct external x = { .fd = fd, .cached = c->platform->quirks.cached };
+    const struct quirks *q = &c->platform->quirks;
+    struct external x = { .fd = fd, .apart = q->cached || q->separate, .cached = q->cached };
     if (fstat(fd, &x.is) || !S_ISREG(x.is.st_mode)) FAIL(CL_INVALID_VALUE);
     if ((size_t)x.is.st_size < size) FAIL(CL_INVALID_BUFFER_SIZE);
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -966,8 +967,9 @@ static struct mem *import(struct context *c, int fd, cl_ulong flags, size_t size
     x.pages = at;
     struct external *copy = malloc(sizeof *copy);
     struct mem *m = object_new(sizeof *m, MEM, mem_destroy);
-    unsigned char *host = x.cached ? pages(size) : x.pages;
+    unsigned char *host = x.apart ? pages(size) : x.pages;
     if (!copy || !m || !host) abort();
+    if (x.apart) memcpy(host, x.pages, size);
     *copy = x;
     m->context = hold(c), m->root = m, m->size = m->split = size, m->flags = flags, m->host = host, m->external = copy;
     DONE(m);
