@@ -8,48 +8,60 @@ use std::{
     sync::OnceLock,
 };
 
-const OPENCL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub/opencl_stub.c");
-const CUDA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub/cuda_stub.c");
-const FLAGS: [&str; 9] =
-    ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared", "-pthread"];
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub");
+const OPENCL: &[&str] = &["opencl_stub.c"];
+const CUDA: &[&str] = &["cuda_stub.c", "cuda_share.c", "hsa_stub.c"];
+const CUDA_HEADERS: &[&str] = &["cuda_stub.h"];
+const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"];
+const LIBRARY: &[&str] = &["-fPIC", "-shared"];
 
 /// The path of the built OpenCL library; `None`, after a printed skip, without a C compiler.
 ///
 /// # Panics
 /// When there is a compiler and the stub does not build.
 pub fn stub() -> Option<PathBuf> {
-    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    LIBRARY.get_or_init(|| build("libonebuf_stub.so", OPENCL)).clone()
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(|| build("libonebuf_stub.so", OPENCL, &[], LIBRARY)).clone()
 }
 
-/// The same of the library that plays CUDA, HIP and their compilers.
+/// The same of the library that plays CUDA, HIP, their compilers, and HSA.
 ///
 /// # Panics
 /// When there is a compiler and the stub does not build.
 pub fn cuda_stub() -> Option<PathBuf> {
-    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    LIBRARY.get_or_init(|| build("libonebuf_cuda_stub.so", CUDA)).clone()
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(|| build("libonebuf_cuda_stub.so", CUDA, CUDA_HEADERS, LIBRARY)).clone()
 }
 
-/// Beside the test programs, and only when the source is newer: a library's time is a part of what
+/// The program that tests what that library does with memory that others see; it takes the library's path.
+///
+/// # Panics
+/// When there is a compiler and the program does not build.
+pub fn share_selftest() -> Option<PathBuf> {
+    build("onebuf_share_selftest", &["share_selftest.c"], &[], &["-ldl"])
+}
+
+/// Beside the test programs, and only when a source is newer: a library's time is a part of what
 /// verdicts depend on.
-fn build(name: &str, source: &str) -> Option<PathBuf> {
+fn build(name: &str, sources: &[&str], headers: &[&str], flags: &[&str]) -> Option<PathBuf> {
     let program = env::current_exe().expect("the path of this program");
-    let library = program.with_file_name(name);
-    if is_newer(&library, Path::new(source)) {
-        return Some(library);
+    let built = program.with_file_name(name);
+    let in_folder = |name: &&str| Path::new(FOLDER).join(name);
+    if sources.iter().chain(headers).map(in_folder).all(|source| is_newer(&built, &source)) {
+        return Some(built);
     }
-    let scratch = library.with_extension(std::process::id().to_string());
-    let built = Command::new("cc").args(FLAGS).arg("-o").arg(&scratch).arg(source).status();
-    match built {
-        Ok(status) => assert!(status.success(), "the stub driver does not build"),
+    let scratch = built.with_extension(std::process::id().to_string());
+    let sources = sources.iter().map(in_folder);
+    let mut compile = Command::new("cc");
+    match compile.args(FLAGS).arg("-o").arg(&scratch).args(sources).args(flags).status() {
+        Ok(status) => assert!(status.success(), "{name} does not build"),
         Err(why) => {
-            absent("stub driver", &format!("cc: {why}"));
+            absent(name, &format!("cc: {why}"));
             return None;
         }
     }
-    fs::rename(&scratch, &library).expect("the stub driver in its place");
-    Some(library)
+    fs::rename(&scratch, &built).expect("what was built in its place");
+    Some(built)
 }
 
 fn is_newer(file: &Path, than: &Path) -> bool {

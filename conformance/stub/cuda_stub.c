@@ -1,7 +1,11 @@
-/* A stub of CUDA's driver API, HIP, NVRTC and HIPRTC in one library: the test double behind onebuf's cuda_like
- * backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, and ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB.
+/* A stub of CUDA's driver API, HIP, NVRTC, HIPRTC and HSA in one library: the test double behind onebuf's cuda_like
+ * backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB, ONEBUF_HSA_LIB.
  *
- *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so cuda_stub.c
+ *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so \
+ *      cuda_stub.c cuda_share.c hsa_stub.c
+ *
+ * Memory that others get to see (virtual memory, external memory, other processes, peers), and what streams wait for
+ * beside events, is in cuda_share.c; HSA in hsa_stub.c. Their calls are recorded, and can be made to fail: see there.
  *
  * It plays two devices. Their memory lies apart: a device pointer is no address of the host's, so whoever follows
  * one crashes. Each stream runs in order on a thread of its own, so a missing fence is a real race. It is strict
@@ -22,44 +26,30 @@
  *
  * ONEBUF_CUDA_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_CUDA_STUB_DEVICES=n    0, 1 or 2 devices instead of 2 */
-#define _POSIX_C_SOURCE 200809L
-#include <pthread.h>
+#include "cuda_stub.h"
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
-
-typedef int status;
-enum {
-    OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
-    INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400, NOT_FOUND = 500,
-    NOT_READY = 600, ILLEGAL_ADDRESS = 700, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
-    RTC_INVALID_INPUT = 3, RTC_INVALID_PROGRAM = 4, RTC_INVALID_OPTION = 5, RTC_COMPILATION = 6,
-    DEVICES = 2, MAX_PARAMETERS = 5
-};
-#define TAG ((uint64_t)1 << 62)     /* device pointers are real addresses plus this */
-#define MEMORY ((size_t)1 << 30)    /* bytes of each device */
-#define EXPORT __attribute__((visibility("default")))
-#define HIP(name, of) __attribute__((visibility("default"), alias(#of)))
+#include <unistd.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static void lock(void) { pthread_mutex_lock(&mutex); }
-static void unlock(void) { pthread_mutex_unlock(&mutex); }
-static bool initialised;
+void lock(void) { pthread_mutex_lock(&mutex); }
+void unlock(void) { pthread_mutex_unlock(&mutex); }
+bool initialised;
 static long delay_us;
 static int device_count = DEVICES;
 
-static void die(const char *why)
+void die(const char *why)
 {
     fprintf(stderr, "cuda stub: %s\n", why);
     _Exit(99);
 }
 
-static void nap(long us)
+void nap(long us)
 {
     struct timespec t = { us / 1000000, us % 1000000 * 1000 };
     nanosleep(&t, NULL);
@@ -73,19 +63,20 @@ static uint64_t now_ns(void)
 }
 
 /* ---- What is current ---------------------------------------------------------------------------------------- */
-static struct device { int retained, objects; bool dead; } devices[DEVICES];
+struct device devices[DEVICES];
 static _Thread_local int stack[64], depth; /* CUDA: pushed contexts, by device */
 static _Thread_local int hip_device;
-static bool is_hip; /* which of the two was initialised last: a process tests one at a time under its own lock */
+bool is_hip; /* which of the two was initialised last: a process tests one at a time under its own lock */
 
 /* The current device, or -1. */
-static int current(void)
+int current(void)
 {
+    in_host_function();
     if (is_hip) return hip_device;
     return depth > 0 ? stack[depth - 1] : -1;
 }
 
-static status enter(int *device)
+status enter(int *device)
 {
     if (!initialised) return NOT_INITIALIZED;
     *device = current();
@@ -93,9 +84,7 @@ static status enter(int *device)
     return devices[*device].dead ? ILLEGAL_ADDRESS : OK;
 }
 /* Frees work in a context that has failed too, and then say so. */
-static status leave(status done, int device) { return done ? done : devices[device].dead ? ILLEGAL_ADDRESS : OK; }
-#define ENTER_TO_FREE int device = current(); if (device < 0) return INVALID_CONTEXT
-#define ENTER int device; status entered = enter(&device); if (entered) return entered; (void)device
+status leave(status done, int device) { return done ? done : devices[device].dead ? ILLEGAL_ADDRESS : OK; }
 
 static status start(bool hip)
 {
@@ -104,6 +93,7 @@ static status start(bool hip)
     device_count = count ? atoi(count) : DEVICES;
     initialised = true;
     is_hip = hip;
+    start_sharing();
     return device_count > 0 ? OK : NO_DEVICE;
 }
 EXPORT status cuInit(unsigned flags) { return flags ? INVALID_VALUE : start(false); }
@@ -133,7 +123,7 @@ EXPORT status cuGetErrorName(status s, const char **name)
 EXPORT const char *hipGetErrorName(status s) { const char *name = name_of(s); return name ? name : "STUB_UNKNOWN"; }
 
 /* ---- Devices ------------------------------------------------------------------------------------------------- */
-static status known(int device) { return device >= 0 && device < device_count ? OK : INVALID_DEVICE; }
+status known(int device) { return device >= 0 && device < device_count ? OK : INVALID_DEVICE; }
 
 EXPORT status cuDriverGetVersion(int *version) { *version = 12080; return OK; }
 EXPORT status hipDriverGetVersion(int *version) { *version = 60221153; return OK; }
@@ -166,7 +156,7 @@ struct attribute { int cuda, hip, value; };
 static const struct attribute attributes[] = {
     { 1, 56, 1024 }, { 2, 26, 1024 }, { 3, 27, 1024 }, { 4, 28, 64 }, { 5, 29, 0x7fffffff }, { 6, 30, 65535 },
     { 7, 31, 65535 }, { 8, 74, 48 << 10 }, { 97, 75, 96 << 10 }, { 10, 87, 32 }, { 16, 63, 4 }, { 18, 16, 0 },
-    { 19, 3, 1 }, { 75, 23, 9 }, { 76, 61, 0 } };
+    { 19, 3, 1 }, { 75, 23, 9 }, { 76, 61, 0 }, { 102, 89, 1 }, { 122, 10013, 1 } };
 
 static status attribute(int *value, int number, bool hip, int device)
 {
@@ -197,6 +187,7 @@ EXPORT status cuDevicePrimaryCtxRelease_v2(int device)
     if (--devices[device].retained == 0) {
         if (devices[device].objects) die("a primary context was released before what was made in it");
         devices[device].dead = false;
+        memset(devices[device].peers, 0, sizeof devices[device].peers);
     }
     unlock();
     return OK;
@@ -223,32 +214,38 @@ EXPORT status hipSetDevice(int device) { if (known(device)) return INVALID_DEVIC
 EXPORT int onebuf_stub_current(void) { return is_hip ? hip_device : depth; }
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */
-enum kind { DEVICE_MEMORY, PINNED, REGISTERED };
-struct range { enum kind kind; int device; char *at; size_t bytes; int uses; struct range *next; };
-static struct range *ranges;
-static size_t allocated[DEVICES];
+struct range *ranges;
+size_t allocated[DEVICES];
 
 /* The range that holds these bytes; of host memory where the address has no tag. */
-static struct range *find(uint64_t address, size_t bytes)
+struct range *find(uint64_t address, size_t bytes)
 {
     bool tagged = address & TAG;
     char *at = (char *)(uintptr_t)(address & ~TAG);
     for (struct range *r = ranges; r; r = r->next)
-        if ((r->kind == DEVICE_MEMORY) == tagged && at >= r->at && bytes <= r->bytes
+        if (is_device(r->kind) == tagged && at >= r->at && bytes <= r->bytes
             && (size_t)(at - r->at) <= r->bytes - bytes)
             return r;
     return NULL;
 }
 
-static void add_range(enum kind kind, int device, char *at, size_t bytes)
+/* Whether a kernel of that device may: memory of another device's needs leave, as virtual memory does. */
+bool may_touch(const struct range *r, int device)
 {
-    struct range *r = calloc(1, sizeof *r);
-    *r = (struct range){ kind, device, at, bytes, 0, ranges };
-    ranges = r;
-    devices[device].objects++;
+    if (r->kind == MAPPED) return r->access >> device & 1;
+    return !is_device(r->kind) || r->device == device || devices[device].peers[r->device];
 }
 
-static status remove_range(enum kind kind, void *at)
+struct range *add_range(enum kind kind, int device, char *at, size_t bytes)
+{
+    struct range *r = calloc(1, sizeof *r);
+    *r = (struct range){ .kind = kind, .device = device, .at = at, .bytes = bytes, .file = -1, .next = ranges };
+    ranges = r;
+    devices[device].objects++;
+    return r;
+}
+
+status remove_range(enum kind kind, void *at)
 {
     for (struct range **link = &ranges; *link; link = &(*link)->next) {
         struct range *r = *link;
@@ -257,26 +254,40 @@ static status remove_range(enum kind kind, void *at)
         *link = r->next;
         devices[r->device].objects--;
         if (kind == DEVICE_MEMORY) allocated[r->device] -= r->bytes;
-        if (kind != REGISTERED) free(r->at);
+        if (kind == PINNED) free(r->at);
+        if (kind == IMPORTED) forget_external(r);
+        if (r->base) munmap(r->base, r->mapped);
+        if (r->file >= 0) close(r->file);
         free(r);
         return OK;
     }
     return kind == REGISTERED ? NOT_REGISTERED : INVALID_VALUE;
 }
 
+/* In a file, so that others can be given it; and not at its beginning, as AMD's is not. */
+static status allocate(uint64_t *at, size_t bytes, int device)
+{
+    int file = new_file(LEAD + bytes);
+    if (file < 0) return OUT_OF_MEMORY;
+    char *base = mmap(NULL, LEAD + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (base == MAP_FAILED) { close(file); return OUT_OF_MEMORY; }
+    memset(base, 0xA5, LEAD + bytes);
+    allocated[device] += bytes;
+    struct range *r = add_range(DEVICE_MEMORY, device, base + LEAD, bytes);
+    r->file = file;
+    r->base = base;
+    r->mapped = LEAD + bytes;
+    *at = tagged(r->at);
+    return OK;
+}
+
 EXPORT status cuMemAlloc_v2(uint64_t *at, size_t bytes)
 {
     ENTER;
     lock();
-    void *memory = NULL;
-    if (bytes && allocated[device] + bytes <= MEMORY && !posix_memalign(&memory, 512, bytes)) {
-        memset(memory, 0xA5, bytes);
-        allocated[device] += bytes;
-        add_range(DEVICE_MEMORY, device, memory, bytes);
-        *at = (uint64_t)(uintptr_t)memory | TAG;
-    }
+    status s = bytes && allocated[device] + bytes <= MEMORY ? allocate(at, bytes, device) : OUT_OF_MEMORY;
     unlock();
-    return memory ? OK : OUT_OF_MEMORY;
+    return s;
 }
 status hipMalloc(uint64_t *at, size_t bytes) HIP(hipMalloc, cuMemAlloc_v2);
 
@@ -284,7 +295,8 @@ EXPORT status cuMemFree_v2(uint64_t at)
 {
     ENTER_TO_FREE;
     lock();
-    status s = remove_range(DEVICE_MEMORY, (void *)(uintptr_t)(at & ~TAG));
+    status s = remove_range(DEVICE_MEMORY, real(at));
+    if (s) s = remove_range(IMPORTED, real(at));
     unlock();
     return leave(s, device);
 }
@@ -319,7 +331,7 @@ EXPORT status cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
     status s = OK;
     lock();
     for (struct range *r = ranges; r; r = r->next) /* any overlap at all is refused, as the drivers do */
-        if (r->kind != DEVICE_MEMORY && (char *)at < r->at + r->bytes && r->at < (char *)at + bytes)
+        if (!is_device(r->kind) && (char *)at < r->at + r->bytes && r->at < (char *)at + bytes)
             s = ALREADY_REGISTERED;
     if (!s) add_range(REGISTERED, device, at, bytes);
     unlock();
@@ -351,21 +363,6 @@ status hipHostGetDevicePointer(uint64_t *seen, void *at, unsigned flags)
 
 /* ---- Streams and events -------------------------------------------------------------------------------------- */
 struct mark { int refs; bool done; uint64_t ns; };
-enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH };
-struct command {
-    enum command_kind kind;
-    struct range *uses[MAX_PARAMETERS];
-    struct module *module;
-    char *to, *from, *owned;
-    size_t bytes, width;
-    uint32_t value;
-    struct mark *mark;
-    const struct kernel *kernel;
-    uint64_t parameters[MAX_PARAMETERS];
-    unsigned groups[3], group[3], shared;
-    struct command *next;
-};
-struct stream { int device; bool closing; struct command *first, **last, *running; pthread_t thread; };
 struct event { int device; bool timed; struct mark *mark; };
 struct module { int device, uses; char *image; };
 
@@ -405,20 +402,21 @@ static void *run(void *argument)
 }
 
 /* Locked: notes that a command uses memory; false where there is none such. */
-static bool use(struct command *c, int slot, uint64_t at, size_t bytes)
+bool use(struct command *c, int slot, uint64_t at, size_t bytes)
 {
     struct range *r = find(at, bytes);
-    if (!r) return false;
+    if (!r || (r->kind == MAPPED && !may_touch(r, current()))) return false;
     c->uses[slot] = r;
     r->uses++;
     return true;
 }
 
 /* Locked. */
-static void push(struct stream *s, struct command command)
+void push(struct stream *s, struct command command)
 {
     struct command *c = malloc(sizeof *c);
     *c = command;
+    c->device = s->device;
     c->next = NULL;
     *s->last = c;
     s->last = &c->next;
@@ -443,7 +441,7 @@ EXPORT status cuStreamCreate(void **stream, unsigned flags)
 status hipStreamCreateWithFlags(void **stream, unsigned flags) HIP(hipStreamCreateWithFlags, cuStreamCreate);
 
 /* Whether a stream or event may be used here. */
-static status belongs(int device, int to) { return device == to ? OK : INVALID_HANDLE; }
+status belongs(int device, int to) { return device == to ? OK : INVALID_HANDLE; }
 
 EXPORT status cuStreamDestroy_v2(void *stream)
 {
@@ -557,8 +555,6 @@ EXPORT status cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 status hipStreamWaitEvent(void *stream, void *event, unsigned flags) HIP(hipStreamWaitEvent, cuStreamWaitEvent);
 
 /* ---- Copies -------------------------------------------------------------------------------------------------- */
-static char *real(uint64_t at) { return (char *)(uintptr_t)(at & ~TAG); }
-
 static status copy(struct stream *s, struct command c)
 {
     push(s, c);
@@ -614,11 +610,12 @@ EXPORT status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, voi
     struct command c = { .kind = COPY, .to = real(to), .from = real(from), .bytes = bytes };
     lock();
     bool there = find(to, bytes) && find(from, bytes) && !belongs(device, s->device);
-    if (there) {
-        use(&c, 0, to, bytes);
-        use(&c, 1, from, bytes);
-        copy(s, c);
+    if (there) there = use(&c, 0, to, bytes);
+    if (there && !use(&c, 1, from, bytes)) {
+        c.uses[0]->uses--;
+        there = false;
     }
+    if (there) copy(s, c);
     unlock();
     return there ? OK : INVALID_VALUE;
 }
@@ -759,7 +756,8 @@ status hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned 
 static char *touch(const struct command *c, int i, uint64_t from, uint64_t bytes)
 {
     lock();
-    bool there = find(c->parameters[i] + from, bytes);
+    struct range *r = find(c->parameters[i] + from, bytes);
+    bool there = r && may_touch(r, c->device);
     unlock();
     return there ? real(c->parameters[i]) : NULL;
 }
@@ -815,7 +813,8 @@ static bool execute(struct command *c)
     case FILL:
         for (size_t i = 0; i < c->bytes; i += c->width) memcpy(c->to + i, &c->value, c->width);
         return true;
-    default: return launch(c);
+    case LAUNCH: return launch(c);
+    default: return execute_shared(c);
     }
 }
 

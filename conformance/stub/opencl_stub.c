@@ -12,7 +12,7 @@
  *   shadow       | device memory is separate; map copies to the host, unmap copies back; no SVM | lay_out
  *   moving       | the same but for USE_HOST_PTR, and each map gives another address; no SVM    | lay_out, map_block
  *   last_page    | USE_HOST_PTR aliases all pages but the last, which is never synchronised     | lay_out
- *   separate     | USE_HOST_PTR copies when created and never again                             | lay_out
+ *   separate     | USE_HOST_PTR copies when created and never again; so do imports              | lay_out, import
  *   stale_read   | {USE,ALLOC}_HOST_PTR: map copies to the host, unmap copies nothing back      | lay_out
  *   crash        | the first clEnqueueMapBuffer writes to address 0                             | before_map
  *   hang_map     | the first clEnqueueMapBuffer never returns                                   | before_map
@@ -22,19 +22,25 @@
  *   oom          | buffers and SVM above 1 MiB cannot be allocated                              | may_allocate
  *   liar         | declares external memory, semaphores, UUID, PCI and all SVM; has none of it  | declared_*, liars_*
  *   ti           | says it is Texas Instruments', and takes CL_MEM_USE_MSMC_TI; others refuse it   | known_flags
+ *   imports      | a GPU with a UUID that imports opaque file descriptors: it maps what lies behind | import
+ *   dma_buf      | the same with dma-bufs; both words, both kinds                               | import
+ *   cached       | imported memory has a cache: acquiring reads it, releasing writes it back    | hand_over
+ *   refuses      | with the above: every import ends with CL_OUT_OF_RESOURCES                   | import
  *   no_devices   | a platform without devices                                                   | clGetDeviceIDs
  *   no_platforms | clGetPlatformIDs gives -1001                                                 | clGetPlatformIDs
  *
  * ONEBUF_STUB_PLATFORMS=2  two platforms: the first is good, the second has the chosen behaviour
  * ONEBUF_STUB_VERSION=x    CL_DRIVER_VERSION instead of "1.0"
+ * ONEBUF_STUB_UUID=hex     32 digits instead of those of the first device of the CUDA stub
  * ONEBUF_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_STUB_LAZY=1       commands start only when flushed (by clFlush or anything that implies it)
  * ONEBUF_STUB_LEAKS=1      if objects are alive when the library is unloaded: say so, and exit with status 97
  *
  * Each queue executes in order on its own thread, so a missing fence is a real race. One lock guards all
- * bookkeeping; it is never held while data moves or callbacks run. Objects carry two counts: `refs` are the
+ * bookkeeping; it is never held while data moves or callbacks run. Imported memory that a command uses without its being
+ * acquired, or that is released under work, ends the process with status 99: no driver says it, and the data is wrong. Objects carry two counts: `refs` are the
  * client's, `holds` are the stub's own (commands hold what they use); an object goes when both are zero. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,6 +50,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,7 +83,9 @@ enum {
     CL_COMMAND_COPY_BUFFER = 0x11F5, CL_COMMAND_MAP_BUFFER = 0x11FB, CL_COMMAND_UNMAP_MEM_OBJECT = 0x11FD,
     CL_COMMAND_MARKER = 0x11FE, CL_COMMAND_USER = 0x1204, CL_COMMAND_BARRIER = 0x1205, CL_COMMAND_FILL_BUFFER = 0x1207,
     CL_COMMAND_SVM_FREE = 0x1209, CL_COMMAND_SVM_MEMCPY = 0x120A, CL_COMMAND_SVM_MEMFILL = 0x120B,
-    CL_COMMAND_SVM_MAP = 0x120C, CL_COMMAND_SVM_UNMAP = 0x120D,
+    CL_COMMAND_SVM_MAP = 0x120C, CL_COMMAND_SVM_UNMAP = 0x120D, CL_COMMAND_ACQUIRE_EXTERNAL = 0x2047,
+    CL_COMMAND_RELEASE_EXTERNAL = 0x2048,
+    /* external memory */ OPAQUE_FD = 0x2060, DMA_BUF = 0x2067,
     /* SVM capabilities */ SVM_COARSE = 1, SVM_FINE_BUFFER = 2, SVM_ALL = 15,
     PAGE = 4096, ALIGN_BITS = 1024, MAX_GROUP = 1024
 };
@@ -84,7 +94,7 @@ enum {
 /* ---- Behaviour -------------------------------------------------------------------------------------------- */
 struct quirks {
     bool good, shadow, moving, last_page, separate, stale_read, crash, crash_kernel, hang, hang_map, liar, no_devices,
-        no_platforms, oom, lost, ti;
+        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses;
 };
 enum magic { PLATFORM = 0x0b501, DEVICE, CONTEXT, QUEUE, MEM, PROGRAM, KERNEL, EVENT };
 struct object { _Atomic int magic, refs, holds; void (*destroy)(void *); };
@@ -94,6 +104,7 @@ struct platform {
     const char *name;
     struct quirks quirks;
     struct device device;
+    char extensions[512];
     int maps, launches;
     bool dead; /* `lost` has struck */
 };
@@ -101,6 +112,7 @@ struct platform {
 static struct platform platforms[2];
 static cl_uint platform_count = 1;
 static char driver_version[64] = "1.0";
+static unsigned char uuid[16];
 static long delay_us;
 static bool lazy, report_leaks;
 
@@ -116,7 +128,7 @@ static void choose(struct quirks *q, const char *list)
     static const struct { const char *word; size_t at; } modes[] = {
         MODE(good), MODE(shadow), MODE(moving), MODE(last_page), MODE(separate), MODE(stale_read), MODE(crash),
         MODE(crash_kernel), MODE(hang), MODE(hang_map), MODE(liar), MODE(no_devices), MODE(no_platforms), MODE(oom),
-        MODE(lost), MODE(ti) };
+        MODE(lost), MODE(ti), MODE(imports), MODE(dma_buf), MODE(cached), MODE(refuses) };
     for (size_t n; *list; list += n + (list[n] == ',')) {
         n = strcspn(list, ",");
         size_t i = 0, count = sizeof modes / sizeof *modes;
@@ -124,6 +136,24 @@ static void choose(struct quirks *q, const char *list)
         if (i < count) *(bool *)((char *)q + modes[i].at) = true;
         else if (n) fprintf(stderr, "onebuf stub: unknown mode in ONEBUF_STUB: %.*s\n", (int)n, list), _exit(98);
     }
+}
+
+static bool is_gpu(const struct quirks *q) { return q->imports || q->dma_buf; }
+/* What the driver says it has; `liar` says more than is true. */
+static void declare_extensions(struct platform *p)
+{
+    const struct quirks *q = &p->quirks;
+    bool fd = q->imports || q->liar, dma_buf = q->dma_buf || q->liar;
+    const char *lies = " cl_khr_semaphore cl_khr_external_semaphore cl_khr_external_semaphore_opaque_fd cl_khr_pci_bus_info";
+    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s",
+             fd || dma_buf ? " cl_khr_external_memory cl_khr_device_uuid" : "", fd ? " cl_khr_external_memory_opaque_fd" : "",
+             dma_buf ? " cl_khr_external_memory_dma_buf" : "", q->liar ? lies : "");
+}
+static void choose_uuid(const char *hex)
+{
+    for (int i = 0; i < 16; i++) uuid[i] = (unsigned char)(16 * i + 1);
+    unsigned byte;
+    for (int i = 0; hex && i < 16 && sscanf(hex + 2 * i, "%2x", &byte) == 1; i++) uuid[i] = (unsigned char)byte;
 }
 
 __attribute__((constructor)) static void load(void)
@@ -144,19 +174,22 @@ __attribute__((constructor)) static void load(void)
         p->device.platform = p;
     }
     choose(&platforms[platform_count - 1].quirks, mode ? mode : "");
+    choose_uuid(getenv("ONEBUF_STUB_UUID"));
+    for (int i = 0; i < 2; i++) declare_extensions(&platforms[i]);
 }
 
-/* What the driver says it has; `liar` says more than is true. */
-static const char *declared_extensions(const struct quirks *q)
-{
-    return !q->liar ? "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics"
-                    : "cl_khr_byte_addressable_store cl_khr_external_memory cl_khr_external_memory_opaque_fd "
-                      "cl_khr_external_memory_dma_buf cl_khr_semaphore cl_khr_external_semaphore "
-                      "cl_khr_external_semaphore_opaque_fd cl_khr_device_uuid cl_khr_pci_bus_info";
-}
 static cl_ulong declared_svm(const struct quirks *q)
 {
-    return q->liar ? SVM_ALL : q->shadow || q->moving ? 0 : SVM_COARSE | SVM_FINE_BUFFER;
+    return q->liar ? SVM_ALL : q->shadow || q->moving ? 0 : is_gpu(q) ? SVM_COARSE : SVM_COARSE | SVM_FINE_BUFFER;
+}
+static bool may_import(const struct quirks *q, cl_ulong kind)
+{
+    return (kind == OPAQUE_FD && q->imports) || (kind == DMA_BUF && q->dma_buf);
+}
+static void violation(const char *why)
+{
+    fprintf(stderr, "onebuf stub: %s\n", why);
+    _exit(99);
 }
 static void liars_function(void)
 {
@@ -195,6 +228,8 @@ struct event {
     struct callback *callbacks;
 };
 struct mapping { struct mapping *next; unsigned char *at, *block; size_t offset, size; cl_ulong flags; };
+/* Imported memory: `held` is how it will be once all that was enqueued has run, `now` how it is. */
+struct external { int fd, users; struct stat is; unsigned char *pages; bool apart, cached, held, now, dirty; };
 struct mem;
 typedef void (*mem_callback)(struct mem *, void *);
 struct destructor { struct destructor *next; mem_callback call; void *user; };
@@ -208,6 +243,7 @@ struct mem {
     void *host_ptr;
     unsigned char *host, *apart, *old_block;
     bool map_copies, unmap_copies, moves;
+    struct external *external; /* of imported memory */
     unsigned moved;
     struct mapping *mappings;
     struct destructor *destructors;
@@ -303,6 +339,12 @@ cl_int clGetPlatformIDs(cl_uint entries, struct platform **list, cl_uint *count)
     return CL_SUCCESS;
 }
 
+/* {PLATFORM,DEVICE}_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES */
+static cl_int give_imports(const struct quirks *q, INFO)
+{
+    if (q->liar || (q->imports && q->dma_buf)) return GIVE(cl_uint, OPAQUE_FD, DMA_BUF);
+    return is_gpu(q) ? GIVE(cl_uint, q->imports ? OPAQUE_FD : DMA_BUF) : CL_INVALID_VALUE;
+}
 cl_int clGetPlatformInfo(struct platform *p, cl_uint what, INFO)
 {
     if (!is(p, PLATFORM)) return CL_INVALID_PLATFORM;
@@ -311,9 +353,9 @@ cl_int clGetPlatformInfo(struct platform *p, cl_uint what, INFO)
     case 0x0901: return TEXT("OpenCL 3.0 onebuf-stub");
     case 0x0902: return TEXT(p->name);
     case 0x0903: return TEXT(p->quirks.ti ? "Texas Instruments, Inc." : "onebuf");
-    case 0x0904: return TEXT(declared_extensions(&p->quirks));
+    case 0x0904: return TEXT(p->extensions);
     case 0x2036: return p->quirks.liar ? GIVE(cl_uint, 1) : CL_INVALID_VALUE;              /* semaphore types */
-    case 0x2044: return p->quirks.liar ? GIVE(cl_uint, 0x2060, 0x2067) : CL_INVALID_VALUE; /* memory imports */
+    case 0x2044: return give_imports(&p->quirks, room, out, need);
     default: return CL_INVALID_VALUE;
     }
 }
@@ -323,7 +365,8 @@ cl_int clGetDeviceIDs(struct platform *p, cl_ulong type, cl_uint entries, struct
     if (!is(p, PLATFORM)) return CL_INVALID_PLATFORM;
     if (!type) return CL_INVALID_DEVICE_TYPE;
     if ((!list && !count) || (list && !entries)) return CL_INVALID_VALUE;
-    bool found = !p->quirks.no_devices && (type & 3); /* CL_DEVICE_TYPE_DEFAULT, CL_DEVICE_TYPE_CPU */
+    cl_ulong kinds = is_gpu(&p->quirks) ? 5 : 3; /* CL_DEVICE_TYPE_DEFAULT, and CL_DEVICE_TYPE_GPU or _CPU */
+    bool found = !p->quirks.no_devices && (type & kinds);
     if (found && list) list[0] = &p->device;
     if (count) *count = found;
     return found ? CL_SUCCESS : CL_DEVICE_NOT_FOUND;
@@ -334,7 +377,7 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
     if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
     const struct quirks *q = &d->platform->quirks;
     switch (what) {
-    case 0x1000: return GIVE(cl_ulong, 2);                 /* TYPE: CPU */
+    case 0x1000: return GIVE(cl_ulong, is_gpu(q) ? 4 : 2); /* TYPE */
     case 0x1001: return GIVE(cl_uint, 0x0b5);              /* VENDOR_ID */
     case 0x1002: return GIVE(cl_uint, 1);                  /* MAX_COMPUTE_UNITS */
     case 0x1003: return GIVE(cl_uint, 3);                  /* MAX_WORK_ITEM_DIMENSIONS */
@@ -360,25 +403,32 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
     case 0x102D: return TEXT(driver_version);
     case 0x102E: return TEXT("FULL_PROFILE");
     case 0x102F: return TEXT("OpenCL 3.0 onebuf-stub");
-    case 0x1030: return TEXT(declared_extensions(q));
+    case 0x1030: return TEXT(d->platform->extensions);
     case 0x1031: return GIVE(struct platform *, d->platform);
-    case 0x1035: return GIVE(cl_uint, !q->shadow);         /* HOST_UNIFIED_MEMORY */
+    case 0x1035: return GIVE(cl_uint, !q->shadow && !is_gpu(q)); /* HOST_UNIFIED_MEMORY */
     case 0x103D: return TEXT("OpenCL C 1.2 onebuf-stub");
     case 0x1042: return GIVE(struct device *, NULL);       /* PARENT_DEVICE */
     case 0x1047: return GIVE(cl_uint, 1);                  /* REFERENCE_COUNT */
     case 0x1053: return GIVE(cl_ulong, declared_svm(q));
+    case 0x106A: return is_gpu(q) ? give(uuid, sizeof uuid, room, out, need) : CL_INVALID_VALUE; /* UUID_KHR */
+    case 0x204F: return give_imports(q, room, out, need);  /* EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES */
     }
     if (q->liar) switch (what) { /* but CL_DEVICE_UUID_KHR and CL_DEVICE_PCI_BUS_INFO_KHR fail */
     case 0x204C: return GIVE(cl_uint, 1);                  /* SEMAPHORE_TYPES: binary */
     case 0x204D: case 0x204E: return GIVE(cl_uint, 0x2055, 0x2058); /* SEMAPHORE_{IM,EX}PORT_HANDLE_TYPES */
-    case 0x204F: return GIVE(cl_uint, 0x2060, 0x2067);     /* EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES: fd, dma-buf */
     }
     return CL_INVALID_VALUE;
 }
 
+static cl_int acquire_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS);
+static cl_int release_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS);
 void *clGetExtensionFunctionAddressForPlatform(struct platform *p, const char *name)
 {
-    return is(p, PLATFORM) && name && p->quirks.liar ? (void *)liars_function : NULL;
+    if (!is(p, PLATFORM) || !name) return NULL;
+    if (p->quirks.liar) return (void *)liars_function;
+    if (!is_gpu(&p->quirks)) return NULL;
+    if (!strcmp(name, "clEnqueueAcquireExternalMemObjectsKHR")) return (void *)acquire_external;
+    return strcmp(name, "clEnqueueReleaseExternalMemObjectsKHR") ? NULL : (void *)release_external;
 }
 void *clGetExtensionFunctionAddress(const char *name) /* speaks of no platform: the first */
 {
@@ -563,6 +613,7 @@ struct command {
     const struct native *native;
     struct arg args[5];
     unsigned char pattern[128];
+    struct mem **objects;                      /* owned and held by an acquire or release; there are `count` */
     void **svm;                                /* owned by an SVM free, as is what follows */
     svm_free_callback svm_callback;
 };
@@ -590,7 +641,23 @@ static void command_free(struct command *c)
     for (cl_uint i = 0; i < c->wait_count; i++) drop(c->waits[i]);
     drop(c->mem), drop(c->to);
     if (c->mapping) free(c->mapping->block), free(c->mapping);
-    free(c->waits), free(c->svm), free(c);
+    for (cl_uint i = 0; c->objects && i < c->count; i++) drop(c->objects[i]);
+    free(c->waits), free(c->objects), free(c->svm), free(c);
+}
+/* Before a command that uses imported memory, and (-1) after it. */
+static void use_external(const struct command *c, int change)
+{
+    struct mem *const both[] = { c->mem, c->to };
+    lock();
+    for (int i = 0; i < 2; i++) {
+        struct external *x = both[i] ? both[i]->root->external : NULL;
+        if (!x) continue;
+        if (!x->now) violation("imported memory was used without being acquired");
+        x->users += change;
+        bool reads = !i && (c->event->type == CL_COMMAND_READ_BUFFER || c->to);
+        if (!reads) x->dirty = true;
+    }
+    unlock();
 }
 /* Queues a command; `out` may be NULL; a blocking one gives the command's own status. */
 static cl_int submit(struct queue *q, struct command *c, bool blocking, struct event **out)
@@ -598,6 +665,10 @@ static cl_int submit(struct queue *q, struct command *c, bool blocking, struct e
     struct event *e = hold(c->event);
     cl_int status = CL_SUCCESS;
     lock();
+    struct mem *const both[] = { c->mem, c->to };
+    for (int i = 0; i < 2; i++)
+        if (both[i] && both[i]->root->external && !both[i]->root->external->held)
+            violation("a command on imported memory was enqueued without its being acquired");
     if (out) *out = e;
     else e->o.refs = 0; /* nobody's but ours */
     hold(e);            /* the command's */
@@ -637,7 +708,11 @@ static void run_command(struct command *c)
     struct timespec pause_for = { delay_us / 1000000, delay_us % 1000000 * 1000 };
     while (delay_us > 0 && nanosleep(&pause_for, &pause_for) && errno == EINTR) {}
     if (!status) status = before_execution(c);
-    if (!status) status = execute(c);
+    if (!status) {
+        use_external(c, 1);
+        status = execute(c);
+        use_external(c, -1);
+    }
     command_free(c); /* before completion: who has waited for the event finds the buffers free */
     set_status(e, status);
     drop(e);
@@ -833,12 +908,25 @@ static bool lay_out(struct mem *m, const struct quirks *q)
     m->apart = m->split < m->size ? pages(m->size - m->split) : NULL;
     return (m->host || m->moves) && (m->apart || m->split == m->size);
 }
+/* The descriptor is the driver's from a successful import on: who closed it, closed another's since. */
+static void external_destroy(struct mem *m)
+{
+    struct external *x = m->external;
+    struct stat now;
+    if (fstat(x->fd, &now) || now.st_dev != x->is.st_dev || now.st_ino != x->is.st_ino)
+        violation("the descriptor of imported memory was closed by somebody else");
+    munmap(x->pages, m->size);
+    close(x->fd);
+    if (x->apart) free(m->host);
+    free(x);
+}
 static void mem_destroy(void *p)
 {
     struct mem *m = p;
     for (struct destructor *d; (d = m->destructors); free(d)) m->destructors = d->next, d->call(m, d->user);
     for (struct mapping *g; (g = m->mappings); free(g)) m->mappings = g->next, free(g->block);
-    if (m->root == m && !(m->flags & CL_MEM_USE_HOST_PTR)) free(m->host);
+    if (m->external) external_destroy(m);
+    else if (m->root == m && !(m->flags & CL_MEM_USE_HOST_PTR)) free(m->host);
     free(m->apart), free(m->old_block);
     if (m->root != m) drop(m->root);
     drop(m->context);
@@ -867,11 +955,77 @@ struct mem *clCreateBuffer(struct context *c, cl_ulong flags, size_t size, void 
     if (flags & CL_MEM_COPY_HOST_PTR) device_write(m, 0, host_ptr, size);
     DONE(m);
 }
+/* What is no memory, or less than was said, stays the caller's. */
+static struct mem *import(struct context *c, int fd, cl_ulong flags, size_t size, cl_int *err)
+{
+    const struct quirks *q = &c->platform->quirks;
+    struct external x = { .fd = fd, .apart = q->cached || q->separate, .cached = q->cached };
+    if (fstat(fd, &x.is) || !S_ISREG(x.is.st_mode)) FAIL(CL_INVALID_VALUE);
+    if ((size_t)x.is.st_size < size) FAIL(CL_INVALID_BUFFER_SIZE);
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) FAIL(CL_INVALID_VALUE);
+    x.pages = at;
+    struct external *copy = malloc(sizeof *copy);
+    struct mem *m = object_new(sizeof *m, MEM, mem_destroy);
+    unsigned char *host = x.apart ? pages(size) : x.pages;
+    if (!copy || !m || !host) abort();
+    if (x.apart) memcpy(host, x.pages, size);
+    *copy = x;
+    m->context = hold(c), m->root = m, m->size = m->split = size, m->flags = flags, m->host = host, m->external = copy;
+    DONE(m);
+}
+/* On the queue's thread, with or without a cache. */
+static void hand_over(struct mem *m, bool acquire)
+{
+    struct external *x = m->external;
+    lock();
+    bool fits = x->now != acquire, used = x->users, dirty = x->dirty;
+    x->now = acquire, x->dirty = false;
+    unlock();
+    if (!fits) violation("acquires and releases of imported memory ran out of turn");
+    if (used) violation("imported memory was released under work that uses it");
+    if (x->cached && acquire) memcpy(m->host, x->pages, m->size);
+    if (x->cached && !acquire && dirty) memcpy(x->pages, m->host, m->size);
+}
+/* A part of imported memory was not imported itself. */
+static cl_int external_command(struct queue *q, bool acquire, cl_uint count, struct mem *const *list, WAITS)
+{
+    if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+    if (!count || !list) return CL_INVALID_VALUE;
+    for (cl_uint i = 0; i < count; i++) {
+        if (!is(list[i], MEM) || !list[i]->external) return CL_INVALID_MEM_OBJECT;
+        if (list[i]->context != q->context) return CL_INVALID_CONTEXT;
+        if (list[i]->external->held == acquire) return CL_INVALID_OPERATION; /* twice, or without the other */
+    }
+    cl_int err = CL_OUT_OF_HOST_MEMORY;
+    cl_uint type = acquire ? CL_COMMAND_ACQUIRE_EXTERNAL : CL_COMMAND_RELEASE_EXTERNAL;
+    struct mem **copy = calloc(count, sizeof *copy);
+    struct command *c = copy ? command_new(q, type, n, waits, &err) : NULL;
+    if (!c) { free(copy); return err; }
+    for (cl_uint i = 0; i < count; i++) copy[i] = hold(list[i]), list[i]->external->held = acquire;
+    c->objects = copy, c->count = count;
+    return submit(q, c, false, event);
+}
+static cl_int acquire_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS)
+{
+    return external_command(q, true, count, list, n, waits, event);
+}
+static cl_int release_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS)
+{
+    return external_command(q, false, count, list, n, waits, event);
+}
 struct mem *clCreateBufferWithProperties(struct context *c, const cl_ulong *properties, cl_ulong flags, size_t size,
                                          void *host_ptr, cl_int *err)
 {
-    if (properties && *properties) FAIL(CL_INVALID_PROPERTY); /* no imports, whatever was declared */
-    return clCreateBuffer(c, flags, size, host_ptr, err);
+    if (!properties || !*properties) return clCreateBuffer(c, flags, size, host_ptr, err);
+    if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+    const struct quirks *q = &c->platform->quirks;
+    if (!may_import(q, properties[0]) || properties[2]) FAIL(CL_INVALID_PROPERTY); /* whatever was declared */
+    if (host_ptr) FAIL(CL_INVALID_HOST_PTR);
+    if ((flags & ~(cl_ulong)MEM_ACCESS) || !one_bit_at_most(flags)) FAIL(CL_INVALID_VALUE);
+    if (!size || size > MAX_ALLOC) FAIL(CL_INVALID_BUFFER_SIZE);
+    if (q->refuses) FAIL(CL_OUT_OF_RESOURCES);
+    return import(c, (int)properties[1], flags ? flags : CL_MEM_READ_WRITE, size, err);
 }
 struct mem *clCreateSubBuffer(struct mem *m, cl_ulong flags, cl_uint type, const size_t *region, cl_int *err)
 {
@@ -1012,6 +1166,7 @@ void *clEnqueueMapBuffer(struct queue *q, struct mem *m, cl_uint blocking, cl_ul
                              (flags & CL_MAP_READ ? CL_MEM_HOST_WRITE_ONLY : 0));
     if (bad) FAIL(bad);
     if (!flags || flags > CL_MAP_WRITE_INVALIDATE_REGION) FAIL(CL_INVALID_VALUE);
+    if (m->root->external) FAIL(CL_INVALID_OPERATION); /* no driver must map it */
     before_map(q->context->platform);
     struct mem *r = m->root;
     struct mapping *g = calloc(1, sizeof *g);
@@ -1430,6 +1585,9 @@ static cl_int execute(struct command *c)
     case CL_COMMAND_WRITE_BUFFER: device_write(c->mem, c->offset, c->from, c->size); break;
     case CL_COMMAND_MAP_BUFFER: if (c->ptr) device_read(c->mem, c->offset, c->ptr, c->size); break;
     case CL_COMMAND_UNMAP_MEM_OBJECT: unmap(c->mem, c->mapping); break;
+    case CL_COMMAND_ACQUIRE_EXTERNAL: case CL_COMMAND_RELEASE_EXTERNAL:
+        for (cl_uint i = 0; i < c->count; i++) hand_over(c->objects[i], c->event->type == CL_COMMAND_ACQUIRE_EXTERNAL);
+        break;
     case CL_COMMAND_COPY_BUFFER: copy(c); break;
     case CL_COMMAND_FILL_BUFFER: case CL_COMMAND_SVM_MEMFILL: fill(c); break;
     case CL_COMMAND_SVM_MEMCPY: memcpy(c->ptr, c->from, c->size); break;

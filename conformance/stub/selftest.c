@@ -3,7 +3,7 @@
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -pthread -o selftest selftest.c -ldl
  *   ./selftest ./libstub.so              everything
  *   valgrind --leak-check=full --error-exitcode=9 ./selftest ./libstub.so nofork     without crash and hang modes */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -378,6 +379,106 @@ static void other_modes(void)
     unsetenv("ONEBUF_STUB_PLATFORMS"), unsetenv("ONEBUF_STUB_VERSION"), unsetenv("ONEBUF_STUB_DELAY_US");
 }
 
+static I (*hand[2])(P, U, P *, U, P *, P *); /* release, acquire */
+static P import(L kind, int fd, S size)
+{
+    L list[] = { kind, (L)fd, 0 };
+    return clCreateBufferWithProperties(context, list, 1, size, NULL, &err);
+}
+static int file_of(S size)
+{
+    int fd = memfd_create("selftest", MFD_CLOEXEC);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
+    return fd;
+}
+static bool is_open(int fd) { return lseek(fd, 0, SEEK_CUR) >= 0; }
+static void start_imports(const char *name)
+{
+    start(name);
+    *(P *)&hand[0] = clGetExtensionFunctionAddressForPlatform(platform, "clEnqueueReleaseExternalMemObjectsKHR");
+    *(P *)&hand[1] = clGetExtensionFunctionAddressForPlatform(platform, "clEnqueueAcquireExternalMemObjectsKHR");
+    CHECK(hand[0] && hand[1] && !clGetExtensionFunctionAddressForPlatform(platform, "clAny"));
+}
+static I give(P mem, bool acquire) { return hand[acquire](queue, 1, &mem, 0, NULL, NULL); }
+
+static void imports(void)
+{
+    static const struct { const char *mode; L kind, other; bool cached; } table[] = {
+        { "imports", 0x2060, 0x2067, false }, { "dma_buf", 0x2067, 0x2060, false }, { "imports,cached", 0x2060, 0x2067, true } };
+    for (U i = 0; i < sizeof table / sizeof *table; i++) {
+        start_imports(table[i].mode);
+        U kind = 0, unified = 9;
+        L type = 0;
+        unsigned char uuid[16];
+        CHECK(clGetDeviceInfo(device, 0x204F, 4, &kind, NULL) == 0 && kind == table[i].kind);
+        CHECK(clGetDeviceInfo(device, 0x1000, 8, &type, NULL) == 0 && type == 4 && clGetDeviceIDs(platform, 4, 1, &device, NULL) == 0);
+        CHECK(clGetDeviceInfo(device, 0x1035, 4, &unified, NULL) == 0 && !unified);
+        CHECK(clGetDeviceInfo(device, 0x106A, 16, uuid, NULL) == 0 && uuid[0] == 1 && uuid[1] == 17 && uuid[15] == 241);
+        int fd = file_of(BYTES), kept = dup(fd), wire[2];
+        uint32_t *seen = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, kept, 0);
+        for (U j = 0; j < N; j++) seen[j] = j;
+        CHECK(pipe(wire) == 0 && !import(table[i].kind, wire[0], BYTES) && err == -30); /* no memory */
+        CHECK(!import(table[i].kind, -1, BYTES) && err == -30 && !import(table[i].other, fd, BYTES) && err == -64);
+        CHECK(!import(table[i].kind, fd, BYTES + 1) && err == -61 && is_open(fd)); /* still the caller's */
+        P mem = import(table[i].kind, fd, BYTES), part, plain = clCreateBuffer(context, 0, BYTES, NULL, &err);
+        S region[] = { 1024, 512 };
+        part = clCreateSubBuffer(mem, 1, 0x1220, region, &err);
+        CHECK(mem && part && give(mem, false) == -59 && give(part, true) == -38 && give(plain, true) == -38);
+        CHECK(give(mem, true) == 0 && give(mem, true) == -59);
+        read_back(mem);
+        CHECK(back[7] == 7 && launch(mem, 0, N, 2, 1, 0, NULL, NULL) == 0 && launch(part, 0, 128, 0, 9, 0, NULL, NULL) == 0);
+        CHECK(!clEnqueueMapBuffer(queue, mem, 1, READ, 0, 4, 0, NULL, NULL, &err) && err == -59);
+        CHECK(clFinish(queue) == 0 && (seen[7] == 7) == table[i].cached); /* with a cache, not before the release */
+        CHECK(give(mem, false) == 0 && give(mem, false) == -59 && clFinish(queue) == 0);
+        CHECK(seen[7] == 22 && seen[256] == 9 && seen[N - 1] == 3 * (N - 1) + 1);
+        seen[7] = 5;
+        CHECK(give(mem, true) == 0);
+        read_back(mem);
+        CHECK(back[7] == 5 && clEnqueueCopyBuffer(queue, mem, plain, 0, 0, BYTES, 0, NULL, NULL) == 0);
+        read_back(plain);
+        CHECK(back[7] == 5 && give(mem, false) == 0 && clFinish(queue) == 0);
+        clReleaseMemObject(mem);
+        CHECK(is_open(fd)); /* the part keeps it */
+        clReleaseMemObject(part), clReleaseMemObject(plain);
+        CHECK(!is_open(fd) && is_open(kept)); /* the driver's own, since the import */
+        munmap(seen, BYTES), close(kept), close(wire[0]), close(wire[1]);
+        stop();
+    }
+    setenv("ONEBUF_STUB_UUID", "00ff0000000000000000000000000007", 1);
+    start_imports("imports,dma_buf,refuses");
+    U kinds[2];
+    unsigned char uuid[16];
+    CHECK(clGetDeviceInfo(device, 0x204F, 8, kinds, NULL) == 0 && kinds[0] == 0x2060 && kinds[1] == 0x2067);
+    CHECK(clGetDeviceInfo(device, 0x106A, 16, uuid, NULL) == 0 && uuid[1] == 255 && uuid[15] == 7);
+    int fd = file_of(BYTES);
+    CHECK(!import(0x2060, fd, BYTES) && err == -5 && is_open(fd) && close(fd) == 0);
+    stop();
+    unsetenv("ONEBUF_STUB_UUID");
+}
+/* In a child, which must not come back: memory that was not acquired, or released under work, or whose fd was closed. */
+static int misuse(int how)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        fclose(stderr);
+        start_imports("imports");
+        int fd = file_of(BYTES);
+        P mem = import(0x2060, fd, BYTES), gate = clCreateUserEvent(context, &err);
+        P other = clCreateCommandQueue(context, device, 0, &err);
+        if (how == 0) launch(mem, 0, N, 1, 1, 0, NULL, NULL);
+        if (how == 1) clEnqueueReadBuffer(queue, mem, 1, 0, 4, back, 0, NULL, NULL);
+        give(mem, true), clFinish(queue);
+        if (how == 2) launch(mem, 0, N, 1, 1, 1, &gate, NULL), hand[0](other, 1, &mem, 0, NULL, NULL), clFinish(other);
+        if (how == 2) clSetUserEventStatus(gate, 0), clFinish(queue);
+        if (how == 3) close(fd), give(mem, false), clFinish(queue), clReleaseMemObject(mem);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 /* In a child: `crash*` must kill it, `hang*` must still be at it when the alarm rings, a leak must be told. */
 static int in_child(const char *name, bool kernel_too, bool leak)
 {
@@ -413,6 +514,7 @@ int main(int argc, char **argv)
     events();
     calls();
     other_modes();
+    imports();
     if (argc < 3) {
         mode = "children";
         CHECK(in_child("crash", false, false) == -SIGSEGV);
@@ -421,6 +523,8 @@ int main(int argc, char **argv)
         CHECK(in_child("hang", true, false) == -SIGALRM);
         CHECK(in_child("good", false, true) == 97);
         CHECK(in_child("godo", false, true) == 98);
+        for (int how = 0; how < 4; how++) CHECK(misuse(how) == 99);
+        CHECK(misuse(4) == 0); /* the control */
     }
     printf("stub selftest: %s\n", failures ? "FAILED" : "ok");
     return failures != 0;

@@ -9,11 +9,12 @@ use onebuf::{
 };
 use onebuf_conformance::{
     Machine, Side, Step, Watchdog, assert_same, cuda_stub, fresh, kinds, life, note, pairs,
-    random_words, second_life, shared, step_model,
+    random_words, second_life, share_selftest, shared, step_model,
 };
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
+    process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -60,6 +61,16 @@ fn devices_have_numbers_and_what_is_missing_has_reasons() {
         let error = hub.device(other).unwrap_err().to_string();
         assert!(error.contains(&format!("{other}: switched off by the program")), "{error}");
     });
+}
+
+/// The stub's own test: the sequences of calls that share memory, and what has to be refused or to end the process.
+#[test]
+fn the_stub_shares_as_it_promises() {
+    let (Some(library), Some(program)) = (cuda_stub(), share_selftest()) else { return };
+    let _watchdog = Watchdog::new("the stub's own test", Duration::from_secs(120));
+    let ran = Command::new(program).arg(library).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said == "fine\n", "{said}");
 }
 
 /// Every pair of host and two devices, by every route that they declare, each taking its turns.

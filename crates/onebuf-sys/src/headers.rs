@@ -1,4 +1,4 @@
-//! The installed headers of OpenCL and HIP, read by tests: the one authority on numbers and prototypes.
+//! The installed headers of OpenCL, HIP and HSA, read by tests: the one authority on numbers and prototypes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -157,4 +157,48 @@ pub fn enumerators(text: &str, name: &str) -> HashMap<String, i64> {
         next += 1;
     }
     all
+}
+
+/// The size in bytes of each argument of each of ROCr's functions that return a status.
+pub fn hsa_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
+    let text = without_line_comments(&without_comments(text));
+    let mut all = HashMap::new();
+    for declaration in text.split("hsa_status_t").skip(1) {
+        let Some((head, rest)) = declaration.split_once('(') else { continue };
+        let name = head.trim().trim_start_matches("HSA_API").trim();
+        let some = |argument: &String| !["", "void"].contains(&argument.trim());
+        all.insert(
+            name.to_owned(),
+            arguments(rest).iter().filter(|a| some(a)).map(|a| size_in_hsa(a)).collect(),
+        );
+    }
+    all
+}
+
+/// Handles are structures of one word; whatever is not named here is a number of four bytes, or an `enum`.
+fn size_in_hsa(declared: &str) -> usize {
+    let words: Vec<_> = declared.split_whitespace().collect();
+    let wide = ["size_t", "uint64_t", "hsa_agent_t"];
+    match () {
+        () if declared.contains(['*', '[']) || wide.into_iter().any(|w| words.contains(&w)) => 8,
+        () if words.contains(&"bool") => 1,
+        () => 4,
+    }
+}
+
+/// The fields of ROCr's `typedef struct … name`, and where C lays them: each at a multiple of its size.
+pub fn offsets(text: &str, name: &str) -> Vec<(String, usize)> {
+    let text = without_line_comments(&without_comments(text));
+    let body = text.split(&format!("}} {name};")).next().unwrap_or_default();
+    let body = body.rsplit_once("typedef struct").map_or("", |(_, body)| body);
+    let body = body.split_once('{').map_or("", |(_, body)| body);
+    let mut next = 0usize;
+    let fields = body.split(';').map(str::trim).filter(|field| !field.is_empty());
+    let place = |field: &str| {
+        let size = size_in_hsa(field);
+        let at = next.next_multiple_of(size);
+        next = at + size;
+        (field.rsplit([' ', '*']).next().unwrap_or_default().to_owned(), at)
+    };
+    fields.map(place).collect()
 }

@@ -27,6 +27,7 @@
 //! - an unknown status is a number, never an invalid `enum`.
 
 pub mod cuda_like;
+pub mod hsa;
 pub mod loader;
 pub mod opencl;
 pub mod probe;

@@ -52,6 +52,25 @@ impl fmt::Display for Missing {
 
 impl Error for Missing {}
 
+impl Missing {
+    /// The library was opened, and lacks what is needed.
+    pub(crate) fn incomplete(
+        api: &'static str,
+        loaded: Loaded,
+        lacking: &[&str],
+        hint: &str,
+    ) -> Self {
+        Self {
+            api,
+            reason: format!("{} lacks {}", loaded.name, lacking.join(", ")),
+            tried: vec![loaded.name],
+            loaded: true,
+            code: None,
+            hint: hint.into(),
+        }
+    }
+}
+
 /// A library that was opened. Dropping it does not close it: drivers run threads and register exit
 /// handlers, whose code would be unmapped under them.
 #[derive(Debug)]
@@ -68,6 +87,17 @@ impl Loaded {
         let symbol = unsafe { self.library.get::<*mut c_void>(name) }.ok()?;
         NonNull::new(*symbol)
     }
+}
+
+/// An address as the function that lies there.
+///
+/// # Safety
+///
+/// `F` is a function pointer with the prototype of the function at `at`.
+pub(crate) unsafe fn as_function<F: Copy>(at: NonNull<c_void>) -> F {
+    const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
+    // SAFETY: the caller's promise; a function's address is not null, and as large as any pointer.
+    unsafe { std::mem::transmute_copy(&at) }
 }
 
 /// Opens the first of `sonames` that can be opened.

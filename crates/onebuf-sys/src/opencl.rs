@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::loader::{self, Missing, library_of};
+use crate::loader::{self, Missing, as_function, library_of};
 use crate::probe::Probe;
 use crate::status::ClStatus;
 

@@ -189,10 +189,11 @@ struct Obstacle<'t> {
 }
 
 impl Obstacle<'_> {
-    /// Least for the place that came nearest, and there for the bar that is easiest to lift.
-    fn rank(&self) -> (usize, bool, Bar, RouteKind) {
+    /// Least for the place that came nearest of those whose bar can be lifted at all, and there for the bar that is easiest
+    /// to lift.
+    fn rank(&self) -> (bool, usize, bool, Bar, RouteKind) {
         let (bar, kind) = self.bar.map_or((Bar::OtherKind, RouteKind::Staged), |b| (b.0, b.1.kind));
-        (self.missing, kind == RouteKind::Staged, bar, kind)
+        (bar >= Bar::WrongForm, self.missing, kind == RouteKind::Staged, bar, kind)
     }
 }
 
@@ -345,10 +346,11 @@ impl<'t> Planner<'t> {
         !is_host(info) && info.kind != DeviceKind::Cpu && !info.caps.unified_memory
     }
 
-    /// Only where the device's own memory comes first; else host memory is what was wished for.
+    /// Only where the device's own memory comes first; else host memory is what was wished for. Coarse-grained SVM that
+    /// others use in place lies in host memory too: it is host pages that they import.
     fn over_bus(&self, place: Place) -> u64 {
-        use Strategy::{FineSvm, HostPages, MappedDevice};
-        let in_host_memory = matches!(place.form, HostPages | MappedDevice | FineSvm);
+        use Strategy::{CoarseSvm, FineSvm, HostPages, MappedDevice};
+        let in_host_memory = matches!(place.form, HostPages | MappedDevice | FineSvm | CoarseSvm);
         let apart = self.devices().filter(|&device| self.is_apart(device)).count();
         if in_host_memory && self.device_first() { apart as u64 } else { 0 }
     }

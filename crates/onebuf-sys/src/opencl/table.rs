@@ -15,22 +15,8 @@
 //! | `enqueue` | wait_count, wait_list, event | not called | the event, where asked for |
 //! | `raw T` | | by hand | by hand |
 
-use std::ffi::c_void;
-use std::ptr::NonNull;
-
 #[cfg(test)]
 pub(super) const PTR: usize = size_of::<usize>();
-
-/// An address as the function that lies there.
-///
-/// # Safety
-///
-/// `F` is a function pointer with the prototype of the function at `at`.
-pub(super) unsafe fn as_function<F: Copy>(at: NonNull<c_void>) -> F {
-    const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
-    // SAFETY: the caller's promise; a function's address is not null, and as large as any pointer.
-    unsafe { std::mem::transmute_copy(&at) }
-}
 
 macro_rules! c_name {
     ($symbol:ident) => {{
@@ -197,7 +183,7 @@ macro_rules! table {
             ) -> Self {
                 $(
                     // SAFETY: the caller's promise; the prototype is that of the headers, by test.
-                    let $name = find(c_name!($symbol)).map(|at| unsafe { table::as_function(at) });
+                    let $name = find(c_name!($symbol)).map(|at| unsafe { as_function(at) });
                 )*
                 Self { probe, $($name,)* }
             }

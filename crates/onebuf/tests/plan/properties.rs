@@ -93,9 +93,9 @@ fn usable(route: &Route, request: &Request) -> bool {
 fn copy_free(route: &Route, request: &Request) -> bool {
     let verdict = &route.verdict;
     let covered = verdict.envelope.as_ref().is_none_or(|e| e.covers(request.bytes));
-    let by_contract = route.kind == RouteKind::SvmPointer
-        && route.strategy == Some(Strategy::FineSvm)
-        && route.guaranteed;
+    let fine_svm = route.kind == RouteKind::SvmPointer && route.strategy == Some(Strategy::FineSvm);
+    let descriptor = matches!(route.kind, RouteKind::OpaqueFd | RouteKind::DmaBuf);
+    let by_contract = route.guaranteed && (fine_svm || descriptor);
     let known = verdict.state == State::Declared || covered || by_contract;
     let unknown = verdict.zero_copy.is_none() || !known;
     let sure = verdict.zero_copy == Some(true) && known;

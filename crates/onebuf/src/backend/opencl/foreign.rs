@@ -379,7 +379,8 @@ impl Device {
         spec: &AllocSpec,
     ) -> Result<Arc<dyn hal::Memory>> {
         let place = Place::Svm { pointer: Address(pointer), base: None };
-        let storage = Storage { place, object: None, flags: conv::access(spec.access) };
+        let storage =
+            Storage { place, object: None, whole: None, flags: conv::access(spec.access) };
         Ok(Arc::new(Memory::wrap(self.context()?, storage, spec)))
     }
 }

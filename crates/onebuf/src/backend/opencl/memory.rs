@@ -6,7 +6,7 @@ use super::{
     owner::Owner,
     queue::{Queue, RawQueue},
     residency::{Now, State},
-    storage::{self, Address, Object, Place, Storage},
+    storage::{self, Address, Object, Place, Storage, Whole},
 };
 use crate::{
     Error, Result, hal,
@@ -32,11 +32,13 @@ pub(super) struct Inner {
     align: usize,
     pub residency: Now,
     pub state: Mutex<State>,
-    /// Whether it must remember the queues that use it: the driver does not for SVM, clover for nothing.
+    /// Whether it must remember the queues that use it: the driver does not for SVM, clover for nothing, and imported
+    /// memory is released behind them.
     pub tracks_users: bool,
     /// The id of the queue that was remembered last; zero is none.
     pub last_user: AtomicU64,
     object: Option<Object>,
+    whole: Option<Whole>,
 }
 
 /// A device's memory, or a part of it, as the layers above hold it. An export holds the inner object.
@@ -118,9 +120,10 @@ impl Memory {
 
     fn part_at(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
         let inner = self.inner.clone();
-        let (place, object) = match inner.place {
+        let (place, object) = match inner.whole_place() {
             Place::Object(whole) => {
-                let region = ClBufferRegion { origin: offset, size: bytes };
+                let origin = inner.whole.as_ref().map_or(0, |whole| whole.origin) + offset;
+                let region = ClBufferRegion { origin, size: bytes };
                 let object = Object::part(&inner.context, whole, access, region)?;
                 (Place::Object(object.mem), Some(object))
             }
@@ -311,10 +314,11 @@ impl Drop for Memory {
 impl Inner {
     fn new(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Inner {
         let AllocSpec { bytes, align, strategy, host, .. } = *spec;
-        let Storage { place, object, .. } = storage;
+        let Storage { place, object, whole, .. } = storage;
         let is_svm = matches!(place, Place::Svm { .. });
+        let imported = strategy == Strategy::Exportable;
         Inner {
-            tracks_users: is_svm || context.driver.quirks.releases_early,
+            tracks_users: is_svm || imported || context.driver.quirks.releases_early,
             residency: Now::default(),
             state: Mutex::default(),
             last_user: AtomicU64::new(0),
@@ -325,7 +329,14 @@ impl Inner {
             host,
             align,
             object,
+            whole,
         }
+    }
+
+    /// What the driver knows the whole by, of which regions are made and which is handed over: what was imported, where this is
+    /// a part of that.
+    pub fn whole_place(&self) -> Place {
+        self.whole.as_ref().map_or(self.place, |whole| Place::Object(whole.object.mem))
     }
 }
 
@@ -334,6 +345,9 @@ impl Drop for Inner {
         let users = self.retire();
         if let Some(object) = self.object.take() {
             object.release(&users);
+        }
+        if let Some(whole) = self.whole.take() {
+            whole.object.release(&users);
         }
         if let Place::Svm { base: Some(base), .. } = self.place {
             storage::free_svm(&self.context, base, self.bytes, &users);

@@ -146,7 +146,7 @@ impl Inner {
 
     fn acquire(&self, queue: &RawQueue) -> Result<()> {
         let driver = queue.driver();
-        let (Place::Object(mem), Some(calls)) = (self.place, &driver.external) else {
+        let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
             return Ok(());
         };
         // SAFETY: a live queue and imported object of one context, and calls of its platform.
@@ -156,7 +156,7 @@ impl Inner {
 
     fn release(&self, queue: &RawQueue) -> Result<()> {
         let driver = queue.driver();
-        let (Place::Object(mem), Some(calls)) = (self.place, &driver.external) else {
+        let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
             return Ok(());
         };
         // SAFETY: as in `acquire`, which came before.
@@ -262,11 +262,24 @@ impl Inner {
     fn give_up(&self, state: &mut State) {
         let Some(queue) = state.acquired_on.take() else { return };
         if self.residency.get() != Residency::Away {
-            let released = self.release(&queue).or_else(|_| self.release(&queue));
-            if let Err(why) = released.and_then(|()| queue.flush()) {
+            let release = || self.release_behind(&queue, &state.users);
+            if let Err(why) = release().or_else(|_| release()).and_then(|()| queue.flush()) {
                 tracing::warn!("imported memory was dropped without being released: {why}");
             }
         }
+    }
+
+    /// Nobody has ordered the queues any more: the others' work may still use it.
+    fn release_behind(&self, queue: &Arc<RawQueue>, users: &[Arc<RawQueue>]) -> Result<()> {
+        let others = users.iter().filter(|user| user.id != queue.id);
+        let marks = others.map(|user| user.mark()).collect::<Result<Vec<_>>>()?;
+        marks.iter().try_for_each(|mark| mark.flush())?;
+        let waits: Vec<_> = marks.iter().map(|mark| mark.handle()).collect();
+        if !waits.is_empty() {
+            queue.wait_list(&waits)?;
+        }
+        queue.keep_order()?;
+        self.release(queue)
     }
 }
 

@@ -60,7 +60,15 @@ pub(super) struct Storage {
     pub place: Place,
     /// The owner of the handle in `place`, where that is one.
     pub object: Option<Object>,
+    /// What `object` is a part of, where we made that too.
+    pub whole: Option<Whole>,
     pub flags: u64,
+}
+
+/// An imported allocation, and where in it the memory begins.
+pub(super) struct Whole {
+    pub object: Object,
+    pub origin: usize,
 }
 
 impl Object {
@@ -118,8 +126,8 @@ impl Object {
             let (list, none) = (list.as_ptr(), ptr::null_mut());
             driver.cl.create_buffer_with_properties(context.raw, list, flags, bytes, none)
         };
-        let call = "clCreateBufferWithProperties";
-        let mem = made.map_err(|why| conv::allocation(call, why, bytes, &driver.info))?;
+        // Whatever the status: nothing is allocated here, so no memory is lacking.
+        let mem = driver.check("clCreateBufferWithProperties", made)?;
         // The duplicate is the driver's now.
         let _ = fd.into_raw_fd();
         Ok(Object { context: context.clone(), mem, custody: None })
@@ -159,7 +167,7 @@ impl Drop for Object {
 
 impl Storage {
     pub fn of(object: Object, flags: u64) -> Storage {
-        Storage { place: Place::Object(object.mem), object: Some(object), flags }
+        Storage { place: Place::Object(object.mem), object: Some(object), whole: None, flags }
     }
 
     /// New memory in one of the device's strategies.
@@ -183,7 +191,8 @@ impl Storage {
         }
     }
 
-    /// Memory behind a descriptor. The driver imports allocations whole; the rest is a part of one, which keeps it.
+    /// Memory behind a descriptor. The driver imports allocations whole, and only wholes can be handed over and have parts: so
+    /// the whole is kept where the memory is a part of it.
     pub fn behind(context: &Arc<Context>, range: &FdRange, access: Access) -> Result<Storage> {
         let flags = conv::access(access);
         let whole = Object::imported(context, flags, range)?;
@@ -191,7 +200,9 @@ impl Storage {
             return Ok(Storage::of(whole, flags));
         }
         let region = ClBufferRegion { origin: range.offset, size: range.bytes };
-        Ok(Storage::of(Object::part(context, whole.mem, access, region)?, flags))
+        let part = Object::part(context, whole.mem, access, region)?;
+        let whole = Some(Whole { object: whole, origin: range.offset });
+        Ok(Storage { whole, ..Storage::of(part, flags) })
     }
 
     /// Somebody else's host pages.
@@ -254,7 +265,8 @@ fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
     let over = if room == 0 { 0 } else { base.0.as_ptr().align_offset(spec.align) };
     // SAFETY: `over` is below `room`, so it lies inside what was allocated.
     let pointer = unsafe { base.add(over) };
-    Ok(Storage { place: Place::Svm { pointer, base: Some(base) }, object: None, flags })
+    let place = Place::Svm { pointer, base: Some(base) };
+    Ok(Storage { place, object: None, whole: None, flags })
 }
 
 /// Frees behind all work of the queues that used it, without waiting where the driver can.

@@ -79,19 +79,20 @@ fn burials(rig: &Rig) -> Result<()> {
 fn each_call_fails_once() {
     let _alone = alone();
     for flavor in [Flavor::Cuda, Flavor::Hip] {
-        for scenario in [transfers, imports, launches, burials] {
+        for scenario in [transfers, imports, launches, burials] as [Scenario; 4] {
             sweep(flavor, scenario);
         }
     }
 }
 
-fn sweep(flavor: Flavor, scenario: Scenario) {
+/// Says which calls were made to fail.
+pub(super) fn sweep(flavor: Flavor, scenario: impl Fn(&Rig) -> Result<()>) -> Vec<&'static str> {
     let mut seen = std::collections::BTreeMap::new();
     let mut past_the_end = 0;
     // How often a wait polls varies, so the end is where several runs had no call left to fail.
     for n in 1.. {
         let probe = Probe::new();
-        let Some(rig) = found(flavor, &probe) else { return };
+        let Some(rig) = found(flavor, &probe) else { return Vec::new() };
         probe.fail_nth(n, 1);
         let result = scenario(&rig).err().map(|why| why.to_string());
         let failed = probe.failed();
@@ -115,9 +116,10 @@ fn sweep(flavor: Flavor, scenario: Scenario) {
         }
     }
     assert!(seen.len() > 10, "{seen:?}");
-    for ((call, result), times) in seen {
-        println!("  {times:>4} {call}: {}", result.unwrap_or_else(|| "went on".to_owned()));
+    for ((call, result), times) in &seen {
+        println!("  {times:>4} {call}: {}", result.as_deref().unwrap_or("went on"));
     }
+    seen.into_keys().map(|(call, _)| call).collect()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::hal::{RawHandle, Residency};
 
-const FORMS: [Strategy; 2] = [Strategy::Device, Strategy::MappedDevice];
+const FORMS: [Strategy; 3] = [Strategy::Device, Strategy::MappedDevice, Strategy::Exportable];
 
 #[test]
 fn what_is_written_is_read() {
@@ -186,7 +186,7 @@ fn wrong_ranges_and_strangers_are_told() {
         assert!(matches!(strange, Error::ForeignContext { .. }), "{strange}");
         assert!(matches!(memory.export(&*there), Err(Error::ForeignContext { .. })));
         let fine = rig.memory(Strategy::FineSvm, 64).unwrap_err();
-        assert!(fine.to_string().contains("one of mapped_device, device"), "{fine}");
+        assert!(fine.to_string().contains("one of mapped_device, exportable, device"), "{fine}");
         let much = rig.memory(Strategy::Device, 2 << 30).unwrap_err();
         assert!(matches!(much, Error::OutOfMemory { limit: Some(_), .. }), "{much}");
     });

@@ -4,6 +4,7 @@ mod faults;
 mod launches;
 mod memories;
 mod real;
+mod sharing;
 mod streams;
 
 use super::{Flavor, Libraries, device::Device, discover};
@@ -27,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub/cuda_stub.c");
+const STUBS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub");
 const SECONDS: Duration = Duration::from_secs(20);
 /// What the stub takes for a program: the names of its kernels.
 const PROGRAM: &str = "add onebuf_step shape nap hold boom";
@@ -49,7 +50,9 @@ fn build() -> Option<String> {
     let name = format!("libcuda_stub-{}.so", std::process::id());
     let library: PathBuf = program.with_file_name(name);
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
-    match Command::new("cc").args(flags).arg(&library).arg(SOURCE).status() {
+    let sources =
+        ["cuda_stub.c", "cuda_share.c", "hsa_stub.c"].map(|name| format!("{STUBS}/{name}"));
+    match Command::new("cc").args(flags).arg(&library).args(sources).status() {
         Ok(status) => assert!(status.success(), "the stub does not build"),
         Err(why) => {
             println!("skip: no stub library without a C compiler: {why}");
@@ -204,7 +207,10 @@ fn devices_say_what_they_are() {
         assert_eq!(info.physical.uuid.unwrap()[..2], [1, 17]);
         assert!(!info.physical.same_chip(&rig.other.info().physical));
         assert_eq!(info.memory_bytes, 1 << 30);
-        assert_eq!(info.caps.strategies, [Strategy::MappedDevice, Strategy::Device]);
+        let forms = [Strategy::MappedDevice, Strategy::Exportable, Strategy::Device];
+        assert_eq!(info.caps.strategies, forms);
+        let fd = rig.flavor.pick([hal::FdKind::OpaqueFd, hal::FdKind::DmaBuf]);
+        assert_eq!((&info.caps.exports[..], &info.caps.imports[..]), (&[fd][..], &[fd][..]));
         assert!(info.caps.imports_host_pages && !info.caps.callbacks && !info.caps.gates);
         assert_eq!((info.caps.max_group_sizes, info.caps.compute_units), ([1024, 1024, 64], 4));
         assert_eq!(info.caps.local_memory_bytes, 96 << 10);

@@ -10,9 +10,8 @@ use std::{path::PathBuf, process::Command, ptr};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub/opencl_stub.c");
 
-/// Two platforms of the stub, as `alone` has asked for: an ordinary one and one of Texas Instruments. `None`, after a printed
-/// skip, without a C compiler.
-fn stub() -> Option<(OpenCl, [Rig; 2])> {
+/// The stub library, loaded, and the path that loads it again; `None`, after a printed skip, without a C compiler.
+pub(super) fn library() -> Option<(OpenCl, String)> {
     let program = std::env::current_exe().unwrap();
     let library: PathBuf = program.with_file_name(format!("libstub-{}.so", std::process::id()));
     let flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-pthread", "-o"];
@@ -23,18 +22,25 @@ fn stub() -> Option<(OpenCl, [Rig; 2])> {
             return None;
         }
     }
+    let path = library.to_string_lossy().into_owned();
+    // Loaded now, so that the file can go; loading it again finds it by its name.
+    let table = OpenCl::load(Some(&path), None).unwrap();
+    std::fs::remove_file(&library).unwrap();
+    Some((table, path))
+}
+
+/// Two platforms of the stub, as `alone` has asked for: an ordinary one, and one of Texas Instruments that imports
+/// descriptors.
+pub(super) fn platforms(path: &str) -> [Rig; 2] {
     let (probe, mut next) = (Probe::new(), 0);
     let mut next_domain = || {
         next += 1;
         Domain(next)
     };
-    let path = library.to_string_lossy();
-    let found = discover(Some(&path), Some(probe.clone()), &mut next_domain).unwrap();
-    let table = OpenCl::load(Some(&path), None).unwrap();
-    std::fs::remove_file(&library).unwrap();
+    let found = discover(Some(path), Some(probe.clone()), &mut next_domain).unwrap();
     let rigs = found.devices.into_iter().map(|device| Rig { probe: probe.clone(), device });
     let rigs: Vec<_> = rigs.collect();
-    Some((table, rigs.try_into().unwrap()))
+    rigs.try_into().unwrap()
 }
 
 /// What the driver knows of a memory object.
@@ -50,7 +56,8 @@ fn asked<T: bytemuck::Pod>(table: &OpenCl, memory: &dyn hal::Memory, what: u32) 
 #[test]
 fn memory_on_the_chip_is_for_texas_instruments() {
     let _alone = alone();
-    let Some((table, [ordinary, ti])) = stub() else { return };
+    let Some((table, path)) = library() else { return };
+    let [ordinary, ti] = platforms(&path);
     let refused = ordinary.memory(Strategy::OnChip, 4096).unwrap_err();
     assert!(refused.to_string().contains("Texas Instruments"), "{refused}");
     assert!(!ordinary.strategies().contains(&Strategy::OnChip));

@@ -1,0 +1,102 @@
+/* What the files of the stub of CUDA, HIP and HSA share. Nothing here is seen outside the library. */
+#ifndef ONEBUF_CUDA_STUB_H
+#define ONEBUF_CUDA_STUB_H
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int status;
+enum {
+    OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400, NOT_FOUND = 500,
+    NOT_READY = 600, ILLEGAL_ADDRESS = 700, PEER_ALREADY = 704, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
+    NOT_SUPPORTED = 801,
+    RTC_INVALID_INPUT = 3, RTC_INVALID_PROGRAM = 4, RTC_INVALID_OPTION = 5, RTC_COMPILATION = 6,
+    DEVICES = 2, MAX_PARAMETERS = 5
+};
+#define TAG ((uint64_t)1 << 62)     /* device pointers are real addresses plus this */
+#define MEMORY ((size_t)1 << 30)    /* bytes of each device */
+#define LEAD ((size_t)64 << 10)     /* what lies in the file before an allocation: exports have an offset */
+#define FILE_NAME "onebuf-stub"
+#define EXPORT __attribute__((visibility("default")))
+#define HIP(name, of) __attribute__((visibility("default"), alias(#of)))
+#define ENTER_TO_FREE int device = current(); if (device < 0) return INVALID_CONTEXT
+#define ENTER int device; status entered = enter(&device); if (entered) return entered; (void)device
+
+/* MAPPED: virtual memory; IMPORTED: of external memory; OPENED: of another process. The rest is the host's. */
+enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, PINNED, REGISTERED };
+struct device { int retained, objects; bool dead, peers[DEVICES]; };
+struct range {
+    enum kind kind;
+    int device;
+    char *at;
+    size_t bytes;
+    int uses;
+    unsigned access;   /* MAPPED: the devices that may touch it, a bit each */
+    int file;          /* what its bytes lie in, or -1; LEAD bytes after the file's beginning */
+    char *base;        /* what was mapped for it, where that was done */
+    size_t mapped;
+    void *of;          /* the allocation, external memory or handle behind it */
+    struct range *next;
+};
+enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, WAIT_VALUE, WRITE_VALUE, CALL_HOST };
+struct command {
+    enum command_kind kind;
+    struct range *uses[MAX_PARAMETERS];
+    struct module *module;
+    char *to, *from, *owned;
+    size_t bytes, width;
+    uint32_t value;
+    struct mark *mark;
+    const struct kernel *kernel;
+    uint64_t parameters[MAX_PARAMETERS];
+    unsigned groups[3], group[3], shared;
+    uint64_t wanted, mask;       /* WAIT_VALUE, WRITE_VALUE; their width is `width` */
+    unsigned flags;
+    void (*function)(void *);    /* CALL_HOST */
+    void *user;
+    int device;                  /* set by push */
+    struct command *next;
+};
+struct stream { int device; bool closing; struct command *first, **last, *running; pthread_t thread; };
+
+#pragma GCC visibility push(hidden)
+extern struct device devices[DEVICES];
+extern struct range *ranges;
+extern size_t allocated[DEVICES];
+extern bool initialised, is_hip;
+
+void lock(void);
+void unlock(void);
+void die(const char *why);
+void nap(long us);
+int current(void);
+status enter(int *device);
+status leave(status done, int device);
+status known(int device);
+status belongs(int device, int to);
+static inline char *real(uint64_t at) { return (char *)(uintptr_t)(at & ~TAG); }
+static inline uint64_t tagged(const void *at) { return (uint64_t)(uintptr_t)at | TAG; }
+static inline bool is_device(enum kind kind) { return kind < PINNED; }
+
+/* Locked, all of these. */
+struct range *find(uint64_t address, size_t bytes);
+struct range *add_range(enum kind kind, int device, char *at, size_t bytes);
+status remove_range(enum kind kind, void *at);
+bool may_touch(const struct range *r, int device);
+bool use(struct command *c, int slot, uint64_t at, size_t bytes);
+void push(struct stream *s, struct command command);
+
+/* cuda_share.c */
+void start_sharing(void);
+void in_host_function(void);
+int new_file(size_t bytes);
+bool is_our_file(int fd);
+bool execute_shared(struct command *c);
+void forget_external(struct range *r);
+bool chosen_to_fail(const char *call, status *with);
+status record(const char *call, status s, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#pragma GCC visibility pop
+#endif

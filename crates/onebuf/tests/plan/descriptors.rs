@@ -1,0 +1,223 @@
+//! Memory that one API exports as a descriptor and another imports: one chip, two APIs.
+
+use crate::{
+    forbidden, kinds,
+    machines::{A, B, HOST, allow, caps, forbid, host, machine, node, proven, verdict, works},
+};
+use onebuf::{
+    Error,
+    hal::{
+        DeviceKind, FdKind, Hint, PciAddress, PhysicalId, RouteKind, Rung, Strategy,
+        Strategy::{CoarseSvm, Device, Exportable, HostPages, MappedDevice},
+    },
+    plan::{Request, plan},
+    topology::{DeviceIx, Envelope, Node, Route, State, Topology, Verdict},
+};
+
+fn chip(n: u8) -> PhysicalId {
+    PhysicalId { uuid: Some([n; 16]), pci: None }
+}
+
+fn discrete(id: &str, api: &'static str, forms: &[Strategy]) -> Node {
+    let mut node = node(id, api, DeviceKind::Gpu, caps(forms, false));
+    node.info.caps.imports_host_pages = true;
+    node.info.physical = chip(1);
+    node
+}
+
+/// OpenCL and CUDA on one discrete GPU, as NVIDIA's drivers tell of it: OpenCL imports, CUDA does both.
+fn two_apis(kinds: &[FdKind]) -> Vec<Node> {
+    let mut opencl = discrete("opencl:0", "opencl", &[CoarseSvm, MappedDevice, Device]);
+    opencl.info.caps.imports = kinds.to_vec();
+    let mut cuda = discrete("cuda:0", "cuda", &[MappedDevice, Exportable, Device]);
+    cuda.info.caps.imports = kinds.to_vec();
+    cuda.info.caps.exports = kinds.to_vec();
+    cuda.info.caps.callbacks = false;
+    vec![host(), opencl, cuda]
+}
+
+fn nvidia() -> Vec<Node> {
+    two_apis(&[FdKind::OpaqueFd])
+}
+
+fn by_descriptor(topology: &Topology, from: DeviceIx, to: DeviceIx) -> Vec<&Route> {
+    let is_fd = |r: &&Route| [RouteKind::OpaqueFd, RouteKind::DmaBuf].contains(&r.kind);
+    topology.between(from, to).iter().filter(is_fd).collect()
+}
+
+#[test]
+fn a_descriptor_goes_from_who_exports_to_who_imports() {
+    let topology = Topology::declared(nvidia());
+    let [route] = by_descriptor(&topology, B, A)[..] else { panic!("{topology:?}") };
+    assert_eq!((route.kind, route.strategy), (RouteKind::OpaqueFd, Some(Exportable)));
+    // Both APIs promise that it is the same memory.
+    assert!(route.guaranteed && route.verdict.zero_copy == Some(true), "{route:?}");
+    assert_eq!(route.verdict.state, State::Declared);
+    for (from, to) in [(A, B), (HOST, A), (HOST, B), (A, HOST), (B, HOST), (B, B)] {
+        assert!(by_descriptor(&topology, from, to).is_empty(), "{from:?} -> {to:?}");
+    }
+}
+
+#[test]
+fn descriptors_are_for_one_chip() {
+    let pci = |bus| PciAddress { domain: 0, bus, device: 0, function: 0 };
+    let at = |uuid: Option<u8>, bus: Option<u8>| PhysicalId {
+        uuid: uuid.map(|n| [n; 16]),
+        pci: bus.map(pci),
+    };
+    let cases = [
+        (at(Some(1), None), at(Some(1), None), true),
+        (at(Some(1), None), at(Some(2), None), false),
+        // A UUID says more than a place.
+        (at(Some(1), Some(3)), at(Some(2), Some(3)), false),
+        (at(None, Some(3)), at(Some(1), Some(3)), true),
+        (at(None, Some(3)), at(None, Some(4)), false),
+        // Nothing known is not the same.
+        (at(None, None), at(None, None), false),
+    ];
+    for (opencl, cuda, same) in cases {
+        let mut nodes = nvidia();
+        nodes[1].info.physical = opencl.clone();
+        nodes[2].info.physical = cuda.clone();
+        let routes = by_descriptor(&Topology::declared(nodes), B, A).len();
+        assert_eq!(routes, usize::from(same), "{opencl:?} {cuda:?}");
+    }
+}
+
+#[test]
+fn one_chip_shares_its_own_memory_without_a_doctor() {
+    let topology = Topology::declared(nvidia());
+    let plan = plan(&topology, &forbid(&[A, B])).unwrap();
+    assert_eq!((plan.allocate_on, plan.strategy), (B, Exportable));
+    assert_eq!(kinds(&plan), [RouteKind::OpaqueFd, RouteKind::Same]);
+    assert_eq!((plan.score.copies, plan.score.on_trust, plan.score.over_bus), (0, 0, 0));
+    assert!(!plan.host_sees());
+    assert_eq!(plan.routes[0].sync, Rung::HostWait, "CUDA's side has no callbacks here");
+    let text = plan.explain(&topology);
+    assert!(text.starts_with("allocated on cuda:0 as exportable\n"), "{text}");
+    assert!(text.contains("opencl:0: opaque_fd, no copies, joined by host_wait"), "{text}");
+    assert!(text.contains("(by contract: an imported descriptor is the same memory"), "{text}");
+    assert_eq!(plan.to_json(&topology)["routes"][0]["kind"], "opaque_fd");
+}
+
+/// Host pages are a better kind of route, and would cost the chip its bandwidth.
+#[test]
+fn its_own_memory_comes_before_proven_host_pages() {
+    let topology = proven(nvidia());
+    let best = plan(&topology, &forbid(&[A, B])).unwrap();
+    assert_eq!((best.strategy, best.score.over_bus), (Exportable, 0));
+    let pages = Request { strategy: Some(HostPages), ..forbid(&[A, B]) };
+    let pages = plan(&topology, &pages).unwrap();
+    assert_eq!((pages.allocate_on, pages.score.over_bus), (HOST, 2));
+    assert!(pages.score.kinds < best.score.kinds && pages.score > best.score);
+    assert_eq!(kinds(&pages), [RouteKind::HostPointer; 2]);
+}
+
+#[test]
+fn a_chip_alone_gets_plain_memory() {
+    for topology in [proven(nvidia()), Topology::declared(nvidia())] {
+        let alone = plan(&topology, &allow(&[B])).unwrap();
+        assert_eq!((alone.allocate_on, alone.strategy), (B, Device), "nobody is to import it");
+    }
+}
+
+#[test]
+fn hints_still_get_what_they_wish_for() {
+    let topology = proven(nvidia());
+    let form = |hint| {
+        let plan = plan(&topology, &Request { hint: Some(hint), ..forbid(&[A, B]) }).unwrap();
+        assert_eq!(plan.score.over_bus, 0, "host memory was wished for, or not taken");
+        (plan.strategy, plan.host_sees())
+    };
+    assert_eq!(form(Hint::GpuPreferred), (Exportable, false));
+    assert_eq!(form(Hint::Coherent), (HostPages, true));
+    assert!(form(Hint::CpuPreferred).1);
+    let (streaming, seen) = form(Hint::Streaming);
+    assert!(seen && [HostPages, MappedDevice].contains(&streaming), "{streaming}");
+}
+
+/// Copies come first: with the host among those who use it, pages that all of them see are better.
+#[test]
+fn who_shares_with_the_host_too_gets_host_pages() {
+    let plan = plan(&proven(nvidia()), &forbid(&[HOST, A, B])).unwrap();
+    assert_ne!(plan.strategy, Exportable);
+    assert!(plan.host_sees() && plan.score.copies == 0);
+    let (_, why) = forbidden(&Topology::declared(nvidia()), &forbid(&[HOST, A, B]));
+    assert!(why.contains("run `onebuf doctor`"), "{why}");
+}
+
+/// One that has no memory of its own loses nothing by host pages, and the host sees them.
+#[test]
+fn an_integrated_chip_shares_host_pages() {
+    let mut nodes = nvidia();
+    nodes[1..].iter_mut().for_each(|node| node.info.caps.unified_memory = true);
+    let plan = plan(&proven(nodes), &forbid(&[A, B])).unwrap();
+    assert!(plan.host_sees() && plan.strategy != Exportable, "{}", plan.strategy);
+}
+
+#[test]
+fn a_dma_buf_is_as_good() {
+    let topology = Topology::declared(two_apis(&[FdKind::DmaBuf]));
+    let only = plan(&topology, &forbid(&[A, B])).unwrap();
+    assert_eq!(kinds(&only), [RouteKind::DmaBuf, RouteKind::Same]);
+    assert_eq!(only.strategy, Exportable);
+    let both = Topology::declared(two_apis(&[FdKind::DmaBuf, FdKind::OpaqueFd]));
+    assert_eq!(by_descriptor(&both, B, A).len(), 2);
+    let best = plan(&both, &forbid(&[A, B])).unwrap();
+    assert_eq!(kinds(&best)[0], RouteKind::OpaqueFd, "the better kind of the two");
+    let asked = Request { route: Some(RouteKind::DmaBuf), ..forbid(&[A, B]) };
+    assert_eq!(kinds(&plan(&both, &asked).unwrap())[0], RouteKind::DmaBuf);
+    // What the one exports is of no use where the other imports something else.
+    let mut nodes = nvidia();
+    nodes[2].info.caps.exports = vec![FdKind::DmaBuf];
+    assert!(by_descriptor(&Topology::declared(nodes), B, A).is_empty());
+}
+
+#[test]
+fn two_chips_have_no_such_route() {
+    let mut nodes = nvidia();
+    nodes[1].info.physical = chip(2);
+    let topology = Topology::declared(nodes);
+    let (_, why) = forbidden(&topology, &forbid(&[A, B]));
+    assert_eq!(why, "host_pointer: unproven: run `onebuf doctor`");
+    let staged = plan(&topology, &allow(&[A, B])).unwrap();
+    assert!(kinds(&staged).contains(&RouteKind::Staged));
+    assert_ne!(staged.strategy, Exportable);
+    let asked = Request { route: Some(RouteKind::OpaqueFd), ..allow(&[A, B]) };
+    let error = plan(&topology, &asked).unwrap_err();
+    assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("opaque_fd for "), "{error}");
+}
+
+/// The contract is the APIs'; an experiment on this machine says more.
+#[test]
+fn a_refuted_descriptor_is_not_used() {
+    let refute = |r: &Route| match r.kind {
+        RouteKind::OpaqueFd => Some(verdict(State::Refuted, false, "page 1 of 512 differs")),
+        RouteKind::Staged => None,
+        _ => Some(works()),
+    };
+    let around = plan(&machine(nvidia(), refute), &forbid(&[A, B])).unwrap();
+    assert!(around.host_sees() && around.strategy != Exportable, "{}", around.strategy);
+    let pinned = Request { allocate_on: Some(B), strategy: Some(Exportable), ..forbid(&[A, B]) };
+    let (route, why) = forbidden(&machine(nvidia(), refute), &pinned);
+    assert_eq!(
+        (&*route, &*why),
+        ("cuda:0 -> opencl:0", "opaque_fd: refuted: page 1 of 512 differs")
+    );
+}
+
+/// What was proven of some sizes leaves the contract for the others; what was measured to copy does not.
+#[test]
+fn outside_of_the_envelope_the_contract_holds() {
+    let envelope = Envelope { min_bytes: 4096, max_bytes: 8192, sizes: Vec::new() };
+    let judged = |zero_copy| {
+        let proof = Verdict { envelope: Some(envelope.clone()), ..works() };
+        let proof = Verdict { zero_copy: Some(zero_copy), ..proof };
+        machine(nvidia(), move |r| (r.kind == RouteKind::OpaqueFd).then(|| proof.clone()))
+    };
+    let plan = plan(&judged(true), &forbid(&[A, B])).unwrap();
+    assert_eq!((kinds(&plan)[0], plan.routes[0].zero_copy), (RouteKind::OpaqueFd, Some(true)));
+    assert!(plan.routes[0].why.starts_with("by contract"), "{}", plan.routes[0].why);
+    forbidden(&judged(false), &forbid(&[A, B]));
+}
