@@ -84,7 +84,9 @@ mod sync;
 pub mod topology;
 mod view;
 
-pub use buffer::{Buffer, BufferBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch};
+pub use buffer::{
+    Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch,
+};
 pub use device::Device;
 pub use error::{Error, Result};
 pub use fence::Fence;
@@ -92,8 +94,8 @@ pub use foreign::{
     Borrowed, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, WrapBuilder,
 };
 pub use hal::{
-    Access, CopyPolicy, Hint, HostAccess, NativeArgs, Profile, QueueOrder, QueueSpec, RouteKind,
-    Rung, Source, Strategy,
+    Access, CopyPolicy, FdKind, Hint, HostAccess, NativeArgs, Profile, QueueOrder, QueueSpec,
+    RouteKind, Rung, Source, Strategy,
 };
 pub use hub::{Hub, HubBuilder, Unavailable};
 pub use ledger::{Cause, Entry, Ledger};

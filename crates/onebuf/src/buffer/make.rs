@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{
     Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
-    hal::{AllocSpec, Device, Export, FdKind, HostRange, Memory, Residency},
+    hal::{AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory, Residency},
     ledger::Cause,
-    plan::{Hop, Plan, Rejected, Request, plan},
+    plan::{Hop, Plan, Rejected, Request, Score, plan},
     sync::{Arc, AtomicU64, Mutex},
     topology::{DeviceIx, Route, State as RouteState},
 };
@@ -129,7 +129,7 @@ pub(crate) fn make_around(
         None => plan(hub.topology(), &request)?,
     };
     check_host_access(hub, shape, &plan)?;
-    let maker = Maker { hub, shape, plan: &plan };
+    let maker = Maker { hub, shape, plan: &plan, came_by: None };
     if maker.maps_home() {
         // Not before the owner's work is over: where a map copies, it would take what is there now. The thread waits,
         // as it does for the map.
@@ -142,6 +142,60 @@ pub(crate) fn make_around(
         sites.push(Site { device, memory, sync: shape.rung(Rung::Event), ..home_site() });
     }
     Ok(assemble(hub, shape, spec.bytes, plan, sites))
+}
+
+/// The same around memory that came by a descriptor: whoever of the same chip takes such sees it by it, too.
+pub(crate) fn make_imported(
+    hub: &Hub,
+    shape: &Shape,
+    lent: Lent<'_>,
+    from: FdRange,
+) -> Result<Core> {
+    let Lent { memory: home, spec, .. } = lent;
+    let plan = plan_imported(hub, shape, from.kind);
+    check_copies(hub, shape, &plan)?;
+    let maker = Maker { hub, shape, plan: &plan, came_by: Some(&from) };
+    let sites = maker.sites(home, &spec)?;
+    Ok(assemble(hub, shape, spec.bytes, plan, sites))
+}
+
+fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
+    let topology = hub.topology();
+    let allocate_on = shape.allocate_on.unwrap_or(hub.host_index());
+    let home = &topology.node(allocate_on).info.physical;
+    let hop = |&to: &DeviceIx| {
+        let info = &topology.node(to).info;
+        let takes = info.caps.imports.contains(&kind) && info.physical.same_chip(home);
+        let (kind, zero_copy, why) = match () {
+            () if to == allocate_on => (RouteKind::Same, true, "one device"),
+            () if takes => (kind.route(), true, "by contract: the same descriptor"),
+            () => (RouteKind::Staged, false, "by contract: copies through the host"),
+        };
+        let known = topology.between(allocate_on, to).iter().find(|route| route.kind == kind);
+        let proven = known.and_then(|route| route.verdict.sync);
+        let sync = if to == allocate_on { Rung::SameQueue } else { Rung::HostWait };
+        let (sync, why) = (proven.unwrap_or(sync), why.to_owned());
+        Hop { to, kind, sync, zero_copy: Some(zero_copy), why }
+    };
+    // The host never sees what another process may write.
+    let score = Score { host_blind_late: true, ..Score::default() };
+    let routes = shape.devices.iter().map(hop).collect();
+    Plan { allocate_on, strategy: Strategy::Exportable, routes, rejected: Vec::new(), score }
+}
+
+/// A plan that was made without the planner keeps to the policy, too.
+fn check_copies(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
+    let copies = plan.routes.iter().find(|hop| hop.kind == RouteKind::Staged);
+    match copies.filter(|_| shape.policy == CopyPolicy::Forbid) {
+        None => Ok(()),
+        Some(hop) => {
+            let id = |device| &hub.topology().node(device).id;
+            Err(Error::CopyForbidden {
+                route: format!("{} -> {}", id(plan.allocate_on), id(hop.to)),
+                why: "it does not import the descriptor, or is another chip".into(),
+            })
+        }
+    }
 }
 
 /// What was mapped for others who then could not see it: its owner finds it as it was.
@@ -240,7 +294,7 @@ fn place(
     let attempt = |plan: Plan| {
         check_host_access(hub, shape, &plan)?;
         let at_creation = contents.filter(|_| takes_contents(plan.strategy));
-        let maker = Maker { hub, shape, plan: &plan };
+        let maker = Maker { hub, shape, plan: &plan, came_by: None };
         let spec = maker.spec(bytes);
         let sites = maker.sites(maker.home(&spec, at_creation, memory.clone())?, &spec)?;
         Ok(Placed { at_creation: at_creation.is_some(), sites, plan })
@@ -329,6 +383,8 @@ struct Maker<'m> {
     hub: &'m Hub,
     shape: &'m Shape,
     plan: &'m Plan,
+    /// By which the home itself was imported.
+    came_by: Option<&'m FdRange>,
 }
 
 impl Maker<'_> {
@@ -451,11 +507,15 @@ impl Maker<'_> {
     /// The home as another device sees it.
     fn alias(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Arc<dyn Memory>> {
         let export = match hop.kind {
-            RouteKind::OpaqueFd => Export::Fd(home.export_fd(FdKind::OpaqueFd)?),
-            RouteKind::DmaBuf => Export::Fd(home.export_fd(FdKind::DmaBuf)?),
+            RouteKind::OpaqueFd => Export::Fd(self.descriptor(home, FdKind::OpaqueFd)?),
+            RouteKind::DmaBuf => Export::Fd(self.descriptor(home, FdKind::DmaBuf)?),
             _ => home.export(&*self.hub.service_line(self.plan.allocate_on)?.hal)?,
         };
         self.hub.hal(hop.to).import(&export, self.shape.access)
+    }
+
+    fn descriptor(&self, home: &Arc<dyn Memory>, kind: FdKind) -> Result<FdRange> {
+        self.came_by.map_or_else(|| home.export_fd(kind), |from| Ok(from.clone()))
     }
 
     /// The host sees host-visible memory whether it was named or not, unless it is to keep away.

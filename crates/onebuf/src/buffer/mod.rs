@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod core;
+mod export;
 mod failover;
 pub(crate) mod flags;
 mod io;
@@ -23,6 +24,7 @@ pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
 pub(crate) use core::{Core, Site, Taken};
+pub use export::{Exported, ImportBuilder};
 pub(crate) use make::{Lent, Shape, make, make_around};
 pub use map::{Map, MapMut};
 pub(crate) use marks::Mark;
