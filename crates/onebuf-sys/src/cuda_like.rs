@@ -20,15 +20,22 @@ use crate::probe::Probe;
 
 #[macro_use]
 mod table;
+mod blas;
+pub mod fft;
 mod rtc;
+mod solver;
 #[cfg(test)]
 mod tests;
 mod types;
 
+pub use blas::{Blas, Operation};
+pub use fft::Fft;
 pub use rtc::Rtc;
+pub use solver::Solver;
 pub use types::{
-    Attribute, CuContext, CuEvent, CuFunction, CuModule, CuStatus, CuStream, DevicePtr, Flavor,
-    HostPtr, Refused, RtcProgram, Uuid, consts,
+    Attribute, BlasHandle, CuContext, CuEvent, CuFunction, CuModule, CuStatus, CuStream, CufftPlan,
+    DevicePtr, Flavor, HostPtr, Refused, RocfftInfo, RocfftPlan, RtcProgram, SolverHandle, Uuid,
+    consts,
 };
 
 const CUDA_SONAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];

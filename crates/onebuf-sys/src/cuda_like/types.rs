@@ -72,6 +72,14 @@ handles! {
     RtcProgram;
     /// Host memory that the driver allocated.
     HostPtr;
+    /// `cublasHandle_t`, `rocblas_handle`.
+    BlasHandle;
+    /// `cusolverDnHandle_t`.
+    SolverHandle;
+    /// `rocfft_plan`.
+    RocfftPlan;
+    /// `rocfft_execution_info`.
+    RocfftInfo;
 }
 
 /// `CUdeviceptr`, a number, and `hipDeviceptr_t`, a pointer: both are one word.
@@ -83,6 +91,18 @@ impl DevicePtr {
     /// Whether it is no memory.
     pub fn is_null(self) -> bool {
         self.0 == 0
+    }
+}
+
+/// `cufftHandle`: a number, of which none is said to be no plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct CufftPlan(pub i32);
+
+impl CufftPlan {
+    /// Never.
+    pub fn is_null(self) -> bool {
+        false
     }
 }
 
