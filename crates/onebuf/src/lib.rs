@@ -72,6 +72,7 @@ pub mod foreign;
 pub mod hal;
 mod hub;
 mod ledger;
+pub mod libs;
 pub mod plan;
 pub mod pool;
 mod program;
@@ -119,6 +120,10 @@ struct ReadmeExamples;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/programs.md")]
 struct ProgramsPage;
+
+#[cfg(all(doctest, feature = "cpu-libs"))]
+#[doc = include_str!("../../../docs/libs.md")]
+struct LibsPage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/foreign.md")]

@@ -49,7 +49,7 @@ fn build() -> Option<String> {
     let name = format!("libcuda_stub-{}.so", std::process::id());
     let library: PathBuf = program.with_file_name(name);
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
-    match Command::new("cc").args(flags).arg(&library).arg(SOURCE).status() {
+    match Command::new("cc").args(flags).arg(&library).arg(SOURCE).arg("-lm").status() {
         Ok(status) => assert!(status.success(), "the stub does not build"),
         Err(why) => {
             println!("skip: no stub library without a C compiler: {why}");
