@@ -1,5 +1,5 @@
-/* A stub of CUDA's driver API, HIP, NVRTC and HIPRTC in one library: the test double behind onebuf's cuda_like
- * backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, and ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB.
+/* A stub of CUDA's driver API, HIP, NVRTC, HIPRTC and their libraries for mathematics (math_stub.h) in one library: the
+ * test double behind onebuf's cuda_like backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, and ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so cuda_stub.c
  *
@@ -351,7 +351,7 @@ status hipHostGetDevicePointer(uint64_t *seen, void *at, unsigned flags)
 
 /* ---- Streams and events -------------------------------------------------------------------------------------- */
 struct mark { int refs; bool done; uint64_t ns; };
-enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH };
+enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, CALL };
 struct command {
     enum command_kind kind;
     struct range *uses[MAX_PARAMETERS];
@@ -361,6 +361,7 @@ struct command {
     uint32_t value;
     struct mark *mark;
     const struct kernel *kernel;
+    void (*call)(void *); /* a library's, with `owned` */
     uint64_t parameters[MAX_PARAMETERS];
     unsigned groups[3], group[3], shared;
     struct command *next;
@@ -812,6 +813,7 @@ static bool execute(struct command *c)
 {
     switch (c->kind) {
     case COPY: memmove(c->to, c->from, c->bytes); return true;
+    case CALL: nap(1000); c->call(c->owned); return true;
     case FILL:
         for (size_t i = 0; i < c->bytes; i += c->width) memcpy(c->to + i, &c->value, c->width);
         return true;
@@ -900,3 +902,5 @@ EXPORT status nvrtcGetPTX(void *program, char *code)
 status hiprtcGetCode(void *program, char *code) HIP(hiprtcGetCode, nvrtcGetPTX);
 EXPORT status nvrtcGetCUBINSize(void *program, size_t *bytes) { return nvrtcGetPTXSize(program, bytes); }
 EXPORT status nvrtcGetCUBIN(void *program, char *code) { return nvrtcGetPTX(program, code); }
+
+#include "math_stub.h"
