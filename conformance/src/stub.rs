@@ -11,9 +11,9 @@ use std::{
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub");
 const OPENCL: &[&str] = &["opencl_stub.c"];
 const CUDA: &[&str] = &["cuda_stub.c", "cuda_share.c", "hsa_stub.c"];
-const CUDA_HEADERS: &[&str] = &["cuda_stub.h"];
+const CUDA_HEADERS: &[&str] = &["cuda_stub.h", "math_stub.h"];
 const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"];
-const LIBRARY: &[&str] = &["-fPIC", "-shared"];
+const LIBRARY: &[&str] = &["-fPIC", "-shared", "-lm"];
 
 /// The path of the built OpenCL library; `None`, after a printed skip, without a C compiler.
 ///
@@ -24,7 +24,7 @@ pub fn stub() -> Option<PathBuf> {
     BUILT.get_or_init(|| build("libonebuf_stub.so", OPENCL, &[], LIBRARY)).clone()
 }
 
-/// The same of the library that plays CUDA, HIP, their compilers, and HSA.
+/// The same of the library that plays CUDA, HIP, their compilers, HSA, and their libraries for mathematics.
 ///
 /// # Panics
 /// When there is a compiler and the stub does not build.

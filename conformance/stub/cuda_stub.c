@@ -1,5 +1,5 @@
-/* A stub of CUDA's driver API, HIP, NVRTC, HIPRTC and HSA in one library: the test double behind onebuf's cuda_like
- * backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB, ONEBUF_HSA_LIB.
+/* A stub of CUDA's driver API, HIP, NVRTC, HIPRTC, HSA and their libraries for mathematics (math_stub.h) in one library: the
+ * test double behind onebuf's cuda_like backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB, ONEBUF_HSA_LIB.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so \
  *      cuda_stub.c cuda_share.c hsa_stub.c
@@ -810,6 +810,7 @@ static bool execute(struct command *c)
 {
     switch (c->kind) {
     case COPY: memmove(c->to, c->from, c->bytes); return true;
+    case CALL: nap(1000); c->call(c->owned); return true;
     case FILL:
         for (size_t i = 0; i < c->bytes; i += c->width) memcpy(c->to + i, &c->value, c->width);
         return true;
@@ -899,3 +900,5 @@ EXPORT status nvrtcGetPTX(void *program, char *code)
 status hiprtcGetCode(void *program, char *code) HIP(hiprtcGetCode, nvrtcGetPTX);
 EXPORT status nvrtcGetCUBINSize(void *program, size_t *bytes) { return nvrtcGetPTXSize(program, bytes); }
 EXPORT status nvrtcGetCUBIN(void *program, char *code) { return nvrtcGetPTX(program, code); }
+
+#include "math_stub.h"

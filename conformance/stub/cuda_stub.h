@@ -41,7 +41,7 @@ struct range {
     void *of;          /* the allocation, external memory or handle behind it */
     struct range *next;
 };
-enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, WAIT_VALUE, WRITE_VALUE, CALL_HOST };
+enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, WAIT_VALUE, WRITE_VALUE, CALL_HOST, CALL };
 struct command {
     enum command_kind kind;
     struct range *uses[MAX_PARAMETERS];
@@ -57,6 +57,7 @@ struct command {
     unsigned flags;
     void (*function)(void *);    /* CALL_HOST */
     void *user;
+    void (*call)(void *);        /* a library's, with `owned` */
     int device;                  /* set by push */
     struct command *next;
 };

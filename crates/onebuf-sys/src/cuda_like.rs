@@ -20,16 +20,23 @@ use crate::probe::Probe;
 
 #[macro_use]
 mod table;
+mod blas;
+pub mod fft;
 mod rtc;
+mod solver;
 #[cfg(test)]
 mod tests;
 mod types;
 
+pub use blas::{Blas, Operation};
+pub use fft::Fft;
 pub use rtc::Rtc;
+pub use solver::Solver;
 pub use types::{
-    AccessDesc, AlignedFd, AllocationHandle, AllocationProp, Attribute, CuContext, CuEvent,
-    CuFunction, CuModule, CuStatus, CuStream, DevicePtr, ExternalBufferDesc, ExternalMemory,
-    ExternalMemoryDesc, Flavor, HostFunction, HostPtr, Location, Refused, RtcProgram, Uuid, consts,
+    AccessDesc, AlignedFd, AllocationHandle, AllocationProp, Attribute, BlasHandle, CuContext,
+    CuEvent, CuFunction, CuModule, CuStatus, CuStream, CufftPlan, DevicePtr, ExternalBufferDesc,
+    ExternalMemory, ExternalMemoryDesc, Flavor, HostFunction, HostPtr, Location, Refused,
+    RocfftInfo, RocfftPlan, RtcProgram, SolverHandle, Uuid, consts,
 };
 
 const CUDA_SONAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];

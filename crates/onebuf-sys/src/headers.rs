@@ -124,6 +124,36 @@ pub fn hip_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
     all
 }
 
+/// The sizes of one function's arguments in the headers of a library for mathematics; none where they do not
+/// declare it.
+pub fn prototype(text: &str, name: &str) -> Option<Vec<usize>> {
+    let declares = |rest: &&str| rest.trim_start().starts_with('(');
+    let before = |at: usize| text[..at].chars().next_back();
+    let ends_word = |at: usize| before(at).is_some_and(|c| !c.is_alphanumeric() && c != '_');
+    let found = text.match_indices(name).filter(|(at, _)| ends_word(*at));
+    let mut rests = found.map(|(at, _)| &text[at + name.len()..]).filter(declares);
+    let (_, rest) = rests.next()?.split_once('(')?;
+    let arguments = arguments(rest);
+    let given = arguments.iter().filter(|arg| !["", "void"].contains(&arg.trim()));
+    Some(given.map(|arg| size_in_library(arg)).collect())
+}
+
+/// The text of headers without comments and the lines of the preprocessor.
+pub fn plain(text: &str) -> String {
+    let text = without_line_comments(&without_comments(text));
+    text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+/// Handles are pointers; whatever is not named here is a number of four bytes.
+fn size_in_library(argument: &str) -> usize {
+    let handles = ["cublasHandle_t", "cusolverDnHandle_t", "cudaStream_t", "hipStream_t"];
+    let more =
+        ["rocblas_handle", "rocfft_plan", "rocfft_execution_info", "rocfft_plan_description"];
+    let is_word = |word: &str| argument.split_whitespace().any(|own| own == word);
+    let wide = handles.into_iter().chain(more).any(is_word);
+    if wide || argument.contains(['*', '[']) || is_word("size_t") { 8 } else { 4 }
+}
+
 fn without_line_comments(text: &str) -> String {
     let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
     text.lines().map(code).collect::<Vec<_>>().join("\n")

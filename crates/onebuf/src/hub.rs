@@ -8,6 +8,7 @@ use crate::{
     doctor::{Verdicts, identity},
     foreign::Guests,
     hal::{self, DeviceKind, Domain, QueueSpec},
+    libs::{Libraries, Library},
     mailbox::Mailboxes,
     program::Programs,
     queue::Line,
@@ -21,6 +22,7 @@ use found::{Found, Switch, Switches};
 use onebuf_sys::Probe;
 use serde::Serialize;
 use std::{
+    collections::BTreeMap,
     fmt,
     path::PathBuf,
     sync::{
@@ -51,6 +53,7 @@ struct Inner {
     libraries: Vec<(&'static str, String)>,
     programs: Programs,
     mailboxes: Mailboxes,
+    maths: Libraries,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -235,6 +238,11 @@ impl Hub {
         &self.0.programs
     }
 
+    /// The libraries for mathematics.
+    pub(crate) fn maths(&self) -> &Libraries {
+        &self.0.maths
+    }
+
     /// Host memory for copies to and from a device.
     pub(crate) fn bay(&self, device: DeviceIx) -> &Bay {
         &self.seat(device).bay
@@ -288,6 +296,7 @@ pub struct HubBuilder {
     verdicts: Option<Verdicts>,
     program_cache: ProgramCache,
     program_cache_limit: Option<u64>,
+    math_libraries: BTreeMap<Library, String>,
 }
 
 impl HubBuilder {
@@ -336,6 +345,13 @@ impl HubBuilder {
     /// Compiles HIP C with this HIPRTC, whatever the environment says.
     pub fn hiprtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
         self.switches.hiprtc = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Loads this file as one of the libraries of [`crate::libs`], whatever the environment says; `none` switches
+    /// it off.
+    pub fn math_library(mut self, which: Library, path_or_soname: impl Into<String>) -> Self {
+        self.math_libraries.insert(which, path_or_soname.into());
         self
     }
 
@@ -404,6 +420,7 @@ impl HubBuilder {
         // Before any driver is loaded: drivers change it.
         identity::environment();
         let programs = self.programs();
+        let maths = Libraries::new(self.math_libraries, self.probe.clone());
         let mut found = Found::default();
         let mut next = next_domain;
         found.add_all("host", [Arc::new(backend::host::HostDevice::new(next())) as _]);
@@ -435,6 +452,7 @@ impl HubBuilder {
             notes: found.notes,
             programs,
             mailboxes: Mailboxes::default(),
+            maths,
         })))
     }
 }

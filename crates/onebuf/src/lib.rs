@@ -72,6 +72,7 @@ pub mod foreign;
 pub mod hal;
 mod hub;
 mod ledger;
+pub mod libs;
 mod mailbox;
 pub mod plan;
 pub mod pool;
@@ -122,6 +123,10 @@ struct ReadmeExamples;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/programs.md")]
 struct ProgramsPage;
+
+#[cfg(all(doctest, feature = "cpu-libs"))]
+#[doc = include_str!("../../../docs/libs.md")]
+struct LibsPage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/foreign.md")]

@@ -5,6 +5,7 @@ use crate::{
     device::Device,
     foreign::Registration,
     hal::{self, QueueOrder, QueueSpec, Rung},
+    libs::Shelf,
     program::{Arg, Grid, Kernel},
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
@@ -164,6 +165,8 @@ pub(crate) struct Line {
     given_away: AtomicBool,
     /// It is somebody else's, who orders what they enqueue there.
     pub is_foreign: bool,
+    /// What libraries keep with it: handles and plans, which keep the native queue.
+    pub libs: Shelf,
     /// What keeps a foreign context; none for what the hub itself opens there.
     _guest: Option<Arc<Registration>>,
 }
@@ -194,6 +197,7 @@ impl Line {
             has_untold: AtomicBool::new(false),
             given_away: AtomicBool::new(false),
             is_foreign: false,
+            libs: Shelf::default(),
             _guest: guest,
         }
     }

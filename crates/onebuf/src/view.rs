@@ -322,6 +322,10 @@ macro_rules! view {
                 Self { hold, element: PhantomData }
             }
 
+            pub(crate) fn hold(&self) -> &Hold<'b> {
+                &self.hold
+            }
+
             /// How many elements the buffer or region has.
             pub fn len(&self) -> usize {
                 self.hold.bytes() / size_of::<T>()
@@ -409,4 +413,11 @@ view! {
 view! {
     /// This queue's kernels read and write the buffer while the view lives. Nobody else uses it.
     WriteView
+}
+
+impl<'b, T: Pod> WriteView<'b, T> {
+    #[cfg(feature = "cpu-libs")]
+    pub(crate) fn hold_mut(&mut self) -> &mut Hold<'b> {
+        &mut self.hold
+    }
 }

@@ -132,3 +132,115 @@ fn the_installed_hip_answers() {
         Err(refused) => assert_eq!(refused.call, "hipInit"),
     }
 }
+
+/// The headers of the libraries for mathematics, where they are installed: CUDA's by `ONEBUF_CUDA_INCLUDE`, ROCm's by
+/// `ONEBUF_ROCM_INCLUDE`.
+fn library_headers(flavor: Flavor) -> Option<String> {
+    let variable = flavor.pick(["ONEBUF_CUDA_INCLUDE", "ONEBUF_ROCM_INCLUDE"]);
+    let usual = flavor.pick(["/usr/local/cuda/include", "/opt/rocm/include"]);
+    let folder = std::env::var(variable).unwrap_or(usual.into());
+    let names: &[&str] = match flavor {
+        Flavor::Cuda => &["cublas_api.h", "cufft.h", "cusolverDn.h"],
+        Flavor::Hip => &[
+            "rocblas/internal/rocblas-auxiliary.h",
+            "rocblas/internal/rocblas-functions.h",
+            "rocblas/internal/rocblas-types.h",
+            "rocfft/rocfft.h",
+            "rocsolver/rocsolver-functions.h",
+        ],
+    };
+    let read = |name: &&str| std::fs::read_to_string(format!("{folder}/{name}"));
+    match names.iter().map(read).collect::<Result<String, _>>() {
+        Ok(text) => Some(headers::plain(&text)),
+        Err(why) => {
+            println!("skip: no headers of {} libraries in {folder}: {why}", flavor.api());
+            None
+        }
+    }
+}
+
+#[test]
+fn every_argument_has_the_size_that_the_libraries_headers_say() {
+    for flavor in BOTH {
+        let Some(text) = library_headers(flavor) else { continue };
+        let mut seen = 0;
+        for (names, sizes) in Blas::SIZES.iter().chain(Fft::SIZES).chain(Solver::SIZES) {
+            let name = flavor.pick(*names);
+            if !name.is_empty() {
+                let said = headers::prototype(&text, name);
+                assert_eq!(said.as_deref(), Some(*sizes), "{name}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 28, "{seen}");
+    }
+}
+
+/// The parser of headers is worth what it can tell apart.
+#[test]
+fn prototypes_are_read() {
+    let text = headers::plain(
+        "rocblas_status\tfn_ab (rocblas_handle handle, /* x, */ const size_t n, // y\n int *p);\n\
+         int fn_a(\n  float\n  x);\nint none(void);",
+    );
+    assert_eq!(headers::prototype(&text, "fn_a"), Some(vec![4]));
+    assert_eq!(headers::prototype(&text, "fn_ab"), Some(vec![8, 8, 8]));
+    assert_eq!(headers::prototype(&text, "none"), Some(vec![]));
+    assert_eq!(headers::prototype(&text, "n_ab"), None);
+}
+
+#[test]
+fn operations_are_numbered_as_in_the_headers() {
+    let all = [Operation::NONE, Operation::TRANSPOSE, Operation::CONJUGATE_TRANSPOSE];
+    let names = [
+        ["CUBLAS_OP_N", "rocblas_operation_none"],
+        ["CUBLAS_OP_T", "rocblas_operation_transpose"],
+        ["CUBLAS_OP_C", "rocblas_operation_conjugate_transpose"],
+    ];
+    for flavor in BOTH {
+        let Some(text) = library_headers(flavor) else { continue };
+        // CUDA's are in a header of their own in some releases.
+        let number = |name: &str| {
+            let after = text.split(name).find_map(|rest| rest.trim_start().strip_prefix('='));
+            after.map(|rest| rest.trim_start().split(|c: char| !c.is_numeric()).next().unwrap())
+        };
+        for (Operation(numbers), names) in all.iter().zip(names) {
+            let (number, name) = (number(flavor.pick(names)), flavor.pick(names));
+            assert_eq!(number, Some(flavor.pick(*numbers).to_string().as_str()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn libraries_that_are_missing_say_how_to_get_them() {
+    for flavor in BOTH {
+        let missing = [
+            Blas::load(flavor, Some("/nonexistent.so"), None).unwrap_err(),
+            Fft::load(flavor, Some("/nonexistent.so"), None).unwrap_err(),
+            Solver::load(flavor, Some("/nonexistent.so"), None).unwrap_err(),
+        ];
+        for missing in missing {
+            assert!(missing.hint.contains("ONEBUF_") && !missing.loaded, "{missing}");
+        }
+        let lacks = Solver::load(flavor, Some("libc.so.6"), None).unwrap_err();
+        let (own, others) =
+            flavor.pick([["cusolverDn", "rocsolver"], ["rocsolver", "cusolverDn"]]).into();
+        assert!(lacks.reason.contains(own) && !lacks.reason.contains(others), "{lacks}");
+    }
+}
+
+/// The installed libraries of the usual names have all that the tables want.
+#[test]
+fn installed_libraries_are_complete() {
+    for flavor in BOTH {
+        let missing = [
+            Blas::load(flavor, None, None).err(),
+            Fft::load(flavor, None, None).err(),
+            Solver::load(flavor, None, None).err(),
+        ];
+        for missing in missing.into_iter().flatten() {
+            assert!(!missing.loaded, "{missing}");
+            println!("skip: {missing}");
+        }
+    }
+}

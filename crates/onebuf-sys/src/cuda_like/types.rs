@@ -74,6 +74,14 @@ handles! {
     HostPtr;
     /// `CUexternalMemory`, `hipExternalMemory_t`.
     ExternalMemory;
+    /// `cublasHandle_t`, `rocblas_handle`.
+    BlasHandle;
+    /// `cusolverDnHandle_t`.
+    SolverHandle;
+    /// `rocfft_plan`.
+    RocfftPlan;
+    /// `rocfft_execution_info`.
+    RocfftInfo;
 }
 
 /// `CUmemGenericAllocationHandle`, a number, and `hipMemGenericAllocationHandle_t`, a pointer: both are one
@@ -166,6 +174,18 @@ impl DevicePtr {
     /// Whether it is no memory.
     pub fn is_null(self) -> bool {
         self.0 == 0
+    }
+}
+
+/// `cufftHandle`: a number, of which none is said to be no plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct CufftPlan(pub i32);
+
+impl CufftPlan {
+    /// Never.
+    pub fn is_null(self) -> bool {
+        false
     }
 }
 

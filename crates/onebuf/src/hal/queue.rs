@@ -145,6 +145,17 @@ pub trait Queue: Send + Sync + fmt::Debug {
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>>;
 
+    /// Runs a call of somebody else's library, which is given the native queue, with everything current that
+    /// such a call needs. The memories are those that it will use: they are kept until its work is done.
+    fn call_native(
+        &self,
+        uses: &[&dyn Memory],
+        call: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        let _ = (uses, call);
+        Err(crate::Error::unsupported("a library's call on this queue", "a queue with a stream"))
+    }
+
     /// The native queue, as an integer; zero where there is none.
     fn raw(&self) -> usize;
 

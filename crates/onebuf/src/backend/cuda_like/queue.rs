@@ -252,6 +252,18 @@ impl hal::Queue for Queue {
         unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
     }
 
+    fn call_native(
+        &self,
+        uses: &[&dyn hal::Memory],
+        call: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        for memory in uses {
+            self.own(*memory)?.note_use(&self.raw);
+        }
+        let _current = self.raw.context.enter()?;
+        call(hal::Queue::raw(self))
+    }
+
     fn raw(&self) -> usize {
         self.raw.raw.0 as usize
     }

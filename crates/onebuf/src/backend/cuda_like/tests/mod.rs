@@ -52,7 +52,7 @@ fn build() -> Option<String> {
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
     let sources =
         ["cuda_stub.c", "cuda_share.c", "hsa_stub.c"].map(|name| format!("{STUBS}/{name}"));
-    match Command::new("cc").args(flags).arg(&library).args(sources).status() {
+    match Command::new("cc").args(flags).arg(&library).args(sources).arg("-lm").status() {
         Ok(status) => assert!(status.success(), "the stub does not build"),
         Err(why) => {
             println!("skip: no stub library without a C compiler: {why}");

@@ -1,0 +1,63 @@
+//! Libraries on views: over the stub that plays CUDA's and ROCm's, and over the real ones where there is a GPU. What they
+//! compute is held against the CPU's side, which has tests of its own.
+
+mod calls;
+mod faults;
+mod results;
+
+use onebuf::{Hub, HubBuilder, libs::Library};
+use onebuf_conformance::{Watchdog, cuda_stub};
+use std::{
+    ffi::{CStr, c_char},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// The stub knows one API at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A hub that has the stub's two devices as those of one API, with that API's libraries.
+fn stubbed(api: &str) -> Option<HubBuilder> {
+    let library = cuda_stub()?.to_string_lossy().into_owned();
+    let builder = Hub::builder().without_opencl().timeout(Duration::from_secs(30));
+    let builder = builder.verdicts(Default::default());
+    let (builder, own) = match api {
+        "cuda" => (
+            builder.cuda_library(&library).without_hip(),
+            [Library::CuBlas, Library::CuFft, Library::CuSolver],
+        ),
+        _ => (
+            builder.hip_library(&library).without_cuda(),
+            [Library::RocBlas, Library::RocFft, Library::RocSolver],
+        ),
+    };
+    Some(own.into_iter().fold(builder, |builder, own| builder.math_library(own, &library)))
+}
+
+/// A test over both APIs.
+fn each(test: impl Fn(&str, HubBuilder)) {
+    let _alone = alone();
+    let _watchdog = Watchdog::new("the stub's libraries", Duration::from_secs(240));
+    for api in ["cuda", "hip"] {
+        let Some(builder) = stubbed(api) else { return };
+        journal(); // what tests before have left
+        test(api, builder);
+    }
+}
+
+/// What the stub's libraries were asked since the last time, a line for each call.
+fn journal() -> Vec<String> {
+    let library = cuda_stub().expect("it was there before");
+    let mut text = vec![0u8; 1 << 16];
+    // SAFETY: the stub, whose function writes a string of at most so many bytes.
+    let text = unsafe {
+        let stub = libloading::Library::new(library).unwrap();
+        let log = stub.get::<unsafe extern "C" fn(*mut c_char, usize)>(c"onebuf_stub_log").unwrap();
+        log(text.as_mut_ptr().cast(), text.len());
+        CStr::from_ptr(text.as_ptr().cast())
+    };
+    text.to_str().unwrap().lines().map(str::to_owned).collect()
+}

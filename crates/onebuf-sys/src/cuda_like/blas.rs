@@ -1,0 +1,123 @@
+//! Matrix products: cuBLAS and rocBLAS.
+//!
+//! The two take the same arguments, in column-major order; what they number differently is an
+//! [`Operation`]. Numbers are pointed to in host memory, which is the default mode of both.
+
+use std::ffi::{c_char, c_void};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::types::{BlasHandle, CuStatus, CuStream, DevicePtr, Flavor, Refused};
+use super::{At, as_function, find, incomplete, text_at};
+use crate::loader::{self, Loaded, Missing, library_of};
+use crate::probe::Probe;
+
+const CUBLAS_SONAMES: &[&str] = &[
+    "libcublas.so.13",
+    "libcublas.so.12",
+    "libcublas.so.11",
+    "libcublas.so",
+    "/usr/local/cuda/lib64/libcublas.so.13",
+    "/usr/local/cuda/lib64/libcublas.so.12",
+];
+const ROCBLAS_SONAMES: &[&str] = &[
+    "librocblas.so.5",
+    "librocblas.so.4",
+    "librocblas.so.0",
+    "librocblas.so",
+    "/opt/rocm/lib/librocblas.so",
+];
+const CUBLAS_HINT: &str = "it comes with the CUDA toolkit; ONEBUF_CUBLAS_LIB names another file";
+const ROCBLAS_HINT: &str = "it comes with ROCm (on Debian or Ubuntu: apt install librocblas0); ONEBUF_ROCBLAS_LIB names another file";
+
+/// What is done to a matrix before it is used; the two libraries number it differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation(pub [i32; 2]);
+
+#[allow(missing_docs)] // The names are the libraries' own.
+impl Operation {
+    pub const NONE: Self = Self([0, 111]);
+    pub const TRANSPOSE: Self = Self([1, 112]);
+    pub const CONJUGATE_TRANSPOSE: Self = Self([2, 113]);
+}
+
+table! {
+    /// The symbol table of cuBLAS or rocBLAS.
+    pub struct Blas;
+
+    [has_status_name]
+    status_name = "cublasGetStatusName" | "rocblas_status_to_string" (status: i32)
+        -> raw *const c_char;
+    create = "cublasCreate_v2" | "rocblas_create_handle" () -> create BlasHandle, "blas";
+    destroy = "cublasDestroy_v2" | "rocblas_destroy_handle" (
+        handle: BlasHandle
+    ) -> release, "blas";
+    set_stream = "cublasSetStream_v2" | "rocblas_set_stream" (
+        handle: BlasHandle, stream: CuStream
+    ) -> status;
+
+    sgemm = "cublasSgemm_v2" | "rocblas_sgemm" (
+        handle: BlasHandle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32, alpha: *const c_void,
+        a: DevicePtr, lda: i32, b: DevicePtr, ldb: i32, beta: *const c_void, c: DevicePtr, ldc: i32
+    ) -> status;
+    dgemm = "cublasDgemm_v2" | "rocblas_dgemm" (
+        handle: BlasHandle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32, alpha: *const c_void,
+        a: DevicePtr, lda: i32, b: DevicePtr, ldb: i32, beta: *const c_void, c: DevicePtr, ldc: i32
+    ) -> status;
+    cgemm = "cublasCgemm_v2" | "rocblas_cgemm" (
+        handle: BlasHandle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32, alpha: *const c_void,
+        a: DevicePtr, lda: i32, b: DevicePtr, ldb: i32, beta: *const c_void, c: DevicePtr, ldc: i32
+    ) -> status;
+    zgemm = "cublasZgemm_v2" | "rocblas_zgemm" (
+        handle: BlasHandle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32, alpha: *const c_void,
+        a: DevicePtr, lda: i32, b: DevicePtr, ldb: i32, beta: *const c_void, c: DevicePtr, ldc: i32
+    ) -> status;
+
+    scopy = "cublasScopy_v2" | "rocblas_scopy" (
+        handle: BlasHandle, n: i32, x: DevicePtr, step_x: i32, y: DevicePtr, step_y: i32
+    ) -> status;
+    dcopy = "cublasDcopy_v2" | "rocblas_dcopy" (
+        handle: BlasHandle, n: i32, x: DevicePtr, step_x: i32, y: DevicePtr, step_y: i32
+    ) -> status;
+    ccopy = "cublasCcopy_v2" | "rocblas_ccopy" (
+        handle: BlasHandle, n: i32, x: DevicePtr, step_x: i32, y: DevicePtr, step_y: i32
+    ) -> status;
+    zcopy = "cublasZcopy_v2" | "rocblas_zcopy" (
+        handle: BlasHandle, n: i32, x: DevicePtr, step_x: i32, y: DevicePtr, step_y: i32
+    ) -> status;
+}
+
+impl Blas {
+    /// Opens the library and looks its symbols up. Calls nothing in it.
+    ///
+    /// `library` as in [`CudaLike::load`](super::CudaLike::load), with `ONEBUF_CUBLAS_LIB` or
+    /// `ONEBUF_ROCBLAS_LIB`.
+    pub fn load(
+        flavor: Flavor,
+        library: Option<&str>,
+        probe: Option<Arc<Probe>>,
+    ) -> Result<Self, Missing> {
+        let variable = flavor.pick(["ONEBUF_CUBLAS_LIB", "ONEBUF_ROCBLAS_LIB"]);
+        let names = flavor.pick([CUBLAS_SONAMES, ROCBLAS_SONAMES]);
+        let hint = flavor.pick([CUBLAS_HINT, ROCBLAS_HINT]);
+        let api = flavor.pick(["cublas", "rocblas"]);
+        let loaded = loader::open(api, library, variable, names, hint)?;
+        let table = Self::resolve(flavor, probe, &loaded);
+        match table.lacking() {
+            lacking if lacking.is_empty() => Ok(table),
+            lacking => Err(incomplete(api, loaded, &lacking, hint)),
+        }
+    }
+
+    /// The file that the calls lie in.
+    pub fn library(&self) -> Option<PathBuf> {
+        library_of(self.create? as *const c_void)
+    }
+
+    /// A status' name as the library gives it; `unknown` where it gives none.
+    pub fn error_name(&self, status: CuStatus) -> String {
+        // SAFETY: any number may be asked for; the string is the library's own.
+        self.status_name.map_or("unknown".to_owned(), |call| unsafe { text_at(call(status.0)) })
+    }
+}
