@@ -77,8 +77,8 @@ fn descriptors_are_for_one_chip() {
     ];
     for (opencl, cuda, same) in cases {
         let mut nodes = nvidia();
-        nodes[1].info.physical = opencl.clone();
-        nodes[2].info.physical = cuda.clone();
+        nodes[1].info.physical = opencl;
+        nodes[2].info.physical = cuda;
         let routes = by_descriptor(&Topology::declared(nodes), B, A).len();
         assert_eq!(routes, usize::from(same), "{opencl:?} {cuda:?}");
     }
