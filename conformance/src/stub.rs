@@ -24,6 +24,14 @@ pub fn stub() -> Option<PathBuf> {
     BUILT.get_or_init(|| build("libonebuf_stub.so", OPENCL, &[], LIBRARY)).clone()
 }
 
+/// The program that tests whether the OpenCL stub misbehaves as it promises, and only so; it takes the library's path.
+///
+/// # Panics
+/// When there is a compiler and the program does not build.
+pub fn selftest() -> Option<PathBuf> {
+    build("onebuf_selftest", &["selftest.c"], &[], &["-ldl"])
+}
+
 /// The same of the library that plays CUDA, HIP, their compilers, HSA, and their libraries for mathematics.
 ///
 /// # Panics

@@ -2,12 +2,12 @@
 //! that was not acquired, and in most parts has a cache, so that a hand-over that is missing shows in the data.
 
 use onebuf::{
-    Access, CopyPolicy, Error, Hint, Hub, Pool, Probe, Result, RouteKind, Rung, Strategy,
+    Access, Buffer, CopyPolicy, Error, Hint, Hub, Pool, Probe, Result, RouteKind, Rung, Strategy,
     doctor::{Doctor, Verdicts},
     topology::{Route, State, Verdict},
 };
 use onebuf_conformance::{
-    Side, Step, Watchdog, assert_same, cuda_stub, note, random_words, step_model, stub,
+    Side, Step, Watchdog, assert_same, cuda_stub, note, random_words, selftest, step_model, stub,
 };
 use std::{
     fs,
@@ -68,6 +68,16 @@ plays! {
     the_doctor_proves_what_works: proven("imports");
     the_doctor_finds_copies_out: copying("imports,cached");
     the_doctor_refutes_what_does_not_work: refuted("imports,separate");
+}
+
+/// What these tests rest on: the stub shares what it imports, and dies of misuse.
+#[test]
+fn the_stub_misbehaves_as_it_promises() {
+    let (Some(library), Some(program)) = (stub(), selftest()) else { return };
+    let _watchdog = Watchdog::new("the stub's own test", Duration::from_secs(120));
+    let ran = Command::new(program).arg(library).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.ends_with("stub selftest: ok\n"), "{said}");
 }
 
 fn hub() -> Hub {
@@ -133,19 +143,7 @@ fn interleaved(kind: RouteKind) {
         assert_eq!((plan.allocate_on, plan.strategy), (api.device.index(), Strategy::Exportable));
         let by: Vec<_> = plan.routes.iter().map(|hop| (hop.to, hop.kind)).collect();
         assert!(by.contains(&(cl.device.index(), kind)), "{}", buffer.explain());
-        let mut model = random_words(n as u64, n);
-        buffer.write(&model).unwrap();
-        for (turn, side) in (0..).zip([&cl, &api, &cl, &cl, &api, &api, &cl]) {
-            side.step(&buffer, Step::nth(turn)).unwrap();
-            step_model(&mut model, Step::nth(turn));
-        }
-        let what = format!("{n} words");
-        assert_same(&api.look(&buffer).unwrap(), &model, &what);
-        assert_same(&cl.look(&buffer).unwrap(), &model, &what);
-        api.step(&buffer, Step::nth(9)).unwrap();
-        step_model(&mut model, Step::nth(9));
-        assert_same(&cl.look(&buffer).unwrap(), &model, &what);
-        assert_same(&buffer.to_vec().unwrap(), &model, &what);
+        take_turns(&buffer, &cl, &api);
         let map = buffer.map();
         assert!(matches!(map, Err(Error::CopyForbidden { .. })), "the host does not see it");
     }
@@ -154,6 +152,46 @@ fn interleaved(kind: RouteKind) {
     control(&hub, &cl, &api);
     drop((cl, api, hub));
     assert_settled(&probe, "at the end");
+}
+
+/// Work of both on what the other left, and what each of them and the host see of it.
+fn take_turns(buffer: &Buffer<u32>, cl: &Side, api: &Side) {
+    let n = buffer.len();
+    let (mut model, what) = (random_words(n as u64, n), format!("{n} words"));
+    buffer.write(&model).unwrap();
+    for (turn, side) in (0..).zip([cl, api, cl, cl, api, api, cl]) {
+        side.step(buffer, Step::nth(turn)).unwrap();
+        step_model(&mut model, Step::nth(turn));
+    }
+    assert_same(&api.look(buffer).unwrap(), &model, &what);
+    assert_same(&cl.look(buffer).unwrap(), &model, &what);
+    api.step(buffer, Step::nth(9)).unwrap();
+    step_model(&mut model, Step::nth(9));
+    assert_same(&cl.look(buffer).unwrap(), &model, &what);
+    assert_same(&buffer.to_vec().unwrap(), &model, &what);
+}
+
+/// The same on whatever is really there.
+#[test]
+fn real_chips_share_by_descriptors() {
+    let hub = hub();
+    let by_fd = |r: &&Route| [RouteKind::OpaqueFd, RouteKind::DmaBuf].contains(&r.kind);
+    let routes: Vec<_> = hub.topology().routes().iter().filter(by_fd).collect();
+    if routes.is_empty() {
+        return note("skip: no chip here has an API that exports memory and one that imports it");
+    }
+    for route in routes {
+        let [from, to] =
+            [route.from, route.to].map(|device| hub.topology().node(device).id.clone());
+        note(&format!("{from} -> {to} {}", route.kind));
+        let [from, to] = [from, to].map(|id| Side::open(&hub.device(&id).unwrap()).unwrap());
+        for n in [1, N, (2 << 18) + 1, 16 << 20] {
+            let builder = hub.buffer::<u32>(n).shared_with([&from.device, &to.device]);
+            let builder = builder.allocate_on(&from.device).route(route.kind);
+            take_turns(&builder.copies(CopyPolicy::Forbid).build().unwrap(), &to, &from);
+        }
+    }
+    assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
 }
 
 fn explained(hub: &Hub, cl: &Side, api: &Side, kind: RouteKind) {
@@ -388,7 +426,7 @@ fn examined() -> (Route, Hub) {
     (route.clone(), hub)
 }
 
-fn forbid(hub: &Hub) -> Result<onebuf::Buffer<u32>> {
+fn forbid(hub: &Hub) -> Result<Buffer<u32>> {
     let [cl, api] = ["opencl:0", "cuda:0"].map(|id| hub.device(id).unwrap());
     hub.buffer::<u32>(N).shared_with([&cl, &api]).copies(CopyPolicy::Forbid).build()
 }
