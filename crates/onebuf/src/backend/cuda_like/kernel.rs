@@ -59,10 +59,11 @@ impl Kernel {
             Err(refused) if refused.status == CuStatus::NOT_FOUND => return Err(unknown(name)),
             found => driver.check(found)?,
         };
-        // SAFETY: a function of a live module.
-        let ask = |what| unsafe { driver.check(driver.table.function_attribute(what, function)) };
-        let max_group = ask(consts::FUNC_MAX_THREADS_PER_BLOCK)?.try_into().unwrap_or(0);
-        let shared_bytes = ask(consts::FUNC_SHARED_SIZE_BYTES)?.try_into().unwrap_or(0);
+        let ask = |what| attribute(driver, function, what);
+        let max_group = ask(consts::FUNC_MAX_THREADS_PER_BLOCK)?
+            .map_or(usize::MAX, |most| most.try_into().unwrap_or(0));
+        let shared_bytes =
+            ask(consts::FUNC_SHARED_SIZE_BYTES)?.unwrap_or(0).try_into().unwrap_or(0);
         let (name, sizes) = (name.to_owned(), sizes(driver, function));
         let kernel = Kernel {
             module: module.clone(),
@@ -147,6 +148,16 @@ impl Kernel {
             })?;
         }
         Ok(shared)
+    }
+}
+
+/// What a function needs or allows; nothing where the runtime cannot say, as chipStar cannot. Then the
+/// device's limits are all there is, and a launch beyond the function's own is the driver's to refuse.
+fn attribute(driver: &Driver, function: CuFunction, what: i32) -> Result<Option<i32>> {
+    // SAFETY: a function of a live module; the caller has made its context current.
+    match unsafe { driver.table.function_attribute(what, function) } {
+        Err(refused) if refused.status == CuStatus::NOT_SUPPORTED => Ok(None),
+        asked => driver.check(asked).map(Some),
     }
 }
 
