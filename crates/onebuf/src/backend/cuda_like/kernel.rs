@@ -108,7 +108,7 @@ impl Kernel {
         let most = self.max_group.clamp(1, caps.max_group_size.max(1));
         let group = match grid.local {
             Some(local) => used(local),
-            None => chosen(global, caps.max_group_sizes, most.min(USUAL_GROUP), driver.limits.warp),
+            None => self.choose(global, most, driver),
         };
         let items = group.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
         if group.contains(&0) || items.is_none_or(|items| items > most) {
@@ -127,6 +127,15 @@ impl Kernel {
         }
         let narrow = |sizes: [usize; 3]| sizes.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         Ok([narrow(groups), narrow(group)])
+    }
+
+    /// Groups as usual; larger ones, where those would be too many.
+    fn choose(&self, global: [usize; 3], most: usize, driver: &Driver) -> [usize; 3] {
+        let Limits { groups, warp, .. } = driver.limits;
+        let choose = |most| chosen(global, driver.info.caps.max_group_sizes, most, warp);
+        let usual = choose(most.min(USUAL_GROUP));
+        let fits = (0..3).all(|i| global[i] / usual[i] <= groups[i]);
+        if fits { usual } else { choose(most) }
     }
 
     /// The dynamic shared memory of a launch, with the driver's leave where that is needed.

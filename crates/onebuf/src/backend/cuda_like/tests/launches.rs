@@ -74,6 +74,8 @@ fn grids_arrive_as_groups() {
         let two = grid(2, [64, 30, 9], Some([16, 2, 9]));
         assert_eq!(told(&two, &[]), [4, 15, 1, 16, 2, 1, 0], "the third is not in use");
         assert_eq!(told(&grid(3, [8, 4, 2], None), &[]), [1, 1, 1, 8, 4, 2, 0]);
+        let many = grid(2, [1, 65536 * 512, 1], None);
+        assert_eq!(told(&many, &[]), [1, 32768, 1, 1, 1024, 1, 0], "at most 65535 groups there");
         // Each part is aligned; more than 48 KiB need the driver's leave, which the stub demands of CUDA.
         assert_eq!(told(&line(64), &[100, 16])[6], 112 + 16);
         assert_eq!(told(&line(64), &[90 << 10])[6], 90 << 10);
