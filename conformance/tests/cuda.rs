@@ -11,9 +11,15 @@ use onebuf_conformance::{
     Machine, Side, Step, Watchdog, assert_same, cuda_stub, fresh, kinds, life, note, pairs,
     random_words, second_life, share_selftest, shared, step_model,
 };
+use onebuf_sys::{
+    Flavor,
+    cuda_like::CudaLike,
+    hsa::{Hsa, HsaStatus, PointerType},
+};
 use std::{
+    ffi::c_void,
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{FileExt, PermissionsExt},
     process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
@@ -71,6 +77,49 @@ fn the_stub_shares_as_it_promises() {
     let ran = Command::new(program).arg(library).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success() && said == "fine\n", "{said}");
+}
+
+/// The table of ROCr's calls, with memory of HIP's: the installed library has no GPU to export from.
+#[test]
+fn rocr_describes_and_exports_what_hip_allocated() {
+    let _alone = alone();
+    let Some(library) = cuda_stub() else { return };
+    let (library, probe) = (library.to_str(), Probe::new());
+    let hip = CudaLike::load(Flavor::Hip, library, None).unwrap();
+    let hsa = Hsa::load(library, Some(probe.clone())).unwrap();
+    assert!(hsa.has_dmabuf());
+    // SAFETY: memory that is this test's own, freed at the end; descriptors are closed once.
+    unsafe {
+        hip.init(0).unwrap();
+        hip.set_device(1).unwrap();
+        let at = hip.alloc(3 * 4096).unwrap();
+        let inside = (at.0 + 4096) as *const c_void;
+        let early = hsa.pointer_info(inside).unwrap_err();
+        assert_eq!(early.status, HsaStatus::ERROR_NOT_INITIALIZED);
+        hsa.init().unwrap();
+        let info = hsa.pointer_info(inside).unwrap();
+        assert_eq!((info.kind, info.agent_base, info.bytes), (PointerType::HSA, at.0, 3 * 4096));
+        let here = hsa.pointer_info((&raw const info).cast()).unwrap();
+        assert_eq!(here.kind, PointerType::UNKNOWN);
+
+        let (fd, offset) = hsa.export_dmabuf(inside, 2 * 4096).unwrap();
+        assert!(offset > 4096, "{offset}");
+        let file = fs::File::open(format!("/proc/self/fd/{fd}")).unwrap();
+        let mut bytes = [0; 2 * 4096];
+        file.read_exact_at(&mut bytes, offset).unwrap();
+        assert_eq!(bytes, [0xA5; 2 * 4096], "what the stub fills new memory with");
+        hsa.close_dmabuf(fd).unwrap();
+        assert!(hsa.close_dmabuf(fd).is_err(), "it is closed");
+        let refused = hsa.export_dmabuf(inside, 3 * 4096).unwrap_err();
+        assert_eq!(refused.status, HsaStatus::ERROR_INVALID_ALLOCATION, "more than there is");
+        probe.fail_nth(1, HsaStatus::ERROR_OUT_OF_RESOURCES.0);
+        assert!(hsa.export_dmabuf(inside, 4096).is_err());
+        assert_eq!(probe.failed(), Some("hsa_amd_portable_export_dmabuf"));
+
+        hsa.shut_down().unwrap();
+        hip.free(at).unwrap();
+    }
+    assert!(probe.live().is_empty(), "{:?}", probe.live());
 }
 
 /// Every pair of host and two devices, by every route that they declare, each taking its turns.

@@ -3,7 +3,8 @@
 use crate::{Access, Buffer, Device, Kernel, Queue, Result, Signature, Source, args};
 use bytemuck::Pod;
 
-/// Work-items per group. One size, so that runtimes which compile per group size do so once.
+/// Work-items per group: one size for OpenCL, some of whose runtimes compile for each. Work-items come in
+/// multiples of it everywhere.
 const GROUP: usize = 64;
 
 /// The words of a page. Large sizes are tried with pages as elements, of which only the first word
@@ -147,7 +148,10 @@ impl Side {
         n: usize,
         step: Step,
     ) -> Result<()> {
-        let grid = crate::Grid::from([n.next_multiple_of(GROUP)]).local([GROUP]);
+        let grid = crate::Grid::from([n.next_multiple_of(GROUP)]);
+        // The others choose: there, so many small groups may be more than a launch can have.
+        let in_groups = self.device.info().api.0 == "opencl";
+        let grid = if in_groups { grid.local([GROUP]) } else { grid };
         let view = buffer.write_on(&self.queue)?;
         self.queue.launch(kernel, grid, args![view, first as u32, n as u32, step.mul, step.add])
     }

@@ -59,10 +59,11 @@ impl Kernel {
             Err(refused) if refused.status == CuStatus::NOT_FOUND => return Err(unknown(name)),
             found => driver.check(found)?,
         };
-        // SAFETY: a function of a live module.
-        let ask = |what| unsafe { driver.check(driver.table.function_attribute(what, function)) };
-        let max_group = ask(consts::FUNC_MAX_THREADS_PER_BLOCK)?.try_into().unwrap_or(0);
-        let shared_bytes = ask(consts::FUNC_SHARED_SIZE_BYTES)?.try_into().unwrap_or(0);
+        let ask = |what| attribute(driver, function, what);
+        let max_group = ask(consts::FUNC_MAX_THREADS_PER_BLOCK)?
+            .map_or(usize::MAX, |most| most.try_into().unwrap_or(0));
+        let shared_bytes =
+            ask(consts::FUNC_SHARED_SIZE_BYTES)?.unwrap_or(0).try_into().unwrap_or(0);
         let (name, sizes) = (name.to_owned(), sizes(driver, function));
         let kernel = Kernel {
             module: module.clone(),
@@ -107,7 +108,7 @@ impl Kernel {
         let most = self.max_group.clamp(1, caps.max_group_size.max(1));
         let group = match grid.local {
             Some(local) => used(local),
-            None => chosen(global, caps.max_group_sizes, most.min(USUAL_GROUP), driver.limits.warp),
+            None => self.choose(global, most, driver),
         };
         let items = group.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
         if group.contains(&0) || items.is_none_or(|items| items > most) {
@@ -126,6 +127,15 @@ impl Kernel {
         }
         let narrow = |sizes: [usize; 3]| sizes.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         Ok([narrow(groups), narrow(group)])
+    }
+
+    /// Groups as usual; larger ones, where those would be too many.
+    fn choose(&self, global: [usize; 3], most: usize, driver: &Driver) -> [usize; 3] {
+        let Limits { groups, warp, .. } = driver.limits;
+        let choose = |most| chosen(global, driver.info.caps.max_group_sizes, most, warp);
+        let usual = choose(most.min(USUAL_GROUP));
+        let fits = (0..3).all(|i| global[i] / usual[i] <= groups[i]);
+        if fits { usual } else { choose(most) }
     }
 
     /// The dynamic shared memory of a launch, with the driver's leave where that is needed.
@@ -147,6 +157,16 @@ impl Kernel {
             })?;
         }
         Ok(shared)
+    }
+}
+
+/// What a function needs or allows; nothing where the runtime cannot say, as chipStar cannot. Then the
+/// device's limits are all there is, and a launch beyond the function's own is the driver's to refuse.
+fn attribute(driver: &Driver, function: CuFunction, what: i32) -> Result<Option<i32>> {
+    // SAFETY: a function of a live module; the caller has made its context current.
+    match unsafe { driver.table.function_attribute(what, function) } {
+        Err(refused) if refused.status == CuStatus::NOT_SUPPORTED => Ok(None),
+        asked => driver.check(asked).map(Some),
     }
 }
 

@@ -44,6 +44,26 @@ fn shape(rig: &Rig, grid: &Grid, local: &[usize]) -> Result<[u32; 7]> {
     Ok(words(&get(&*queue, &*memory, 0, 28)).try_into().unwrap())
 }
 
+/// As with chipStar, which answers so.
+#[test]
+fn a_runtime_that_cannot_say_what_a_function_needs_launches_it() {
+    each(|rig| {
+        let call = rig.flavor.pick(["cuFuncGetAttribute", "hipFuncGetAttribute"]);
+        rig.probe.fail_always(call, 801);
+        assert_eq!(shape(rig, &line(1 << 20), &[]).unwrap(), [4096, 1, 1, 256, 1, 1, 0]);
+        assert_eq!(rig.probe.failed(), Some(call));
+        let too_large = Grid { local: Some([2048, 1, 1]), ..line(1 << 20) };
+        let error = shape(rig, &too_large, &[]).unwrap_err().to_string();
+        assert!(error.contains("1024"), "the device's limit is left: {error}");
+        rig.probe.fail_always(call, 1);
+        assert!(
+            matches!(rig.kernel("shape", 1), Err(Error::Driver { .. })),
+            "no other status is so"
+        );
+        rig.probe.reset();
+    });
+}
+
 #[test]
 fn grids_arrive_as_groups() {
     each(|rig| {
@@ -54,6 +74,8 @@ fn grids_arrive_as_groups() {
         let two = grid(2, [64, 30, 9], Some([16, 2, 9]));
         assert_eq!(told(&two, &[]), [4, 15, 1, 16, 2, 1, 0], "the third is not in use");
         assert_eq!(told(&grid(3, [8, 4, 2], None), &[]), [1, 1, 1, 8, 4, 2, 0]);
+        let many = grid(2, [1, 65536 * 512, 1], None);
+        assert_eq!(told(&many, &[]), [1, 32768, 1, 1, 1024, 1, 0], "at most 65535 groups there");
         // Each part is aligned; more than 48 KiB need the driver's leave, which the stub demands of CUDA.
         assert_eq!(told(&line(64), &[100, 16])[6], 112 + 16);
         assert_eq!(told(&line(64), &[90 << 10])[6], 90 << 10);
