@@ -60,7 +60,7 @@ impl fmt::Debug for Couriers {
 
 /// What the driver keeps until it runs the host function.
 struct Ticket {
-    context: Weak<Context>,
+    couriers: Arc<Couriers>,
     number: u64,
 }
 
@@ -128,7 +128,7 @@ pub(super) fn send(
     }
     let errand = Errand { callback, stream, behind, queue: queue.clone() };
     let number = context.couriers.add(errand);
-    let ticket = Box::into_raw(Box::new(Ticket { context: Arc::downgrade(context), number }));
+    let ticket = Box::into_raw(Box::new(Ticket { couriers: context.couriers.clone(), number }));
     // SAFETY: a live stream; the ticket is the function's alone.
     let sent = unsafe { context.table().launch_host_function(stream, arrive, ticket.cast()) };
     match sent {
@@ -150,28 +150,30 @@ pub(super) fn send(
     }
 }
 
-/// What the driver calls, on a thread of its own.
+/// What the driver calls, on a thread of its own. No call of the driver's is allowed here, so nothing may be freed.
 unsafe extern "C" fn arrive(ticket: *mut c_void) {
     // SAFETY: made by `send`, and given to this one call.
     let ticket = unsafe { Box::from_raw(ticket.cast::<Ticket>()) };
-    let Some(context) = ticket.context.upgrade() else { return };
-    if let Some(errand) = context.couriers.take(ticket.number) {
-        context.couriers.put_back(errand.stream);
-        // No call of the driver's is allowed here, and the last reference would make some.
-        lock(&context.couriers.0).retired.push(errand.queue.clone());
-        deliver(errand, Ok(()), &context);
+    let Ticket { couriers, number } = *ticket;
+    if let Some(errand) = couriers.take(number) {
+        couriers.put_back(errand.stream);
+        let queue = errand.deliver(Ok(()));
+        lock(&couriers.0).retired.push(queue);
     }
 }
 
-fn deliver(errand: Errand, reached: Result<()>, context: &Arc<Context>) {
-    let Errand { callback, behind, .. } = errand;
-    let failed = behind.has_failed();
-    let outcome = reached.and_then(|()| match failed {
-        true => context.driver.check(Err(wait_failed())),
-        false => Ok(()),
-    });
-    if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
-        tracing::error!("a callback panicked");
+impl Errand {
+    /// Runs the callback. What comes back may be the last reference to the context.
+    fn deliver(self, reached: Result<()>) -> Arc<RawQueue> {
+        let Errand { callback, behind, queue, .. } = self;
+        let outcome = reached.and_then(|()| match behind.has_failed() {
+            true => queue.driver().check(Err(wait_failed())),
+            false => Ok(()),
+        });
+        if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
+            tracing::error!("a callback panicked");
+        }
+        queue
     }
 }
 
@@ -214,7 +216,7 @@ fn look(context: &Weak<Context>) -> bool {
     drop(current);
     for (number, why) in dead {
         if let Some(errand) = context.couriers.take(number) {
-            deliver(errand, context.driver.check(Err(why)), &context);
+            drop(errand.deliver(context.driver.check(Err(why))));
         }
     }
     true

@@ -89,7 +89,7 @@ pub(super) struct Context {
     raw: CuContext,
     pub graveyard: Graveyard,
     pub flags: Flags,
-    pub couriers: Couriers,
+    pub couriers: Arc<Couriers>,
     ids: AtomicU64,
 }
 
@@ -101,7 +101,7 @@ impl Context {
             Flavor::Hip => CuContext::NULL,
         };
         let (driver, ids) = (driver.clone(), AtomicU64::new(1));
-        let (flags, couriers) = (Flags::default(), Couriers::default());
+        let (flags, couriers) = (Flags::default(), Arc::default());
         Ok(Context { driver, raw, graveyard: Graveyard::default(), flags, couriers, ids })
     }
 

@@ -105,6 +105,12 @@ impl Context {
         }
     }
 
+    /// Whether the queue's work has ended, well or not, before a while. The context is current.
+    pub fn outwaits(&self, queue: &RawQueue) -> bool {
+        // SAFETY: a live stream.
+        wait_until(|| is_over(unsafe { self.table().stream_query(queue.raw) }))
+    }
+
     /// The context is current.
     pub fn destroy_event(&self, event: CuEvent) {
         // SAFETY: live, and destroyed once by whoever owned it.

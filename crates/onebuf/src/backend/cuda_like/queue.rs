@@ -96,6 +96,12 @@ impl RawQueue {
 impl Drop for RawQueue {
     fn drop(&mut self) {
         let Some(_current) = self.context.enter_to_free() else { return };
+        // A gate's word is the context's, and goes with it.
+        if self.waits_outside.load(Ordering::Acquire) && !self.context.outwaits(self) {
+            tracing::error!(device = %self.driver().info.name, "work does not end: queue leaked");
+            std::mem::forget(self.context.clone());
+            return;
+        }
         if let Some(base) = self.base.take() {
             self.context.destroy_event(base);
         }
