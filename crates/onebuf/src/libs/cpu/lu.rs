@@ -32,10 +32,9 @@ pub fn factor<T: Number>(mut a: BlockMut<'_, T>, pivots: &mut [usize]) -> Option
 
 fn factor_small<T: Number>(a: &mut BlockMut<'_, T>, pivots: &mut [usize]) -> Option<usize> {
     let mut zero = None;
-    for j in 0..a.columns() {
-        let pivot = largest(a, j);
-        pivots[j] = pivot;
-        a.swap_rows(j, pivot);
+    for (j, pivot) in pivots.iter_mut().enumerate() {
+        *pivot = largest(a, j);
+        a.swap_rows(j, *pivot);
         let diagonal = a.get(j, j);
         if diagonal == T::ZERO {
             zero = zero.or(Some(j));

@@ -34,8 +34,8 @@ impl Handle {
         let to_free = table.clone();
         // SAFETY: the context is current.
         let made = within(queue, &[], |_| check(&*table, unsafe { table.create() }))?;
-        // SAFETY: made above, destroyed once.
         let kept = Kept::new(queue, made, move |handle| {
+            // SAFETY: made above, destroyed once.
             check(&*to_free, unsafe { to_free.destroy(handle) })
         });
         // SAFETY: a live handle and a stream of the context that is current.

@@ -161,15 +161,15 @@ fn rocfft_plan(queue: &Queue, table: &Arc<Fft>, key: Key) -> Result<Rocfft> {
         check(&**table, made)
     })?;
     let to_free = table.clone();
-    // SAFETY: made above, destroyed once.
     let plan = Kept::new(queue, made, move |plan| {
+        // SAFETY: made above, destroyed once.
         check(&*to_free, unsafe { to_free.roc_plan_destroy(plan) })
     });
     // SAFETY: needs nothing.
     let info = within(queue, &[], |_| check(&**table, unsafe { table.roc_info_create() }))?;
     let to_free = table.clone();
-    // SAFETY: made above, destroyed once.
     let info = Kept::new(queue, info, move |info| {
+        // SAFETY: made above, destroyed once.
         check(&*to_free, unsafe { to_free.roc_info_destroy(info) })
     });
     let mut roc = Rocfft { plan, info, work: None };
