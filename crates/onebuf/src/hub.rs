@@ -1,6 +1,7 @@
 //! The hub: this process's view of the machine.
 
 mod found;
+mod pages;
 
 use crate::{
     BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend, cache,
@@ -18,6 +19,7 @@ use crate::{
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
 use onebuf_sys::Probe;
+pub(crate) use pages::PageFile;
 use serde::Serialize;
 use std::{
     fmt,

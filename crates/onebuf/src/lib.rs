@@ -72,6 +72,7 @@ pub mod foreign;
 pub mod hal;
 mod hub;
 mod ledger;
+pub mod peer;
 pub mod plan;
 pub mod pool;
 mod program;
