@@ -66,7 +66,7 @@ impl Hands {
 
     /// The device uses the pages themselves, or the test would say nothing of it.
     fn assert_in_place(&self, buffer: &Buffer<u32>) {
-        for side in &self.side {
+        if let Some(side) = &self.side {
             let to = side.device.index();
             let hop = buffer.plan().routes.iter().find(|hop| hop.to == to).expect("planned");
             assert_eq!(hop.kind, RouteKind::HostPointer, "{}", buffer.explain());

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// In the order of running: the helper's verdicts are what the two platforms plan with.
-const EXAMPLES: [(&str, &str); 14] = [
+const EXAMPLES: [(&str, &str); 15] = [
     ("06-own-helper", "without a copy"),
     ("01-one-buffer", "the last square is"),
     ("02-two-platforms", "both took their turn"),
@@ -22,6 +22,7 @@ const EXAMPLES: [(&str, &str); 14] = [
     ("12-programs", "in steady state a launch takes"),
     ("13-wrap-foreign", "the caller's"),
     ("14-clfft-to-second-platform", "clFFT"),
+    ("17-two-processes", "made 3 of it"),
 ];
 
 /// Cargo builds the examples before the tests, into a folder beside theirs.
