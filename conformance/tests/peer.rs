@@ -3,7 +3,7 @@
 //! The second process is this test program again, told by its environment which part to play.
 
 use onebuf::{
-    Buffer, CopyPolicy, Device, Error, Hub, Result, RouteKind,
+    Buffer, BufferBuilder, CopyPolicy, Error, Hub, Result, RouteKind,
     peer::{Attach, Attached, Offer, Visit},
 };
 use onebuf_conformance::{Side, Step, absent, note, pages_apart, step_model};
@@ -53,28 +53,38 @@ fn pattern(session: u64, round: u64, n: usize) -> Vec<u32> {
 /// One process's way to write the buffer and to look at it: the host's, or a device's own.
 struct Hands {
     side: Option<Side>,
+    /// How the device sees the pages: in place, or as a copy of its own.
+    route: RouteKind,
 }
+
+/// Behind the name of a device that is to have a copy of its own.
+const STAGED: &str = "+staged";
 
 impl Hands {
     fn open(hub: &Hub, device: &str) -> Result<Self> {
+        let (device, route) = match device.strip_suffix(STAGED) {
+            Some(device) => (device, RouteKind::Staged),
+            None => (device, RouteKind::HostPointer),
+        };
         let side = match device {
             "host" => None,
             other => Some(Side::open(&hub.device(other)?)?),
         };
-        Ok(Self { side })
+        Ok(Self { side, route })
     }
 
-    /// The device uses the pages themselves, or the test would say nothing of it.
-    fn assert_in_place(&self, buffer: &Buffer<u32>) {
+    fn wish<'w>(&self, wish: BufferBuilder<'w, u32>) -> BufferBuilder<'w, u32> {
+        let wish = wish.shared_with(self.side.iter().map(|side| &side.device));
+        if self.side.is_some() { wish.route(self.route).trust_declared(true) } else { wish }
+    }
+
+    /// The device sees the buffer as it should, or the test would say nothing of it.
+    fn assert_route(&self, buffer: &Buffer<u32>) {
         if let Some(side) = &self.side {
             let to = side.device.index();
             let hop = buffer.plan().routes.iter().find(|hop| hop.to == to).expect("planned");
-            assert_eq!(hop.kind, RouteKind::HostPointer, "{}", buffer.explain());
+            assert_eq!(hop.kind, self.route, "{}", buffer.explain());
         }
-    }
-
-    fn devices(&self) -> Vec<&Device> {
-        self.side.iter().map(|side| &side.device).collect()
     }
 
     /// By a kernel where there is a device: `x * mul + add + i` of what the host wrote first.
@@ -122,9 +132,8 @@ fn play(part: &str, socket: &str, device: &str) -> Result<()> {
         Ok(uid) => attach.allow_uid(uid.parse().expect("a user")),
         Err(_) => attach,
     };
-    let mut attached =
-        attach.open::<u32>(&hub, |wish| wish.shared_with(hands.devices()).trust_declared(true))?;
-    hands.assert_in_place(attached.buffer());
+    let mut attached = attach.open::<u32>(&hub, |wish| hands.wish(wish))?;
+    hands.assert_route(attached.buffer());
     attached.wait(SOON)?;
     match part {
         "rounds" => rounds(&hands, attached),
@@ -226,10 +235,10 @@ impl Drop for Second {
 
 /// A buffer as the owner's device wants it, in host pages.
 fn buffer(hub: &Hub, hands: &Hands) -> Buffer<u32> {
-    let wish = hub.buffer::<u32>(N).shared_with(hands.devices()).trust_declared(true);
+    let wish = hands.wish(hub.buffer::<u32>(N));
     let wish = wish.strategy(onebuf::Strategy::HostPages).allocate_on(&hub.host());
     let buffer = wish.build().expect("host pages");
-    hands.assert_in_place(&buffer);
+    hands.assert_route(&buffer);
     buffer
 }
 
@@ -246,13 +255,15 @@ fn own_rounds(hands: &Hands, visit: &mut Visit<'_, '_, u32>, many: usize) -> Res
     Ok(wrong)
 }
 
-/// Who takes part: the host, and PoCL where it is.
+/// Who takes part: the host, and PoCL where it is, in place and with copies.
 fn devices(hub: &Hub) -> Vec<String> {
     let pocl = hub.select("Portable Computing Language");
     if pocl.is_empty() {
         absent("PoCL", "no device of this platform");
     }
-    std::iter::once("host".to_owned()).chain(pocl.iter().take(1).map(|d| d.id().into())).collect()
+    let first = pocl.iter().take(1).map(|device| device.id().to_owned());
+    let both = first.flat_map(|id| [id.clone() + STAGED, id]);
+    std::iter::once("host".to_owned()).chain(both).collect()
 }
 
 #[test]
