@@ -67,7 +67,7 @@
 //! # When the other process ends
 //!
 //! However it ends, the kernel closes its end of the socket, and whoever waits gets
-//! [`Error::PeerLost`](crate::Error::PeerLost) at once. The owner has its turn again, and the buffer lives on; it
+//! [`Error::PeerLost`] at once. The owner has its turn again, and the buffer lives on; it
 //! may hold half of what the peer was writing. A peer that merely hangs is a [`Timeout`](crate::Error::Timeout).
 //! A peer that is left behind keeps what it has in its own turn, and gets nothing out of turn.
 
