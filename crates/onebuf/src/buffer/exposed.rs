@@ -37,11 +37,13 @@ impl Core {
         }
     }
 
-    /// From now on another process can write the memory. Nobody may hold a guard: it could be a slice.
+    /// From now on another process can write the memory. Nobody may hold a guard, and no work be left: either
+    /// could have a slice.
     pub fn expose(&self) -> Result<()> {
+        self.lend()?;
         let mut state = self.lock_state();
-        state.marks.check(&self.mark_of_all())?;
-        (state.exposed, state.detached, state.settled) = (true, true, None);
+        (state.exposed, state.detached) = (true, true);
+        state.marks.set_turn(Turn::Ours);
         Ok(())
     }
 

@@ -485,6 +485,37 @@ fn no_slices_of_memory_that_another_process_can_write() {
     });
 }
 
+/// A device that runs native kernels late, on the very pages.
+#[test]
+fn work_that_has_slices_is_over_before_the_memory_is_exposed() {
+    use crate::fake::{Delay, FakeConfig, Sharing};
+    let late = FakeConfig {
+        shares_host_pages: Sharing::Alias,
+        delay: Delay::Fixed(Duration::from_millis(200)),
+        ..FakeConfig::default()
+    };
+    let hub = Hub::builder().without_opencl().without_cuda().without_hip().fake(late);
+    let hub = hub.verdicts(Default::default()).build().unwrap();
+    let fake = hub.device("fake").unwrap();
+    let wish = hub.buffer::<u32>(64).shared_with([&fake]).allocate_on(&hub.host());
+    let buffer = wish.trust_declared(true).build().unwrap();
+    let source = Source::opencl_c("");
+    let source = source.with_native("touch", |args| args.slice_mut::<u32>(0).map(|all| all[0] = 9));
+    let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
+    // SAFETY: it stays in its slice.
+    let kernel = unsafe { fake.program(&source).unwrap().kernel("touch", signature).unwrap() };
+    let queue = fake.queue().unwrap();
+    queue.launch(&kernel, [1], args![buffer.write_on(&queue).unwrap()]).unwrap();
+    let fence = queue.fence();
+    let folder = private();
+    let offer = Offer::open(&buffer, socket(&folder).to_str().unwrap()).unwrap();
+    assert_eq!(fence.is_done(), Ok(true));
+    assert_eq!(buffer.to_vec().unwrap()[0], 9);
+    let refused = queue.launch(&kernel, [1], args![buffer.write_on(&queue).unwrap()]).unwrap_err();
+    assert!(refused.to_string().contains("another process can write"), "{refused}");
+    drop(offer);
+}
+
 #[test]
 fn only_whole_pages_of_its_own_are_offered() {
     let folder = private();
