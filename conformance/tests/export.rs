@@ -66,7 +66,9 @@ fn there_and_back(hub: &Hub) {
     buffer.write(&model).unwrap();
     let exported = buffer.export(FdKind::OpaqueFd).unwrap();
     assert_eq!((exported.offset, exported.bytes), (0, BYTES));
-    assert!(exported.allocation_bytes >= BYTES && exported.allocation_bytes % (2 << 20) == 0);
+    assert!(
+        exported.allocation_bytes >= BYTES && exported.allocation_bytes.is_multiple_of(2 << 20)
+    );
 
     // As another program would: the descriptor and the numbers are all it has.
     let import = || hub.import::<u32>(&exported.fd, exported.kind, exported.allocation_bytes);

@@ -63,7 +63,7 @@ impl<'a> Pair<'a> {
         let make = |device: &Device| {
             let buffer = self.hub.buffer::<T>(contents.len()).shared_with([device]).build()?;
             buffer.write(contents)?;
-            Ok(buffer)
+            Ok::<_, onebuf::Error>(buffer)
         };
         Ok([make(self.device)?, make(&self.hub.host())?])
     }

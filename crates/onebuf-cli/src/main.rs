@@ -1,6 +1,7 @@
 //! The `onebuf` program: what this machine has, which routes between its devices work, and proof.
 #![deny(unsafe_code)]
 
+mod attach;
 mod bench;
 mod cache;
 mod demo;
@@ -9,7 +10,9 @@ mod doctor;
 mod out;
 mod plan;
 mod screen;
+mod share;
 mod table;
+mod turns;
 mod units;
 mod version;
 
@@ -30,6 +33,7 @@ Examples:
   onebuf doctor                   prove every route by experiment, once; verdicts are remembered
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
   onebuf demo                     two devices take turns on one buffer
+  onebuf share --name frames      one buffer, two processes: `onebuf attach frames` is the other
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
 Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
@@ -52,6 +56,8 @@ enum Command {
     Plan(plan::Args),
     Demo(demo::Args),
     Bench(bench::Args),
+    Share(share::Args),
+    Attach(attach::Args),
     Cache(cache::Args),
     /// Print a completion script for a shell
     #[command(after_help = "\
@@ -88,6 +94,8 @@ fn answer(cli: &Cli) -> Result<()> {
         Some(Command::Plan(args)) => plan::run(args, screen)?,
         Some(Command::Demo(args)) => demo::run(args, screen)?,
         Some(Command::Bench(args)) => return bench::run(args, screen, output),
+        Some(Command::Share(args)) => share::run(args, &output)?,
+        Some(Command::Attach(args)) => attach::run(args, &output)?,
         Some(Command::Cache(args)) => cache::run(args)?,
         Some(Command::Completions { shell }) => completions(*shell),
         None => Cli::command().error(ErrorKind::MissingSubcommand, "name a command").exit(),

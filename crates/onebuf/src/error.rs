@@ -74,6 +74,12 @@ pub enum Error {
         /// How that was noticed.
         reason: String,
     },
+    /// What the process at the other end is, or sent, cannot be trusted; nothing of it was used. Let it go.
+    #[error("the peer process was refused: {reason}")]
+    PeerRefused {
+        /// Which check it failed.
+        reason: String,
+    },
     /// The call itself is wrong; the message names the argument and the rule.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
@@ -132,6 +138,11 @@ impl Error {
     /// An [`Error::Unsupported`].
     pub fn unsupported(what: impl Into<String>, needs: impl Into<String>) -> Self {
         Error::Unsupported { what: what.into(), needs: needs.into() }
+    }
+
+    /// An [`Error::PeerRefused`].
+    pub(crate) fn refused(reason: impl Into<String>) -> Self {
+        Error::PeerRefused { reason: reason.into() }
     }
 
     /// An [`Error::Timeout`].

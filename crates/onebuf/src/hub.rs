@@ -1,6 +1,7 @@
 //! The hub: this process's view of the machine.
 
 mod found;
+mod pages;
 
 use crate::{
     BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend, cache,
@@ -20,6 +21,7 @@ use crate::{
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
 use onebuf_sys::Probe;
+pub(crate) use pages::PageFile;
 use serde::Serialize;
 use std::{
     collections::BTreeMap,

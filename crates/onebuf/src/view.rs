@@ -2,13 +2,14 @@
 //!
 //! # Safety
 //! A guard of the host's excludes writers (and, when it writes, everybody) until it is dropped, so the
-//! bytes it gives are the only use of them in this process; the memory is not exported to others.
+//! bytes it gives are the only use of them in this process. Of memory that another process can write it
+//! gives no slices: memory is exposed only while nobody holds a guard, and guards taken since know it.
 
 #![allow(unsafe_code)]
 
 use crate::{
     Access, Error, Result,
-    buffer::{Core, Mark, Part, Seen, Span, Taken},
+    buffer::{Core, Mark, Part, Racing, Seen, Span, Taken},
     hal::{self, Event, Memory, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
@@ -41,6 +42,8 @@ struct How<'b> {
     leased: bool,
     /// What is newest is elsewhere, until this says that it has overwritten everything.
     overwrites: bool,
+    /// Another process can write the memory.
+    exposed: bool,
     /// On an out-of-order queue: what orders its launches. On an in-order one, for foreign memory: what tells
     /// their end.
     links: Option<Box<Mutex<Links>>>,
@@ -78,20 +81,22 @@ impl<'b> How<'b> {
     #[inline(always)]
     fn leased(site: usize, memory: Seen<'b>) -> Self {
         let rung = Rung::SameQueue;
-        Self { memory, site, rung, leased: true, overwrites: false, links: None }
+        // No lease is granted of memory that is exposed.
+        let exposed = false;
+        Self { memory, site, rung, leased: true, overwrites: false, exposed, links: None }
     }
 
     /// The way without a lease.
     #[inline(never)]
     fn handed_over(part: Part<'b>, line: &Arc<Line>, access: Access, keep: bool) -> Result<Self> {
-        let Taken { site, memory, rung, after, overwrites } =
+        let Taken { site, memory, rung, after, overwrites, exposed } =
             part.core.take(&part, line, access.writes(), keep)?;
         // Whoever gives foreign memory back waits for our work: its own event tells, where else a mark would have
         // to be enqueued for that.
         let watched = part.core.wrapped.is_some() && !line.is_foreign;
         let links = (watched || !line.is_in_order())
             .then(|| Box::new(Mutex::new(Links { after, ..Links::default() })));
-        Ok(Self { memory, site, rung, leased: false, overwrites, links })
+        Ok(Self { memory, site, rung, leased: false, overwrites, exposed, links })
     }
 }
 
@@ -255,22 +260,43 @@ impl<'b> Hold<'b> {
         }
     }
 
+    /// Whether another process can write the memory.
+    #[inline]
+    pub fn is_exposed(&self) -> bool {
+        self.how.exposed
+    }
+
+    /// Whether kernels would be functions of this process, which get slices, and another process can write
+    /// the memory.
+    #[inline]
+    pub fn bars_native(&self) -> bool {
+        self.how.exposed && !self.core.hub.hal(self.device()).compiles()
+    }
+
     /// Where the host sees the bytes, when this is the host's own guard.
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         let host = self.core.hub.host_index();
         self.memory().host_pointer().filter(|_| self.device() == host)
     }
 
-    /// The bytes themselves; `None` on any other device's guard.
+    /// The bytes, when this is the host's own guard and another process can write them.
+    pub fn racing(&self) -> Option<Racing<'_>> {
+        let start = self.host_pointer().filter(|_| self.is_exposed())?;
+        // SAFETY: the memory has as many bytes, mapped for as long as this guard keeps the buffer.
+        Some(unsafe { Racing::new(start, self.bytes()) })
+    }
+
+    /// The bytes themselves; `None` on any other device's guard, and where another process can write them.
     pub fn host_bytes(&self) -> Option<&[u8]> {
-        let pointer = self.host_pointer()?;
+        let pointer = self.host_pointer().filter(|_| !self.is_exposed())?;
         // SAFETY: see the head of this file.
         Some(unsafe { std::slice::from_raw_parts(pointer.as_ptr(), self.bytes()) })
     }
 
     /// The bytes themselves, to be changed; `None` also on a guard that only reads.
     pub fn host_bytes_mut(&mut self) -> Option<&mut [u8]> {
-        let pointer = self.host_pointer().filter(|_| self.access.writes())?;
+        let ours = self.access.writes() && !self.is_exposed();
+        let pointer = self.host_pointer().filter(|_| ours)?;
         // SAFETY: see the head of this file.
         Some(unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), self.bytes()) })
     }

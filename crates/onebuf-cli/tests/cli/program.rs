@@ -58,7 +58,18 @@ fn assert_rung(value: &Value) {
 #[test]
 fn help_has_examples_everywhere() {
     let cli = Cli::new();
-    for command in ["", "devices", "doctor", "plan", "demo", "bench", "cache", "completions"] {
+    for command in [
+        "",
+        "devices",
+        "doctor",
+        "plan",
+        "demo",
+        "bench",
+        "share",
+        "attach",
+        "cache",
+        "completions",
+    ] {
         let help = cli.run(&format!("{command} --help")).ok().stdout;
         assert!(help.contains("Examples:") && help.contains("onebuf "), "{command}: {help}");
         assert!(help.contains("--json"), "{command}");
@@ -105,6 +116,11 @@ fn wrong_usage_is_status_2() {
         ("demo --source udp", "file:PATH"),
         ("bench nonsuch", "there are route_lookup_ns, "),
         ("bench --size 0", "0"),
+        ("share --bytes 0", "0"),
+        ("share --bytes 4k --elements 9", "--elements"),
+        ("share --peers 0", "peers"),
+        ("attach", "NAME|PATH"),
+        ("attach x --rounds 0", "rounds"),
         ("cache", "clear"),
         ("completions brainfish", "bash"),
     ] {

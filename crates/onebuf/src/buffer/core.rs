@@ -95,6 +95,8 @@ pub(crate) struct Taken<'b> {
     pub after: Vec<Arc<dyn Event>>,
     /// The newest contents are elsewhere until the taker says that they were overwritten.
     pub overwrites: bool,
+    /// Another process can write the memory.
+    pub exposed: bool,
 }
 
 /// The home allocation is the first site and the first group.
@@ -140,7 +142,7 @@ impl Core {
         if keep && part.is_whole() && line.is_in_order() && has_own {
             state.settled = Some(Settled { line: line.clone(), site, write });
         }
-        Ok(Taken { site, memory, rung, after, overwrites: !keep })
+        Ok(Taken { site, memory, rung, after, overwrites: !keep, exposed: state.exposed })
     }
 
     /// The site holds everything: it was overwritten.

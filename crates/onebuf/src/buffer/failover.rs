@@ -105,8 +105,8 @@ impl Core {
     /// policy.
     fn fail_over(&self, state: &mut State, site: usize, error: Error) -> Result<()> {
         let left = self.sites[site].spare.get().is_some();
-        // Memory of somebody else's has to hold what they will find there.
-        let owed = self.wrapped.is_some() && self.sites[site].is_home;
+        // Memory of somebody else's has to hold what they will find there; so has what another process sees.
+        let owed = (self.wrapped.is_some() || state.exposed) && self.sites[site].is_home;
         if self.ordered || left || owed || state.marks.crowded(site) || fence::is_timeout(&error) {
             return Err(error);
         }

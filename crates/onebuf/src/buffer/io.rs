@@ -362,12 +362,15 @@ impl<'b> Part<'b> {
         mut hold: Hold<'_>,
         mut parts: impl Iterator<Item = (usize, &'p [u8])>,
     ) -> Result<()> {
-        parts.try_for_each(|(offset, from)| match hold.host_bytes_mut() {
-            Some(bytes) => {
+        parts.try_for_each(|(offset, from)| {
+            if let Some(bytes) = hold.host_bytes_mut() {
                 bytes[offset..offset + from.len()].copy_from_slice(from);
-                Ok(())
+                return Ok(());
             }
-            None => self.core.upload(&hold, offset, from),
+            match hold.racing() {
+                Some(bytes) => bytes.write(offset, from),
+                None => self.core.upload(&hold, offset, from),
+            }
         })?;
         hold.overwritten();
         Ok(())
@@ -379,9 +382,10 @@ impl<'b> Part<'b> {
 
     fn read_bytes_on(&self, line: &Arc<Line>, offset: usize, into: &mut [u8]) -> Result<()> {
         let hold = Hold::take(*self, line, Access::Read)?;
-        match hold.host_bytes() {
-            Some(bytes) => into.copy_from_slice(&bytes[offset..offset + into.len()]),
-            None => self.core.download(&hold, offset, into)?,
+        match (hold.host_bytes(), hold.racing()) {
+            (Some(bytes), _) => into.copy_from_slice(&bytes[offset..offset + into.len()]),
+            (None, Some(bytes)) => bytes.read(offset, into)?,
+            (None, None) => self.core.download(&hold, offset, into)?,
         }
         Ok(())
     }

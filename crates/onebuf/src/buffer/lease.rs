@@ -82,10 +82,11 @@ impl Lease {
         self.word.compare_exchange(word, idle, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Grants a lease to the queue that took the buffer last, if nobody holds anything of it. The state is
-    /// locked, and a lease that was there recalled.
+    /// Grants a lease to the queue that took the buffer last, if nobody holds anything of it, and no other
+    /// process has turns of it. The state is locked, and a lease that was there recalled.
     pub fn grant(&self, state: &State) {
-        let Some(settled) = state.settled.as_ref().filter(|_| !state.marks.any()) else { return };
+        let free = !(state.marks.any() || state.exposed);
+        let Some(settled) = state.settled.as_ref().filter(|_| free) else { return };
         self.at.store(0, Ordering::Relaxed);
         self.wrote.store(false, Ordering::Relaxed);
         self.site.store(settled.site as u64, Ordering::Relaxed);

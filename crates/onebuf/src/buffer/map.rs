@@ -23,6 +23,7 @@ impl<'b, T: Pod> Slice<'b, T> {
         if core.host_site().is_some() {
             let line = core.hub.service_line(core.hub.host_index())?;
             let hold = Hold::take(part, &line, access)?;
+            check_alone(&hold)?;
             check_aligned::<T>(&hold)?;
             return Ok(Slice::Direct(hold));
         }
@@ -52,6 +53,18 @@ impl<'b, T: Pod> Slice<'b, T> {
     }
 }
 
+/// A slice says that nobody writes its bytes, which no other process has to believe.
+fn check_alone(hold: &Hold<'_>) -> Result<()> {
+    if !hold.is_exposed() {
+        return Ok(());
+    }
+    Err(Error::unsupported(
+        "a map of memory that another process can write",
+        "a buffer of this process alone: `read` and `write` copy, and are safe; a view's `address()` is for \
+         unsafe code",
+    ))
+}
+
 /// Foreign memory lies where its owner put it, and may have been wrapped first as another type.
 fn check_aligned<T>(hold: &Hold<'_>) -> Result<()> {
     let at = hold.host_bytes().map(|bytes| bytes.as_ptr().addr());
@@ -76,7 +89,8 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::CopyForbidden`] when the host cannot see the memory and the policy forbids a copy (it
-    /// makes and counts one otherwise); [`Error::Busy`]; [`Error::Timeout`].
+    /// makes and counts one otherwise); [`Error::Unsupported`] for memory that another process can write
+    /// (see [`peer`](crate::peer)); [`Error::Busy`]; [`Error::Timeout`].
     pub fn map(&self) -> Result<Map<'_, T>> {
         Map::open(self.part())
     }

@@ -24,20 +24,39 @@ impl Mark {
 /// Many readers, or one writer, of each byte. Only dropping a guard clears its mark, so a forgotten one
 /// keeps its bytes busy for ever, which is safe.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(Vec<Mark>);
+pub(crate) struct Marks {
+    held: Vec<Mark>,
+    /// Nobody here holds anything while it is not ours.
+    turn: Turn,
+}
+
+/// Which process may use a buffer that two of them see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// This one; always, for a buffer that nobody else sees.
+    #[default]
+    Ours,
+    /// The other one.
+    Theirs,
+    /// The other one, and it is gone.
+    Lost,
+}
 
 impl Marks {
     #[inline]
     pub fn take(&mut self, mark: Mark) -> Result<()> {
         self.check(&mark)?;
-        self.0.push(mark);
+        self.held.push(mark);
         Ok(())
     }
 
     /// Whether a guard could be taken.
     #[inline]
     pub fn check(&self, mark: &Mark) -> Result<()> {
-        match self.0.iter().find(|held| held.conflicts(mark)) {
+        if self.turn != Turn::Ours {
+            return Err(not_ours(self.turn));
+        }
+        match self.held.iter().find(|held| held.conflicts(mark)) {
             Some(held) => Err(busy(held, mark)),
             None => Ok(()),
         }
@@ -45,29 +64,46 @@ impl Marks {
 
     /// A mark of a guard that was taken without asking, which no other can have been.
     pub fn put(&mut self, mark: Mark) {
-        self.0.push(mark);
+        self.held.push(mark);
     }
 
     #[inline]
     pub fn give_back(&mut self, mark: &Mark) {
-        if let Some(index) = self.0.iter().rposition(|held| held == mark) {
-            self.0.swap_remove(index);
+        if let Some(index) = self.held.iter().rposition(|held| held == mark) {
+            self.held.swap_remove(index);
         }
     }
 
     /// Whether at most one guard is held.
     pub fn alone(&self) -> bool {
-        self.0.len() <= 1
+        self.held.len() <= 1
     }
 
     /// Whether more than one guard is held at a site.
     pub fn crowded(&self, site: usize) -> bool {
-        self.0.iter().filter(|held| held.site == site).count() > 1
+        self.held.iter().filter(|held| held.site == site).count() > 1
     }
 
     pub fn any(&self) -> bool {
-        !self.0.is_empty()
+        !self.held.is_empty()
     }
+
+    pub fn turn(&self) -> Turn {
+        self.turn
+    }
+
+    pub fn set_turn(&mut self, turn: Turn) {
+        self.turn = turn;
+    }
+}
+
+#[cold]
+fn not_ours(turn: Turn) -> Error {
+    if turn == Turn::Theirs {
+        let what = "it is the other process's turn; wait until it hands the buffer over";
+        return Error::Busy { what: what.into() };
+    }
+    Error::PeerLost { reason: "its owner left, and had not handed the buffer over".into() }
 }
 
 fn busy(held: &Mark, wanted: &Mark) -> Error {
@@ -103,6 +139,18 @@ mod tests {
         assert!(matches!(marks.take(read), Err(Error::Busy { .. })));
         marks.give_back(&write);
         assert!(!marks.any());
+    }
+
+    #[test]
+    fn nothing_is_held_out_of_turn() {
+        let (mut marks, read) = (Marks::default(), mark(0..8, 0, false));
+        marks.set_turn(Turn::Theirs);
+        assert!(matches!(marks.take(read), Err(Error::Busy { .. })));
+        marks.set_turn(Turn::Lost);
+        assert!(matches!(marks.take(read), Err(Error::PeerLost { .. })));
+        assert!(!marks.any());
+        marks.set_turn(Turn::Ours);
+        marks.take(read).unwrap();
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod batch;
 mod builder;
 mod core;
 mod export;
+mod exposed;
 mod failover;
 pub(crate) mod flags;
 mod io;
@@ -15,6 +16,7 @@ mod marks;
 mod owned;
 mod part;
 mod pending;
+mod racing;
 mod span;
 mod staging;
 mod state;
@@ -31,6 +33,7 @@ pub(crate) use marks::Mark;
 use owned::Owned;
 pub(crate) use part::{Part, Seen, Window};
 pub use pending::Pending;
+pub(crate) use racing::Racing;
 pub(crate) use span::Span;
 pub use sub::SubBuffer;
 
@@ -137,6 +140,18 @@ impl<T: Pod> Buffer<T> {
         match &self.window {
             None => Part::whole(&self.core),
             Some(window) => window.part(&self.core),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// What it is, when it is not a part of something.
+    pub(crate) fn whole_core(&self) -> Result<&Core> {
+        match self.window {
+            None => Ok(&self.core),
+            Some(_) => Err(Error::unsupported("this with a part of a buffer", "a whole one")),
         }
     }
 

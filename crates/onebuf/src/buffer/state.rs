@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub tripped: bool,
     /// Taken out of its pool for good.
     pub detached: bool,
+    /// Another process can write the memory, now and for ever: it may keep its mapping.
+    pub exposed: bool,
 }
 
 /// The in-order queue that took the whole buffer last, and how. Until somebody else takes it, that queue is
@@ -71,6 +73,7 @@ impl State {
             quarantined: false,
             tripped: false,
             detached: false,
+            exposed: false,
         }
     }
 

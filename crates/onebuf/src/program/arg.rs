@@ -90,6 +90,7 @@ impl<'b> Arg<'b> {
         match (&self.0, param) {
             (Kind::Buffer { element, hold }, Param::Buffer { element: want, access }) => {
                 let fits = element == want && hold.allows(*access) && hold.is_on(queue);
+                let fits = fits && !hold.bars_native();
                 fits.then(|| hal::Arg::Memory(hold.memory(), *access, hold.bytes()))
             }
             (Kind::Value { element, bytes }, Param::Value(want)) if element == want => {
@@ -138,6 +139,10 @@ impl<'b> Arg<'b> {
                     () if !made_for.allows(*access) => {
                         format!("a buffer made for {made_for} where {param} is declared")
                     }
+                    () if hold.bars_native() => "another process can write this memory, and a native \
+                                                 kernel would get it as a slice: `read` it, or use a \
+                                                 device with kernels of its own"
+                        .into(),
                     () => "the view was taken on another queue: take it on this one".into(),
                 }
             }

@@ -216,6 +216,7 @@ fn look(context: &Weak<Context>) -> bool {
     drop(current);
     for (number, why) in dead {
         if let Some(errand) = context.couriers.take(number) {
+            context.couriers.put_back(errand.stream);
             drop(errand.deliver(context.driver.check(Err(why))));
         }
     }

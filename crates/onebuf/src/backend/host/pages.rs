@@ -6,15 +6,16 @@
 //! A mapping belongs to one [`HostPages`] alone, which unmaps it when dropped and hands out its address
 //! only as a raw pointer. New mappings are never placed over existing ones: `MAP_FIXED` is not used,
 //! only `MAP_FIXED_NOREPLACE`. The file can neither shrink nor be unsealed, so a page once mapped stays
-//! readable.
+//! readable; of another process's file that is checked before it is mapped.
 
 #![allow(unsafe_code)]
 
 use super::API;
 use crate::{Error, Result};
-#[cfg(test)]
-use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
+use std::{
+    os::fd::{BorrowedFd, OwnedFd},
+    ptr::NonNull,
+};
 
 #[cfg(not(miri))]
 use mapped::Map;
@@ -47,6 +48,14 @@ impl HostPages {
         Ok(HostPages { map: Map::new(bytes, align)?, bytes })
     }
 
+    /// Maps all of another process's file, which has to be a sealed memfd of exactly so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::PeerRefused`] that says what it is instead.
+    pub fn of_file(file: OwnedFd, bytes: usize) -> Result<Self> {
+        Ok(HostPages { map: Map::of_file(file, bytes)?, bytes })
+    }
+
     /// First byte.
     pub fn pointer(&self) -> NonNull<u8> {
         self.map.pointer()
@@ -57,10 +66,14 @@ impl HostPages {
         self.bytes
     }
 
-    /// The file behind the pages; `None` where the kernel gave none.
-    #[cfg(test)]
+    /// The file behind the pages, sealed; `None` where the kernel gave none, or it is another process's.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.map.file()
+    }
+
+    /// How many bytes the file has: whole pages.
+    pub fn file_bytes(&self) -> usize {
+        self.map.len()
     }
 
     /// How they came out. Looks at the mapping as it is now, so it is not for hot paths.
@@ -78,7 +91,10 @@ mod mapped {
     use super::{API, out_of_memory};
     use crate::{Error, Result};
     use rustix::{
-        fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
+        fs::{
+            MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+            memfd_create,
+        },
         io::Errno,
         mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap},
     };
@@ -100,10 +116,20 @@ mod mapped {
     pub(super) struct Map {
         base: NonNull<u8>,
         len: usize,
-        file: Result<OwnedFd, Errno>,
-        seal: Result<(), Errno>,
+        file: File,
         /// What the kernel said to huge pages; `None` where they were not asked for.
         huge: Option<Result<(), Errno>>,
+    }
+
+    /// What is behind the pages.
+    #[derive(Debug)]
+    enum File {
+        Sealed(OwnedFd),
+        /// Nobody else has it, so no harm is done.
+        Unsealed(Errno),
+        None(Errno),
+        /// Another process's, sealed. The mapping keeps it.
+        Theirs,
     }
 
     impl Map {
@@ -112,19 +138,43 @@ mod mapped {
             let file = new_file(len);
             let base = place(len, align, file.as_ref().ok().map(AsFd::as_fd))
                 .map_err(|errno| map_error(errno, bytes))?;
-            let seal = file.as_ref().map_or(Ok(()), seal);
-            let mut map = Map { base, len, file, seal, huge: None };
-            map.huge = (len >= HUGE_BYTES).then(|| map.ask_huge());
-            Ok(map)
+            let file = match file {
+                Err(errno) => File::None(errno),
+                Ok(file) => match seal(&file) {
+                    Ok(()) => File::Sealed(file),
+                    Err(errno) => File::Unsealed(errno),
+                },
+            };
+            Ok(Map { base, len, file, huge: None }.with_huge())
+        }
+
+        pub(super) fn of_file(file: OwnedFd, bytes: usize) -> Result<Self> {
+            check_foreign(&file, bytes)?;
+            let base = place(bytes, 1, Some(file.as_fd())).map_err(|errno| match errno {
+                Errno::ACCESS | Errno::PERM => Error::refused("its memory cannot be written"),
+                errno => map_error(errno, bytes),
+            })?;
+            Ok(Map { base, len: bytes, file: File::Theirs, huge: None }.with_huge())
+        }
+
+        fn with_huge(mut self) -> Self {
+            self.huge = (self.len >= HUGE_BYTES).then(|| self.ask_huge());
+            self
         }
 
         pub(super) fn pointer(&self) -> NonNull<u8> {
             self.base
         }
 
-        #[cfg(test)]
+        pub(super) fn len(&self) -> usize {
+            self.len
+        }
+
         pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
-            self.file.as_ref().ok().map(AsFd::as_fd)
+            match &self.file {
+                File::Sealed(file) => Some(file.as_fd()),
+                File::Unsealed(_) | File::None(_) | File::Theirs => None,
+            }
         }
 
         pub(super) fn remark(&self) -> String {
@@ -132,10 +182,11 @@ mod mapped {
         }
 
         fn file_remark(&self) -> String {
-            match (&self.file, self.seal) {
-                (Ok(_), Ok(())) => "memfd, sealed".to_owned(),
-                (Ok(_), Err(errno)) => format!("memfd, not sealed ({})", text(errno)),
-                (Err(errno), _) => format!("anonymous pages, no memfd ({})", text(*errno)),
+            match &self.file {
+                File::Sealed(_) => "memfd, sealed".to_owned(),
+                File::Unsealed(errno) => format!("memfd, not sealed ({})", text(*errno)),
+                File::None(errno) => format!("anonymous pages, no memfd ({})", text(*errno)),
+                File::Theirs => "another process's memfd, sealed".to_owned(),
             }
         }
 
@@ -201,6 +252,28 @@ mod mapped {
     /// Whoever gets the file can then not cut pages off under our feet.
     fn seal(file: &OwnedFd) -> Result<(), Errno> {
         fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+    }
+
+    /// Whether a file of another process can be mapped without trusting it: pages that it could cut off would
+    /// kill whoever touches them, and so would huge pages that are not there.
+    fn check_foreign(file: &OwnedFd, bytes: usize) -> Result<()> {
+        const TMPFS: i64 = 0x0102_1994;
+        let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let seals = fcntl_get_seals(file).map_err(|_| Error::refused("its fd is not a memfd"))?;
+        let failed = |errno: Errno| Error::refused(format!("its memfd: {}", text(errno)));
+        if fstatfs(file).map_err(failed)?.f_type as i64 != TMPFS {
+            return Err(Error::refused("its memfd is not of ordinary pages"));
+        }
+        if !seals.contains(wanted) {
+            return Err(Error::refused(format!(
+                "its memfd can still change its size: it has the seals {seals:?}, not {wanted:?}"
+            )));
+        }
+        let size = fstat(file).map_err(failed)?.st_size;
+        if u64::try_from(size) != Ok(bytes as u64) || bytes == 0 {
+            return Err(Error::refused(format!("its memfd has {size} bytes, it said {bytes}")));
+        }
+        Ok(())
     }
 
     /// Maps at an aligned address. Alignment for huge pages is a wish, the caller's is a must.
@@ -275,10 +348,10 @@ mod mapped {
 #[cfg(miri)]
 mod on_heap {
     use super::out_of_memory;
-    use crate::Result;
+    use crate::{Error, Result};
     use std::{
         alloc::{Layout, alloc_zeroed, dealloc},
-        os::fd::BorrowedFd,
+        os::fd::{BorrowedFd, OwnedFd},
         ptr::NonNull,
     };
 
@@ -297,11 +370,18 @@ mod on_heap {
             Ok(Map { base: base.ok_or_else(|| out_of_memory(bytes))?, layout })
         }
 
+        pub(super) fn of_file(_: OwnedFd, _: usize) -> Result<Self> {
+            Err(Error::unsupported("another process's pages", "a kernel"))
+        }
+
         pub(super) fn pointer(&self) -> NonNull<u8> {
             self.base
         }
 
-        #[cfg(test)]
+        pub(super) fn len(&self) -> usize {
+            self.layout.size()
+        }
+
         pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
             None
         }
@@ -391,6 +471,63 @@ ShmemPmdMapped:     4096 kB
         assert!(rustix::fs::ftruncate(file, 0).is_err());
         assert!(rustix::fs::ftruncate(file, 1 << 20).is_err());
         assert_eq!(pages.remark(), "memfd, sealed");
+    }
+
+    #[cfg(not(miri))]
+    mod of_others {
+        use super::*;
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
+
+        const ALL: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+        fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = memfd_create("test", flags).unwrap();
+            ftruncate(&file, bytes).unwrap();
+            fcntl_add_seals(&file, seals).unwrap();
+            file
+        }
+
+        #[track_caller]
+        fn refused(file: OwnedFd, bytes: usize, why: &str) {
+            let error = HostPages::of_file(file, bytes).unwrap_err();
+            assert!(matches!(error, Error::PeerRefused { .. }), "{error}");
+            assert!(error.to_string().contains(why), "no `{why}` in: {error}");
+        }
+
+        #[test]
+        fn the_same_pages_are_seen_twice() {
+            let mine = HostPages::new(3 * 4096, 64).unwrap();
+            let file = mine.file().unwrap().try_clone_to_owned().unwrap();
+            let theirs = HostPages::of_file(file, mine.file_bytes()).unwrap();
+            assert_ne!(mine.pointer(), theirs.pointer());
+            // SAFETY: both are mapped, and this thread alone touches them.
+            unsafe {
+                mine.pointer().add(8192).write(7);
+                assert_eq!(theirs.pointer().add(8192).read(), 7);
+            }
+            assert!(theirs.file().is_none(), "it is not ours to give on");
+            assert_eq!(theirs.remark(), "another process's memfd, sealed");
+        }
+
+        #[test]
+        fn whatever_could_change_under_our_feet_is_refused() {
+            for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
+                refused(memfd(4096, ALL - missing), 4096, "can still change its size");
+            }
+            refused(memfd(8192, ALL), 4096, "has 8192 bytes, it said 4096");
+            refused(memfd(4096, ALL), 8192, "has 4096 bytes, it said 8192");
+            refused(memfd(0, ALL), 0, "has 0 bytes");
+            refused(memfd(4096, ALL | SealFlags::WRITE), 4096, "cannot be written");
+            let flags = rustix::fs::OFlags::RDWR;
+            let device = open("/dev/zero", flags, rustix::fs::Mode::empty()).unwrap();
+            refused(device, 4096, "not a memfd");
+            let plain = tempfile::tempfile().unwrap();
+            plain.set_len(4096).unwrap();
+            // On a tmpfs it has the one seal that no memory of ours has alone.
+            let error = HostPages::of_file(plain.into(), 4096).unwrap_err();
+            assert!(matches!(error, Error::PeerRefused { .. }), "{error}");
+        }
     }
 
     #[cfg(not(miri))]

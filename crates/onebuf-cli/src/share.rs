@@ -1,0 +1,187 @@
+//! `onebuf share`: a buffer that other processes attach to, one after the other.
+
+use crate::{
+    devices,
+    out::{Answer, Failure, Output, Result, warn},
+    turns::{Hands, Seen, devices_json, judge, pages, tell},
+    units,
+};
+use onebuf::{
+    Buffer, Error, Strategy,
+    peer::{Offer, Visit},
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Offer a buffer to other processes; both write it in turns, and check every page of the other's
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onebuf share --name frames              then, in another terminal: onebuf attach frames
+  onebuf share --bytes 256MiB --devices opencl:0 --peers 3
+  onebuf share --elements 1048576 --json
+
+The buffer lies in host pages, a memfd whose size is sealed. Peers come through a socket in a folder
+of mode 0700, and must be of the same user. In its turn this process, or each of its devices after the
+other, writes every word, hands the buffer over, and checks what the peer made of it. A peer that dies
+is told at once; the buffer lives on.")]
+pub struct Args {
+    /// How large the buffer shall be: 65536, 64KiB, 256MiB; a multiple of 4
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = units::parse_bytes)]
+    bytes: u64,
+    /// How many elements of 4 bytes it shall have
+    #[arg(long, value_name = "N", conflicts_with = "bytes", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    elements: Option<u64>,
+    /// What peers call it; a path, if it has a `/`
+    #[arg(long)]
+    name: Option<String>,
+    /// Who writes and checks here, in turn; the host otherwise
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    devices: Vec<String>,
+    /// How many peers to serve before the end
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    peers: u64,
+    /// How many seconds to wait for a peer to come, and for each of its turns
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    timeout: u64,
+}
+
+/// Kernels count words with 32 bits.
+const MOST: u64 = u32::MAX as u64 - 4096;
+
+impl Args {
+    fn elements(&self) -> Result<usize> {
+        let bytes = self.elements.map_or(self.bytes, |elements| elements * 4);
+        let elements = bytes / 4;
+        if !bytes.is_multiple_of(4) || !(1..=MOST).contains(&elements) {
+            return Err(Failure::new(format!(
+                "--bytes {bytes}: give a multiple of 4 bytes, and less than 16 GiB"
+            )));
+        }
+        Ok(usize::try_from(elements)?)
+    }
+}
+
+pub fn run(args: &Args, output: &Output) -> Result<Answer> {
+    let elements = args.elements()?;
+    let hub = devices::discover()?;
+    let (hands, devices) = Hands::open(&hub, &args.devices)?;
+    let wish = hub.buffer::<u32>(elements).shared_with(&devices);
+    let buffer = wish.strategy(Strategy::HostPages).allocate_on(&hub.host()).build()?;
+    let name = args.name.clone().unwrap_or_else(|| format!("share-{}", std::process::id()));
+    let mut offer = Offer::open(&buffer, &name)?;
+    let size = units::bytes(buffer.size_bytes() as u64);
+    let path = offer.path().display().to_string();
+    tell(output, &format!("{size} at {path}: `onebuf attach {name}`"))?;
+    let host = Owner { hands, timeout: Duration::from_secs(args.timeout), output };
+    let visits = host.serve(&mut offer, args.peers)?;
+    drop(offer);
+    let mut all = Seen::default();
+    visits.iter().for_each(|visit| add(&mut all, &visit.seen));
+    judge(&all)?;
+    if let Some(lost) = visits.iter().find_map(|visit| visit.lost.as_deref()) {
+        return Err(Failure::new(format!("a peer was lost: {lost}")));
+    }
+    Ok(answer(&buffer, &path, &name, &visits, &all))
+}
+
+fn add(all: &mut Seen, one: &Seen) {
+    all.rounds += one.rounds;
+    all.pages_checked += one.pages_checked;
+    all.pages_wrong += one.pages_wrong;
+}
+
+fn answer(buffer: &Buffer<u32>, path: &str, name: &str, visits: &[Visited], all: &Seen) -> Answer {
+    let mut json = json!({
+        "path": path,
+        "name": name,
+        "bytes": buffer.size_bytes(),
+        "pages": pages(buffer.len()),
+        "devices": devices_json(buffer),
+        "peers": visits.iter().map(Visited::json).collect::<Vec<_>>(),
+        "bytes_copied": buffer.hub().ledger().implied_bytes(),
+    });
+    all.add_to(&mut json);
+    let s = if visits.len() == 1 { "" } else { "s" };
+    Answer { json, text: format!("{} peer{s}: {}\n", visits.len(), all.words()) }
+}
+
+/// One visit that is over.
+struct Visited {
+    pid: u32,
+    uid: u32,
+    seen: Seen,
+    lost: Option<String>,
+}
+
+impl Visited {
+    fn json(&self) -> Value {
+        let mut json = json!({ "pid": self.pid, "uid": self.uid });
+        self.seen.add_to(&mut json);
+        json
+    }
+}
+
+struct Owner<'o> {
+    hands: Hands,
+    timeout: Duration,
+    output: &'o Output,
+}
+
+impl Owner<'_> {
+    /// Serves so many peers. Those that are refused do not count.
+    fn serve(&self, offer: &mut Offer<'_, u32>, peers: u64) -> Result<Vec<Visited>> {
+        let mut visits = Vec::new();
+        while (visits.len() as u64) < peers {
+            match offer.accept(self.timeout) {
+                Ok(visit) => visits.push(self.visit(visit)?),
+                Err(error @ Error::Timeout { .. }) => return Err(error.into()),
+                Err(error) => warn(error),
+            }
+        }
+        Ok(visits)
+    }
+
+    fn visit(&self, mut visit: Visit<'_, '_, u32>) -> Result<Visited> {
+        let mut seen = Seen::default();
+        let ended = loop {
+            match self.round(&mut visit, &mut seen) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        let (peer, left) = (visit.peer(), visit.has_left());
+        let who = format!("peer of process {}", peer.pid);
+        let lost = match ended {
+            Error::PeerLost { .. } if left => None,
+            Error::PeerLost { .. } | Error::PeerRefused { .. } => Some(ended.to_string()),
+            // It hangs, or this side failed.
+            other => return Err(other.into()),
+        };
+        tell(self.output, &format!("{who}: {}", seen.words()))?;
+        if let Some(why) = &lost {
+            tell(self.output, &format!("{who}: {why}"))?;
+            self.show_alive(visit.buffer())?;
+        }
+        Ok(Visited { pid: peer.pid, uid: peer.uid, seen, lost })
+    }
+
+    /// What the buffer is after a peer was lost in the middle of something: as good as before.
+    fn show_alive(&self, buffer: &Buffer<u32>) -> Result<()> {
+        let mut own = Seen::default();
+        self.hands.write(buffer, 0, 1)?;
+        self.hands.check(buffer, 0, 1, &mut own)?;
+        judge(&own)?;
+        let pages = own.pages_checked;
+        tell(self.output, &format!("the buffer lives on: {pages} pages written and checked again"))
+    }
+
+    /// This side's turn, then the peer's.
+    fn round(&self, visit: &mut Visit<'_, '_, u32>, seen: &mut Seen) -> onebuf::Result<()> {
+        let (session, round) = (visit.session(), visit.round());
+        self.hands.write(visit.buffer(), session, round + 1)?;
+        visit.hand_over()?;
+        visit.wait(self.timeout)?;
+        self.hands.check(visit.buffer(), session, round + 2, seen)
+    }
+}

@@ -1,0 +1,144 @@
+//! `onebuf share` and `onebuf attach`: two processes, one buffer.
+
+use crate::support::{Cli, Ran, assert_fields, assert_has, skip};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Read},
+    os::unix::fs::PermissionsExt,
+    process::{Child, Command, Stdio},
+};
+use tempfile::TempDir;
+
+struct Two {
+    cli: Cli,
+    /// Where sockets lie.
+    runtime: TempDir,
+}
+
+/// The owner, until it has said where it is; then it goes on.
+struct Owner {
+    child: Child,
+    heard: String,
+}
+
+impl Two {
+    fn new() -> Self {
+        let rights = std::fs::Permissions::from_mode(0o700);
+        let runtime = tempfile::Builder::new().permissions(rights).tempdir().expect("a folder");
+        Self { cli: Cli::new(), runtime }
+    }
+
+    fn command(&self, args: &str) -> Command {
+        let mut command = self.cli.command(args);
+        command.env("XDG_RUNTIME_DIR", self.runtime.path());
+        if !args.contains("opencl") {
+            command.env("ONEBUF_OPENCL_LIB", "none");
+        }
+        command
+    }
+
+    /// With `--json`, so that its lines are on stderr.
+    fn share(&self, args: &str) -> Owner {
+        let mut command = self.command(&format!("share --json --name both {args}"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut heard = String::new();
+        // Whatever a driver says before.
+        let mut lines = BufReader::with_capacity(1, child.stderr.as_mut().unwrap());
+        while !heard.contains("onebuf attach both") {
+            assert_ne!(lines.read_line(&mut heard).unwrap(), 0, "it ended: {heard}");
+        }
+        Owner { child, heard }
+    }
+
+    fn attach(&self, args: &str) -> Ran {
+        self.command(&format!("attach both {args}")).output().unwrap().into()
+    }
+}
+
+impl Owner {
+    fn end(mut self) -> Ran {
+        let mut rest = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut rest).unwrap();
+        let mut ran: Ran = self.child.wait_with_output().unwrap().into();
+        ran.stderr = self.heard + &rest;
+        ran
+    }
+}
+
+#[track_caller]
+fn assert_counts(value: &Value, rounds: u64, pages: u64) {
+    assert_eq!(value["rounds"], rounds, "{value:#}");
+    assert_eq!(value["pages_checked"], rounds * pages, "{value:#}");
+    assert_eq!(value["pages_wrong"], 0, "{value:#}");
+}
+
+#[test]
+fn both_sides_check_every_page() {
+    let two = Two::new();
+    let owner = two.share("--bytes 1000004 --peers 2");
+    let pid = owner.child.id();
+    let attached = two.attach("--json").json();
+    assert_has(&attached, &["path", "owner", "bytes", "pages", "devices", "bytes_copied"]);
+    assert_eq!((&attached["bytes"], &attached["pages"]), (&1_000_004.into(), &245.into()));
+    assert_eq!(attached["owner"]["pid"], pid);
+    assert_counts(&attached, 3, 245);
+    let text = two.attach("--rounds 1").ok().stdout;
+    assert!(text.contains("1 round, 245 pages checked, 0 wrong"), "{text}");
+    let shared = owner.end().json();
+    assert_has(&shared, &["path", "name", "bytes", "pages", "devices", "peers", "bytes_copied"]);
+    assert_fields(&shared["peers"], &["pid", "uid", "rounds", "pages_checked", "pages_wrong"]);
+    assert_counts(&shared, 4, 245);
+    assert_counts(&shared["peers"][0], 3, 245);
+    let left = std::fs::read_dir(two.runtime.path().join("onebuf")).unwrap().count();
+    assert_eq!(left, 0, "the socket is removed");
+}
+
+#[test]
+fn devices_take_part_on_either_side() {
+    let two = Two::new();
+    let devices = two.cli.run("devices --json").json();
+    if !devices["devices"].as_array().unwrap().iter().any(|d| d["id"] == "opencl:0") {
+        return skip("a device of another process: no OpenCL here");
+    }
+    let owner = two.share("--elements 5000 --peers 2 --devices opencl:0,host");
+    assert_counts(&two.attach("--json --rounds 4").json(), 4, 5);
+    assert_counts(&two.attach("--json --rounds 2 --devices opencl:0").json(), 2, 5);
+    assert_counts(&owner.end().json(), 6, 5);
+}
+
+#[test]
+fn a_killed_peer_is_told_and_the_buffer_lives_on() {
+    let two = Two::new();
+    let owner = two.share("--bytes 64MiB");
+    let mut peer =
+        two.command("attach both --rounds 1000000").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(peer.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("64 MiB of process"), "{line}");
+    peer.kill().unwrap();
+    peer.wait().unwrap();
+    let ran = owner.end();
+    assert!(ran.stderr.contains("the buffer lives on: 16384 pages"), "{}", ran.stderr);
+    ran.failed(1, "a peer was lost: the peer process is gone");
+}
+
+#[test]
+fn what_cannot_be_done_is_told() {
+    let two = Two::new();
+    two.attach("").failed(1, "nobody shares a buffer under this name");
+    let run = |args: &str| Ran::from(two.command(args).output().unwrap());
+    run("share --bytes 6").failed(1, "multiple of 4");
+    run("share --name /nonsuch/x").failed(1, "/nonsuch");
+    run("share --name .x").failed(1, "no dot first");
+    run("share --devices nonsuch").failed(1, "nonsuch");
+    let owner = two.share("");
+    run("share --name both").failed(1, "another owner's");
+    two.attach("--rounds 1").ok();
+    owner.end().ok();
+    std::fs::set_permissions(
+        two.runtime.path().join("onebuf"),
+        std::fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
+    run("share").failed(1, "chmod 700");
+}

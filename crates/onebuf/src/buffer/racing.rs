@@ -1,0 +1,112 @@
+//! Bytes that another process may write at any moment: copied, never borrowed.
+//!
+//! # Safety
+//! No reference to plain bytes of such memory is made. Every access is a relaxed atomic one of a byte or of an
+//! aligned word: whatever the other process does meanwhile, each gives some value, and what was copied stays.
+
+#![allow(unsafe_code)]
+
+use crate::{Error, Result};
+use std::{
+    marker::PhantomData,
+    ptr::NonNull,
+    sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+};
+
+const WORD: usize = size_of::<u64>();
+
+/// Such bytes, while a guard of theirs lives.
+pub(crate) struct Racing<'h> {
+    start: NonNull<u8>,
+    len: usize,
+    guard: PhantomData<&'h ()>,
+}
+
+impl Racing<'_> {
+    /// # Safety
+    /// So many bytes are mapped there for reading and writing while the lifetime lasts.
+    pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, guard: PhantomData }
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        let head = self.head(offset, into.len())?;
+        let (first, rest) = into.split_at_mut(head);
+        let (words, last) = rest.as_chunks_mut();
+        let end = offset + head + words.len() * WORD;
+        let bytes = (offset..).zip(first).chain((end..).zip(last));
+        bytes.for_each(|(at, to)| *to = self.byte(at).load(Relaxed));
+        let words = (offset + head..).step_by(WORD).zip(words);
+        words.for_each(|(at, to)| *to = self.word(at).load(Relaxed).to_ne_bytes());
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        let head = self.head(offset, from.len())?;
+        let (first, rest) = from.split_at(head);
+        let (words, last) = rest.as_chunks();
+        let end = offset + head + words.len() * WORD;
+        let bytes = (offset..).zip(first).chain((end..).zip(last));
+        bytes.for_each(|(at, from)| self.byte(at).store(*from, Relaxed));
+        let words = (offset + head..).step_by(WORD).zip(words);
+        words.for_each(|(at, from)| self.word(at).store(u64::from_ne_bytes(*from), Relaxed));
+        Ok(())
+    }
+
+    /// How many of so many bytes come before the first aligned word; an error unless all are inside.
+    fn head(&self, offset: usize, bytes: usize) -> Result<usize> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.len) {
+            let len = self.len;
+            return Err(Error::invalid(format!("{bytes} bytes at {offset} of {len}")));
+        }
+        let at = self.start.addr().get() + offset;
+        Ok((at.next_multiple_of(WORD) - at).min(bytes))
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at + WORD <= self.len, "a word inside of the bytes");
+        // SAFETY: inside.
+        let word = unsafe { self.start.add(at) }.cast::<u64>();
+        assert!(word.is_aligned(), "`head` bytes come before the first word");
+        // SAFETY: mapped while the lifetime lasts, aligned, and touched by this process only as atomics.
+        unsafe { AtomicU64::from_ptr(word.as_ptr()) }
+    }
+
+    fn byte(&self, at: usize) -> &AtomicU8 {
+        assert!(at < self.len, "a byte inside of the bytes");
+        // SAFETY: inside, and as above.
+        unsafe { AtomicU8::from_ptr(self.start.add(at).as_ptr()) }
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_alignment_and_length() {
+        let mut memory = [0_u64; 8];
+        let start = NonNull::from(&mut memory).cast::<u8>();
+        // SAFETY: a local array, touched through this alone.
+        let racing = unsafe { Racing::new(start, 64) };
+        let model: Vec<u8> = (1..=64).collect();
+        for offset in 0..24 {
+            for len in 0..=40 {
+                racing.write(0, &[0; 64]).unwrap();
+                racing.write(offset, &model[..len]).unwrap();
+                let mut all = [9; 64];
+                racing.read(0, &mut all).unwrap();
+                let mut want = [0; 64];
+                want[offset..offset + len].copy_from_slice(&model[..len]);
+                assert_eq!(all, want, "{len} bytes at {offset}");
+                let mut back = vec![0; len];
+                racing.read(offset, &mut back).unwrap();
+                assert_eq!(back, model[..len]);
+            }
+        }
+        assert!(racing.read(60, &mut [0; 5]).is_err());
+        assert!(racing.write(usize::MAX, &[0; 2]).is_err());
+    }
+}

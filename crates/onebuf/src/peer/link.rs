@@ -1,0 +1,144 @@
+//! Turns over a connection: who has the buffer, and what becomes of it when the other end is lost.
+
+use super::{
+    socket::{Deadline, Peer, Socket},
+    wire::Message,
+};
+use crate::{Error, Result, buffer::Core};
+use std::time::Duration;
+
+/// How long an end waits for a packet to be taken: the other one has room for many.
+const SEND_LIMIT: Duration = Duration::from_secs(1);
+
+/// One end of two that take turns on a buffer.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: Socket,
+    peer: Peer,
+    side: Side,
+    /// How often the buffer was handed over between the two.
+    round: u64,
+    ours: bool,
+    /// Why there is no other end any more.
+    lost: Option<Error>,
+    /// It said that it leaves.
+    left: bool,
+}
+
+/// To whom the buffer falls when the other end is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// This end: it owns the buffer.
+    Owner,
+    /// The owner, though it be gone; but who has it keeps it.
+    Guest,
+}
+
+impl Link {
+    pub fn new(socket: Socket, peer: Peer, side: Side) -> Self {
+        let ours = side == Side::Owner;
+        Self { socket, peer, side, round: 0, ours, lost: None, left: false }
+    }
+
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    pub fn has_left(&self) -> bool {
+        self.left
+    }
+
+    pub fn is_ours(&self) -> bool {
+        self.ours
+    }
+
+    /// Waits for everything of ours on the buffer, and gives it to the other end.
+    pub fn hand_over(&mut self, core: &Core) -> Result<()> {
+        self.check(core)?;
+        if !self.ours {
+            let what = "it is the other process's turn already; wait for it".into();
+            return Err(Error::Busy { what });
+        }
+        core.lend()?;
+        let round = self.round + 1;
+        let sent = self.socket.send(&Message::Turn { round }, &[], Deadline::after(SEND_LIMIT));
+        if let Err(error) = sent {
+            core.take_back();
+            return Err(self.lose(core, error));
+        }
+        (self.round, self.ours) = (round, false);
+        Ok(())
+    }
+
+    /// Waits for our turn. A timeout changes nothing; any other error is the end.
+    pub fn wait(&mut self, core: &Core, timeout: Duration) -> Result<()> {
+        if self.ours {
+            return self.check(core);
+        }
+        if let Some(lost) = &self.lost {
+            return Err(lost.clone());
+        }
+        let received =
+            self.socket.receive(Deadline::after(timeout), "the other process's turn to end");
+        match received.map(|(message, _)| message) {
+            Ok(Message::Turn { round }) if round == self.round + 1 => {
+                (self.round, self.ours) = (round, true);
+                core.take_back();
+                Ok(())
+            }
+            Err(error @ Error::Timeout { .. }) => Err(error),
+            Ok(message) => Err(self.unexpected(core, &message)),
+            Err(error) => Err(self.lose(core, error)),
+        }
+    }
+
+    /// Whether the other end is there still. In our turn it has nothing to say but goodbye.
+    pub fn check(&mut self, core: &Core) -> Result<()> {
+        if let Some(lost) = &self.lost {
+            return Err(lost.clone());
+        }
+        if !self.ours {
+            return Ok(());
+        }
+        match self.socket.try_receive() {
+            Ok(None) => Ok(()),
+            Ok(Some((message, _))) => Err(self.unexpected(core, &message)),
+            Err(error) => Err(self.lose(core, error)),
+        }
+    }
+
+    fn unexpected(&mut self, core: &Core, message: &Message) -> Error {
+        self.left = *message == Message::Bye;
+        let error = match self.left {
+            true => Error::PeerLost { reason: "it left, in good order".into() },
+            false => Error::refused("it spoke out of turn"),
+        };
+        self.lose(core, error)
+    }
+
+    /// From now on there is no other end.
+    fn lose(&mut self, core: &Core, error: Error) -> Error {
+        self.lost = Some(error.clone());
+        match self.side {
+            Side::Guest if !self.ours => core.orphan(),
+            _ => {
+                self.ours = true;
+                core.take_back();
+            }
+        }
+        error
+    }
+
+    /// Leaves in good order. The other end need not be there to hear it.
+    pub fn leave(&mut self, core: &Core) {
+        if self.lost.is_none() {
+            let _ = self.socket.send(&Message::Bye, &[], Deadline::after(Duration::ZERO));
+            let left = Error::PeerLost { reason: "this process left".into() };
+            self.lose(core, left);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! One buffer, two processes.
+//!
+//! The owner offers a buffer under a name; another process of the same user attaches to it and gets a
+//! [`Buffer`](crate::Buffer) over the *same pages*, for its own devices, by its own hub's routes. Fences do not
+//! cross processes, so the two take turns: a hand-over waits for all work of the one, and lets the other begin.
+//!
+//! ```text
+//!   owner                                          peer
+//!   Offer::open(&buffer, "frames") ── socket ──▶   Attach::to("frames").open(&hub, |wish| wish)
+//!   accept() ◀── hello ── grant, memfd ── ready ──▶
+//!   write, launch …  hand_over() ── turn ──▶       wait()  read, launch …
+//!   wait() ◀── turn ──────────────────────────     hand_over()
+//! ```
+//!
+//! ```
+//! use onebuf::{Hub, peer::{Attach, Offer}};
+//! use std::time::Duration;
+//!
+//! # fn main() -> onebuf::Result<()> {
+//! let soon = Duration::from_secs(10);
+//! let hub = Hub::discover()?;
+//! let buffer = hub.buffer::<u32>(1 << 20).build()?;
+//! # use std::os::unix::fs::PermissionsExt;
+//! # let rights = std::fs::Permissions::from_mode(0o700);
+//! # let folder = tempfile::Builder::new().permissions(rights).tempdir().unwrap();
+//! # let name = folder.path().join("doc.sock").to_str().unwrap().to_owned();
+//! # let name = name.as_str();
+//! # /*
+//! let name = "frames";
+//! # */
+//! let mut offer = Offer::open(&buffer, name)?;
+//!
+//! std::thread::scope(|scope| {
+//!     // In another process, as a rule.
+//!     let peer = scope.spawn(|| -> onebuf::Result<()> {
+//!         let hub = Hub::discover()?;
+//!         let mut attached = Attach::to(name).open::<u32>(&hub, |wish| wish)?;
+//!         attached.wait(soon)?;                            // the owner's turn is over
+//!         assert_eq!(attached.buffer().to_vec()?[7], 1);
+//!         attached.buffer().fill(2)?;
+//!         attached.hand_over()
+//!     });
+//!     let mut visit = offer.accept(soon)?;
+//!     buffer.fill(1)?;
+//!     visit.hand_over()?;
+//!     assert!(buffer.fill(3).is_err());                    // busy: it is the peer's turn
+//!     visit.wait(soon)?;                                   // or PeerLost, as soon as it is gone
+//!     assert_eq!(buffer.to_vec()?[7], 2);
+//!     peer.join().unwrap()
+//! })
+//! # }
+//! ```
+//!
+//! # What is not believed
+//!
+//! Everything that comes from the other process is checked before it is used: its user (`SO_PEERCRED`), version,
+//! every size and offset, the number of fds; that the fd is a memfd which can neither shrink nor grow nor be
+//! unsealed, and is exactly as long as was said. The socket lies in a folder of mode 0700.
+//!
+//! Turns are an agreement. A process that breaks it can spoil the *contents*, at any time, even after it has
+//! detached: it may keep its mapping. It cannot break the memory safety of the other: from the moment that a
+//! buffer is offered or attached, no slice of it is made. `map` and native kernels are refused, `read`, `write`
+//! and `fill` copy, word by word. A kernel of a device that runs on it must stay in bounds whatever it reads, also
+//! when it reads the same element twice. The way out is `unsafe`: a view of a host queue has an
+//! [`address`](crate::WriteView::address).
+//!
+//! # When the other process ends
+//!
+//! However it ends, the kernel closes its end of the socket, and whoever waits gets
+//! [`Error::PeerLost`] at once. The owner has its turn again, and the buffer lives on; it
+//! may hold half of what the peer was writing. A peer that merely hangs is a [`Timeout`](crate::Error::Timeout).
+//! A peer that is left behind keeps what it has in its own turn, and gets nothing out of turn.
+
+mod attach;
+mod folder;
+mod link;
+mod offer;
+mod socket;
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod tests;
+mod wire;
+
+pub use attach::{Attach, Attached};
+pub use folder::{folder, socket_path};
+pub use offer::{Offer, Visit};
+pub use socket::Peer;
+
+use crate::Error;
+
+fn other_elements(owners: u32, peers: u32) -> Error {
+    Error::invalid(format!(
+        "the owner's elements have {owners} bytes, the peer asked for elements of {peers}"
+    ))
+}

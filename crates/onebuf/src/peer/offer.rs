@@ -1,0 +1,200 @@
+//! The owner's side: a buffer of this process for others to attach to.
+
+use super::{
+    folder::{Name, socket_path},
+    link::{Link, Side},
+    socket::{Deadline, Listener, Peer, Socket},
+    wire::{Grant, Kind, Message},
+};
+use crate::{Buffer, Error, Result, hub::PageFile};
+use bytemuck::Pod;
+use std::{fmt, os::fd::AsFd, path::Path, time::Duration};
+
+/// How long a peer that has come may take to say what it wants.
+const GREETING_LIMIT: Duration = Duration::from_secs(5);
+
+/// A buffer that other processes may attach to, one after the other, while this lives.
+///
+/// The buffer stays the caller's, and is used as ever in this process's turns. Since another process can write
+/// its memory from now on, `map` and native kernels are refused for good: see [`peer`](super).
+pub struct Offer<'b, T: Pod> {
+    buffer: &'b Buffer<T>,
+    file: PageFile,
+    listener: Listener,
+    name: Name,
+    allowed: Vec<u32>,
+    greeting_limit: Duration,
+    visits: u64,
+}
+
+impl<'b, T: Pod> Offer<'b, T> {
+    /// Opens a socket by a name (see [`socket_path`](super::socket_path)) or a path in a folder of mode 0700.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless the buffer lies in host pages of its own; [`Error::Busy`] while a guard of it
+    /// is held, or while the name is another owner's; [`Error::Cache`] for a folder that others can enter.
+    pub fn open(buffer: &'b Buffer<T>, name: &str) -> Result<Self> {
+        let core = buffer.whole_core()?;
+        let file = buffer.hub().page_file(&core.pages_for_peers()?)?;
+        let name = Name::take(socket_path(name)?)?;
+        let listener = Listener::open(&name.socket)?;
+        core.expose()?;
+        let greeting_limit = GREETING_LIMIT;
+        Ok(Self { buffer, file, listener, name, allowed: vec![], greeting_limit, visits: 0 })
+    }
+
+    /// Also lets processes of this user attach; those of one's own may always. They must be able to reach the
+    /// socket: its folder is closed to them unless somebody opens it.
+    pub fn allow_uid(mut self, uid: u32) -> Self {
+        self.allowed.push(uid);
+        self
+    }
+
+    /// How long a peer that has come may take to say what it wants; 5 s otherwise.
+    pub fn greeting_limit(mut self, limit: Duration) -> Self {
+        self.greeting_limit = limit;
+        self
+    }
+
+    /// Where peers find it.
+    pub fn path(&self) -> &Path {
+        &self.name.socket
+    }
+
+    /// Waits for the next peer, checks it, and gives it the memory. It is this process's turn then. After any
+    /// error the next one may be waited for.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when nobody comes, or when who came says nothing; [`Error::PeerRefused`] for one of
+    /// another user, or that does not keep to the protocol; [`Error::Unsupported`] for another version of it;
+    /// [`Error::InvalidArgument`] for one with other elements; [`Error::PeerLost`] for one that went away.
+    pub fn accept(&mut self, timeout: Duration) -> Result<Visit<'_, 'b, T>> {
+        let deadline = Deadline::after(timeout);
+        let socket = self.listener.accept(deadline)?;
+        let peer = socket.peer()?.check(&self.allowed)?;
+        self.visits += 1;
+        let session = self.visits;
+        self.greet(&socket, session, Deadline::after(self.greeting_limit))?;
+        Ok(Visit { link: Link::new(socket, peer, Side::Owner), offer: self, session })
+    }
+
+    fn greet(&self, socket: &Socket, session: u64, deadline: Deadline) -> Result<()> {
+        let ours = size_of::<T>() as u32;
+        match socket.receive(deadline, "a peer's first word")?.0 {
+            Message::Hello { element_bytes } if element_bytes == ours => {}
+            Message::Hello { element_bytes } => {
+                let no = Message::WrongElement { element_bytes: ours };
+                socket.send(&no, &[], deadline)?;
+                return Err(super::other_elements(ours, element_bytes));
+            }
+            _ => return Err(Error::refused("its first word was another than hello")),
+        }
+        let grant = Message::Grant(Box::new(self.grant(session)));
+        socket.send(&grant, &[self.file.as_fd()], deadline)?;
+        match socket.receive(deadline, "a peer to map the buffer")?.0 {
+            Message::Ready => Ok(()),
+            _ => Err(Error::refused("its second word was another than ready")),
+        }
+    }
+
+    fn grant(&self, session: u64) -> Grant {
+        Grant {
+            kind: Kind::HostPages,
+            fds: 1,
+            element_bytes: size_of::<T>() as u32,
+            allocation_bytes: self.file.bytes(),
+            offset: 0,
+            bytes: self.buffer.size_bytes() as u64,
+            base: 0,
+            session,
+            uuid: None,
+            device: self.buffer.hub().host().id().to_owned(),
+            handle: Vec::new(),
+        }
+    }
+}
+
+impl<T: Pod> fmt::Debug for Offer<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Offer({:?} at {})", self.buffer, self.path().display())
+    }
+}
+
+/// One peer, while it is attached. Dropped, it ends the visit, and the buffer is this process's again.
+pub struct Visit<'o, 'b, T: Pod> {
+    offer: &'o Offer<'b, T>,
+    link: Link,
+    session: u64,
+}
+
+impl<T: Pod> Visit<'_, '_, T> {
+    /// Who it is.
+    pub fn peer(&self) -> Peer {
+        self.link.peer()
+    }
+
+    /// The number of this visit among all of its offer, the same at both ends.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// How often the buffer was handed over, either way.
+    pub fn round(&self) -> u64 {
+        self.link.round()
+    }
+
+    /// The buffer.
+    pub fn buffer(&self) -> &Buffer<T> {
+        self.offer.buffer
+    }
+
+    /// Whether this process may use the buffer now.
+    pub fn is_our_turn(&self) -> bool {
+        self.link.is_ours()
+    }
+
+    /// Waits for all work on the buffer (fences do not cross processes), and gives the peer its turn. Until it
+    /// hands the buffer back every use of it here is [`Error::Busy`].
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when it is gone: the buffer stays this process's. [`Error::Busy`] while a guard is held;
+    /// [`Error::Timeout`] of work on the buffer.
+    pub fn hand_over(&mut self) -> Result<()> {
+        self.link.hand_over(self.offer.buffer.core())
+    }
+
+    /// Waits until the peer hands the buffer back.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when it takes longer; it may be waited for again, or dropped. [`Error::PeerLost`] as
+    /// soon as it is gone, however it ended: the buffer is this process's again, and holds what the peer had
+    /// written until then. [`Error::PeerRefused`] when it does not keep to the protocol.
+    pub fn wait(&mut self, timeout: Duration) -> Result<()> {
+        self.link.wait(self.offer.buffer.core(), timeout)
+    }
+
+    /// Whether the peer is still there, in this process's turn.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when it is not.
+    pub fn check(&mut self) -> Result<()> {
+        self.link.check(self.offer.buffer.core())
+    }
+
+    /// Whether the peer said goodbye, which one that died does not.
+    pub fn has_left(&self) -> bool {
+        self.link.has_left()
+    }
+}
+
+impl<T: Pod> Drop for Visit<'_, '_, T> {
+    fn drop(&mut self) {
+        self.link.leave(self.offer.buffer.core());
+    }
+}
+
+impl<T: Pod> fmt::Debug for Visit<'_, '_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Visit({:?})", self.link)
+    }
+}

@@ -1,0 +1,278 @@
+//! Packets and fds over a Unix socket, each wait with an end.
+//!
+//! # Safety
+//! The one unsafe call asks the kernel who is at the other end.
+
+#![allow(unsafe_code)]
+
+use super::{
+    folder::unusable,
+    wire::{MAX_BYTES, Message},
+};
+use crate::{Error, Result};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+        SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
+    },
+};
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// Packets keep their bounds, fds come with the packet they belong to, and a closed end is told.
+const KIND: SocketType = SocketType::SEQPACKET;
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// Peers that may wait for their turn to be accepted.
+const BACKLOG: i32 = 16;
+
+/// Room for more fds than any message has, so that too many are seen.
+const MOST_FDS: usize = 4;
+
+/// How long to wait before knocking again at a full door.
+const KNOCK_AGAIN: Duration = Duration::from_millis(10);
+
+/// When a wait ends, whatever happened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    end: Instant,
+    limit: Duration,
+}
+
+/// No wait is longer.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl Deadline {
+    pub fn after(limit: Duration) -> Self {
+        let limit = limit.min(LONGEST);
+        Self { end: Instant::now() + limit, limit }
+    }
+
+    fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+}
+
+/// The process at the other end, as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process id; 0 where this process cannot see it.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+}
+
+impl Peer {
+    /// Whether its user is this process's own, or one of those.
+    pub(super) fn check(self, allowed: &[u32]) -> Result<Self> {
+        let uid = self.uid;
+        if uid == rustix::process::geteuid().as_raw() || allowed.contains(&uid) {
+            return Ok(self);
+        }
+        Err(Error::refused(format!("it is of user {uid}, which was not allowed")))
+    }
+}
+
+/// Where an owner waits for peers.
+#[derive(Debug)]
+pub(super) struct Listener(OwnedFd);
+
+impl Listener {
+    pub fn open(path: &Path) -> Result<Self> {
+        let socket =
+            socket_with(AddressFamily::UNIX, KIND, FLAGS, None).map_err(failed("socket"))?;
+        let bound = address(path)?;
+        bind(&socket, &bound).map_err(|errno| unusable(path, text(errno)))?;
+        listen(&socket, BACKLOG).map_err(failed("listen"))?;
+        Ok(Self(socket))
+    }
+
+    pub fn accept(&self, deadline: Deadline) -> Result<Socket> {
+        loop {
+            wait(self.0.as_fd(), PollFlags::IN, deadline, "a peer to come")?;
+            match accept_with(&self.0, FLAGS) {
+                Ok(socket) => return Ok(Socket(socket)),
+                // Who knocked is gone again, or somebody else opened.
+                Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
+                Err(errno) => return Err(failed("accept")(errno)),
+            }
+        }
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(super) struct Socket(OwnedFd);
+
+impl Socket {
+    pub fn connect(path: &Path, deadline: Deadline) -> Result<Self> {
+        let to = address(path)?;
+        loop {
+            let socket =
+                socket_with(AddressFamily::UNIX, KIND, FLAGS, None).map_err(failed("socket"))?;
+            match connect(&socket, &to) {
+                Ok(()) => return Ok(Self(socket)),
+                Err(Errno::AGAIN | Errno::INTR) if !deadline.left().is_zero() => {
+                    std::thread::sleep(KNOCK_AGAIN.min(deadline.left()));
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    return Err(Error::timeout("the owner to answer", deadline.limit));
+                }
+                Err(errno) => return Err(nobody(path, errno)),
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Who is at the other end: whoever connected, or listened.
+    pub fn peer(&self) -> Result<Peer> {
+        let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the option is a `ucred`, which `who` is, and `len` says how long.
+        let answer = unsafe {
+            let to = (&raw mut who).cast();
+            libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &mut len)
+        };
+        match answer {
+            0 => Ok(Peer { pid: who.pid.unsigned_abs(), uid: who.uid }),
+            _ => Err(Error::refused("the kernel does not say whose it is")),
+        }
+    }
+
+    pub fn send(
+        &self,
+        message: &Message,
+        fds: &[BorrowedFd<'_>],
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.send_packet(&message.encode(), fds, deadline)
+    }
+
+    pub fn send_packet(
+        &self,
+        packet: &[u8],
+        fds: &[BorrowedFd<'_>],
+        deadline: Deadline,
+    ) -> Result<()> {
+        loop {
+            let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(fds.len()))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+                return Err(Error::invalid("more fds than a message takes"));
+            }
+            match sendmsg(&self.0, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    wait(self.0.as_fd(), PollFlags::OUT, deadline, "the peer to read")?;
+                }
+                Err(errno) => return Err(gone(errno)),
+            }
+        }
+    }
+
+    /// The next message. Fds that come with it are closed, and it is refused, where it is none that has any.
+    pub fn receive(&self, deadline: Deadline, what: &str) -> Result<(Message, Vec<OwnedFd>)> {
+        loop {
+            wait(self.0.as_fd(), PollFlags::IN, deadline, what)?;
+            if let Some(received) = self.try_receive()? {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// `None` when there is nothing yet.
+    pub fn try_receive(&self) -> Result<Option<(Message, Vec<OwnedFd>)>> {
+        let mut packet = [0; MAX_BYTES + 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut packet)];
+        let got = match recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            got => got.map_err(gone)?,
+        };
+        let mut fds = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(those) = part {
+                fds.extend(those);
+            }
+        }
+        if got.bytes == 0 {
+            return Err(closed());
+        }
+        if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(Error::refused("it sent more than a message has"));
+        }
+        let message = Message::decode(&packet[..got.bytes])?;
+        let said = if let Message::Grant(grant) = &message { grant.fds.into() } else { 0 };
+        if fds.len() != said {
+            let sent = fds.len();
+            return Err(Error::refused(format!(
+                "it sent {sent} fds with a message that has {said}"
+            )));
+        }
+        Ok(Some((message, fds)))
+    }
+}
+
+/// Waits until something can be done with the fd; a closed other end is something.
+fn wait(fd: BorrowedFd<'_>, what_for: PollFlags, deadline: Deadline, what: &str) -> Result<()> {
+    loop {
+        let left = deadline.left();
+        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(fd, what_for)], Some(&limit)) {
+            Ok(0) if deadline.left().is_zero() => {
+                return Err(Error::timeout(format!("waiting for {what}"), deadline.limit));
+            }
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(failed("poll")(errno)),
+        }
+    }
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).map_err(|_| {
+        Error::invalid(format!("{}: a socket's path has at most 107 bytes", path.display()))
+    })
+}
+
+fn closed() -> Error {
+    Error::PeerLost { reason: "it closed its end, or died".into() }
+}
+
+fn gone(errno: Errno) -> Error {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => closed(),
+        errno => failed("sendmsg or recvmsg")(errno),
+    }
+}
+
+fn nobody(path: &Path, errno: Errno) -> Error {
+    let reason = match errno {
+        Errno::NOENT => "nobody shares a buffer under this name: see `onebuf share`".into(),
+        Errno::CONNREFUSED => "whoever shared a buffer here is gone".into(),
+        errno => text(errno),
+    };
+    let tried = vec![path.display().to_string()];
+    Error::Unavailable { what: "a shared buffer".into(), tried, reason }
+}
+
+fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::Driver { api: "host", call, code: errno.raw_os_error(), name: text(errno) }
+}
+
+fn text(errno: Errno) -> String {
+    std::io::Error::from(errno).to_string()
+}

@@ -1,0 +1,385 @@
+//! What two processes say to each other: one message per packet, every field checked.
+//!
+//! ```text
+//!   "1buf"  version u16  what u16  length u32 | body of that length          little-endian
+//! ```
+//!
+//! Decoding is a pure function of the bytes. It neither panics nor allocates more than a message has.
+
+use crate::Error;
+
+/// Other versions are refused: there is one.
+pub(super) const VERSION: u16 = 1;
+
+/// No message is longer.
+pub(super) const MAX_BYTES: usize = 512;
+
+const MAGIC: [u8; 4] = *b"1buf";
+const HEAD_BYTES: usize = 12;
+/// The longest handle that an API passes between processes, and the longest device id.
+const MAX_TAIL: usize = 64;
+
+/// One packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The peer asks for the buffer, as elements of so many bytes.
+    Hello { element_bytes: u32 },
+    /// The owner gives it; its fds come in the same packet.
+    Grant(Box<Grant>),
+    /// The owner does not, since its elements have so many bytes.
+    WrongElement { element_bytes: u32 },
+    /// The peer has mapped it.
+    Ready,
+    /// The buffer is handed over, for the nth time between the two.
+    Turn { round: u64 },
+    /// Leaves, in good order.
+    Bye,
+}
+
+/// What a peer needs to know of a buffer in order to see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub kind: Kind,
+    /// How many fds come with it.
+    pub fds: u8,
+    pub element_bytes: u32,
+    /// Of the whole allocation.
+    pub allocation_bytes: u64,
+    /// Where in the allocation the buffer begins, and how long it is.
+    pub offset: u64,
+    pub bytes: u64,
+    /// The address of the allocation, where its kind is told by one; zero otherwise.
+    pub base: u64,
+    /// A number that no other visit to this owner has.
+    pub session: u64,
+    /// Of the chip that the memory is on, where it is on one.
+    pub uuid: Option<[u8; 16]>,
+    /// The owner's name for the device.
+    pub device: String,
+    /// What the API passes on, where that is no fd.
+    pub handle: Vec<u8>,
+}
+
+/// By what a peer gets at the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// A sealed memfd.
+    HostPages = 1,
+    /// An fd that the same driver on the same chip imports.
+    OpaqueFd = 2,
+    /// An fd that the kernel knows.
+    DmaBuf = 3,
+    CudaIpc = 4,
+    HipIpc = 5,
+}
+
+impl Kind {
+    const ALL: [Kind; 5] =
+        [Kind::HostPages, Kind::OpaqueFd, Kind::DmaBuf, Kind::CudaIpc, Kind::HipIpc];
+
+    /// As the messages of errors name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::HostPages => "host_pages",
+            Kind::OpaqueFd => "opaque_fd",
+            Kind::DmaBuf => "dma_buf",
+            Kind::CudaIpc => "cuda_ipc",
+            Kind::HipIpc => "hip_ipc",
+        }
+    }
+
+    /// How many fds come with it.
+    fn fds(self) -> u8 {
+        u8::from(matches!(self, Kind::HostPages | Kind::OpaqueFd | Kind::DmaBuf))
+    }
+}
+
+/// Why a packet is no message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It does not begin like one.
+    Foreign,
+    Version(u16),
+    Unknown(u16),
+    /// Longer or shorter than it says, or than its kind is.
+    Length,
+    Field(&'static str),
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        Error::refused(match fault {
+            Fault::Foreign => "it does not speak onebuf's protocol".into(),
+            Fault::Version(version) => {
+                let what = format!("version {version} of the protocol between processes");
+                return Error::unsupported(what, format!("version {VERSION}, as here"));
+            }
+            Fault::Unknown(what) => format!("it sent an unknown message ({what})"),
+            Fault::Length => "it sent a message of a wrong length".into(),
+            Fault::Field(name) => format!("its message has a wrong `{name}`"),
+        })
+    }
+}
+
+impl Message {
+    fn number(&self) -> u16 {
+        match self {
+            Message::Hello { .. } => 1,
+            Message::Grant(_) => 2,
+            Message::WrongElement { .. } => 3,
+            Message::Ready => 4,
+            Message::Turn { .. } => 5,
+            Message::Bye => 6,
+        }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        match self {
+            Message::Hello { element_bytes } | Message::WrongElement { element_bytes } => {
+                body.extend(element_bytes.to_le_bytes());
+            }
+            Message::Turn { round } => body.extend(round.to_le_bytes()),
+            Message::Grant(grant) => grant.encode(&mut body),
+            Message::Ready | Message::Bye => {}
+        }
+        let mut packet = MAGIC.to_vec();
+        packet.extend(VERSION.to_le_bytes());
+        packet.extend(self.number().to_le_bytes());
+        packet.extend((body.len() as u32).to_le_bytes());
+        packet.extend(body);
+        packet
+    }
+
+    pub fn decode(packet: &[u8]) -> Result<Self, Fault> {
+        let mut rest = Reader(packet);
+        if rest.array::<4>().map_err(|_| Fault::Foreign)? != MAGIC {
+            return Err(Fault::Foreign);
+        }
+        match u16::from_le_bytes(rest.array()?) {
+            VERSION => {}
+            other => return Err(Fault::Version(other)),
+        }
+        let number = u16::from_le_bytes(rest.array()?);
+        let said = rest.u32()? as usize;
+        if said != rest.0.len() || packet.len() > MAX_BYTES {
+            return Err(Fault::Length);
+        }
+        let message = match number {
+            1 => Message::Hello { element_bytes: rest.element()? },
+            2 => Message::Grant(Box::new(Grant::decode(&mut rest)?)),
+            3 => Message::WrongElement { element_bytes: rest.element()? },
+            4 => Message::Ready,
+            5 => Message::Turn { round: rest.u64()? },
+            6 => Message::Bye,
+            other => return Err(Fault::Unknown(other)),
+        };
+        if rest.0.is_empty() { Ok(message) } else { Err(Fault::Length) }
+    }
+}
+
+impl Grant {
+    fn encode(&self, body: &mut Vec<u8>) {
+        body.extend([self.kind as u8, self.fds]);
+        body.extend(self.element_bytes.to_le_bytes());
+        for number in [self.allocation_bytes, self.offset, self.bytes, self.base, self.session] {
+            body.extend(number.to_le_bytes());
+        }
+        body.push(u8::from(self.uuid.is_some()));
+        body.extend(self.uuid.unwrap_or_default());
+        for tail in [self.device.as_bytes(), &self.handle] {
+            let tail = &tail[..tail.len().min(MAX_TAIL)];
+            body.push(tail.len() as u8);
+            body.extend(tail);
+        }
+    }
+
+    fn decode(rest: &mut Reader<'_>) -> Result<Self, Fault> {
+        let [kind, fds] = rest.array()?;
+        let kind = Kind::ALL.into_iter().find(|known| *known as u8 == kind);
+        let kind = kind.ok_or(Fault::Field("kind"))?;
+        let element_bytes = rest.element()?;
+        let [allocation_bytes, offset, bytes, base, session] =
+            [rest.u64()?, rest.u64()?, rest.u64()?, rest.u64()?, rest.u64()?];
+        let [known] = rest.array()?;
+        let uuid: [u8; 16] = rest.array()?;
+        let uuid = match known {
+            0 if uuid == [0; 16] => None,
+            1 => Some(uuid),
+            _ => return Err(Fault::Field("uuid")),
+        };
+        let device =
+            String::from_utf8(rest.tail()?.to_vec()).map_err(|_| Fault::Field("device"))?;
+        let handle = rest.tail()?.to_vec();
+        let grant = Self {
+            kind,
+            fds,
+            element_bytes,
+            allocation_bytes,
+            offset,
+            bytes,
+            base,
+            session,
+            uuid,
+            device,
+            handle,
+        };
+        grant.check()
+    }
+
+    /// What holds of every allocation, whatever it is.
+    fn check(self) -> Result<Self, Fault> {
+        let end = self.offset.checked_add(self.bytes);
+        let rules = [
+            (self.fds == self.kind.fds(), "fds"),
+            (self.allocation_bytes <= i64::MAX as u64, "allocation_bytes"),
+            (self.bytes > 0 && self.bytes.is_multiple_of(self.element_bytes.into()), "bytes"),
+            (end.is_some_and(|end| end <= self.allocation_bytes), "offset"),
+        ];
+        match rules.into_iter().find(|(kept, _)| !kept) {
+            Some((_, field)) => Err(Fault::Field(field)),
+            None => Ok(self),
+        }
+    }
+}
+
+/// What is left of a packet.
+struct Reader<'p>(&'p [u8]);
+
+impl<'p> Reader<'p> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let (head, tail) = self.0.split_first_chunk().ok_or(Fault::Length)?;
+        self.0 = tail;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Result<u32, Fault> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Fault> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn element(&mut self) -> Result<u32, Fault> {
+        match self.u32()? {
+            0 => Err(Fault::Field("element_bytes")),
+            bytes => Ok(bytes),
+        }
+    }
+
+    /// A length, and so many bytes.
+    fn tail(&mut self) -> Result<&'p [u8], Fault> {
+        let [len] = self.array()?;
+        let len = usize::from(len);
+        if len > MAX_TAIL {
+            return Err(Fault::Length);
+        }
+        let (head, tail) = self.0.split_at_checked(len).ok_or(Fault::Length)?;
+        self.0 = tail;
+        Ok(head)
+    }
+}
+
+const _: () = assert!(HEAD_BYTES + 2 + 4 + 40 + 17 + 2 * (1 + MAX_TAIL) <= MAX_BYTES);
+
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn grants() -> impl Strategy<Value = Grant> {
+        let numbers = (1_u32..=64, 1_u64..1 << 40, 0_u64..1 << 40, 0_u64..1 << 20);
+        let rest = (any::<u64>(), any::<u64>(), any::<Option<[u8; 16]>>(), 0_usize..5);
+        let tails = ("[a-z]{1,8}:[0-9]{1,3}", prop::collection::vec(any::<u8>(), 0..=MAX_TAIL));
+        (numbers, rest, tails).prop_map(
+            |((element_bytes, n, offset, more), (base, session, uuid, kind), (device, handle))| {
+                let (kind, bytes) = (Kind::ALL[kind], n * u64::from(element_bytes));
+                Grant {
+                    kind,
+                    fds: kind.fds(),
+                    element_bytes,
+                    allocation_bytes: offset + bytes + more,
+                    offset,
+                    bytes,
+                    base,
+                    session,
+                    uuid,
+                    device,
+                    handle,
+                }
+            },
+        )
+    }
+
+    fn messages() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            (1..=u32::MAX).prop_map(|element_bytes| Message::Hello { element_bytes }),
+            (1..=u32::MAX).prop_map(|element_bytes| Message::WrongElement { element_bytes }),
+            any::<u64>().prop_map(|round| Message::Turn { round }),
+            grants().prop_map(|grant| Message::Grant(Box::new(grant))),
+            Just(Message::Ready),
+            Just(Message::Bye),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_heard(message in messages()) {
+            prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+        }
+
+        #[test]
+        fn nothing_shorter_or_longer_is_heard(message in messages(), extra in any::<u8>()) {
+            let mut packet = message.encode();
+            for len in 0..packet.len() {
+                prop_assert!(Message::decode(&packet[..len]).is_err());
+            }
+            packet.push(extra);
+            prop_assert_eq!(Message::decode(&packet), Err(Fault::Length));
+        }
+
+        /// Whatever comes, what is taken for a message is one: said again, it is the same bytes.
+        #[test]
+        fn noise_is_harmless(mut packet in prop::collection::vec(any::<u8>(), 0..600), head in 0..4) {
+            let known = Message::Hello { element_bytes: 4 }.encode();
+            let keep = [0, 4, 6, 8][head as usize].min(packet.len());
+            packet[..keep].copy_from_slice(&known[..keep]);
+            if let Ok(message) = Message::decode(&packet) {
+                prop_assert_eq!(message.encode(), packet);
+            }
+        }
+
+        /// One byte or number of a grant is changed: what is still heard is inside its allocation.
+        #[test]
+        fn a_grant_is_never_outside_of_itself(
+            grant in grants(), at in 0_usize..64, value in any::<u64>(), wide in any::<bool>()
+        ) {
+            let mut packet = Message::Grant(Box::new(grant)).encode();
+            let at = at.min(packet.len() - 8);
+            let value = value.to_le_bytes();
+            let len = if wide { 8 } else { 1 };
+            packet[at..at + len].copy_from_slice(&value[..len]);
+            if let Ok(Message::Grant(grant)) = Message::decode(&packet) {
+                let end = grant.offset.checked_add(grant.bytes);
+                prop_assert!(end.is_some_and(|end| end <= grant.allocation_bytes));
+                prop_assert_eq!(grant.bytes % u64::from(grant.element_bytes), 0);
+                prop_assert!(grant.bytes > 0 && grant.fds == grant.kind.fds());
+            }
+        }
+    }
+
+    #[test]
+    fn faults_have_names() {
+        let mut packet = Message::Turn { round: 1 }.encode();
+        packet[4] = 9;
+        assert_eq!(Message::decode(&packet), Err(Fault::Version(9)));
+        packet[4..8].copy_from_slice(&[1, 0, 77, 0]);
+        assert_eq!(Message::decode(&packet), Err(Fault::Unknown(77)));
+        assert_eq!(Message::decode(b"GET / HTTP/1.1"), Err(Fault::Foreign));
+        assert_eq!(Message::decode(b""), Err(Fault::Foreign));
+        let wrong = Error::from(Fault::Version(9)).to_string();
+        assert!(wrong.contains("version 9") && wrong.contains("version 1"), "{wrong}");
+    }
+}
