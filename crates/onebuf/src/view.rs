@@ -8,7 +8,7 @@
 
 use crate::{
     Access, Error, Result,
-    buffer::{Core, Mark, Part, Seen, Span, Taken},
+    buffer::{Core, Few, Mark, Part, Seen, Span, Taken},
     hal::{self, Event, Memory, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
@@ -68,7 +68,7 @@ struct Links {
     /// What they wait for.
     after: Vec<Arc<dyn Event>>,
     /// Their own events. One that writes waits for the one before.
-    ends: Vec<Arc<dyn Event>>,
+    ends: Few<Arc<dyn Event>>,
     /// The native handle was given away: work of others may be in the queue, so that only a mark behind
     /// everything tells the end.
     given_away: bool,
@@ -87,8 +87,8 @@ impl<'b> How<'b> {
         let Taken { site, memory, rung, after, overwrites } =
             part.core.take(&part, line, access.writes(), keep)?;
         // Whoever gives foreign memory back waits for our work: its own event tells, where else a mark would have
-        // to be enqueued for that.
-        let watched = part.core.wrapped.is_some() && !line.is_foreign;
+        // to be enqueued for that. A queue that was given away is marked all the same.
+        let watched = part.core.wrapped.is_some() && !line.is_foreign && !line.was_given_away();
         let links = (watched || !line.is_in_order())
             .then(|| Box::new(Mutex::new(Links { after, ..Links::default() })));
         Ok(Self { memory, site, rung, leased: false, overwrites, links })
@@ -223,7 +223,7 @@ impl<'b> Hold<'b> {
         if self.line.get().is_in_order() {
             return Ok(());
         }
-        let before: Vec<_> = links.after.iter().chain(&links.ends).cloned().collect();
+        let before: Vec<_> = links.after.iter().chain(&*links.ends).cloned().collect();
         if !before.is_empty() {
             self.queue().wait_for(&before)?;
         }
@@ -295,7 +295,7 @@ impl Drop for Hold<'_> {
 
 impl Links {
     /// The events that tell the end of all work; `None` where only a mark does.
-    fn take_ends(&mut self) -> Option<Vec<Arc<dyn Event>>> {
+    fn take_ends(&mut self) -> Option<Few<Arc<dyn Event>>> {
         (!self.given_away).then(|| std::mem::take(&mut self.ends))
     }
 }

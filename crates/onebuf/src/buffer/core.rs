@@ -12,6 +12,7 @@
 
 use super::{
     failover::Spare,
+    few::Few,
     lease::Lease,
     marks::Mark,
     part::{Part, Seen},
@@ -52,6 +53,8 @@ pub(crate) struct Site {
     pub lost: Option<String>,
     /// What it uses since its route failed.
     pub spare: OnceLock<Spare>,
+    /// The foreign context that it needs: goes last.
+    pub guest: Option<Arc<Registration>>,
 }
 
 /// The part of a buffer that has no type.
@@ -78,8 +81,6 @@ pub(crate) struct Core {
     pub implied: AtomicU64,
     /// Where it goes when its buffer is dropped; nowhere for a buffer that was built.
     pub pool: Option<Link>,
-    /// Foreign contexts that it needs.
-    pub _guests: Vec<Arc<Registration>>,
     /// What the hub knows it by, when its memory is somebody else's.
     pub wrapped: Option<usize>,
     /// What is owed to former owners of its memory, once that is no longer used: dropped last.
@@ -151,21 +152,21 @@ impl Core {
     /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
     /// out-of-order queue the work's own events tell its end, where they are all there is. Where there are
     /// none nothing was done, nor waited for: what came before stays what the next one waits for.
-    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Option<Vec<Arc<dyn Event>>>) {
+    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Option<Few<Arc<dyn Event>>>) {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
         match ends {
             Some(ends) if !line.is_in_order() => {
-                for position in ends.into_iter().map(|event| line.at_event(event)) {
+                for position in ends.into_vec().into_iter().map(|event| line.at_event(event)) {
                     state.note(mark, position);
                 }
                 return;
             }
             // In order, the last one's end is everybody's. Transfers have none.
-            Some(mut ends) if !ends.is_empty() && !line.was_given_away() => {
-                let last = ends.swap_remove(ends.len() - 1);
-                state.note(mark, line.at_event(last));
-            }
+            Some(mut ends) if !line.was_given_away() => match ends.pop() {
+                Some(last) => state.note(mark, line.at_event(last)),
+                None => state.note_line(mark, line),
+            },
             _ => state.note_line(mark, line),
         }
         // Nothing of ours goes to a queue of somebody else's unless the caller says so.
@@ -386,7 +387,7 @@ impl Core {
         line: &Arc<Line>,
         mark: &Mark,
         after: &mut Vec<Arc<dyn Event>>,
-        which: fn(&State) -> &Vec<Use>,
+        which: fn(&State) -> &Few<Use>,
     ) -> Result<Rung> {
         let matters =
             |used: &&Use| used.span.overlaps(mark.span) || used.position.line.device != line.device;
@@ -596,7 +597,7 @@ impl Drop for Core {
         let forgotten = state.marks.any();
         let running =
             |used: &Use| used.position.wait(LAST_WAIT).is_err() && !used.position.is_over();
-        let late = state.quarantined && state.writes.iter().chain(&state.reads).any(running);
+        let late = state.quarantined && state.writes.iter().chain(&*state.reads).any(running);
         drop(state);
         if forgotten || late {
             // A guard that was never dropped, or work that never ended, may still use the memory.

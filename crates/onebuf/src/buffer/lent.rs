@@ -69,7 +69,7 @@ impl Core {
         }
         let mut state = self.lock_state();
         let ours = |used: &&Use| !used.position.line.is_foreign;
-        let mut uses = state.writes.iter().chain(&state.reads).filter(ours);
+        let mut uses = state.writes.iter().chain(&*state.reads).filter(ours);
         let waited = uses.try_for_each(|used| used.position.wait(self.hub.timeout()));
         self.settle(&mut state, waited)
     }

@@ -62,6 +62,10 @@ impl Shape {
             true => vec![hub.host_index()],
             false => self.devices.clone(),
         };
+        self.request_for(devices, bytes)
+    }
+
+    fn request_for(&self, devices: Vec<DeviceIx>, bytes: usize) -> Request {
         Request {
             devices,
             bytes: bytes as u64,
@@ -117,12 +121,13 @@ pub(crate) struct Lent<'a> {
 /// The same around memory that somebody else made, and that the siblings see as it is.
 pub(crate) fn make_around(
     hub: &Hub,
-    shape: &Shape,
+    mut shape: Shape,
     lent: Lent<'_>,
     siblings: &[DeviceIx],
 ) -> Result<Core> {
     let Lent { memory: home, spec, pages, after } = lent;
-    let request = shape.request(hub, spec.bytes);
+    let devices = std::mem::take(&mut shape.devices);
+    let (shape, request) = (&shape, shape.request_for(devices, spec.bytes));
     let over_pages = pages.and_then(|pages| plan_over(hub, &request, pages));
     let plan = match over_pages {
         Some(plan) => plan,
@@ -194,10 +199,12 @@ fn home_site() -> Site {
         planned: true,
         lost: None,
         spare: OnceLock::new(),
+        guest: None,
     }
 }
 
-fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, sites: Vec<Site>) -> Core {
+fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, mut sites: Vec<Site>) -> Core {
+    sites.iter_mut().for_each(|site| site.guest = hub.guests().of(site.device));
     Core {
         hub: hub.clone(),
         bytes,
@@ -209,7 +216,6 @@ fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, sites: Vec<Site>
         lease: Lease::default(),
         ordered: shape.route.is_some(),
         implied: AtomicU64::new(0),
-        _guests: sites.iter().filter_map(|site| hub.guests().of(site.device)).collect(),
         sites,
         plan,
         policy: shape.policy,
@@ -367,12 +373,14 @@ impl Maker<'_> {
     /// Lets every device see the home.
     fn sites(&self, home: Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
         let (plan, shape) = (self.plan, self.shape);
-        let mut sites = vec![Site {
+        // With the home, which may be no hop's, and with the host.
+        let mut sites = Vec::with_capacity(plan.routes.len() + 2);
+        sites.push(Site {
             device: plan.allocate_on,
             memory: Some(home.clone()),
             sync: shape.rung(Rung::SameQueue),
             ..home_site()
-        }];
+        });
         for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
             let groups = sites.iter().map(|s| s.group).max().unwrap_or(HOME);
             let site = self.site(&home, hop, groups + 1, spec)?;
@@ -428,6 +436,7 @@ impl Maker<'_> {
             planned: true,
             lost,
             spare: OnceLock::new(),
+            guest: None,
         })
     }
 
@@ -482,6 +491,7 @@ impl Maker<'_> {
             planned: false,
             lost: None,
             spare: OnceLock::new(),
+            guest: None,
         });
     }
 }

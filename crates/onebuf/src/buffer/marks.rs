@@ -1,6 +1,6 @@
 //! Who holds a guard of a buffer now.
 
-use super::span::Span;
+use super::{few::Few, span::Span};
 use crate::{Error, Result};
 
 /// One guard: which bytes, at which site, and whether it writes.
@@ -24,7 +24,7 @@ impl Mark {
 /// Many readers, or one writer, of each byte. Only dropping a guard clears its mark, so a forgotten one
 /// keeps its bytes busy for ever, which is safe.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(Vec<Mark>);
+pub(crate) struct Marks(Few<Mark>);
 
 impl Marks {
     #[inline]

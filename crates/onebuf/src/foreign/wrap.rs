@@ -324,7 +324,7 @@ fn around(hub: &Hub, whose: &Whose, lent: Lent<'_>, mut shape: Shape) -> Result<
     shape.host = lent.spec.host;
     shape.allocate_on = Some(devices[0]);
     shape.strategy = Some(lent.spec.strategy);
-    make_around(hub, &shape, lent, &devices[1..])
+    make_around(hub, shape, lent, &devices[1..])
 }
 
 /// A part, with the handle that its owner knows it by.

@@ -62,7 +62,7 @@ pub struct MemoryFacts {
     pub flags: u64,
     /// Its context.
     pub context: usize,
-    /// What it was made over, or copied from.
+    /// What it was made over.
     pub host_pointer: Option<usize>,
     /// How often it is mapped now.
     pub map_count: u32,
@@ -182,15 +182,20 @@ pub unsafe fn memory(cl: &OpenCl, raw: usize) -> Result<MemoryFacts> {
     if kind != cl::CL_MEM_OBJECT_BUFFER {
         return Err(Error::invalid(format!("a cl_mem of type {kind:#x}, which is no buffer")));
     }
-    let some = |at: usize| Some(at).filter(|at| *at != 0);
+    // Each wrap asks all of this, so only what the answers before leave open: where it lies for what was made
+    // over a pointer, its offset for what is a part.
+    let address = |name: u32| asked.value(name, info).map(|at: usize| (at != 0).then_some(at));
+    let flags: u64 = asked.value(cl::CL_MEM_FLAGS, info)?;
+    let over = flags & cl::CL_MEM_USE_HOST_PTR != 0;
+    let parent = address(cl::CL_MEM_ASSOCIATED_MEMOBJECT)?;
     Ok(MemoryFacts {
         bytes: asked.value(cl::CL_MEM_SIZE, info)?,
-        flags: asked.value(cl::CL_MEM_FLAGS, info)?,
+        flags,
         context: asked.value(cl::CL_MEM_CONTEXT, info)?,
-        host_pointer: some(asked.value(cl::CL_MEM_HOST_PTR, info)?),
+        host_pointer: if over { address(cl::CL_MEM_HOST_PTR)? } else { None },
         map_count: asked.value(cl::CL_MEM_MAP_COUNT, info)?,
-        parent: some(asked.value(cl::CL_MEM_ASSOCIATED_MEMOBJECT, info)?),
-        offset: asked.value(cl::CL_MEM_OFFSET, info)?,
+        parent,
+        offset: if parent.is_some() { asked.value(cl::CL_MEM_OFFSET, info)? } else { 0 },
     })
 }
 
