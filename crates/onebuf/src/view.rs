@@ -205,13 +205,13 @@ impl<'b> Hold<'b> {
     }
 
     /// Notes a launch's own event, where that is wanted.
-    pub fn launched(&self, event: &Arc<dyn Event>) {
+    pub fn launched(&self, event: Arc<dyn Event>) {
         let Some(links) = &self.how.links else { return };
         let mut links = lock(links);
         if self.access.writes() || self.line.get().is_in_order() {
             links.ends.clear();
         }
-        links.ends.push(event.clone());
+        links.ends.push(event);
     }
 
     /// Makes the whole queue wait for what this guard waits for, before somebody else's work may follow.
@@ -232,9 +232,11 @@ impl<'b> Hold<'b> {
 
     /// The way without a lease.
     #[inline(never)]
-    fn let_go(&self) {
+    fn let_go(&mut self) {
         let mark = Mark { span: self.span, site: self.how.site, write: self.access.writes() };
-        let ends = self.how.links.as_ref().and_then(|links| lock(links).take_ends());
+        let links = self.how.links.as_mut().map(|links| links.get_mut());
+        let links = links.map(|links| links.unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let ends = links.and_then(Links::take_ends);
         self.core.give_back(&mark, self.line.get(), ends);
     }
 

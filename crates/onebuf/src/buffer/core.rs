@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Access, CopyPolicy, Error, Hub, Result,
-    fence::{self, Fence},
+    fence::Fence,
     foreign::{Claim, Registration},
     hal::{Event, Export, HostAccess, HostRange, Memory, Residency, RouteKind, Rung},
     ledger::Cause,
@@ -395,7 +395,7 @@ impl Core {
             which(state).iter().filter(matters).try_fold(Rung::SameQueue, |lowest, used| {
                 self.order_after_one(line, mark.site, used, after).map(|rung| lowest.max(rung))
             });
-        self.settle(state, ordered)
+        state.settle(ordered)
     }
 
     fn order_after_one(
@@ -425,18 +425,6 @@ impl Core {
             tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
         }
         Ok(rung)
-    }
-
-    /// A timeout quarantines the buffer; failed work is reported once, and is over.
-    pub(super) fn settle<T>(&self, state: &mut State, outcome: Result<T>) -> Result<T> {
-        if let Err(error) = &outcome {
-            if fence::is_timeout(error) {
-                state.quarantined = true;
-            } else {
-                state.forget_failed();
-            }
-        }
-        outcome
     }
 
     /// Counts a residency change that is not proven to copy nothing: an alias' own, or the home's where
@@ -547,6 +535,14 @@ impl Core {
         self.lease.recall(&mut state, self.whole());
         state
     }
+
+    /// The same for who has the core alone: no lock.
+    pub(super) fn state_mut(&mut self) -> &mut State {
+        let whole = self.whole();
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.lease.recall(state, whole);
+        state
+    }
 }
 
 impl Core {
@@ -576,11 +572,9 @@ impl Core {
     /// Whether nobody can still use the memory but work that is fenced.
     #[inline]
     pub fn is_reusable(&mut self) -> bool {
-        let whole = self.whole();
-        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.lease.recall(state, whole);
         // One whose route failed is not what its pool was asked for.
         let whole_route = self.sites.iter().all(|site| site.spare.get().is_none());
+        let state = self.state_mut();
         whole_route && !(state.marks.any() || state.quarantined || state.detached)
     }
 }
@@ -593,12 +587,11 @@ impl Drop for Core {
         if self.wrapped.is_some() {
             self.return_to_owner();
         }
-        let state = self.lock_state();
+        let state = self.state_mut();
         let forgotten = state.marks.any();
         let running =
             |used: &Use| used.position.wait(LAST_WAIT).is_err() && !used.position.is_over();
         let late = state.quarantined && state.writes.iter().chain(&*state.reads).any(running);
-        drop(state);
         if forgotten || late {
             // A guard that was never dropped, or work that never ended, may still use the memory.
             tracing::warn!(

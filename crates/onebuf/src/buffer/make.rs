@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
+    foreign::Registration,
     hal::{AllocSpec, Device, Export, HostRange, Memory, Residency},
     ledger::Cause,
     plan::{Hop, Plan, Rejected, Request, plan},
@@ -109,6 +110,8 @@ pub(crate) fn make(
 
 /// Memory that somebody else made.
 pub(crate) struct Lent<'a> {
+    /// What the hub knows it by.
+    pub key: usize,
     pub memory: Arc<dyn Memory>,
     /// What it is.
     pub spec: AllocSpec,
@@ -116,6 +119,8 @@ pub(crate) struct Lent<'a> {
     pub pages: Option<NonNull<u8>>,
     /// The owner's work on it.
     pub after: &'a [&'a Fence],
+    /// What keeps its context, where that is the owner's.
+    pub guest: Option<Arc<Registration>>,
 }
 
 /// The same around memory that somebody else made, and that the siblings see as it is.
@@ -124,8 +129,8 @@ pub(crate) fn make_around(
     mut shape: Shape,
     lent: Lent<'_>,
     siblings: &[DeviceIx],
-) -> Result<Core> {
-    let Lent { memory: home, spec, pages, after } = lent;
+) -> Result<Arc<Core>> {
+    let Lent { key, memory: home, spec, pages, after, guest } = lent;
     let devices = std::mem::take(&mut shape.devices);
     let (shape, request) = (&shape, shape.request_for(devices, spec.bytes));
     let over_pages = pages.and_then(|pages| plan_over(hub, &request, pages));
@@ -140,13 +145,17 @@ pub(crate) fn make_around(
         // as it does for the map.
         after.iter().try_for_each(|fence| fence.wait_default())?;
     }
-    let sites = maker.sites(home.clone(), &spec);
+    let sites = maker.sites(&home, &spec);
     let mut sites = sites.inspect_err(|_| take_back(hub, plan.allocate_on, &*home))?;
     for &device in siblings {
         let memory = sites[HOME].memory.clone();
-        sites.push(Site { device, memory, sync: shape.rung(Rung::Event), ..home_site() });
+        let guest = guest.clone();
+        sites.push(Site { device, memory, guest, sync: shape.rung(Rung::Event), ..home_site() });
     }
-    Ok(assemble(hub, shape, spec.bytes, plan, sites))
+    sites[HOME].guest = guest;
+    let mut core = assemble(hub, shape, spec.bytes, plan, sites);
+    core.wrapped = Some(key);
+    Ok(Arc::new(core))
 }
 
 /// What was mapped for others who then could not see it: its owner finds it as it was.
@@ -203,8 +212,11 @@ fn home_site() -> Site {
     }
 }
 
+#[inline]
 fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, mut sites: Vec<Site>) -> Core {
-    sites.iter_mut().for_each(|site| site.guest = hub.guests().of(site.device));
+    for site in sites.iter_mut().filter(|site| site.guest.is_none()) {
+        site.guest = hub.guests().of(site.device);
+    }
     Core {
         hub: hub.clone(),
         bytes,
@@ -248,7 +260,7 @@ fn place(
         let at_creation = contents.filter(|_| takes_contents(plan.strategy));
         let maker = Maker { hub, shape, plan: &plan };
         let spec = maker.spec(bytes);
-        let sites = maker.sites(maker.home(&spec, at_creation, memory.clone())?, &spec)?;
+        let sites = maker.sites(&maker.home(&spec, at_creation, memory.clone())?, &spec)?;
         Ok(Placed { at_creation: at_creation.is_some(), sites, plan })
     };
     let (failed, on, form) = (best.score.place, best.allocate_on, best.strategy);
@@ -371,7 +383,7 @@ impl Maker<'_> {
     }
 
     /// Lets every device see the home.
-    fn sites(&self, home: Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
+    fn sites(&self, home: &Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
         let (plan, shape) = (self.plan, self.shape);
         // With the home, which may be no hop's, and with the host.
         let mut sites = Vec::with_capacity(plan.routes.len() + 2);
@@ -383,7 +395,7 @@ impl Maker<'_> {
         });
         for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
             let groups = sites.iter().map(|s| s.group).max().unwrap_or(HOME);
-            let site = self.site(&home, hop, groups + 1, spec)?;
+            let site = self.site(home, hop, groups + 1, spec)?;
             sites.push(site);
         }
         self.add_host(&mut sites);

@@ -150,7 +150,9 @@ impl<T: Pod> Buffer<T> {
     }
 
     pub(crate) fn add_claim(&self, claim: Option<Claim>) {
-        lock(&self.core.claims).extend(claim);
+        if let Some(claim) = claim {
+            lock(&self.core.claims).push(claim);
+        }
     }
 
     /// One more reference to the memory object of a device's site.

@@ -7,6 +7,7 @@ use super::{
     span::Span,
 };
 use crate::{
+    Result, fence,
     hal::Rung,
     queue::{Line, Position},
     sync::Arc,
@@ -136,6 +137,16 @@ impl State {
     pub fn note_change(&mut self, new: Use) {
         self.writes.retain(|old| !new.position.is_behind(&old.position));
         self.writes.push(new);
+    }
+
+    /// A timeout quarantines the buffer; failed work is reported once, and is over.
+    pub fn settle<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        match &outcome {
+            Err(error) if fence::is_timeout(error) => self.quarantined = true,
+            Err(_) => self.forget_failed(),
+            Ok(_) => {}
+        }
+        outcome
     }
 
     /// Work that failed is over; the buffer's contents are whatever it left.

@@ -8,7 +8,7 @@ use crate::{
     Error, Hub, Queue, Result,
     backend::opencl::{self, OpenCl, foreign},
     device::Device,
-    hal,
+    hal::{self, AllocSpec},
     hub::WeakHub,
     queue::Line,
     sync::{Arc, AtomicU64, Mutex, lock},
@@ -107,7 +107,7 @@ struct Member {
     ix: DeviceIx,
     device: Arc<opencl::Device>,
     /// Keeps the context.
-    _guest: foreign::Guest,
+    guest: foreign::Guest,
 }
 
 impl Registration {
@@ -180,6 +180,28 @@ impl Whose {
             Whose::Guest(registration) => registration.at(ix).map(|member| &*member.device),
         };
         device.ok_or_else(|| Error::invalid("a device that is not of this context"))
+    }
+
+    /// Memory of this context, at home on its first device.
+    ///
+    /// # Safety
+    /// A live buffer of this context that is no part of another.
+    pub unsafe fn wrap_memory(
+        &self,
+        hub: &Hub,
+        raw: usize,
+        spec: &AllocSpec,
+        flags: u64,
+    ) -> Result<Arc<dyn hal::Memory>> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Whose::Own(ix) => self.device(hub, *ix)?.wrap_memory(raw, spec, flags),
+                Whose::Guest(registration) => {
+                    registration.members[0].guest.wrap_memory(raw, spec, flags)
+                }
+            }
+        }
     }
 
     /// The device that the driver knows by this handle.
@@ -296,8 +318,8 @@ impl Hub {
             let (ix, device) = self.guest_seat(known, raw)?;
             // SAFETY: a live context, and one of its devices.
             let guest = unsafe { device.host_guest(raw, context, domain, &ids) };
-            let _guest = guest.inspect_err(|_| self.guests().free(&[ix]))?;
-            joining.members.push(Member { raw, ix, device, _guest });
+            let guest = guest.inspect_err(|_| self.guests().free(&[ix]))?;
+            joining.members.push(Member { raw, ix, device, guest });
         }
         let members = std::mem::take(&mut joining.members);
         if members.is_empty() {

@@ -58,7 +58,7 @@ enum Entry {
 }
 
 impl Wrapped {
-    /// The core around this, which `make` makes if there is none.
+    /// The core around this, which `make` makes if there is none; it is told the key, too.
     ///
     /// # Errors
     /// Those of `make`, and [`Error::Timeout`] when an earlier one's work does not end.
@@ -66,7 +66,7 @@ impl Wrapped {
         &self,
         key: usize,
         timeout: Duration,
-        make: impl FnOnce() -> Result<Core>,
+        make: impl FnOnce() -> Result<Arc<Core>>,
     ) -> Result<Arc<Core>> {
         let mut start = None;
         let mut all = lock(&self.all);
@@ -95,9 +95,7 @@ impl Wrapped {
         all.cores.insert(key, Entry::Making);
         drop(all);
         let unmade = Unmade { wrapped: self, key };
-        let mut core = make()?;
-        core.wrapped = Some(key);
-        let core = Arc::new(core);
+        let core = make()?;
         self.change(|cores| drop(cores.insert(key, Entry::Made(Arc::downgrade(&core)))));
         std::mem::forget(unmade);
         Ok(core)

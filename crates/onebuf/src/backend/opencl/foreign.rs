@@ -255,7 +255,37 @@ pub unsafe fn event(cl: &OpenCl, raw: usize) -> Result<(usize, Option<usize>)> {
 /// A context that somebody else made, as one device sees it. Keeps it.
 #[derive(Debug)]
 pub struct Guest {
-    _keeps: Arc<Context>,
+    context: Arc<Context>,
+}
+
+impl Guest {
+    /// Somebody else's memory, as they made it.
+    ///
+    /// # Safety
+    /// A live buffer of this context that is no part of another.
+    pub unsafe fn wrap_memory(
+        &self,
+        raw: usize,
+        spec: &AllocSpec,
+        flags: u64,
+    ) -> Result<Arc<dyn hal::Memory>> {
+        // SAFETY: the caller's promise.
+        unsafe { wrap_memory(self.context.clone(), raw, spec, flags) }
+    }
+}
+
+/// # Safety
+/// A live buffer of this context that is no part of another.
+unsafe fn wrap_memory(
+    context: Arc<Context>,
+    raw: usize,
+    spec: &AllocSpec,
+    flags: u64,
+) -> Result<Arc<dyn hal::Memory>> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { Object::retained(&context, ClMem(raw as *mut c_void)) }?;
+    let storage = Storage::of(object, flags);
+    Ok(Arc::new(Memory::wrap(context, storage, spec)))
 }
 
 /// A context beside the one that a device is used in; released when dropped.
@@ -316,7 +346,7 @@ impl Device {
         // SAFETY: the caller's promise.
         let context = Arc::new(unsafe { Context::retained(driver, raw, ids.clone()) }?);
         self.admit(&context);
-        Ok(Guest { _keeps: context })
+        Ok(Guest { context })
     }
 
     /// Another context of this device, as somebody else would make it, to be released by the caller.
@@ -364,11 +394,8 @@ impl Device {
         spec: &AllocSpec,
         flags: u64,
     ) -> Result<Arc<dyn hal::Memory>> {
-        let context = self.context()?;
         // SAFETY: the caller's promise.
-        let object = unsafe { Object::retained(&context, ClMem(raw as *mut c_void)) }?;
-        let storage = Storage::of(object, flags);
-        Ok(Arc::new(Memory::wrap(context, storage, spec)))
+        unsafe { wrap_memory(self.context()?, raw, spec, flags) }
     }
 
     /// Somebody else's shared virtual memory.
