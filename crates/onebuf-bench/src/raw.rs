@@ -31,6 +31,7 @@ pub struct RawQueue {
 }
 
 enum Made {
+    Queue(ClQueue),
     Mem(ClMem),
     Program(ClProgram),
     Kernel(ClKernel),
@@ -49,11 +50,7 @@ impl RawQueue {
         if queue.is_null() || owner.device().info().api.0 != "opencl" {
             return Err(Error::unsupported("the raw C calls", "an OpenCL queue"));
         }
-        let cl = OpenCl::load(None, None).map_err(|missing| Error::Unavailable {
-            what: "OpenCL".into(),
-            tried: missing.tried,
-            reason: missing.reason,
-        })?;
+        let cl = load()?;
         let (mut context, mut device) = (ClContext::NULL, ClDevice::NULL);
         let info = |name, to: *mut c_void| {
             // SAFETY: the queue is alive; both answers are one pointer large, as is what `to` is.
@@ -63,6 +60,24 @@ impl RawQueue {
         info(consts::CL_QUEUE_CONTEXT, (&raw mut context).cast())?;
         info(consts::CL_QUEUE_DEVICE, (&raw mut device).cast())?;
         let made = RefCell::default();
+        Ok(Self { cl, queue, context, device, made, _owner: owner.clone() })
+    }
+
+    /// A queue of its own in the context of onebuf's, which stays onebuf's alone: of one whose handle was given away
+    /// onebuf cannot know what is enqueued there.
+    ///
+    /// # Safety
+    /// As for [`RawQueue::new`]; and `context` is the queue's.
+    unsafe fn beside(owner: &Queue, context: *mut c_void) -> Result<Self> {
+        let (cl, context, mut device) = (load()?, ClContext(context), ClDevice::NULL);
+        let (devices, to) = (consts::CL_CONTEXT_DEVICES, (&raw mut device).cast());
+        // SAFETY: a live context, of one device.
+        unsafe { cl.get_context_info(context, devices, size_of::<ClDevice>(), to, null_mut()) }
+            .map_err(driver("clGetContextInfo"))?;
+        // SAFETY: a live context and its device.
+        let queue = unsafe { cl.create_command_queue(context, device, 0) };
+        let queue = queue.map_err(driver("clCreateCommandQueue"))?;
+        let made = RefCell::new(vec![Made::Queue(queue)]);
         Ok(Self { cl, queue, context, device, made, _owner: owner.clone() })
     }
 
@@ -120,6 +135,7 @@ impl Drop for RawQueue {
             // a refusal.
             let _ = unsafe {
                 match made {
+                    Made::Queue(queue) => cl.release_command_queue(queue),
                     Made::Mem(mem) => cl.release_mem_object(mem),
                     Made::Program(program) => cl.release_program(program),
                     Made::Kernel(kernel) => cl.release_kernel(kernel),
@@ -129,16 +145,15 @@ impl Drop for RawQueue {
     }
 }
 
-/// What somebody who is handed a `cl_mem` asks of it.
-const QUESTIONS: [u32; 8] = [
+/// What somebody who is handed a `cl_mem` asks of it: no host pointer where the flags say that there is none, and no
+/// offset of what is no part.
+const QUESTIONS: [u32; 6] = [
     consts::CL_MEM_TYPE,
-    consts::CL_MEM_SIZE,
     consts::CL_MEM_FLAGS,
-    consts::CL_MEM_CONTEXT,
-    consts::CL_MEM_HOST_PTR,
-    consts::CL_MEM_MAP_COUNT,
     consts::CL_MEM_ASSOCIATED_MEMOBJECT,
-    consts::CL_MEM_OFFSET,
+    consts::CL_MEM_SIZE,
+    consts::CL_MEM_CONTEXT,
+    consts::CL_MEM_MAP_COUNT,
 ];
 
 /// Memory that somebody is handed, and a kernel to use it by.
@@ -150,14 +165,14 @@ impl RawWrap {
     /// Makes it, in the context of the queue, and sets it to zero.
     ///
     /// # Safety
-    /// As for [`RawQueue::new`].
+    /// As for [`RawQueue::new`]; and `context` is the queue's.
     ///
     /// # Errors
     /// The driver's.
-    pub unsafe fn new(queue: &Queue) -> Result<Self> {
+    pub unsafe fn new(queue: &Queue, context: *mut c_void) -> Result<Self> {
         const BYTES: usize = 4096;
         // SAFETY: the caller's promise.
-        let on = unsafe { RawQueue::new(queue)? };
+        let on = unsafe { RawQueue::beside(queue, context)? };
         let (kernel, mem) = (on.kernel()?, on.buffer(BYTES)?);
         let zeroes = [0_u8; BYTES];
         // SAFETY: as long as the memory, and not used after this returns.
@@ -369,6 +384,14 @@ impl RawWrite {
         unsafe { cl.enqueue_write_buffer(*queue, mem, 1, 0, bytes, host, 0, null(), null_mut()) }
             .map_err(driver("clEnqueueWriteBuffer"))
     }
+}
+
+fn load() -> Result<OpenCl> {
+    OpenCl::load(None, None).map_err(|missing| Error::Unavailable {
+        what: "OpenCL".into(),
+        tried: missing.tried,
+        reason: missing.reason,
+    })
 }
 
 fn driver(call: &'static str) -> impl Fn(ClStatus) -> Error {

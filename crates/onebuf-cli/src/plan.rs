@@ -96,7 +96,7 @@ fn short(hub: &Hub, plan: &Plan, bytes: u64, screen: Screen) -> String {
             None => "-",
         };
         let words = [id(hop.to), &hop.kind.to_string(), &hop.sync.to_string(), zero_copy];
-        table.row(words.map(Cell::from), hop.why.as_str());
+        table.row(words.map(Cell::from), &*hop.why);
     }
     text += &table.render(screen);
     if !plan.rejected.is_empty() {

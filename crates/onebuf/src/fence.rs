@@ -104,6 +104,7 @@ impl Fence {
     fn register(&mut self, waker: &Waker) -> Result<bool> {
         while let Some(position) = self.unreached()? {
             let Some(event) = position.event()? else { continue };
+            let event = event.clone();
             if !self.awaited.as_ref().is_some_and(|awaited| Arc::ptr_eq(awaited, &event)) {
                 self.alarm = Alarm::default();
                 self.awaited = Some(event.clone());

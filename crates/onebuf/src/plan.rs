@@ -10,7 +10,7 @@ use crate::{
     route::{is_host, zero_copy_by_contract},
     topology::{DeviceIx, Route, State, Topology},
 };
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 
 mod explain;
 use explain::Bar;
@@ -70,7 +70,7 @@ pub struct Hop {
     /// Whether handing over copies nothing; `None` when nobody knows.
     pub zero_copy: Option<bool>,
     /// On what ground the route is used.
-    pub why: String,
+    pub why: Cow<'static, str>,
 }
 
 /// A route that would have been better, had it been usable.
@@ -122,6 +122,10 @@ pub struct Score {
 pub fn plan(topology: &Topology, request: &Request) -> Result<Plan> {
     check(topology, request)?;
     let planner = Planner { topology, request };
+    if let Some(place) = planner.only_place() {
+        planner.fits(place.on)?;
+        return Ok(planner.alone(place));
+    }
     let drafts = planner.places()?.into_iter().map(|place| planner.draft(place));
     // Any plan is less than any obstacle.
     let key = |draft: &Result<Plan, Obstacle<'_>>| {
@@ -133,11 +137,11 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan> {
 
 fn check(topology: &Topology, request: &Request) -> Result<()> {
     let devices = &request.devices;
-    let distinct: BTreeSet<_> = devices.iter().collect();
+    let mut later = devices.iter().enumerate().map(|(at, device)| (device, &devices[at + 1..]));
     let known = |device: &DeviceIx| device.get() < topology.nodes().len();
     let rules = [
         (!devices.is_empty(), "devices: at least one is needed"),
-        (distinct.len() == devices.len(), "devices: each may be named once"),
+        (later.all(|(device, rest)| !rest.contains(device)), "devices: each may be named once"),
         (devices.iter().all(known), "devices: one of them is not in this topology"),
         (request.allocate_on.iter().all(known), "allocate_on: not in this topology"),
         (request.bytes > 0, "bytes: a buffer is not empty"),
@@ -203,6 +207,24 @@ struct Planner<'t> {
 }
 
 impl<'t> Planner<'t> {
+    /// Where there is nothing to choose: one device, which allocates, in a form that it has.
+    fn only_place(&self) -> Option<Place> {
+        let (on, form) = (self.request.allocate_on?, self.request.strategy?);
+        let has_it = self.request.devices == [on] && self.info(on).caps.strategies.contains(&form);
+        has_it.then_some(Place { on, form })
+    }
+
+    /// What [`Self::draft`] makes of such a place, without the lists: whoever wraps memory waits for this.
+    fn alone(&self, place: Place) -> Plan {
+        Plan {
+            allocate_on: place.on,
+            strategy: place.form,
+            routes: vec![self.hop(place.on, place.on, &Way::SAME)],
+            rejected: Vec::new(),
+            score: self.score(place, &[(place.on, Way::SAME)]),
+        }
+    }
+
     fn places(&self) -> Result<Vec<Place>> {
         let forms = |on| self.info(on).caps.strategies.iter().map(move |&form| Place { on, form });
         // Memory on the chip is scarce: whoever wants it says so.
@@ -399,7 +421,7 @@ impl<'t> Planner<'t> {
 
     fn hop(&self, from: DeviceIx, to: DeviceIx, way: &Way<'_>) -> Hop {
         let sync = way.route.map_or(Rung::SameQueue, |route| self.rung(from, to, route));
-        let why = way.route.map_or_else(|| "one device".into(), |route| self.ground(route));
+        let why = way.route.map_or("one device".into(), |route| self.ground(route).into());
         Hop { to, kind: way.kind, sync, zero_copy: way.zero_copy, why }
     }
 

@@ -224,7 +224,7 @@ impl Line {
 
     /// Where so many pieces of work are done.
     pub fn position_at(line: &Arc<Self>, at: u64) -> Position {
-        Position { line: line.clone(), at, event: OnceLock::new(), is_own: false }
+        Position { line: line.clone(), at, event: OnceLock::new(), own: None }
     }
 
     /// Counts a piece of work that was enqueued.
@@ -235,8 +235,7 @@ impl Line {
     /// The point that one piece of work will have reached, by its own event.
     pub fn at_event(self: &Arc<Self>, event: Arc<dyn hal::Event>) -> Position {
         let mut position = self.note();
-        position.event = OnceLock::from(event);
-        position.is_own = true;
+        position.own = Some(event);
         position
     }
 
@@ -262,13 +261,13 @@ impl Line {
             return Ok(Rung::SameQueue);
         }
         if event.domain() == self.hal.domain() {
-            return same_api(event);
+            return same_api(event.clone());
         }
         if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
             return Ok(Rung::WaitValue);
         }
         if self.gates && position.line.callbacks && best <= Rung::Callback {
-            return self.after_callback(&*event, hub.timeout());
+            return self.after_callback(&**event, hub.timeout());
         }
         event.wait(hub.timeout())?;
         Ok(Rung::HostWait)
@@ -382,15 +381,15 @@ pub(crate) struct Position {
     at: u64,
     /// The first event that was made to cover it; a later one would tell of later work too.
     event: OnceLock<Arc<dyn hal::Event>>,
-    /// The event is that of one piece of work, and says nothing of what was enqueued before it.
-    is_own: bool,
+    /// Instead of that, the event of one piece of work, which says nothing of what was enqueued before it.
+    own: Option<Arc<dyn hal::Event>>,
 }
 
 impl Position {
     /// Moves to where the queue stands now, if this is a position of that queue.
     #[inline]
     pub fn renew(&mut self, line: &Arc<Line>) -> bool {
-        let mine = Arc::ptr_eq(&self.line, line) && !self.is_own;
+        let mine = Arc::ptr_eq(&self.line, line) && self.own.is_none();
         if mine {
             self.at = line.advance();
             if self.event.get().is_some() {
@@ -401,21 +400,24 @@ impl Position {
     }
 
     /// The event that covers this position; `None` when it is known to have been reached.
-    pub fn event(&self) -> Result<Option<Arc<dyn hal::Event>>> {
-        // An own event also tells how its work ended, which later work on the queue does not.
-        if !self.is_own && self.line.complete.load(Ordering::Acquire) >= self.at {
+    pub fn event(&self) -> Result<Option<&Arc<dyn hal::Event>>> {
+        // It also tells how its work ended, which later work on the queue does not.
+        if let Some(own) = &self.own {
+            return Ok(Some(own));
+        }
+        if self.line.complete.load(Ordering::Acquire) >= self.at {
             return Ok(None);
         }
         if let Some(event) = self.event.get() {
-            return Ok(Some(event.clone()));
+            return Ok(Some(event));
         }
         let event = self.line.event_for(self.at)?;
-        Ok(Some(self.event.get_or_init(|| event).clone()))
+        Ok(Some(self.event.get_or_init(|| event)))
     }
 
     /// When the work of an own event ran.
     pub fn profile(&self) -> Result<hal::Profile> {
-        match self.event.get().filter(|_| self.is_own) {
+        match &self.own {
             Some(event) => event.profile(),
             None => Err(Error::unsupported(
                 "the time of this fence's work",
@@ -453,7 +455,7 @@ impl Position {
     /// Everything up to here is done: later questions need no driver call. An own event does not tell:
     /// another thread may have enqueued and noted its work between that event and its note.
     fn note_complete(&self) {
-        if !self.is_own {
+        if self.own.is_none() {
             self.line.complete.fetch_max(self.at, Ordering::AcqRel);
         }
     }
@@ -461,7 +463,7 @@ impl Position {
     /// Whether the other is reached when this is, whatever happens: both are in one in-order queue, and
     /// this is the later.
     pub fn is_behind(&self, other: &Position) -> bool {
-        let ordered = self.line.is_in_order() && !self.is_own;
+        let ordered = self.line.is_in_order() && self.own.is_none();
         ordered && Arc::ptr_eq(&self.line, &other.line) && self.at >= other.at
     }
 }

@@ -9,7 +9,7 @@
 
 use crate::{
     Access, Error, Result,
-    buffer::{Core, Mark, Part, Racing, Seen, Span, Taken},
+    buffer::{Core, Few, Mark, Part, Racing, Seen, Span, Taken},
     hal::{self, Event, Memory, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
@@ -71,7 +71,7 @@ struct Links {
     /// What they wait for.
     after: Vec<Arc<dyn Event>>,
     /// Their own events. One that writes waits for the one before.
-    ends: Vec<Arc<dyn Event>>,
+    ends: Few<Arc<dyn Event>>,
     /// The native handle was given away: work of others may be in the queue, so that only a mark behind
     /// everything tells the end.
     given_away: bool,
@@ -92,8 +92,8 @@ impl<'b> How<'b> {
         let Taken { site, memory, rung, after, overwrites, exposed } =
             part.core.take(&part, line, access.writes(), keep)?;
         // Whoever gives foreign memory back waits for our work: its own event tells, where else a mark would have
-        // to be enqueued for that.
-        let watched = part.core.wrapped.is_some() && !line.is_foreign;
+        // to be enqueued for that. A queue that was given away is marked all the same.
+        let watched = part.core.wrapped.is_some() && !line.is_foreign && !line.was_given_away();
         let links = (watched || !line.is_in_order())
             .then(|| Box::new(Mutex::new(Links { after, ..Links::default() })));
         Ok(Self { memory, site, rung, leased: false, overwrites, exposed, links })
@@ -210,13 +210,13 @@ impl<'b> Hold<'b> {
     }
 
     /// Notes a launch's own event, where that is wanted.
-    pub fn launched(&self, event: &Arc<dyn Event>) {
+    pub fn launched(&self, event: Arc<dyn Event>) {
         let Some(links) = &self.how.links else { return };
         let mut links = lock(links);
         if self.access.writes() || self.line.get().is_in_order() {
             links.ends.clear();
         }
-        links.ends.push(event.clone());
+        links.ends.push(event);
     }
 
     /// Makes the whole queue wait for what this guard waits for, before somebody else's work may follow.
@@ -228,7 +228,7 @@ impl<'b> Hold<'b> {
         if self.line.get().is_in_order() {
             return Ok(());
         }
-        let before: Vec<_> = links.after.iter().chain(&links.ends).cloned().collect();
+        let before: Vec<_> = links.after.iter().chain(&*links.ends).cloned().collect();
         if !before.is_empty() {
             self.queue().wait_for(&before)?;
         }
@@ -237,9 +237,11 @@ impl<'b> Hold<'b> {
 
     /// The way without a lease.
     #[inline(never)]
-    fn let_go(&self) {
+    fn let_go(&mut self) {
         let mark = Mark { span: self.span, site: self.how.site, write: self.access.writes() };
-        let ends = self.how.links.as_ref().and_then(|links| lock(links).take_ends());
+        let links = self.how.links.as_mut().map(|links| links.get_mut());
+        let links = links.map(|links| links.unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let ends = links.and_then(Links::take_ends);
         self.core.give_back(&mark, self.line.get(), ends);
     }
 
@@ -321,7 +323,7 @@ impl Drop for Hold<'_> {
 
 impl Links {
     /// The events that tell the end of all work; `None` where only a mark does.
-    fn take_ends(&mut self) -> Option<Vec<Arc<dyn Event>>> {
+    fn take_ends(&mut self) -> Option<Few<Arc<dyn Event>>> {
         (!self.given_away).then(|| std::mem::take(&mut self.ends))
     }
 }

@@ -1,5 +1,6 @@
 //! What a library does that is handed a `cl_mem`: find out what it is, hold on to it, launch a kernel on it, wait,
-//! let go. Beside the same by the raw C calls, on the same queue and the same `cl_mem`.
+//! let go. Beside the same by the raw C calls, on the same `cl_mem` and a queue of their own: a library that has onebuf
+//! does not give the queue's handle away as well.
 //!
 //! What a wrap does more: it finds out whether the memory is wrapped already, plans who sees it how, and has the
 //! state that orders its users. The wrap alone, without a kernel, is a row of its own.
@@ -37,9 +38,9 @@ pub const WITHOUT_USE: Workload = Workload {
 fn run(bench: &Bench, device: &Device, used: bool) -> Result<Row, Stop> {
     let context: ForeignContext = bench.hub.second_context(device)?;
     let side = Side::new(&context.device())?;
-    // SAFETY: the hub loaded OpenCL by its default name. The memory is used by what follows alone, one after
+    // SAFETY: the hub loaded OpenCL by its default name, and that is the queue's context. The memory is used by what follows alone, one after
     // the other: dropping a wrap waits for its work, and so does `RawWrap::used`.
-    let raw = unsafe { RawWrap::new(&side.queue)? };
+    let raw = unsafe { RawWrap::new(&side.queue, context.raw())? };
     // SAFETY: alive, and used by nobody else.
     let wrap = || -> Result<Buffer<u32>> { unsafe { bench.hub.wrap_buffer(raw.mem()) }.build() };
     let ours: &dyn Fn() -> Result<()> =

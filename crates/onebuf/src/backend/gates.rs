@@ -3,7 +3,7 @@
 //! A driver may have no way to fail what waits, or tell nobody. So each event remembers the gates that it was
 //! enqueued behind and asks them, whatever the driver says.
 
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// How a gate ended.
 #[derive(Debug, Default)]
@@ -53,25 +53,39 @@ impl Behind {
 
 /// The gates in a queue that later work waits for.
 #[derive(Debug, Default)]
-pub struct Gates(Mutex<Behind>);
+pub struct Gates {
+    all: Mutex<Behind>,
+    /// Whether there are any; written under the lock. Most queues never have one, and every event asks.
+    any: AtomicBool,
+}
 
 impl Gates {
     pub fn push(&self, gate: Arc<Outcome>) {
-        lock(&self.0).0.push(gate);
+        self.add([gate]);
+    }
+
+    fn add(&self, gates: impl IntoIterator<Item = Arc<Outcome>>) {
+        let mut behind = lock(&self.all);
+        behind.0.extend(gates);
+        self.any.store(true, Ordering::Release);
     }
 
     /// Waiting for an event is waiting for its gates.
     pub fn extend(&self, event: &Behind) {
         if !event.0.is_empty() {
-            lock(&self.0).0.extend(event.0.iter().cloned());
+            self.add(event.0.iter().cloned());
         }
     }
 
     /// What an event that is enqueued now waits behind: gates that are shut, and failed ones that no
     /// event has told of. Events are made late, so the failure may be long past.
     pub fn pending(&self) -> Behind {
-        let mut behind = lock(&self.0);
+        if !self.any.load(Ordering::Acquire) {
+            return Behind::default();
+        }
+        let mut behind = lock(&self.all);
         behind.0.retain(|gate| gate.is(Outcome::PENDING) || gate.is(Outcome::FAILED));
+        self.any.store(!behind.0.is_empty(), Ordering::Release);
         behind.clone()
     }
 }

@@ -12,6 +12,7 @@
 
 use super::{
     failover::Spare,
+    few::Few,
     lease::Lease,
     marks::Mark,
     part::{Part, Seen},
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     Access, CopyPolicy, Error, Hub, Result,
-    fence::{self, Fence},
+    fence::Fence,
     foreign::{Claim, Registration},
     hal::{Event, Export, HostAccess, HostRange, Memory, Residency, RouteKind, Rung},
     ledger::Cause,
@@ -52,6 +53,8 @@ pub(crate) struct Site {
     pub lost: Option<String>,
     /// What it uses since its route failed.
     pub spare: OnceLock<Spare>,
+    /// The foreign context that it needs: goes last.
+    pub guest: Option<Arc<Registration>>,
 }
 
 /// The part of a buffer that has no type.
@@ -78,8 +81,6 @@ pub(crate) struct Core {
     pub implied: AtomicU64,
     /// Where it goes when its buffer is dropped; nowhere for a buffer that was built.
     pub pool: Option<Link>,
-    /// Foreign contexts that it needs.
-    pub _guests: Vec<Arc<Registration>>,
     /// What the hub knows it by, when its memory is somebody else's.
     pub wrapped: Option<usize>,
     /// What is owed to former owners of its memory, once that is no longer used: dropped last.
@@ -153,21 +154,21 @@ impl Core {
     /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
     /// out-of-order queue the work's own events tell its end, where they are all there is. Where there are
     /// none nothing was done, nor waited for: what came before stays what the next one waits for.
-    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Option<Vec<Arc<dyn Event>>>) {
+    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Option<Few<Arc<dyn Event>>>) {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
         match ends {
             Some(ends) if !line.is_in_order() => {
-                for position in ends.into_iter().map(|event| line.at_event(event)) {
+                for position in ends.into_vec().into_iter().map(|event| line.at_event(event)) {
                     state.note(mark, position);
                 }
                 return;
             }
             // In order, the last one's end is everybody's. Transfers have none.
-            Some(mut ends) if !ends.is_empty() && !line.was_given_away() => {
-                let last = ends.swap_remove(ends.len() - 1);
-                state.note(mark, line.at_event(last));
-            }
+            Some(mut ends) if !line.was_given_away() => match ends.pop() {
+                Some(last) => state.note(mark, line.at_event(last)),
+                None => state.note_line(mark, line),
+            },
             _ => state.note_line(mark, line),
         }
         // Nothing of ours goes to a queue of somebody else's unless the caller says so.
@@ -388,7 +389,7 @@ impl Core {
         line: &Arc<Line>,
         mark: &Mark,
         after: &mut Vec<Arc<dyn Event>>,
-        which: fn(&State) -> &Vec<Use>,
+        which: fn(&State) -> &Few<Use>,
     ) -> Result<Rung> {
         let matters =
             |used: &&Use| used.span.overlaps(mark.span) || used.position.line.device != line.device;
@@ -396,7 +397,7 @@ impl Core {
             which(state).iter().filter(matters).try_fold(Rung::SameQueue, |lowest, used| {
                 self.order_after_one(line, mark.site, used, after).map(|rung| lowest.max(rung))
             });
-        self.settle(state, ordered)
+        state.settle(ordered)
     }
 
     fn order_after_one(
@@ -426,18 +427,6 @@ impl Core {
             tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
         }
         Ok(rung)
-    }
-
-    /// A timeout quarantines the buffer; failed work is reported once, and is over.
-    pub(super) fn settle<T>(&self, state: &mut State, outcome: Result<T>) -> Result<T> {
-        if let Err(error) = &outcome {
-            if fence::is_timeout(error) {
-                state.quarantined = true;
-            } else {
-                state.forget_failed();
-            }
-        }
-        outcome
     }
 
     /// Counts a residency change that is not proven to copy nothing: an alias' own, or the home's where
@@ -548,6 +537,14 @@ impl Core {
         self.lease.recall(&mut state, self.whole());
         state
     }
+
+    /// The same for who has the core alone: no lock.
+    pub(super) fn state_mut(&mut self) -> &mut State {
+        let whole = self.whole();
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.lease.recall(state, whole);
+        state
+    }
 }
 
 impl Core {
@@ -577,11 +574,9 @@ impl Core {
     /// Whether nobody can still use the memory but work that is fenced.
     #[inline]
     pub fn is_reusable(&mut self) -> bool {
-        let whole = self.whole();
-        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.lease.recall(state, whole);
         // One whose route failed is not what its pool was asked for.
         let whole_route = self.sites.iter().all(|site| site.spare.get().is_none());
+        let state = self.state_mut();
         whole_route && !(state.marks.any() || state.quarantined || state.detached)
     }
 }
@@ -594,12 +589,11 @@ impl Drop for Core {
         if self.wrapped.is_some() {
             self.return_to_owner();
         }
-        let state = self.lock_state();
+        let state = self.state_mut();
         let forgotten = state.marks.any();
         let running =
             |used: &Use| used.position.wait(LAST_WAIT).is_err() && !used.position.is_over();
-        let late = state.quarantined && state.writes.iter().chain(&state.reads).any(running);
-        drop(state);
+        let late = state.quarantined && state.writes.iter().chain(&*state.reads).any(running);
         if forgotten || late {
             // A guard that was never dropped, or work that never ended, may still use the memory.
             tracing::warn!(

@@ -1,9 +1,9 @@
 //! Memory that leaves for another program or library, and memory that comes from there: by file descriptors.
 
 use super::{
-    Buffer, Core,
+    Buffer,
     core::HOME,
-    make::{Lent, Shape, make_imported},
+    make::{Shape, make_imported},
 };
 use crate::{
     Access, CopyPolicy, Device, Error, Hub, Queue, Result, Strategy,
@@ -170,9 +170,7 @@ impl<T: Pod> ImportBuilder<T> {
             self.shape.add_device(device.index());
         }
         self.shape.allocate_on = Some(device.index());
-        let lent = Lent { memory, spec, pages: None, after: &[] };
-        let core: Core = make_imported(&hub, &self.shape, lent, range)?;
-        Ok(Buffer::new(core))
+        Ok(Buffer::new(make_imported(&hub, &self.shape, (&memory, &spec), range)?))
     }
 }
 

@@ -52,9 +52,9 @@ impl Core {
         let line = self.hub.service_line(self.sites[HOME].device)?;
         drop(self.take(&Part::whole(self), &line, true, true)?);
         let mut state = self.lock_state();
-        let mut uses = state.writes.iter().chain(&state.reads);
+        let mut uses = state.writes.iter().chain(&*state.reads);
         let waited = uses.try_for_each(|used| used.position.wait(self.hub.timeout()));
-        let settled = self.settle(&mut state, waited);
+        let settled = state.settle(waited);
         state.marks.give_back(&self.mark_of_all());
         settled?;
         state.settled = None;

@@ -93,8 +93,8 @@ impl Core {
     /// route has failed.
     pub(super) fn check_mapping(&self, state: &mut State, site: usize) -> Result<()> {
         let home = self.sites[HOME].memory.as_ref();
-        let blind = home.is_none_or(|home| home.host_pointer().is_none());
-        if self.sites[site].memory().is_some() || !blind {
+        let maps = || home.is_some_and(|home| home.host_pointer().is_some());
+        if self.sites[site].memory().is_some() || maps() {
             return Ok(());
         }
         state.tripped = true;

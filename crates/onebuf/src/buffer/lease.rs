@@ -105,7 +105,7 @@ impl Lease {
     #[cold]
     fn fold(&self, state: &mut State, whole: Span) {
         let word = self.word.swap(0, Ordering::AcqRel);
-        let Some(settled) = state.settled.clone() else { return };
+        let Some(settled) = state.settled.take() else { return };
         let at = self.at.load(Ordering::Relaxed);
         if at > 0 {
             let write = self.wrote.load(Ordering::Relaxed);
@@ -117,5 +117,6 @@ impl Lease {
             let write = word & STATE == WRITE;
             state.marks.put(Mark { span: whole, site: settled.site, write });
         }
+        state.settled = Some(settled);
     }
 }

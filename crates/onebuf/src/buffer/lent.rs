@@ -45,32 +45,35 @@ impl Core {
 
     /// Whether the newest contents are in the home, and its owner's kernels may use it.
     fn is_at_home(&self, state: &State) -> bool {
-        let attached = matches!(self.residency(HOME), None | Some(Residency::Attached));
-        attached && state.groups[HOME].current
+        self.is_attached() && state.groups[HOME].current
+    }
+
+    fn is_attached(&self) -> bool {
+        matches!(self.residency(HOME), None | Some(Residency::Attached))
     }
 
     /// At the end: the owner finds the newest contents, and nothing of ours at work. Once more after a failure:
     /// nobody can be told, and the owner counts on it.
-    pub(super) fn return_to_owner(&self) {
-        let again = |error| match is_timeout(&error) {
-            true => Err(error),
-            false => self.return_home(),
+    pub(super) fn return_to_owner(&mut self) {
+        let returned = match self.return_home() {
+            Err(error) if !is_timeout(&error) => self.return_home(),
+            returned => returned,
         };
-        if let Err(why) = self.return_home().or_else(again) {
+        if let Err(why) = returned {
             tracing::error!("a foreign buffer was not given back as it should be: {why}");
         }
     }
 
     /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
-    fn return_home(&self) -> Result<()> {
-        if !self.is_at_home(&self.lock_state()) {
+    fn return_home(&mut self) -> Result<()> {
+        if !(self.is_attached() && self.state_mut().groups[HOME].current) {
             let line = self.hub.service_line(self.sites[HOME].device)?;
             drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
         }
-        let mut state = self.lock_state();
+        let (timeout, state) = (self.hub.timeout(), self.state_mut());
         let ours = |used: &&Use| !used.position.line.is_foreign;
-        let mut uses = state.writes.iter().chain(&state.reads).filter(ours);
-        let waited = uses.try_for_each(|used| used.position.wait(self.hub.timeout()));
-        self.settle(&mut state, waited)
+        let mut uses = state.writes.iter().chain(&*state.reads).filter(ours);
+        let waited = uses.try_for_each(|used| used.position.wait(timeout));
+        state.settle(waited)
     }
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
+    foreign::Registration,
     hal::{AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory, Residency},
     ledger::Cause,
     plan::{Hop, Plan, Rejected, Request, Score, plan},
@@ -62,6 +63,10 @@ impl Shape {
             true => vec![hub.host_index()],
             false => self.devices.clone(),
         };
+        self.request_for(devices, bytes)
+    }
+
+    fn request_for(&self, devices: Vec<DeviceIx>, bytes: usize) -> Request {
         Request {
             devices,
             bytes: bytes as u64,
@@ -105,6 +110,8 @@ pub(crate) fn make(
 
 /// Memory that somebody else made.
 pub(crate) struct Lent<'a> {
+    /// What the hub knows it by.
+    pub key: usize,
     pub memory: Arc<dyn Memory>,
     /// What it is.
     pub spec: AllocSpec,
@@ -112,17 +119,20 @@ pub(crate) struct Lent<'a> {
     pub pages: Option<NonNull<u8>>,
     /// The owner's work on it.
     pub after: &'a [&'a Fence],
+    /// What keeps its context, where that is the owner's.
+    pub guest: Option<Arc<Registration>>,
 }
 
 /// The same around memory that somebody else made, and that the siblings see as it is.
 pub(crate) fn make_around(
     hub: &Hub,
-    shape: &Shape,
+    mut shape: Shape,
     lent: Lent<'_>,
     siblings: &[DeviceIx],
-) -> Result<Core> {
-    let Lent { memory: home, spec, pages, after } = lent;
-    let request = shape.request(hub, spec.bytes);
+) -> Result<Arc<Core>> {
+    let Lent { key, memory: home, spec, pages, after, guest } = lent;
+    let devices = std::mem::take(&mut shape.devices);
+    let (shape, request) = (&shape, shape.request_for(devices, spec.bytes));
     let over_pages = pages.and_then(|pages| plan_over(hub, &request, pages));
     let plan = match over_pages {
         Some(plan) => plan,
@@ -135,27 +145,30 @@ pub(crate) fn make_around(
         // as it does for the map.
         after.iter().try_for_each(|fence| fence.wait_default())?;
     }
-    let sites = maker.sites(home.clone(), &spec);
+    let sites = maker.sites(&home, &spec);
     let mut sites = sites.inspect_err(|_| take_back(hub, plan.allocate_on, &*home))?;
     for &device in siblings {
         let memory = sites[HOME].memory.clone();
-        sites.push(Site { device, memory, sync: shape.rung(Rung::Event), ..home_site() });
+        let guest = guest.clone();
+        sites.push(Site { device, memory, guest, sync: shape.rung(Rung::Event), ..home_site() });
     }
-    Ok(assemble(hub, shape, spec.bytes, plan, sites))
+    sites[HOME].guest = guest;
+    let mut core = assemble(hub, shape, spec.bytes, plan, sites);
+    core.wrapped = Some(key);
+    Ok(Arc::new(core))
 }
 
 /// The same around memory that came by a descriptor: whoever of the same chip takes such sees it by it, too.
 pub(crate) fn make_imported(
     hub: &Hub,
     shape: &Shape,
-    lent: Lent<'_>,
+    (home, spec): (&Arc<dyn Memory>, &AllocSpec),
     from: FdRange,
 ) -> Result<Core> {
-    let Lent { memory: home, spec, .. } = lent;
     let plan = plan_imported(hub, shape, from.kind);
     check_copies(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan, came_by: Some(&from) };
-    let sites = maker.sites(home, &spec)?;
+    let sites = maker.sites(home, spec)?;
     Ok(assemble(hub, shape, spec.bytes, plan, sites))
 }
 
@@ -174,7 +187,7 @@ fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
         let known = topology.between(allocate_on, to).iter().find(|route| route.kind == kind);
         let proven = known.and_then(|route| route.verdict.sync);
         let sync = if to == allocate_on { Rung::SameQueue } else { Rung::HostWait };
-        let (sync, why) = (proven.unwrap_or(sync), why.to_owned());
+        let (sync, why) = (proven.unwrap_or(sync), why.into());
         Hop { to, kind, sync, zero_copy: Some(zero_copy), why }
     };
     // The host never sees what another process may write.
@@ -248,10 +261,15 @@ fn home_site() -> Site {
         planned: true,
         lost: None,
         spare: OnceLock::new(),
+        guest: None,
     }
 }
 
-fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, sites: Vec<Site>) -> Core {
+#[inline]
+fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, mut sites: Vec<Site>) -> Core {
+    for site in sites.iter_mut().filter(|site| site.guest.is_none()) {
+        site.guest = hub.guests().of(site.device);
+    }
     Core {
         hub: hub.clone(),
         bytes,
@@ -263,7 +281,6 @@ fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, sites: Vec<Site>
         lease: Lease::default(),
         ordered: shape.route.is_some(),
         implied: AtomicU64::new(0),
-        _guests: sites.iter().filter_map(|site| hub.guests().of(site.device)).collect(),
         sites,
         plan,
         policy: shape.policy,
@@ -296,7 +313,7 @@ fn place(
         let at_creation = contents.filter(|_| takes_contents(plan.strategy));
         let maker = Maker { hub, shape, plan: &plan, came_by: None };
         let spec = maker.spec(bytes);
-        let sites = maker.sites(maker.home(&spec, at_creation, memory.clone())?, &spec)?;
+        let sites = maker.sites(&maker.home(&spec, at_creation, memory.clone())?, &spec)?;
         Ok(Placed { at_creation: at_creation.is_some(), sites, plan })
     };
     let (failed, on, form) = (best.score.place, best.allocate_on, best.strategy);
@@ -421,17 +438,19 @@ impl Maker<'_> {
     }
 
     /// Lets every device see the home.
-    fn sites(&self, home: Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
+    fn sites(&self, home: &Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
         let (plan, shape) = (self.plan, self.shape);
-        let mut sites = vec![Site {
+        // With the home, which may be no hop's, and with the host.
+        let mut sites = Vec::with_capacity(plan.routes.len() + 2);
+        sites.push(Site {
             device: plan.allocate_on,
             memory: Some(home.clone()),
             sync: shape.rung(Rung::SameQueue),
             ..home_site()
-        }];
+        });
         for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
             let groups = sites.iter().map(|s| s.group).max().unwrap_or(HOME);
-            let site = self.site(&home, hop, groups + 1, spec)?;
+            let site = self.site(home, hop, groups + 1, spec)?;
             sites.push(site);
         }
         self.add_host(&mut sites);
@@ -484,6 +503,7 @@ impl Maker<'_> {
             planned: true,
             lost,
             spare: OnceLock::new(),
+            guest: None,
         })
     }
 
@@ -547,6 +567,7 @@ impl Maker<'_> {
             planned: false,
             lost: None,
             spare: OnceLock::new(),
+            guest: None,
         });
     }
 }

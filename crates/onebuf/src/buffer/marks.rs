@@ -1,6 +1,6 @@
 //! Who holds a guard of a buffer now.
 
-use super::span::Span;
+use super::{few::Few, span::Span};
 use crate::{Error, Result};
 
 /// One guard: which bytes, at which site, and whether it writes.
@@ -25,7 +25,7 @@ impl Mark {
 /// keeps its bytes busy for ever, which is safe.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    held: Vec<Mark>,
+    held: Few<Mark>,
     /// Nobody here holds anything while it is not ours.
     turn: Turn,
 }

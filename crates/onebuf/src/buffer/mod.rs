@@ -6,6 +6,7 @@ mod core;
 mod export;
 mod exposed;
 mod failover;
+mod few;
 pub(crate) mod flags;
 mod io;
 mod lease;
@@ -27,6 +28,7 @@ pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
 pub(crate) use core::{Core, Site, Taken};
 pub use export::{Exported, ImportBuilder};
+pub(crate) use few::Few;
 pub(crate) use make::{Lent, Shape, make, make_around};
 pub use map::{Map, MapMut};
 pub(crate) use marks::Mark;
@@ -165,7 +167,9 @@ impl<T: Pod> Buffer<T> {
     }
 
     pub(crate) fn add_claim(&self, claim: Option<Claim>) {
-        lock(&self.core.claims).extend(claim);
+        if let Some(claim) = claim {
+            lock(&self.core.claims).push(claim);
+        }
     }
 
     /// One more reference to the memory object of a device's site.

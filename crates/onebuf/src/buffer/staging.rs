@@ -57,7 +57,7 @@ impl Core {
             state.note_read(self.use_of_all(&source.line));
             state.note_change(self.use_of_all(&line));
         }
-        self.settle(state, copied)?;
+        state.settle(copied)?;
         state.note_write(self.use_of_all(&line));
         state.groups[group] = Group { current: true, writer: Some(site) };
         self.count_implied_bytes(source.line.device, to_device, self.capacity);

@@ -2,10 +2,12 @@
 
 use super::{
     core::{HOME, Site},
+    few::Few,
     marks::{Mark, Marks},
     span::Span,
 };
 use crate::{
+    Result, fence,
     hal::Rung,
     queue::{Line, Position},
     sync::Arc,
@@ -14,12 +16,12 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct State {
     pub marks: Marks,
-    pub writes: Vec<Use>,
-    pub reads: Vec<Use>,
+    pub writes: Few<Use>,
+    pub reads: Few<Use>,
     /// By group: whether it holds the newest contents, and which site wrote them last.
-    pub groups: Vec<Group>,
+    pub groups: Few<Group>,
     /// By site: the in-order queue that used it last; its residency changes go there.
-    pub lines: Vec<Option<Arc<Line>>>,
+    pub lines: Few<Option<Arc<Line>>>,
     /// Who needs no hand-over to take the buffer again.
     pub settled: Option<Settled>,
     pub rung: Rung,
@@ -64,10 +66,10 @@ impl State {
         let group = |g| Group { current: g == HOME, writer: None };
         Self {
             marks: Marks::default(),
-            writes: Vec::new(),
-            reads: Vec::new(),
+            writes: Few::None,
+            reads: Few::None,
             groups: (0..groups).map(group).collect(),
-            lines: vec![None; sites.len()],
+            lines: sites.iter().map(|_| None).collect(),
             settled: None,
             rung: Rung::SameQueue,
             quarantined: false,
@@ -95,7 +97,7 @@ impl State {
     pub fn note_line(&mut self, mark: &Mark, line: &Arc<Line>) {
         let uses = if mark.write { &mut self.writes } else { &mut self.reads };
         // A queue that comes again, as most do: nothing is allocated, no reference counted.
-        if let [only] = uses.as_mut_slice()
+        if let [only] = &mut **uses
             && only.span == mark.span
             && only.position.renew(line)
         {
@@ -124,7 +126,7 @@ impl State {
     pub fn note_write(&mut self, new: Use) {
         let left = |old: &Use| !new.span.covers(old.span);
         self.reads.retain(left);
-        match self.writes.as_mut_slice() {
+        match &mut *self.writes {
             [only] if only.span == new.span => *only = new,
             _ => {
                 self.writes.retain(left);
@@ -140,6 +142,16 @@ impl State {
         self.writes.push(new);
     }
 
+    /// A timeout quarantines the buffer; failed work is reported once, and is over.
+    pub fn settle<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        match &outcome {
+            Err(error) if fence::is_timeout(error) => self.quarantined = true,
+            Err(_) => self.forget_failed(),
+            Ok(_) => {}
+        }
+        outcome
+    }
+
     /// Work that failed is over; the buffer's contents are whatever it left.
     pub fn forget_failed(&mut self) {
         self.writes.retain(|used| !used.position.is_over());
@@ -150,7 +162,7 @@ impl State {
 
     /// Everything that is to be waited for is about these bytes, and nobody is behind it all.
     pub fn widen(&mut self, span: Span) {
-        self.writes.iter_mut().chain(&mut self.reads).for_each(|used| used.span = span);
+        self.writes.iter_mut().chain(&mut *self.reads).for_each(|used| used.span = span);
         self.settled = None;
     }
 
@@ -162,13 +174,14 @@ impl State {
 
 /// Keeps a list short when a program uses ever other bytes: what is over goes, and what is in one
 /// in-order queue becomes one use of all its bytes.
-pub(super) fn shorten(uses: &mut Vec<Use>) {
+pub(super) fn shorten(uses: &mut Few<Use>) {
     if uses.len() <= MANY {
         return;
     }
-    let mut kept: Vec<Use> = Vec::with_capacity(MANY);
-    for new in uses.drain(..).filter(|used| used.position.poll() != Ok(true)) {
-        match kept.iter_mut().find(|old| new.position.is_behind(&old.position)) {
+    let mut kept = Few::None;
+    let all = std::mem::take(uses).into_vec();
+    for new in all.into_iter().filter(|used| used.position.poll() != Ok(true)) {
+        match kept.iter_mut().find(|old: &&mut Use| new.position.is_behind(&old.position)) {
             Some(old) => *old = Use { span: old.span.hull(new.span), position: new.position },
             None => kept.push(new),
         }

@@ -1,17 +1,20 @@
 //! Contexts that somebody else made, as devices of a hub.
 
-use super::{ForeignContextInfo, UserEvent, registry::Wrapped};
+use super::{
+    ForeignContextInfo, UserEvent,
+    registry::{ByHandle, Wrapped},
+};
 use crate::{
     Error, Hub, Queue, Result,
     backend::opencl::{self, OpenCl, foreign},
     device::Device,
-    hal,
+    hal::{self, AllocSpec},
     hub::WeakHub,
     queue::Line,
     sync::{Arc, AtomicU64, Mutex, lock},
     topology::DeviceIx,
 };
-use std::{collections::HashMap, ffi::c_void, fmt, sync::Weak};
+use std::{ffi::c_void, fmt, slice, sync::Weak};
 
 /// The OpenCL devices that were found.
 pub(crate) struct Known {
@@ -26,7 +29,7 @@ pub(crate) struct Guests {
     known: Option<Known>,
     /// How many devices were found: those of guests come after them.
     found: usize,
-    contexts: Mutex<HashMap<usize, Weak<Registration>>>,
+    contexts: Mutex<ByHandle<Weak<Registration>>>,
     seats: Mutex<Vec<GuestSeat>>,
     pub wrapped: Wrapped,
 }
@@ -93,6 +96,8 @@ pub(crate) struct Registration {
     hub: WeakHub,
     raw: usize,
     members: Vec<Member>,
+    /// Their places in the hub's list.
+    devices: Vec<DeviceIx>,
 }
 
 /// One device of a foreign context.
@@ -102,7 +107,7 @@ struct Member {
     ix: DeviceIx,
     device: Arc<opencl::Device>,
     /// Keeps the context.
-    _guest: foreign::Guest,
+    guest: foreign::Guest,
 }
 
 impl Registration {
@@ -114,7 +119,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let Some(hub) = self.hub.upgrade() else { return };
-        let seats: Vec<_> = self.members.iter().map(|member| member.ix).collect();
+        let seats = std::mem::take(&mut self.devices);
         for ix in &seats {
             hub.programs().forget(*ix);
             hub.seat(*ix).clear();
@@ -153,10 +158,10 @@ pub(super) enum Whose {
 
 impl Whose {
     /// Every device of it.
-    pub fn devices(&self) -> Vec<DeviceIx> {
+    pub fn devices(&self) -> &[DeviceIx] {
         match self {
-            Whose::Own(ix) => vec![*ix],
-            Whose::Guest(registration) => registration.members.iter().map(|m| m.ix).collect(),
+            Whose::Own(ix) => slice::from_ref(ix),
+            Whose::Guest(registration) => &registration.devices,
         }
     }
 
@@ -168,13 +173,35 @@ impl Whose {
     }
 
     /// One of its devices.
-    pub fn device(&self, hub: &Hub, ix: DeviceIx) -> Result<Arc<opencl::Device>> {
+    pub fn device<'a>(&'a self, hub: &'a Hub, ix: DeviceIx) -> Result<&'a opencl::Device> {
         let known = hub.guests().known()?;
         let device = match self {
-            Whose::Own(_) => known.devices.get(ix.get() - known.first).cloned(),
-            Whose::Guest(registration) => registration.at(ix).map(|member| member.device.clone()),
+            Whose::Own(_) => known.devices.get(ix.get() - known.first).map(|device| &**device),
+            Whose::Guest(registration) => registration.at(ix).map(|member| &*member.device),
         };
         device.ok_or_else(|| Error::invalid("a device that is not of this context"))
+    }
+
+    /// Memory of this context, at home on its first device.
+    ///
+    /// # Safety
+    /// A live buffer of this context that is no part of another.
+    pub unsafe fn wrap_memory(
+        &self,
+        hub: &Hub,
+        raw: usize,
+        spec: &AllocSpec,
+        flags: u64,
+    ) -> Result<Arc<dyn hal::Memory>> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Whose::Own(ix) => self.device(hub, *ix)?.wrap_memory(raw, spec, flags),
+                Whose::Guest(registration) => {
+                    registration.members[0].guest.wrap_memory(raw, spec, flags)
+                }
+            }
+        }
     }
 
     /// The device that the driver knows by this handle.
@@ -291,14 +318,15 @@ impl Hub {
             let (ix, device) = self.guest_seat(known, raw)?;
             // SAFETY: a live context, and one of its devices.
             let guest = unsafe { device.host_guest(raw, context, domain, &ids) };
-            let _guest = guest.inspect_err(|_| self.guests().free(&[ix]))?;
-            joining.members.push(Member { raw, ix, device, _guest });
+            let guest = guest.inspect_err(|_| self.guests().free(&[ix]))?;
+            joining.members.push(Member { raw, ix, device, guest });
         }
         let members = std::mem::take(&mut joining.members);
         if members.is_empty() {
             return Err(Error::invalid("a cl_context without devices"));
         }
-        Ok(Registration { hub: self.downgrade(), raw: context, members })
+        let devices = members.iter().map(|member| member.ix).collect();
+        Ok(Registration { hub: self.downgrade(), raw: context, members, devices })
     }
 
     /// A seat for one more context of a device: one that was left, or a new one.
@@ -332,7 +360,7 @@ impl Hub {
 impl ForeignContext {
     /// Its devices, as devices of the hub.
     pub fn devices(&self) -> Vec<Device> {
-        self.whose.devices().into_iter().map(|ix| Device::new(&self.hub, ix)).collect()
+        self.whose.devices().iter().map(|ix| Device::new(&self.hub, *ix)).collect()
     }
 
     /// Its first device; most contexts have but one.

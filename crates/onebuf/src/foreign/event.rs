@@ -118,7 +118,7 @@ impl Fence {
             }
             // Whoever waits for it in another queue relies on it being on its way.
             position.line.hal.flush()?;
-            events.push(ClEventHandle(event));
+            events.push(ClEventHandle(event.clone()));
         }
         Ok(events)
     }

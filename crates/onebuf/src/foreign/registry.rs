@@ -7,9 +7,34 @@ use crate::{
 };
 use std::{
     collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
     sync::Weak,
     time::{Duration, Instant},
 };
+
+/// Something by the handle, or address, of a driver's object.
+pub(super) type ByHandle<T> = HashMap<usize, T, BuildHasherDefault<Spread>>;
+
+/// Spreads addresses, which nobody chooses in order to make them meet: what guards against that costs more than
+/// the rest of a look.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize((*byte).into()));
+    }
+
+    fn write_usize(&mut self, at: usize) {
+        // 2⁶⁴ by the golden ratio: each bit changes many above it. The table looks at the lowest and the highest.
+        let mixed = (self.0 ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Cores by the memory object, or address, that they are around.
 #[derive(Default)]
@@ -20,7 +45,7 @@ pub(crate) struct Wrapped {
 
 #[derive(Default)]
 struct All {
-    cores: HashMap<usize, Entry>,
+    cores: ByHandle<Entry>,
     /// How many threads wait for a change: waking nobody is a system call too.
     waiting: usize,
 }
@@ -33,7 +58,7 @@ enum Entry {
 }
 
 impl Wrapped {
-    /// The core around this, which `make` makes if there is none.
+    /// The core around this, which `make` makes if there is none; it is told the key, too.
     ///
     /// # Errors
     /// Those of `make`, and [`Error::Timeout`] when an earlier one's work does not end.
@@ -41,9 +66,9 @@ impl Wrapped {
         &self,
         key: usize,
         timeout: Duration,
-        make: impl FnOnce() -> Result<Core>,
+        make: impl FnOnce() -> Result<Arc<Core>>,
     ) -> Result<Arc<Core>> {
-        let start = Instant::now();
+        let mut start = None;
         let mut all = lock(&self.all);
         loop {
             match all.cores.get(&key) {
@@ -55,8 +80,8 @@ impl Wrapped {
                 }
                 Some(Entry::Making) => {}
             }
-            let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
-            else {
+            let waited = start.get_or_insert_with(Instant::now).elapsed();
+            let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
                 let what = "another wrap of the same memory to be made or given back";
                 return Err(Error::timeout(what, timeout));
             };
@@ -70,9 +95,7 @@ impl Wrapped {
         all.cores.insert(key, Entry::Making);
         drop(all);
         let unmade = Unmade { wrapped: self, key };
-        let mut core = make()?;
-        core.wrapped = Some(key);
-        let core = Arc::new(core);
+        let core = make()?;
         self.change(|cores| drop(cores.insert(key, Entry::Made(Arc::downgrade(&core)))));
         std::mem::forget(unmade);
         Ok(core)
@@ -83,7 +106,7 @@ impl Wrapped {
         self.change(|cores| drop(cores.remove(&key)));
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<usize, Entry>)) {
+    fn change(&self, change: impl FnOnce(&mut ByHandle<Entry>)) {
         let mut all = lock(&self.all);
         change(&mut all.cores);
         if all.waiting > 0 {

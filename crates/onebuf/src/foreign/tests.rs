@@ -6,7 +6,10 @@ use crate::{
     doctor::Verdicts,
     sync::{Arc, AtomicU64, Ordering},
 };
-use onebuf_sys::opencl::{ClContext, ClMem};
+use onebuf_sys::{
+    Probe,
+    opencl::{ClContext, ClMem},
+};
 use std::{ffi::c_void, time::Instant};
 
 const TWICE: &str = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
@@ -113,6 +116,38 @@ fn wraps_of_one_object_share_one_state() {
         assert!(unsafe { hub.wrap_buffer::<[u32; 3]>(mem) }.build().is_err());
         drop((first, second));
         assert_eq!(references(&hub, mem), 1);
+        release(&hub, mem);
+    }
+}
+
+/// What a wrap asks the driver is what a careful program asks; what it does is what that does, but that it has an event to
+/// wait with a timeout for, where that waits for the queue.
+#[test]
+fn a_wrap_makes_the_calls_of_a_c_program() {
+    let probe = Probe::new();
+    let hub = Hub::builder().verdicts(Verdicts::default()).probe(probe.clone()).build().unwrap();
+    for context in contexts(&hub) {
+        let device = context.device();
+        let mem = given_away(&hub, &device, 21);
+        let queue = device.queue().unwrap();
+        let program = device.program(&Source::opencl_c(TWICE)).unwrap();
+        let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
+        // SAFETY: one work-item for each element.
+        let twice = unsafe { program.kernel("twice", signature) }.unwrap();
+        probe.reset();
+        // SAFETY: alive, and used by nobody else.
+        let wrapped = unsafe { hub.wrap_buffer::<u32>(mem) }.build().unwrap();
+        queue.launch(&twice, [1024], args![wrapped.write_on(&queue).unwrap()]).unwrap();
+        drop(wrapped);
+        let mut calls = probe.trace();
+        let waiting = ["clFlush", "clGetEventInfo", "clSetEventCallback"];
+        calls.retain(|call| !waiting.contains(call));
+        // On one driver the launch itself is waited for, on others the drop.
+        calls.sort_by_key(|call| *call == "clReleaseEvent");
+        let mut expected = vec!["clGetMemObjectInfo"; 6];
+        expected.extend(["clRetainMemObject", "clSetKernelArg", "clEnqueueNDRangeKernel"]);
+        expected.extend(["clReleaseMemObject", "clReleaseEvent"]);
+        assert_eq!(calls, expected, "{device}");
         release(&hub, mem);
     }
 }

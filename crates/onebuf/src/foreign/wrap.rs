@@ -251,13 +251,13 @@ fn core_around(
         let (access, host) = (flags::access(facts.flags), flags::host_access(facts.flags));
         let strategy = strategy(hub, home, facts.flags, host);
         let spec = AllocSpec { bytes: facts.bytes, align: shape.align, strategy, access, host };
-        let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_buffer`; it is no part of another.
-        let memory = unsafe { device.wrap_memory(raw, &spec, facts.flags) }?;
+        let memory = unsafe { whose.wrap_memory(hub, raw, &spec, facts.flags) }?;
         let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
         let pages = facts.host_pointer.filter(|_| over && strategy == Strategy::MappedDevice);
         let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
-        around(hub, &whose, Lent { memory, spec, pages, after }, shape)
+        let guest = whose.guest();
+        around(hub, &whose, Lent { key: raw, memory, spec, pages, after, guest }, shape)
     })?;
     check_sees(&core, &asked, policy)?;
     Ok(core)
@@ -316,7 +316,7 @@ fn strategy(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> Strategy
 }
 
 /// Everything around memory of somebody else's.
-fn around(hub: &Hub, whose: &Whose, lent: Lent<'_>, mut shape: Shape) -> Result<Core> {
+fn around(hub: &Hub, whose: &Whose, lent: Lent<'_>, mut shape: Shape) -> Result<Arc<Core>> {
     let devices = whose.devices();
     shape.devices.retain(|device| !devices.contains(device));
     shape.add_device(devices[0]);
@@ -324,7 +324,7 @@ fn around(hub: &Hub, whose: &Whose, lent: Lent<'_>, mut shape: Shape) -> Result<
     shape.host = lent.spec.host;
     shape.allocate_on = Some(devices[0]);
     shape.strategy = Some(lent.spec.strategy);
-    make_around(hub, &shape, lent, &devices[1..])
+    make_around(hub, shape, lent, &devices[1..])
 }
 
 /// A part, with the handle that its owner knows it by.
@@ -364,7 +364,8 @@ fn wrap_svm<T: Pod>(
         let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_svm`.
         let memory = unsafe { device.wrap_svm(start, &spec) }?;
-        around(hub, whose, Lent { memory, spec, pages: None, after }, shape)
+        let (pages, guest) = (None, whose.guest());
+        around(hub, whose, Lent { key: pointer, memory, spec, pages, after, guest }, shape)
     })?;
     if core.bytes != bytes {
         let have = core.bytes;

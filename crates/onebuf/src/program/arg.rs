@@ -117,8 +117,8 @@ impl<'b> Arg<'b> {
         }
     }
 
-    /// On an out-of-order queue, notes a launch on this argument.
-    pub(super) fn launched(&self, event: &Arc<dyn hal::Event>) {
+    /// Notes a launch on this argument, where that is wanted.
+    pub(super) fn launched(&self, event: Arc<dyn hal::Event>) {
         if let Kind::Buffer { hold, .. } = &self.0 {
             hold.launched(event);
         }

@@ -90,8 +90,8 @@ impl Kernel {
             true if !args.iter().any(Arg::is_watched) => {
                 self.start(queue, &grid, hal_args, &[], wants_event)
             }
-            true => self.start_watched(queue, &grid, args, hal_args),
-            false => self.start_unordered(queue, &grid, args, hal_args),
+            true => self.start_watched(queue, &grid, args, hal_args, wants_event),
+            false => self.start_unordered(queue, &grid, args, hal_args, wants_event),
         }
     }
 
@@ -103,12 +103,10 @@ impl Kernel {
         grid: &Grid,
         args: &[Arg<'_>],
         hal_args: &[hal::Arg<'_>],
+        wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
         let event = self.start(queue, grid, hal_args, &[], true)?;
-        if let Some(event) = &event {
-            args.iter().for_each(|arg| arg.launched(event));
-        }
-        Ok(event)
+        Ok(event.and_then(|event| note(args, event, wants_event)))
     }
 
     /// On an out-of-order queue, where the views tell what to wait for, and note the launch.
@@ -119,15 +117,13 @@ impl Kernel {
         grid: &Grid,
         args: &[Arg<'_>],
         hal_args: &[hal::Arg<'_>],
+        wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
         let _turn = lock(&queue.line.launching);
         let mut after = Vec::new();
         args.iter().try_for_each(|arg| arg.collect_waits(&mut after))?;
         let event = self.start(queue, grid, hal_args, &after, true)?;
-        if let Some(event) = &event {
-            args.iter().for_each(|arg| arg.launched(event));
-        }
-        Ok(event)
+        Ok(event.and_then(|event| note(args, event, wants_event)))
     }
 
     #[inline]
@@ -184,6 +180,18 @@ impl Kernel {
     fn refuses(&self, why: &str) -> Error {
         Error::invalid(format!("kernel `{}` refuses this launch: {why}", self.0.name))
     }
+}
+
+/// Tells the views of a launch; its event goes to the last of them, unless the caller wants it as well.
+fn note(args: &[Arg<'_>], event: Arc<dyn Event>, wants_event: bool) -> Option<Arc<dyn Event>> {
+    let mut watched = args.iter().filter(|arg| arg.is_watched());
+    let last = if wants_event { None } else { watched.next_back() };
+    watched.for_each(|arg| arg.launched(event.clone()));
+    match last {
+        Some(arg) => arg.launched(event),
+        None => return Some(event),
+    }
+    None
 }
 
 /// Kept out of the way: moving an error that is not there is what a short launch would wait for.

@@ -64,7 +64,7 @@ pub struct MemoryFacts {
     pub flags: u64,
     /// Its context.
     pub context: usize,
-    /// What it was made over, or copied from.
+    /// What it was made over.
     pub host_pointer: Option<usize>,
     /// How often it is mapped now.
     pub map_count: u32,
@@ -184,15 +184,20 @@ pub unsafe fn memory(cl: &OpenCl, raw: usize) -> Result<MemoryFacts> {
     if kind != cl::CL_MEM_OBJECT_BUFFER {
         return Err(Error::invalid(format!("a cl_mem of type {kind:#x}, which is no buffer")));
     }
-    let some = |at: usize| Some(at).filter(|at| *at != 0);
+    // Each wrap asks all of this, so only what the answers before leave open: where it lies for what was made
+    // over a pointer, its offset for what is a part.
+    let address = |name: u32| asked.value(name, info).map(|at: usize| (at != 0).then_some(at));
+    let flags: u64 = asked.value(cl::CL_MEM_FLAGS, info)?;
+    let over = flags & cl::CL_MEM_USE_HOST_PTR != 0;
+    let parent = address(cl::CL_MEM_ASSOCIATED_MEMOBJECT)?;
     Ok(MemoryFacts {
         bytes: asked.value(cl::CL_MEM_SIZE, info)?,
-        flags: asked.value(cl::CL_MEM_FLAGS, info)?,
+        flags,
         context: asked.value(cl::CL_MEM_CONTEXT, info)?,
-        host_pointer: some(asked.value(cl::CL_MEM_HOST_PTR, info)?),
+        host_pointer: if over { address(cl::CL_MEM_HOST_PTR)? } else { None },
         map_count: asked.value(cl::CL_MEM_MAP_COUNT, info)?,
-        parent: some(asked.value(cl::CL_MEM_ASSOCIATED_MEMOBJECT, info)?),
-        offset: asked.value(cl::CL_MEM_OFFSET, info)?,
+        parent,
+        offset: if parent.is_some() { asked.value(cl::CL_MEM_OFFSET, info)? } else { 0 },
     })
 }
 
@@ -252,7 +257,37 @@ pub unsafe fn event(cl: &OpenCl, raw: usize) -> Result<(usize, Option<usize>)> {
 /// A context that somebody else made, as one device sees it. Keeps it.
 #[derive(Debug)]
 pub struct Guest {
-    _keeps: Arc<Context>,
+    context: Arc<Context>,
+}
+
+impl Guest {
+    /// Somebody else's memory, as they made it.
+    ///
+    /// # Safety
+    /// A live buffer of this context that is no part of another.
+    pub unsafe fn wrap_memory(
+        &self,
+        raw: usize,
+        spec: &AllocSpec,
+        flags: u64,
+    ) -> Result<Arc<dyn hal::Memory>> {
+        // SAFETY: the caller's promise.
+        unsafe { wrap_memory(self.context.clone(), raw, spec, flags) }
+    }
+}
+
+/// # Safety
+/// A live buffer of this context that is no part of another.
+unsafe fn wrap_memory(
+    context: Arc<Context>,
+    raw: usize,
+    spec: &AllocSpec,
+    flags: u64,
+) -> Result<Arc<dyn hal::Memory>> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { Object::retained(&context, ClMem(raw as *mut c_void)) }?;
+    let storage = Storage::of(object, flags);
+    Ok(Arc::new(Memory::wrap(context, storage, spec)))
 }
 
 /// A context beside the one that a device is used in; released when dropped.
@@ -313,7 +348,7 @@ impl Device {
         // SAFETY: the caller's promise.
         let context = Arc::new(unsafe { Context::retained(driver, raw, ids.clone()) }?);
         self.admit(&context);
-        Ok(Guest { _keeps: context })
+        Ok(Guest { context })
     }
 
     /// Another context of this device, as somebody else would make it, to be released by the caller.
@@ -361,11 +396,8 @@ impl Device {
         spec: &AllocSpec,
         flags: u64,
     ) -> Result<Arc<dyn hal::Memory>> {
-        let context = self.context()?;
         // SAFETY: the caller's promise.
-        let object = unsafe { Object::retained(&context, ClMem(raw as *mut c_void)) }?;
-        let storage = Storage::of(object, flags);
-        Ok(Arc::new(Memory::wrap(context, storage, spec)))
+        unsafe { wrap_memory(self.context()?, raw, spec, flags) }
     }
 
     /// Somebody else's shared virtual memory.

@@ -177,8 +177,11 @@ pub(super) unsafe fn launch(
         return unsafe { call.now(&[], ptr::null_mut()) }.map(|()| None);
     }
     // SAFETY: as above.
-    let event = unsafe { call.with_event(after) }?;
-    Ok(wants_event.then_some(event as _))
+    let event = unsafe { call.with_event(after) };
+    if event.is_err() {
+        outlive(queue, args);
+    }
+    Ok(wants_event.then_some(event? as _))
 }
 
 /// A launch whose arguments are set; its slot is held.
@@ -311,7 +314,7 @@ fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
             Arg::Memory(memory, access, _) => {
                 let memory = queue.own(*memory)?;
                 memory.check_access(*access)?;
-                memory.start_use(&queue.raw, access.writes())?;
+                memory.start_launch(&queue.raw, access.writes())?;
                 let is_svm = matches!(memory.place, Place::Svm { .. });
                 form |= u64::from(is_svm).checked_shl(index).unwrap_or(0);
             }
@@ -324,6 +327,18 @@ fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
         check_local(kernel, local, &queue.raw.driver().info.caps)?;
     }
     Ok(form)
+}
+
+/// A launch that could not be waited for may still use its memories.
+#[cold]
+fn outlive(queue: &Queue, args: &[Arg<'_>]) {
+    for arg in args {
+        if let Arg::Memory(memory, ..) = arg
+            && let Ok(memory) = queue.own(*memory)
+        {
+            memory.outlives(&queue.raw);
+        }
+    }
 }
 
 #[cold]

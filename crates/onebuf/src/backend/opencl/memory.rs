@@ -214,6 +214,19 @@ impl Memory {
         Ok(())
     }
 
+    /// The same for a launch. Where that is waited for there is nothing to remember, unless the wait fails.
+    #[inline]
+    pub fn start_launch(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
+        self.inner.residency.check_use(writes)?;
+        self.inner.note_launch(queue);
+        Ok(())
+    }
+
+    /// The wait has failed: the launch may still run.
+    pub fn outlives(&self, queue: &Arc<RawQueue>) {
+        self.inner.note_use(queue);
+    }
+
     /// Maps for others, waits for it, and pins the address down.
     fn hand_out(&self, queue: &Arc<RawQueue>) -> Result<NonNull<u8>> {
         self.reside(queue, Residency::Away)?;

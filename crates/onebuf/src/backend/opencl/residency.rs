@@ -223,6 +223,14 @@ impl Inner {
         }
     }
 
+    /// The same for a launch, but where that is waited for.
+    #[inline]
+    pub fn note_launch(&self, queue: &Arc<RawQueue>) {
+        if self.tracks_users && !self.context.driver.quirks.reads_arguments_late {
+            self.note_use(queue);
+        }
+    }
+
     #[cold]
     fn note_new_use(&self, queue: &Arc<RawQueue>) {
         self.used_on(queue, &mut lock(&self.state));
@@ -244,8 +252,10 @@ impl Inner {
     }
 
     /// At the end: unmaps what is mapped (some drivers leak it otherwise), and says who used it.
-    pub fn retire(&self) -> Vec<Arc<RawQueue>> {
-        let mut state = lock(&self.state);
+    pub fn retire(&mut self) -> Vec<Arc<RawQueue>> {
+        // Nobody else has it: no lock.
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut state = std::mem::take(state);
         if let Some((_, queue)) = state.map.clone() {
             // Once more after a failure: on PoCL a map keeps the object, and so its pages, for ever.
             let unmapped = self.unmap(&queue, &mut state);
@@ -255,7 +265,7 @@ impl Inner {
             }
         }
         self.give_up(&mut state);
-        std::mem::take(&mut state.users)
+        state.users
     }
 
     /// Imported memory that is still ours goes back to where it came from.

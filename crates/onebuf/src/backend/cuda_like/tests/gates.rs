@@ -55,7 +55,7 @@ fn what_waited_for_a_failure_says_so() {
             let before = queue.mark().unwrap();
             let gate = queue.gate().unwrap();
             let behind = queue.mark().unwrap();
-            other.wait_for(&[behind.clone()]).unwrap();
+            other.wait_for(std::slice::from_ref(&behind)).unwrap();
             let further = other.mark().unwrap();
             let told = outcome(&*behind);
             match dropped {

@@ -1,0 +1,147 @@
+//! A list that mostly has one element, or none: no allocation for those.
+//!
+//! Most buffers are of one group, and are used by one queue through one guard at a time. A buffer that is wrapped for
+//! one launch would otherwise spend more on its lists than on what is in them.
+
+use std::{
+    mem,
+    ops::{Deref, DerefMut},
+    slice,
+};
+
+#[derive(Debug, Default)]
+pub(crate) enum Few<T> {
+    #[default]
+    None,
+    One(T),
+    /// As many as were pushed; stays when elements go, for those that come.
+    Many(Vec<T>),
+}
+
+impl<T> Few<T> {
+    pub fn push(&mut self, new: T) {
+        *self = match mem::take(self) {
+            Few::None => Few::One(new),
+            Few::One(first) => Few::Many(vec![first, new]),
+            Few::Many(mut all) => {
+                all.push(new);
+                Few::Many(all)
+            }
+        };
+    }
+
+    pub fn clear(&mut self) {
+        self.retain(|_| false);
+    }
+
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        match self {
+            Few::One(only) if !keep(only) => *self = Few::None,
+            Few::Many(all) => all.retain(keep),
+            _ => {}
+        }
+    }
+
+    /// Takes one out; the last comes to its place.
+    pub fn swap_remove(&mut self, index: usize) -> Option<T> {
+        match self {
+            Few::Many(all) if index < all.len() => Some(all.swap_remove(index)),
+            Few::One(_) if index == 0 => self.pop(),
+            _ => None,
+        }
+    }
+
+    pub fn pop(&mut self) -> Option<T> {
+        match self {
+            Few::Many(all) => all.pop(),
+            _ => match mem::take(self) {
+                Few::One(only) => Some(only),
+                _ => None,
+            },
+        }
+    }
+
+    /// All of them, in order.
+    pub fn into_vec(self) -> Vec<T> {
+        match self {
+            Few::None => Vec::new(),
+            Few::One(only) => vec![only],
+            Few::Many(all) => all,
+        }
+    }
+}
+
+impl<T> Deref for Few<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match self {
+            Few::None => &[],
+            Few::One(only) => slice::from_ref(only),
+            Few::Many(all) => all,
+        }
+    }
+}
+
+impl<T> DerefMut for Few<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Few::None => &mut [],
+            Few::One(only) => slice::from_mut(only),
+            Few::Many(all) => all,
+        }
+    }
+}
+
+impl<T> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
+        let mut few = Few::None;
+        all.into_iter().for_each(|one| few.push(one));
+        few
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_list_that_a_vec_would_be() {
+        for len in 0..4 {
+            let few = || (0..len).collect::<Few<usize>>();
+            let all: Vec<usize> = (0..len).collect();
+            assert_eq!(*few(), *all);
+            assert_eq!(few().into_vec(), all);
+            assert_eq!(few().pop(), all.last().copied());
+            for gone in 0..4 {
+                let (mut few, mut vec) = (few(), all.clone());
+                few.retain(|one| *one != gone);
+                vec.retain(|one| *one != gone);
+                assert_eq!(*few, *vec, "{len} without {gone}");
+                few.push(9);
+                vec.push(9);
+                assert_eq!(*few, *vec, "{len} without {gone} and one more");
+            }
+            for index in 0..4 {
+                let (mut few, mut vec) = (few(), all.clone());
+                let gone = (index < len).then(|| vec.swap_remove(index));
+                assert_eq!((few.swap_remove(index), &*few), (gone, &*vec));
+            }
+            let mut none = few();
+            none.clear();
+            assert!(none.is_empty());
+        }
+    }
+
+    #[test]
+    fn elements_change_in_place() {
+        for len in 1..4 {
+            let mut few: Few<usize> = (0..len).collect();
+            few[len - 1] = 7;
+            few.iter_mut().for_each(|one| *one += 1);
+            assert_eq!((few.len(), few.last()), (len, Some(&8)));
+        }
+    }
+}
