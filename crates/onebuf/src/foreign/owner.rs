@@ -66,7 +66,7 @@ impl<T: Pod> Buffer<T> {
     /// it. For the owner of a wrapped buffer, mostly.
     ///
     /// # Errors
-    /// [`Error::Busy`] while a guard of the buffer is held, or while the memory is mapped or its newest contents
+    /// [`Error::Busy`](crate::Error::Busy) while a guard of the buffer is held, or while the memory is mapped or its newest contents
     /// are with another device: the owner must not have written it then. See [`Buffer::hand_to`].
     pub fn written_until(&self, fence: &Fence) -> Result<()> {
         self.note_foreign(fence, true)
@@ -100,8 +100,8 @@ impl<T: Pod> Buffer<T> {
     /// pages, another device's memory) stays until the driver destroys it. It never returns to a pool.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the device sees the buffer as an address; [`Error::NotShared`];
-    /// [`Error::Timeout`]. The buffer is gone all the same: call [`Buffer::fence`] first where that matters.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the device sees the buffer as an address;
+    /// [`Error::NotShared`](crate::Error::NotShared); [`Error::Timeout`](crate::Error::Timeout). The buffer is gone all the same: call [`Buffer::fence`] first where that matters.
     pub fn into_cl_mem(self, device: &Device) -> Result<*mut c_void> {
         let queue =
             Queue { hub: device.hub().clone(), line: device.hub().service_line(device.index())? };
