@@ -29,7 +29,7 @@ impl Beams {
     pub fn open(device: &Device, shape: &Shape) -> Result<Self> {
         let queue = device.queue()?;
         let way = match has_kernels(device) {
-            true => Way::Kernel(BeamsKernel::build(device)?),
+            true => Way::Kernel(BeamsKernel::build(device, shape.length)?),
             false => Way::Library(Blas::on(&queue)?),
         };
         let weights = weights(shape);

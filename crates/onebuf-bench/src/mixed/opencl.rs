@@ -21,6 +21,9 @@ const CPU_GROUP: usize = 64;
 /// Edge of the product's tiles, at most.
 const TILE: usize = 16;
 
+/// Strips of a group, at most.
+const STRIPS: usize = 16;
+
 /// One pass of Stockham's transform: it sorts while it goes, so nothing is left to be permuted. `p` is the length of
 /// the transforms that are done so far. All of a group's values are in its registers between the two barriers, so
 /// that one array in local memory is enough.
@@ -84,7 +87,7 @@ const FFT_END: &str =
 
 /// Each group makes a tile of the result out of tiles of both factors. Past an edge there are zeroes, which change no
 /// sum, and nothing is stored.
-const BEAMS: &str = "
+const BEAMS_BY_TILE: &str = "
 kernel __attribute__((reqd_work_group_size(TILE, TILE, 1)))
 void beams(global const float2 *spectrum, global const float2 *weights, global float2 *out,
            uint length, uint channels, uint beams) {
@@ -107,6 +110,38 @@ void beams(global const float2 *spectrum, global const float2 *weights, global f
     if (bin < length && beam < beams) out[(size_t)beam * length + bin] = sum;
 }
 ";
+
+/// The same for CPUs, where local memory is no faster than any other and a barrier ends a loop: each work-item makes
+/// `STRIP` bins of `AT_ONCE` beams, in registers. Beams past the last one are computed twice and not stored. Clover's
+/// compiler takes neither `vload16` nor an array of pointers; buffers are aligned to more than a `float16`.
+const BEAMS_BY_STRIP: &str = "
+kernel void beams(global const float16 *spectrum, global const float2 *weights, global float16 *out,
+                  uint length, uint channels, uint beams) {
+    size_t strip = get_global_id(0), first = get_global_id(1) * AT_ONCE, strips = length / STRIP;
+    size_t row[AT_ONCE];
+    float16 sum[AT_ONCE];
+    for (uint b = 0; b < AT_ONCE; b++) {
+        row[b] = min(first + b, (size_t)beams - 1) * channels;
+        sum[b] = (float16)(0.0f);
+    }
+    float16 sign = (float16)(-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1);
+    for (uint c = 0; c < channels; c++) {
+        float16 a = spectrum[c * strips + strip], turned = sign * a.s1032547698badcfe;
+        for (uint b = 0; b < AT_ONCE; b++) {
+            float2 w = weights[row[b] + c];
+            sum[b] += a * w.x + turned * w.y;
+        }
+    }
+    for (uint b = 0; b < AT_ONCE && first + b < beams; b++)
+        out[(first + b) * strips + strip] = sum[b];
+}
+";
+
+/// Complex numbers of a `float16`.
+const STRIP: usize = 8;
+
+/// Beams per work-item: as many sums as registers hold.
+const AT_ONCE: usize = 8;
 
 /// The transform's kernel, and how many work-items share one.
 pub struct FftKernel {
@@ -180,25 +215,35 @@ fn passes(length: usize) -> Vec<(usize, usize)> {
     passes
 }
 
-/// The product's kernel, and the edge of its tiles.
+/// The product's kernel, and how its work-items divide the result.
 pub struct BeamsKernel {
     kernel: Kernel,
-    tile: usize,
+    cut: Cut,
+}
+
+enum Cut {
+    /// Groups of so many by as many, one number each.
+    Tiles(usize),
+    /// Groups of so many in a row, each a strip.
+    Strips(usize),
 }
 
 impl BeamsKernel {
-    pub fn build(device: &Device) -> Result<Self> {
-        let caps = &device.info().caps;
-        let most = caps.max_group_size.isqrt().min(caps.max_group_sizes[0]);
-        let most = most.min(caps.max_group_sizes[1]).clamp(1, TILE);
-        let tile = 1 << most.ilog2();
-        let program = device.program(&Source::opencl_c(format!("#define TILE {tile}\n{BEAMS}")))?;
-        let fits = |call: &Call<'_>| {
+    pub fn build(device: &Device, length: usize) -> Result<Self> {
+        let cut = Cut::of(device, length);
+        let program = device.program(&Source::opencl_c(cut.text()))?;
+        let strips = matches!(cut, Cut::Strips(_));
+        let fits = move |call: &Call<'_>| {
             let number = |index| call.value::<u32>(index).map_or(0, |number| number as usize);
             let [length, channels, beams] = [3, 4, 5].map(number);
             let wanted = [length * channels, channels * beams, length * beams];
-            let ok = (0..3).all(|index| (1..=call.len(index)).contains(&wanted[index]));
-            if ok { Ok(()) } else { Err("a matrix that is empty or does not fit its view".into()) }
+            let held = (0..3).all(|index| (1..=call.len(index)).contains(&wanted[index]));
+            let [wide, _, deep] = call.global();
+            let whole = length % STRIP == 0 && wide * STRIP <= length && deep == 1;
+            match held && (!strips || whole) {
+                true => Ok(()),
+                false => Err("a matrix that is empty, or more than its views hold".into()),
+            }
         };
         let signature = Signature::new()
             .buffer::<Complex32>(Access::Read)
@@ -208,11 +253,12 @@ impl BeamsKernel {
             .value::<u32>()
             .value::<u32>()
             .require(fits);
-        // SAFETY: every index of a matrix is below its size in both directions, which the kernel checks before each
-        // access, and `fits` lets only sizes through that the views hold. Products of two 32-bit numbers do not
-        // overflow. The loops are bounded by those sizes.
+        // SAFETY: the views hold matrices of these sizes, by `fits`. By tiles, each index is held against its size
+        // before it is used. By strips, those of bins are below the length by `fits` (and buffers are aligned as vectors are), those of channels by the loop,
+        // those of beams by `min` and by the last loop's end. Products of two 32-bit numbers do not overflow, and
+        // the loops are bounded by the sizes.
         let kernel = unsafe { program.kernel("beams", signature)? };
-        Ok(Self { kernel, tile })
+        Ok(Self { kernel, cut })
     }
 
     pub fn kernel(&self) -> &Kernel {
@@ -220,8 +266,38 @@ impl BeamsKernel {
     }
 
     pub fn grid(&self, shape: &Shape) -> Grid {
-        let round = |size: usize| size.next_multiple_of(self.tile);
-        Grid::from([round(shape.length), round(shape.beams)]).local([self.tile, self.tile])
+        let Shape { length, beams, .. } = *shape;
+        match self.cut {
+            Cut::Tiles(edge) => {
+                let [wide, high] = [length, beams].map(|size| size.next_multiple_of(edge));
+                Grid::from([wide, high]).local([edge, edge])
+            }
+            Cut::Strips(group) => {
+                Grid::from([length / STRIP, beams.div_ceil(AT_ONCE)]).local([group, 1])
+            }
+        }
+    }
+}
+
+impl Cut {
+    fn of(device: &Device, length: usize) -> Self {
+        let info = device.info();
+        let [wide, high, _] = info.caps.max_group_sizes;
+        let power_below = |most: usize| 1 << most.max(1).ilog2();
+        if info.kind == DeviceKind::Cpu && length >= STRIP {
+            let most = info.caps.max_group_size.min(wide).min(STRIPS);
+            return Cut::Strips(power_below(most).min(length / STRIP));
+        }
+        Cut::Tiles(power_below(info.caps.max_group_size.isqrt().min(wide).min(high).min(TILE)))
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Cut::Tiles(edge) => format!("#define TILE {edge}\n{BEAMS_BY_TILE}"),
+            Cut::Strips(_) => {
+                format!("#define STRIP {STRIP}\n#define AT_ONCE {AT_ONCE}\n{BEAMS_BY_STRIP}")
+            }
+        }
     }
 }
 

@@ -140,7 +140,7 @@ impl Report<'_> {
         row("hand-over, median", |m| units::time(m.handoff_us));
         row("copied by hand-overs", |m| units::bytes(m.bytes_copied));
         row("copied by upload, read", |m| units::bytes(m.io_bytes_copied));
-        row("largest error / RMS", |m| format!("{:.1e}", m.max_rel_error));
+        row("largest relative error", |m| format!("{:.1e}", m.max_rel_error));
         table.render(screen)
     }
 
