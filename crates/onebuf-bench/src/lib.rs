@@ -25,6 +25,7 @@
 pub mod abba;
 mod effort;
 mod machine;
+pub mod mixed;
 mod raw;
 mod row;
 pub mod solo;

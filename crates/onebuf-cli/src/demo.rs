@@ -1,46 +1,59 @@
-//! `onebuf demo`: two devices take turns on one buffer, and what that costs.
+//! `onebuf demo`: two devices take turns on one buffer, a transform here and a matrix product there, and what that costs.
 
-mod kernels;
+mod batch;
 mod pipeline;
 mod report;
 mod signal;
 
 use crate::{
     devices, doctor,
-    out::{Answer, Failure, Result},
+    out::{self, Answer, Failure, Result},
     screen::Screen,
 };
+use batch::Batch;
 use onebuf::{
     BufferBuilder, Complex32, CopyPolicy, Device, Error, Hub, RouteKind,
     doctor::DEFAULT_REACH,
+    libs::Blas,
     topology::{Route, State},
 };
-use pipeline::Pipeline;
+use onebuf_bench::mixed::{Pipeline, Shape};
+use pipeline::Way;
 use report::Report;
 use signal::{Frames, Source};
 
-/// Let two devices take turns on one buffer of samples; measure it against a staged copy
+/// Transform on one device, make beams on another, one buffer between; measure it against a staged copy
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  onebuf demo                             two OpenCL platforms, or OpenCL and the host
-  onebuf demo --devices opencl:0,host --frames 32
+  onebuf demo                             one chip seen by OpenCL and CUDA or HIP; else two OpenCL
+                                          platforms; else OpenCL and the host
+  onebuf demo --devices opencl:0,cuda:0 --frames 64 --batch 8
   onebuf demo --samples 1048576 --source file:capture.iq
   onebuf demo --json | jq .speedup
 
-Stage 1 shifts every frame down by 3/16 of the sample rate; stage 2 makes the sum and the
-difference of its two pulses; both in place. Every sample of every frame is checked against double
-precision on the CPU. Routes that no experiment has tried yet are tried first, once.")]
+A frame is channels of up to 2048 complex samples. Stage 1, `fft`, transforms every channel in place;
+stage 2, `beams`, multiplies the spectrum with weights (a complex matrix product): by cuFFT and cuBLAS,
+rocFFT and rocBLAS or the CPU's libraries, on OpenCL by kernels of onebuf's own. Every number that comes
+out depends on a whole bin of all channels, and is checked against double precision on the CPU.
+Routes that no experiment has tried yet are tried first, once.")]
 pub struct Args {
     /// Who computes the first and the second stage
     #[arg(long, value_name = "A,B", value_parser = pair)]
     devices: Option<[String; 2]>,
     /// How many frames to measure
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     frames: u32,
-    /// Complex samples per frame, at least 2
-    #[arg(long, value_name = "N", default_value_t = 1 << 22, value_parser = clap::value_parser!(u32).range(2..=1 << 30))]
-    samples: u32,
+    /// Complex samples per frame, at least 4: whole channels
+    #[arg(long, value_name = "N", default_value_t = 1 << 22, value_parser = samples)]
+    samples: usize,
+    /// Beams that are made of a frame
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    beams: u32,
+    /// Frames that go through a stage before the other's turn comes [default: as few as keep switching
+    /// below a tenth of the stages' own time, up to 8]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
+    batch: Option<u32>,
     /// Where frames come from: `synthetic`, or `file:PATH` of interleaved little-endian f32 I and Q
     #[arg(long, value_name = "SOURCE", default_value = "synthetic")]
     source: Source,
@@ -56,11 +69,25 @@ fn pair(text: &str) -> Result<[String; 2], String> {
     pair.ok_or_else(|| "two devices are needed, such as opencl:0,host".into())
 }
 
+/// Samples that make whole channels.
+fn samples(text: &str) -> Result<usize, String> {
+    let samples: usize = text.parse().map_err(|_| "a number of samples is needed".to_owned())?;
+    match samples {
+        0..=0x4000_0000 => Shape::of(samples, 1).map(|shape| shape.samples()),
+        _ => Err("at most 1073741824 samples".into()),
+    }
+}
+
 pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
-    let mut frames = Frames::open(&args.source, args.samples as usize)?;
+    if args.batch.is_some_and(|batch| batch > args.frames) {
+        let Args { frames, .. } = args;
+        return Err(Failure::new(format!("--batch needs at least as many --frames, not {frames}")));
+    }
+    let shape = Shape::of(args.samples, args.beams as usize).map_err(Failure::new)?;
+    let mut frames = Frames::open(&args.source, shape)?;
     let hub = devices::discover_for_doctor()?;
     let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
-    let bytes = u64::from(args.samples) * size_of::<Complex32>() as u64;
+    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
     let hub = with_verdicts(hub, &ids, bytes)?;
     let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
     let one = devices[0].index() == devices[1].index();
@@ -68,30 +95,61 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
         let [device, _] = &devices;
         return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
     }
-    let samples = args.samples as usize;
-    let wish = hub.buffer::<Complex32>(samples).shared_with(&devices);
+    let wish = hub.buffer::<Complex32>(shape.samples()).shared_with(&devices);
     let (policy, obstacle) = policy(&wish);
-    let direct = (!args.staged).then(|| wish.clone().copies(policy).build()).transpose()?;
-    let staged = wish.allocate_on(&devices[0]).route(RouteKind::Staged);
-    let staged = (!one).then(|| staged.build()).transpose()?;
+    let direct = (!args.staged).then(|| wish.clone().copies(policy));
+    let staged = (!one).then(|| wish.allocate_on(&devices[0]).route(RouteKind::Staged));
 
-    let pipeline = Pipeline::open(&devices, samples, args.frames as usize)?;
-    let buffers: Vec<_> = [&direct, &staged].into_iter().flatten().collect();
-    let mut measured = pipeline.measure(&buffers, &mut frames)?.into_iter();
+    let pipeline = Pipeline::open(&devices, shape)?;
+    let wishes: Vec<_> = [&direct, &staged].into_iter().flatten().collect();
+    let batch = batch(args, &pipeline, wishes[0])?;
+    let way = |wish: &&BufferBuilder<'_, _>| pipeline.frames(wish, batch.frames).map(Way::new);
+    let ways = wishes.iter().map(way).collect::<onebuf::Result<_>>()?;
+    let measured = pipeline::measure(&pipeline, ways, &mut frames, args.frames as usize)?;
+    let mut measured = measured.into_iter();
     let direct = direct.and_then(|_| measured.next());
     let staged = staged.and_then(|_| measured.next());
-    Ok(Report { args, pipeline: &pipeline, direct, staged, obstacle }.answer(screen))
+    Ok(Report { args, pipeline: &pipeline, direct, staged, batch, obstacle }.answer(screen))
 }
 
-/// Two platforms of OpenCL if there are two, else OpenCL and the host, else the host alone.
+/// Frames per switch: as asked, or as the better way's costs advise.
+fn batch(args: &Args, pipeline: &Pipeline, wish: &BufferBuilder<'_, Complex32>) -> Result<Batch> {
+    match args.batch {
+        Some(batch) => Ok(Batch::asked(batch as usize)),
+        None => {
+            let frame = pipeline.frames(wish, 1)?;
+            Batch::measured(pipeline, &frame[0], args.frames as usize)
+        }
+    }
+}
+
+/// One chip that OpenCL and CUDA or HIP see; else two platforms of OpenCL, else OpenCL and the host, else
+/// the host alone.
 fn choose(hub: &Hub, named: Option<&[String; 2]>) -> Result<[Device; 2]> {
     if let Some([first, second]) = named {
         return Ok([hub.device(first)?, hub.device(second)?]);
+    }
+    if let Some(pair) = one_chip(hub) {
+        return Ok(pair);
     }
     let opencl = hub.select("opencl");
     let Some(first) = opencl.first().cloned() else { return Ok([hub.host(), hub.host()]) };
     let second = opencl.into_iter().find(|other| other.info().platform != first.info().platform);
     Ok([first, second.unwrap_or_else(|| hub.host())])
+}
+
+/// OpenCL's and CUDA's or HIP's device of one chip, where the latter has its library of matrix products.
+fn one_chip(hub: &Hub) -> Option<[Device; 2]> {
+    let opencl = hub.select("opencl");
+    for second in hub.select("cuda").into_iter().chain(hub.select("hip")) {
+        let same = |first: &&Device| first.info().physical.same_chip(&second.info().physical);
+        let Some(first) = opencl.iter().find(same) else { continue };
+        match second.queue().and_then(|queue| Blas::on(&queue)) {
+            Ok(_) => return Some([first.clone(), second]),
+            Err(why) => out::warn(format!("{second} is left out: {why}")),
+        }
+    }
+    None
 }
 
 /// Sees to it that the routes the demonstration could take have been tried.

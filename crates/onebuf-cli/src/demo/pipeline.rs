@@ -1,44 +1,20 @@
-//! Two stages on two devices, one buffer between them, and a stopwatch.
+//! Frames through both stages, in batches, against a stopwatch and a reference.
 
-use super::{
-    kernels,
-    signal::{Frames, max_rel_error},
-};
+use super::{batch::handoff_us, signal::Frames};
 use crate::out::{Failure, Result};
 use onebuf::{
-    Buffer, Complex32, Device, Grid, Kernel, Queue, Rung, args,
+    Complex32, Rung,
     plan::{Hop, Plan},
 };
-use std::time::Instant;
+use onebuf_bench::mixed::{Expected, Frame, Pipeline};
+use std::{rc::Rc, time::Instant};
 
-/// Work-items per group, at most.
-const GROUP: usize = 64;
-
-/// Samples that the launches which time a hand-over change.
-const TOUCHED: usize = 2 * GROUP;
-
-/// How often a hand-over is timed.
-const HAND_OVERS: usize = 11;
-
-/// Single precision is good for 1e-6 here; a stale or lost page is wrong by about 1.
+/// Single precision is good for 1e-5 here; a lost page is wrong by a thousand times that.
 const TOLERANCE: f64 = 1e-4;
-
-pub struct Stage {
-    pub name: &'static str,
-    pub device: Device,
-    queue: Queue,
-    kernel: Kernel,
-}
-
-pub struct Pipeline {
-    pub stages: [Stage; 2],
-    samples: usize,
-    frames: usize,
-}
 
 /// What one way of sharing costs.
 pub struct Measured {
-    /// From the first stage's launch to the second's end, median over the frames.
+    /// From the first stage's launch to the second's end, per frame, median over the batches.
     pub frame_us: f64,
     /// What it costs the second device to take over, median.
     pub handoff_us: f64,
@@ -52,161 +28,143 @@ pub struct Measured {
     pub plan: Plan,
 }
 
-impl Pipeline {
-    pub fn open(devices: &[Device; 2], samples: usize, frames: usize) -> Result<Self> {
-        let [first, second] = devices;
-        let stages =
-            [Stage::open(kernels::DOWN_CONVERT, first)?, Stage::open(kernels::DOPPLER, second)?];
-        Ok(Self { stages, samples, frames })
-    }
-
-    /// How each device sees a buffer that lies where the plan says.
-    pub fn hops<'p>(&self, plan: &'p Plan) -> Vec<&'p Hop> {
-        let ours = |hop: &&Hop| self.stages.iter().any(|stage| stage.device.index() == hop.to);
-        plan.routes.iter().filter(ours).collect()
-    }
-
-    /// Runs the frames through every buffer in turn: what else the machine does meanwhile hits all alike.
-    pub fn measure(
-        &self,
-        buffers: &[&Buffer<Complex32>],
-        frames: &mut Frames,
-    ) -> Result<Vec<Measured>> {
-        let mut output = vec![Complex32::ZERO; self.samples];
-        let mut ways: Vec<Way<'_>> = buffers.iter().map(|buffer| Way::new(buffer)).collect();
-        // The first goes unmeasured: drivers compile and pages appear on first use.
-        for number in 0..=self.frames {
-            let input = frames.frame(number)?;
-            for turn in 0..ways.len() {
-                let way = &mut ways[(turn + number) % buffers.len()];
-                let before = implied(way.buffer);
-                let frame = self.frame(way.buffer, input)?;
-                way.buffer.read(&mut output)?;
-                way.max_rel_error = way.max_rel_error.max(check(number, input, &output)?);
-                if number > 0 {
-                    way.io_copied += implied(way.buffer) - before - frame.copied;
-                    way.frames.push(frame);
-                }
-            }
-        }
-        ways.iter().map(|way| self.sum_up(way)).collect()
-    }
-
-    fn sum_up(&self, way: &Way<'_>) -> Result<Measured> {
-        let plan = way.buffer.plan().clone();
-        // A hand-over that found the work done already had nothing to wait for: the plan says by what.
-        let planned = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(Rung::SameQueue);
-        let lowest = |stage: usize| way.frames.iter().map(|f| f.sync[stage]).max();
-        let seen = [0, 1].map(|stage| lowest(stage).unwrap_or(Rung::SameQueue));
-        Ok(Measured {
-            frame_us: median(way.frames.iter().map(|frame| frame.us).collect()),
-            handoff_us: self.handoff_us(way.buffer)?,
-            bytes_copied: way.frames.iter().map(|frame| frame.copied).sum(),
-            io_bytes_copied: way.io_copied,
-            max_rel_error: way.max_rel_error,
-            sync: [seen[0], seen[1].max(planned)],
-            plan,
-        })
-    }
-
-    /// One frame: the upload that was asked for, then both stages against the clock.
-    fn frame(&self, buffer: &Buffer<Complex32>, input: &[Complex32]) -> Result<Frame> {
-        let [first, second] = &self.stages;
-        buffer.write(input)?;
-        // The buffer goes to the first device before the clock starts: that belongs to the upload. On
-        // the staged way it is a copy back, since a write lands where the newest contents are; counting
-        // it as part of the frame would make staging look worse than it has to be.
-        drop(buffer.write_on(&first.queue)?);
-        first.queue.finish()?;
-        let before = implied(buffer);
-        let start = Instant::now();
-        let sync = [first.launch(buffer, self.samples)?, second.launch(buffer, self.samples)?];
-        second.queue.finish()?;
-        let us = start.elapsed().as_secs_f64() * 1e6;
-        Ok(Frame { us, copied: implied(buffer) - before, sync })
-    }
-
-    /// A launch on a few samples by the second device after one by the first, less the same after one by
-    /// the second itself.
-    fn handoff_us(&self, buffer: &Buffer<Complex32>) -> Result<f64> {
-        let [first, second] = &self.stages;
-        let touch = |stage: &Stage| -> Result<f64> {
-            let start = Instant::now();
-            stage.launch(buffer, self.samples.min(TOUCHED))?;
-            stage.queue.finish()?;
-            Ok(start.elapsed().as_secs_f64() * 1e6)
-        };
-        let once = |_| -> Result<f64> {
-            touch(first)?;
-            let crossed = touch(second)?;
-            Ok(crossed - touch(second)?)
-        };
-        // Below what the clock can tell from noise a difference may be negative: clamped at the end, since
-        // clamping each would make the median too large.
-        Ok(median((0..HAND_OVERS).map(once).collect::<Result<_>>()?).max(0.0))
-    }
+/// How each of the pipeline's devices sees a buffer that lies where the plan says.
+pub fn hops<'p>(pipeline: &Pipeline, plan: &'p Plan) -> Vec<&'p Hop> {
+    let ours = |hop: &&Hop| pipeline.devices.iter().any(|device| device.index() == hop.to);
+    plan.routes.iter().filter(ours).collect()
 }
 
-impl Stage {
-    fn open(name: &'static str, device: &Device) -> Result<Self> {
-        let kernel = kernels::build(device, name)?;
-        Ok(Self { name, device: device.clone(), queue: device.queue()?, kernel })
-    }
-
-    /// Starts the stage on the first `samples`, and says how its queue waits for its turn.
-    fn launch(&self, buffer: &Buffer<Complex32>, samples: usize) -> Result<Rung> {
-        let items = samples / kernels::samples_per_item(self.name);
-        let view = buffer.write_on(&self.queue)?;
-        let rung = view.rung();
-        self.queue.launch(&self.kernel, self.grid(items), args![view])?;
-        Ok(rung)
-    }
-
-    /// The largest group that divides the work-items: the kernels have no guard for a rest, and left to
-    /// themselves drivers may take groups of one.
-    fn grid(&self, items: usize) -> Grid {
-        let largest = self.device.info().caps.max_group_size.clamp(1, GROUP);
-        let group = (1..=largest).rev().find(|group| items.is_multiple_of(*group)).unwrap_or(1);
-        Grid::from([items]).local([group])
-    }
-}
-
-/// One way of sharing while it is measured.
-struct Way<'b> {
-    buffer: &'b Buffer<Complex32>,
-    frames: Vec<Frame>,
+/// One way of sharing while it is measured: a frame's memory for each of a batch.
+pub struct Way {
+    slots: Vec<Frame>,
+    batch_us: Vec<f64>,
+    copied: u64,
     io_copied: u64,
     max_rel_error: f64,
-}
-
-impl<'b> Way<'b> {
-    fn new(buffer: &'b Buffer<Complex32>) -> Self {
-        Self { buffer, frames: Vec::new(), io_copied: 0, max_rel_error: 0.0 }
-    }
-}
-
-struct Frame {
-    us: f64,
-    copied: u64,
     sync: [Rung; 2],
 }
 
-/// What was copied so far although nobody asked. Ways take turns, so a difference is one way's own.
-fn implied(buffer: &Buffer<Complex32>) -> u64 {
-    buffer.hub().ledger().implied_bytes()
-}
+impl Way {
+    pub fn new(slots: Vec<Frame>) -> Self {
+        let sync = [Rung::SameQueue; 2];
+        Self { slots, batch_us: Vec::new(), copied: 0, io_copied: 0, max_rel_error: 0.0, sync }
+    }
 
-fn check(number: usize, input: &[Complex32], output: &[Complex32]) -> Result<f64> {
-    match max_rel_error(input, output) {
-        error if error <= TOLERANCE => Ok(error),
-        error => Err(Failure::new(format!(
-            "frame {number} came out wrong: a sample is off by {error:.1e} of the signal's RMS, \
-             {TOLERANCE:.0e} is allowed; `onebuf doctor --fresh` tries the routes again"
-        ))),
+    /// What was copied so far although nobody asked. Ways take turns, so a difference is one way's own.
+    fn implied(&self) -> u64 {
+        self.slots[0].signal.hub().ledger().implied_bytes()
+    }
+
+    /// The upload that was asked for.
+    fn upload(&mut self, slot: usize, input: &[Complex32]) -> Result<()> {
+        let before = self.implied();
+        self.slots[slot].signal.write(input)?;
+        self.io_copied += self.implied() - before;
+        Ok(())
+    }
+
+    /// Both stages against the clock, on so many of the slots.
+    fn run(&mut self, pipeline: &Pipeline, count: usize) -> Result<()> {
+        let (slots, before) = (&self.slots[..count], self.implied());
+        // The buffers go to the first device before the clock starts: that belongs to the upload.
+        pipeline.prepare(slots)?;
+        let prepared = self.implied();
+        let start = Instant::now();
+        let sync = pipeline.run(slots)?;
+        let us = start.elapsed().as_secs_f64() * 1e6;
+        self.io_copied += prepared - before;
+        self.copied += self.implied() - prepared;
+        self.sync = [0, 1].map(|stage| self.sync[stage].max(sync[stage]));
+        if count == self.slots.len() {
+            self.batch_us.push(us / count as f64);
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, first: usize, wanted: &[Rc<Expected>]) -> Result<()> {
+        let before = self.implied();
+        for (number, (slot, expected)) in self.slots.iter().zip(wanted).enumerate() {
+            let error = expected.max_rel_error(&slot.beams.to_vec()?);
+            // Not `<`, which a NaN would pass turned around.
+            if !(error <= TOLERANCE) {
+                return Err(wrong(first + number, error));
+            }
+            self.max_rel_error = self.max_rel_error.max(error);
+        }
+        self.io_copied += self.implied() - before;
+        Ok(())
+    }
+
+    /// Forgets what was measured: it was the first batch, in which drivers compile and pages appear.
+    fn forget(&mut self) {
+        self.batch_us.clear();
+        (self.copied, self.io_copied) = (0, 0);
+    }
+
+    fn sum_up(self, pipeline: &Pipeline) -> Result<Measured> {
+        let plan = self.slots[0].signal.plan().clone();
+        // A hand-over that found the work done already had nothing to wait for: the plan says by what.
+        let planned = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(Rung::SameQueue);
+        Ok(Measured {
+            frame_us: median(self.batch_us),
+            handoff_us: handoff_us(pipeline, &self.slots[0])?,
+            bytes_copied: self.copied,
+            io_bytes_copied: self.io_copied,
+            max_rel_error: self.max_rel_error,
+            sync: [self.sync[0], self.sync[1].max(planned)],
+            plan,
+        })
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// Runs the frames through every way in turn: what else the machine does meanwhile hits all alike.
+pub fn measure(
+    pipeline: &Pipeline,
+    mut ways: Vec<Way>,
+    frames: &mut Frames,
+    count: usize,
+) -> Result<Vec<Measured>> {
+    let size = ways.first().map_or(1, |way| way.slots.len());
+    batch(pipeline, &mut ways, frames, 0..size)?;
+    ways.iter_mut().for_each(Way::forget);
+    let end = size + count;
+    for first in (size..end).step_by(size) {
+        batch(pipeline, &mut ways, frames, first..end.min(first + size))?;
+    }
+    ways.into_iter().map(|way| way.sum_up(pipeline)).collect()
+}
+
+/// The frames with these numbers, through every way.
+fn batch(
+    pipeline: &Pipeline,
+    ways: &mut [Way],
+    frames: &mut Frames,
+    numbers: std::ops::Range<usize>,
+) -> Result<()> {
+    let (first, size) = (numbers.start, ways.first().map_or(1, |way| way.slots.len()));
+    let mut wanted = Vec::with_capacity(size);
+    for (slot, number) in numbers.enumerate() {
+        let (input, expected) = frames.frame(number, size)?;
+        ways.iter_mut().try_for_each(|way| way.upload(slot, input))?;
+        wanted.push(expected);
+    }
+    let many = ways.len();
+    for turn in 0..many {
+        let way = &mut ways[(turn + first / size) % many];
+        way.run(pipeline, wanted.len())?;
+        way.check(first, &wanted)?;
+    }
+    Ok(())
+}
+
+fn wrong(number: usize, error: f64) -> Failure {
+    Failure::new(format!(
+        "frame {number} came out wrong: a beam is off by {error:.1e}, {TOLERANCE:.0e} is allowed; \
+         `onebuf doctor --fresh` tries the routes again"
+    ))
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }

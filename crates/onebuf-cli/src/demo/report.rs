@@ -2,7 +2,8 @@
 
 use super::{
     Args,
-    pipeline::{Measured, Pipeline, Stage},
+    batch::Batch,
+    pipeline::{Measured, hops},
 };
 use crate::{
     out::Answer,
@@ -10,7 +11,8 @@ use crate::{
     table::{Cell, Table},
     units,
 };
-use onebuf::Complex32;
+use onebuf::{Complex32, Device};
+use onebuf_bench::mixed::{Pipeline, Shape};
 use serde_json::{Value, json};
 
 pub struct Report<'r> {
@@ -20,6 +22,7 @@ pub struct Report<'r> {
     pub direct: Option<Measured>,
     /// The staged way; `None` for a single device.
     pub staged: Option<Measured>,
+    pub batch: Batch,
     /// Why copies could not be forbidden.
     pub obstacle: Option<String>,
 }
@@ -42,15 +45,20 @@ impl Report<'_> {
     fn json(&self) -> Value {
         let of = |way: &Option<Measured>, value: fn(&Measured) -> f64| way.as_ref().map(value);
         let bytes = |way: &Option<Measured>, value: fn(&Measured) -> u64| way.as_ref().map(value);
-        let stage = |stage: &Stage| json!({ "name": stage.name, "device": stage.device.id() });
-        let stages: Vec<Value> = self.pipeline.stages.iter().map(stage).collect();
+        let stage =
+            |(name, device): (&str, &Device)| json!({ "name": name, "device": device.id() });
+        let stages: Vec<Value> = self.stages().map(stage).collect();
         let errors = [&self.direct, &self.staged].into_iter().flatten().map(|m| m.max_rel_error);
         json!({
             "stages": stages,
             "routes": self.main().map(|measured| self.routes(measured)),
             "sync": self.main().map(|measured| measured.sync),
             "frames": self.args.frames,
-            "samples": self.args.samples,
+            "samples": self.pipeline.shape.samples(),
+            "beams": self.pipeline.shape.beams,
+            "batch": self.batch.frames,
+            "batch_why": self.batch.why,
+            "stage_us": self.batch.stage_us,
             "lost_packets": 0,
             "incomplete_frames": 0,
             "frame_us": of(&self.direct, |m| m.frame_us),
@@ -66,44 +74,57 @@ impl Report<'_> {
         })
     }
 
+    /// Names and devices.
+    fn stages(&self) -> impl Iterator<Item = (&'static str, &Device)> {
+        Pipeline::STAGES.into_iter().zip(&self.pipeline.devices)
+    }
+
     fn routes(&self, measured: &Measured) -> Vec<Value> {
-        let id = |device| self.pipeline.stages[0].device.hub().topology().node(device).id.as_str();
-        let hops = self.pipeline.hops(&measured.plan).into_iter();
+        let id = |device| self.pipeline.devices[0].hub().topology().node(device).id.as_str();
+        let hops = hops(self.pipeline, &measured.plan).into_iter();
         hops.map(|hop| json!({ "to": id(hop.to), "kind": hop.kind, "sync": hop.sync })).collect()
     }
 
     fn text(&self, screen: Screen) -> String {
-        let samples = u64::from(self.args.samples);
+        let Shape { length, channels, beams } = self.pipeline.shape;
+        let bytes = self.pipeline.shape.samples() * size_of::<Complex32>();
         let mut text = format!(
-            "{} frames of {samples} complex samples ({}), one buffer\n\n",
+            "{} frames of {channels} channels x {length} complex samples ({}), {beams} beams\n\n",
             self.args.frames,
-            units::bytes(samples * size_of::<Complex32>() as u64),
+            units::bytes(bytes as u64),
         );
-        text += &self.stages(screen);
+        text += &self.stage_table(screen);
+        text += &self.switching();
         text += &self.costs(screen);
         text += &self.verdict(screen);
         text
     }
 
-    fn stages(&self, screen: Screen) -> String {
+    fn stage_table(&self, screen: Screen) -> String {
         let Some(measured) = self.main() else { return String::new() };
-        let hub = self.pipeline.stages[0].device.hub();
+        let hub = self.pipeline.devices[0].hub();
         let mut table =
             Table::new(["stage", "device", "sees it by", "waits by"]).remark("which is");
-        for (stage, rung) in self.pipeline.stages.iter().zip(measured.sync) {
-            let hops = self.pipeline.hops(&measured.plan);
-            let hop = hops.iter().find(|hop| hop.to == stage.device.index());
+        for ((name, device), rung) in self.stages().zip(measured.sync) {
+            let hops = hops(self.pipeline, &measured.plan);
+            let hop = hops.iter().find(|hop| hop.to == device.index());
             let kind = hop.map_or_else(|| "same".into(), |hop| hop.kind.to_string());
-            let info = stage.device.info();
-            let cells = [stage.name, stage.device.id(), &kind, &rung.to_string()].map(Cell::from);
+            let info = device.info();
+            let cells = [name, device.id(), &kind, &rung.to_string()].map(Cell::from);
             table.row(cells, format!("{} ({})", info.name.trim(), info.platform.trim()));
         }
         let home = &hub.topology().node(measured.plan.allocate_on).id;
         format!(
-            "{}\nthe buffer lies on {home} as {}\n\n",
+            "{}\nthe buffer lies on {home} as {}\n",
             table.render(screen),
             measured.plan.strategy
         )
+    }
+
+    fn switching(&self) -> String {
+        let Batch { frames, why, .. } = &self.batch;
+        let many = if *frames == 1 { "frame" } else { "frames" };
+        format!("{frames} {many} per switch: {why}\n\n")
     }
 
     fn costs(&self, screen: Screen) -> String {
@@ -115,19 +136,19 @@ impl Report<'_> {
             };
             table.row([Cell::from(name), cell(&self.direct), cell(&self.staged)], "");
         };
-        row("frame, median", |m| units::time(m.frame_us));
+        row("frame, median of batches", |m| units::time(m.frame_us));
         row("hand-over, median", |m| units::time(m.handoff_us));
         row("copied by hand-overs", |m| units::bytes(m.bytes_copied));
         row("copied by upload, read", |m| units::bytes(m.io_bytes_copied));
-        row("largest error / RMS", |m| format!("{:.1e}", m.max_rel_error));
+        row("largest relative error", |m| format!("{:.1e}", m.max_rel_error));
         table.render(screen)
     }
 
     /// What to take home.
     fn verdict(&self, screen: Screen) -> String {
-        let [first, second] = self.pipeline.stages.each_ref().map(|stage| stage.device.id());
+        let [first, second] = self.pipeline.devices.each_ref().map(Device::id);
         let sentence = match (&self.direct, &self.obstacle, self.speedup()) {
-            (None, ..) => "Every frame was staged, as asked, and every sample is right.".into(),
+            (None, ..) => "Every frame was staged, as asked, and every beam is right.".into(),
             (_, Some(why), _) => format!("No zero-copy way between {first} and {second}: {why}."),
             (_, _, None) => format!(
                 "Both stages ran on {first}: one device has nothing to hand over. {}",

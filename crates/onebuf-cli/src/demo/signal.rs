@@ -1,9 +1,9 @@
 //! The samples that go in, and what must come out.
 
-use super::kernels::{PHASES, SCALE, oscillator};
 use crate::out::{Failure, Result};
 use onebuf::{Complex32, Complex64};
-use std::{f64::consts::TAU, fs::File, os::unix::fs::FileExt, path::PathBuf, str::FromStr};
+use onebuf_bench::mixed::{Expected, Shape};
+use std::{f64::consts::TAU, fs::File, os::unix::fs::FileExt, path::PathBuf, rc::Rc, str::FromStr};
 
 /// Where frames come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,23 +24,59 @@ impl FromStr for Source {
     }
 }
 
-/// Frames of equal length. Neighbours differ, so that a stale one cannot pass for the next.
-pub enum Frames {
-    Synthetic([Vec<Complex32>; 2]),
-    File { file: File, path: PathBuf, whole: u64, current: Vec<Complex32> },
+/// Frames of one shape, each with what must come out. Neighbours differ, in a batch and from one batch to the next,
+/// so that a stale one cannot pass for the next.
+pub struct Frames {
+    shape: Shape,
+    supply: Supply,
+}
+
+enum Supply {
+    /// Two, whose beams are computed once.
+    Synthetic([(Vec<Complex32>, Rc<Expected>); 2]),
+    File(Recording),
+}
+
+struct Recording {
+    file: File,
+    path: PathBuf,
+    whole: u64,
+    current: Vec<Complex32>,
 }
 
 const SAMPLE_BYTES: usize = size_of::<Complex32>();
 
 impl Frames {
-    pub fn open(source: &Source, samples: usize) -> Result<Self> {
-        match source {
-            Source::Synthetic => Ok(Frames::Synthetic([1, 2].map(|seed| synthetic(seed, samples)))),
-            Source::File(path) => Self::open_file(path.clone(), samples),
-        }
+    pub fn open(source: &Source, shape: Shape) -> Result<Self> {
+        let made = |seed| {
+            let samples = synthetic(seed, shape.samples());
+            let expected = Rc::new(Expected::of(&shape, &samples));
+            (samples, expected)
+        };
+        let supply = match source {
+            Source::Synthetic => Supply::Synthetic([1, 2].map(made)),
+            Source::File(path) => Supply::File(Recording::open(path.clone(), shape.samples())?),
+        };
+        Ok(Self { shape, supply })
     }
 
-    fn open_file(path: PathBuf, samples: usize) -> Result<Self> {
+    /// The frame with this number, of batches of this size, and its beams; a file that has too few starts over.
+    pub fn frame(&mut self, number: usize, batch: usize) -> Result<(&[Complex32], Rc<Expected>)> {
+        match &mut self.supply {
+            Supply::Synthetic(two) => {
+                let (samples, expected) = &two[(number / batch + number % batch) % 2];
+                Ok((samples, expected.clone()))
+            }
+            Supply::File(recording) => {
+                let samples = recording.frame(number)?;
+                Ok((samples, Rc::new(Expected::of(&self.shape, samples))))
+            }
+        }
+    }
+}
+
+impl Recording {
+    fn open(path: PathBuf, samples: usize) -> Result<Self> {
         let about = |error| Failure::new(format!("{}: {error}", path.display()));
         let file = File::open(&path).map_err(about)?;
         let bytes = file.metadata().map_err(about)?.len();
@@ -52,15 +88,11 @@ impl Frames {
                 bytes / SAMPLE_BYTES as u64,
             )));
         }
-        Ok(Frames::File { file, path, whole, current: vec![Complex32::ZERO; samples] })
+        Ok(Self { file, path, whole, current: vec![Complex32::ZERO; samples] })
     }
 
-    /// The frame with this number; a file that has too few starts over.
-    pub fn frame(&mut self, number: usize) -> Result<&[Complex32]> {
-        let (file, path, whole, current) = match self {
-            Frames::Synthetic(frames) => return Ok(&frames[number % frames.len()]),
-            Frames::File { file, path, whole, current } => (file, path, whole, current),
-        };
+    fn frame(&mut self, number: usize) -> Result<&[Complex32]> {
+        let Self { file, path, whole, current } = self;
         let about =
             |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
         let mut bytes = vec![0; current.len() * SAMPLE_BYTES];
@@ -102,56 +134,24 @@ fn synthetic(seed: u64, samples: usize) -> Vec<Complex32> {
     (0..samples).map(sample).collect()
 }
 
-/// The largest deviation of any sample from what both stages make of the input in double precision,
-/// relative to that signal's root mean square.
-pub fn max_rel_error(input: &[Complex32], output: &[Complex32]) -> f64 {
-    let oscillator = oscillator();
-    let double = |x: Complex32| Complex64::new(x.re.into(), x.im.into());
-    let mixed = |i: usize| double(input[i]) * oscillator[i % PHASES];
-    let (mut worst, mut power) = (0.0f64, 0.0);
-    let mut compare = |i: usize, want: Complex64| {
-        let off = (double(output[i]) - want).norm_sqr();
-        // Not `max`, which would overlook a NaN.
-        worst = if off <= worst || worst.is_nan() { worst } else { off };
-        power += want.norm_sqr();
-    };
-    let pulse = input.len() / 2;
-    for i in 0..pulse {
-        let (a, b) = (mixed(i), mixed(i + pulse));
-        compare(i, (a + b) * SCALE);
-        compare(i + pulse, (a - b) * SCALE);
-    }
-    // The last sample of an odd number has no partner.
-    (2 * pulse..input.len()).for_each(|i| compare(i, mixed(i)));
-    let mean = power / input.len() as f64;
-    if worst == 0.0 { 0.0 } else { (worst / mean).sqrt() }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Complex32, Frames, Source, max_rel_error, synthetic};
+    use super::{Complex32, Frames, Recording, Shape, Source};
     use std::io::Write;
 
-    /// Both stages by hand for two samples: the oscillator turns the second by 3/16.
     #[test]
-    fn the_reference_is_what_it_says() {
-        let input = [Complex32::new(1.0, 0.0), Complex32::new(0.0, 2.0)];
-        let turned = input[1] * Complex32::cis(-std::f32::consts::TAU * 3.0 / 16.0);
-        let scale = std::f32::consts::FRAC_1_SQRT_2;
-        let good = [(input[0] + turned) * scale, (input[0] - turned) * scale];
-        assert!(max_rel_error(&input, &good) < 1e-6);
-        assert!(max_rel_error(&input, &input) > 0.1);
-    }
-
-    #[test]
-    fn one_lost_sample_is_seen_and_so_is_a_nan() {
-        let input = synthetic(1, 1001);
-        let mut output = vec![Complex32::ZERO; 1001];
-        assert!(max_rel_error(&input, &output) > 0.5);
-        output[3].re = f32::NAN;
-        assert!(max_rel_error(&input, &output).is_nan());
-        let silence = [Complex32::ZERO; 4];
-        assert_eq!(max_rel_error(&silence, &silence), 0.0);
+    fn neighbours_differ_whatever_the_batch() {
+        let mut frames = Frames::open(&Source::Synthetic, Shape::of(16, 1).unwrap()).unwrap();
+        let mut samples = |number, batch| frames.frame(number, batch).unwrap().0.to_vec();
+        for batch in 1..=8 {
+            for number in 0..8 {
+                let ahead = samples(number + batch, batch);
+                assert_ne!(samples(number, batch), ahead, "{number} of {batch}: one slot");
+                if number % batch + 1 < batch {
+                    assert_ne!(samples(number, batch), samples(number + 1, batch), "{batch}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -160,12 +160,14 @@ mod tests {
         for value in 0..10i16 {
             file.write_all(&f32::from(value).to_le_bytes()).unwrap();
         }
+        let path = || file.path().into();
         let source: Source = format!("file:{}", file.path().display()).parse().unwrap();
-        let mut frames = Frames::open(&source, 2).unwrap();
+        assert_eq!(source, Source::File(path()));
+        let mut frames = Recording::open(path(), 2).unwrap();
         let second = [Complex32::new(4.0, 5.0), Complex32::new(6.0, 7.0)];
         assert_eq!(frames.frame(1).unwrap(), second);
         assert_eq!(frames.frame(3).unwrap(), second, "a frame that is not whole is left out");
-        let short = Frames::open(&source, 6).err().unwrap().to_string();
+        let short = Recording::open(path(), 6).err().unwrap().to_string();
         assert!(short.contains("5 samples") && short.contains("one frame of 6"), "{short}");
     }
 
@@ -173,7 +175,7 @@ mod tests {
     fn a_file_of_something_else_is_refused() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[0xff; 64]).unwrap();
-        let mut frames = Frames::open(&Source::File(file.path().into()), 8).unwrap();
+        let mut frames = Recording::open(file.path().into(), 8).unwrap();
         assert!(frames.frame(0).unwrap_err().to_string().contains("not finite"));
     }
 }

@@ -18,7 +18,7 @@ const ROUTE: [&str; 10] = [
     "gb_per_s",
     "envelope",
 ];
-const DEMO: [&str; 14] = [
+const DEMO: [&str; 16] = [
     "stages",
     "routes",
     "sync",
@@ -33,6 +33,8 @@ const DEMO: [&str; 14] = [
     "staged_bytes_copied",
     "speedup",
     "max_rel_error",
+    "batch",
+    "beams",
 ];
 const RUNGS: [&str; 6] =
     ["same_queue", "semaphore", "event", "wait_value", "callback", "host_wait"];
@@ -112,6 +114,10 @@ fn wrong_usage_is_status_2() {
         ("plan --devices host --strategy magic", "host_pages"),
         ("demo --devices host", "two devices"),
         ("demo --samples 1", "samples"),
+        ("demo --samples 4097", "4096 or 4160"),
+        ("demo --samples 2147483648", "at most"),
+        ("demo --beams 0", "beams"),
+        ("demo --batch 0", "batch"),
         ("demo --frames 0", "frames"),
         ("demo --source udp", "file:PATH"),
         ("bench nonsuch", "there are route_lookup_ns, "),
@@ -247,14 +253,28 @@ fn the_log_is_silent_until_asked_for() {
 #[test]
 fn the_demo_runs_on_the_host_alone() {
     let cli = Cli::new();
-    let value = cli.run_bare("demo --json --samples 4097 --frames 3").json();
+    let value = cli.run_bare("demo --json --samples 4096 --frames 3 --beams 5").json();
     assert_has(&value, &DEMO);
-    assert_eq!(value["stages"][1]["device"], "host");
+    assert_eq!(value["stages"][0], json!({ "name": "fft", "device": "host" }));
+    assert_eq!(value["stages"][1], json!({ "name": "beams", "device": "host" }));
+    assert_eq!((&value["batch"], &value["beams"]), (&json!(1), &json!(5)), "nothing to switch");
     assert_eq!((&value["frames"], &value["bytes_copied"]), (&json!(3), &json!(0)));
     assert!(value["staged_frame_us"].is_null() && value["speedup"].is_null());
     assert!(value["max_rel_error"].as_f64().unwrap() < 1e-5);
     assert!(cli.run_bare("demo --samples 64").ok().stdout.contains("Both stages ran on host"));
     cli.run_bare("demo --staged").failed(1, "two devices");
+}
+
+/// Whole batches and a rest: no frame is left out, and every one is checked.
+#[test]
+fn the_demo_runs_in_batches() {
+    let cli = Cli::new();
+    let value = cli.run_bare("demo --json --samples 1024 --frames 5 --batch 2").json();
+    assert_eq!((&value["batch"], &value["frames"]), (&json!(2), &json!(5)));
+    assert_eq!(value["batch_why"], "as asked");
+    let text = cli.run_bare("demo --samples 64 --frames 8 --batch 8").ok().stdout;
+    assert!(text.contains("8 frames per switch: as asked"), "{text}");
+    cli.run_bare("demo --samples 64 --frames 2 --batch 3").failed(1, "--batch needs");
 }
 
 #[test]
@@ -264,8 +284,8 @@ fn the_demo_reads_files() {
     let samples: Vec<u8> = (0..512u16).flat_map(|i| f32::from(i % 7).to_le_bytes()).collect();
     fs::write(file.path(), samples).unwrap();
     let source = format!("--source file:{}", file.path().display());
-    cli.run_bare(&format!("demo --samples 100 {source}")).ok();
-    cli.run_bare(&format!("demo --samples 257 {source}")).failed(1, "256 samples");
+    cli.run_bare(&format!("demo --samples 96 {source}")).ok();
+    cli.run_bare(&format!("demo --samples 272 {source}")).failed(1, "256 samples");
     cli.run_bare("demo --source file:/nonexistent").failed(1, "/nonexistent: No such file");
 }
 
@@ -301,6 +321,9 @@ fn demo_doctor_and_plan_on_what_is_there() {
     }
     let demo = cli.run("demo --json --samples 4096 --frames 2").json();
     assert_demo(&demo);
+    let batched = cli.run("demo --json --samples 4096 --frames 2 --batch 2").json();
+    assert_demo(&batched);
+    assert_eq!(batched["batch"], 2);
     let staged = cli.run("demo --json --samples 4096 --frames 2 --staged").json();
     assert!(staged["frame_us"].is_null() && staged["bytes_copied"].is_null());
     assert_eq!(staged["staged_bytes_copied"], 2 * 4096 * 8);

@@ -1,0 +1,120 @@
+//! Both stages, and what goes through them.
+
+use super::{Beams, Shape, Spectrum};
+use onebuf::{Buffer, BufferBuilder, Complex32, Device, Result, Rung};
+
+/// One frame's memory: the buffer that both devices share, and the second's own for what comes out.
+pub struct Frame {
+    /// Samples, then their spectrum.
+    pub signal: Buffer<Complex32>,
+    /// What comes out.
+    pub beams: Buffer<Complex32>,
+}
+
+/// The two stages on their devices.
+pub struct Pipeline {
+    /// What goes in and comes out.
+    pub shape: Shape,
+    /// Who transforms, and who makes beams.
+    pub devices: [Device; 2],
+    first: Spectrum,
+    second: Beams,
+}
+
+impl Pipeline {
+    /// The stages' names.
+    pub const STAGES: [&str; 2] = [Spectrum::NAME, Beams::NAME];
+
+    /// Builds the kernels, or finds the libraries.
+    ///
+    /// # Errors
+    /// The drivers'; [`onebuf::Error::Unavailable`] where a library is not installed.
+    pub fn open(devices: &[Device; 2], shape: Shape) -> Result<Self> {
+        let [first, second] = devices;
+        let (first, second) = (Spectrum::open(first, &shape)?, Beams::open(second, &shape)?);
+        Ok(Self { shape, devices: devices.clone(), first, second })
+    }
+
+    /// So many frames' memory, of which the shared part is as wished.
+    ///
+    /// # Errors
+    /// Those of [`BufferBuilder::build`].
+    pub fn frames(&self, wish: &BufferBuilder<'_, Complex32>, count: usize) -> Result<Vec<Frame>> {
+        let second = &self.devices[1];
+        let frame = |_| {
+            let beams = second.hub().buffer(self.shape.results()).shared_with([second]).build()?;
+            Ok(Frame { signal: wish.clone().build()?, beams })
+        };
+        (0..count).map(frame).collect()
+    }
+
+    /// Brings the shared buffers to the first device and waits: what follows is the pipeline's own.
+    ///
+    /// # Errors
+    /// The drivers'.
+    pub fn prepare(&self, frames: &[Frame]) -> Result<()> {
+        for frame in frames {
+            drop(frame.signal.write_on(self.first.queue())?);
+        }
+        self.first.queue().finish()
+    }
+
+    /// All frames through the first stage, then all through the second, and waits. Says the lowest rung by which
+    /// each stage waited.
+    ///
+    /// # Errors
+    /// The drivers'.
+    pub fn run(&self, frames: &[Frame]) -> Result<[Rung; 2]> {
+        let mut rungs = [Rung::SameQueue; 2];
+        for frame in frames {
+            rungs[0] = rungs[0].max(self.first.run(&frame.signal, self.shape.channels)?);
+        }
+        // One switch for all of them: a GPU that is given work by two APIs at once goes back and forth
+        // between their contexts.
+        if frames.len() > 1 {
+            self.first.queue().finish()?;
+        }
+        for frame in frames {
+            rungs[1] = rungs[1].max(self.second.run(&self.shape, &frame.signal, &frame.beams)?);
+        }
+        self.second.queue().finish()?;
+        Ok(rungs)
+    }
+
+    /// The first stage alone, waited for.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn run_first(&self, frame: &Frame) -> Result<()> {
+        self.first.run(&frame.signal, self.shape.channels)?;
+        self.first.queue().finish()
+    }
+
+    /// The second stage alone, waited for.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn run_second(&self, frame: &Frame) -> Result<()> {
+        self.second.run(&self.shape, &frame.signal, &frame.beams)?;
+        self.second.queue().finish()
+    }
+
+    /// The first stage on one channel, waited for: next to nothing but the way to it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn touch_first(&self, frame: &Frame) -> Result<()> {
+        self.first.run(&frame.signal, 1)?;
+        self.first.queue().finish()
+    }
+
+    /// The second on one channel, for one beam.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn touch_second(&self, frame: &Frame) -> Result<()> {
+        let small = Shape { channels: 1, beams: 1, ..self.shape };
+        self.second.run(&small, &frame.signal, &frame.beams)?;
+        self.second.queue().finish()
+    }
+}

@@ -1,0 +1,70 @@
+//! How many of what.
+
+/// A frame's channels and their length, and how many beams are made of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Complex samples of a channel, a power of two.
+    pub length: usize,
+    /// Channels of a frame.
+    pub channels: usize,
+    /// Beams that are made of it.
+    pub beams: usize,
+}
+
+impl Shape {
+    /// Channels are not longer: a transform has to fit the memory of one work-group.
+    pub const LONGEST: usize = 2048;
+
+    /// Channels as long as there are channels, or the next power of two below, but not longer than
+    /// [`Shape::LONGEST`].
+    ///
+    /// # Errors
+    /// In words, when the samples do not make whole channels, or there are none.
+    pub fn of(samples: usize, beams: usize) -> Result<Self, String> {
+        if samples < 4 || beams == 0 {
+            return Err(format!("{samples} samples and {beams} beams: at least 4 and 1"));
+        }
+        let length = Self::LONGEST.min(1 << (samples.isqrt().ilog2()));
+        let rest = samples % length;
+        if rest != 0 {
+            let (less, more) = (samples - rest, samples - rest + length);
+            return Err(format!(
+                "{samples} samples do not make whole channels of {length}: {less} or {more} would"
+            ));
+        }
+        Ok(Self { length, channels: samples / length, beams })
+    }
+
+    /// Samples of a frame.
+    pub fn samples(&self) -> usize {
+        self.length * self.channels
+    }
+
+    /// Numbers that come out of a frame.
+    pub fn results(&self) -> usize {
+        self.length * self.beams
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shape;
+
+    #[test]
+    fn channels_are_as_long_as_there_are_many() {
+        let shape = |samples| Shape::of(samples, 3).map(|shape| (shape.length, shape.channels));
+        assert_eq!(shape(1 << 22), Ok((2048, 2048)));
+        assert_eq!(shape(1 << 30), Ok((2048, 1 << 19)));
+        assert_eq!(shape(4096), Ok((64, 64)));
+        assert_eq!(shape(96), Ok((8, 12)));
+        assert_eq!(shape(4), Ok((2, 2)));
+        assert_eq!(Shape::of(96, 3).map(|shape| (shape.samples(), shape.results())), Ok((96, 24)));
+    }
+
+    #[test]
+    fn what_is_no_whole_number_of_channels_is_told() {
+        let why = Shape::of(4097, 16).unwrap_err();
+        assert!(why.contains("channels of 64: 4096 or 4160"), "{why}");
+        assert!(Shape::of(3, 16).is_err() && Shape::of(4, 0).is_err());
+    }
+}
