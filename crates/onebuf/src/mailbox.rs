@@ -80,11 +80,12 @@ impl Mailbox {
         let mut words = lock(&self.words);
         let (known, next) = &mut *words;
         let (offset, last) = match known.get(&sender.number) {
-            Some(word) => *word,
-            None if *next < BYTES => (std::mem::replace(next, *next + WORD), 0),
-            None => return Err(Error::unsupported("another word in a mailbox", "fewer queues")),
+            // A word is used up: not every API's wait goes round with it.
+            Some(word) if word.1 < u32::MAX => *word,
+            _ if *next < BYTES => (std::mem::replace(next, *next + WORD), 0),
+            _ => return Err(Error::unsupported("another word in a mailbox", "fewer queues")),
         };
-        let value = last.wrapping_add(1);
+        let value = last + 1;
         sender.hal.reside(&*self.far, Residency::Attached)?;
         sender.hal.fill(&*self.far, offset, WORD, &value.to_ne_bytes())?;
         // From here on the number may be written.

@@ -98,7 +98,12 @@ impl Queue {
     /// # Errors
     /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
     pub fn wait_for(&self, fence: &Fence) -> Result<Rung> {
-        let after = |position| self.line.after(&self.hub, position, Rung::SameQueue);
+        let after = |position: &Position| {
+            let routes = self.hub.topology().between(position.line.device, self.line.device).iter();
+            // None better than what was proven; unproven, the best that there is.
+            let best = routes.filter_map(|route| route.verdict.sync).max();
+            self.line.after(&self.hub, position, best.unwrap_or(Rung::SameQueue))
+        };
         let mut rungs = fence.positions().iter().map(after);
         rungs.try_fold(Rung::SameQueue, |lowest, rung| rung.map(|rung| lowest.max(rung)))
     }
@@ -161,6 +166,8 @@ pub(crate) struct Line {
     /// A failure that was met by somebody who only wanted to know how busy the queue is.
     untold: Mutex<Option<Error>>,
     has_untold: AtomicBool,
+    /// Other APIs' work that it waits for by numbers in memory, which say nothing of how that ended.
+    joined: Mutex<Vec<Arc<dyn hal::Event>>>,
     /// Somebody has the native queue: what they enqueue is behind no event of ours.
     given_away: AtomicBool,
     /// It is somebody else's, who orders what they enqueue there.
@@ -195,6 +202,7 @@ impl Line {
             mark: Mutex::new(None),
             untold: Mutex::new(None),
             has_untold: AtomicBool::new(false),
+            joined: Mutex::default(),
             given_away: AtomicBool::new(false),
             is_foreign: false,
             libs: Shelf::default(),
@@ -264,6 +272,8 @@ impl Line {
             return same_api(event.clone());
         }
         if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
+            lock(&self.joined).push(event.clone());
+            self.has_untold.store(true, Ordering::Release);
             return Ok(Rung::WaitValue);
         }
         if self.gates && position.line.callbacks && best <= Rung::Callback {
@@ -318,7 +328,25 @@ impl Line {
             return Ok(());
         }
         self.has_untold.store(false, Ordering::Release);
-        lock(&self.untold).take().map_or(Ok(()), Err)
+        let told = lock(&self.untold).take().map_or(Ok(()), Err);
+        told.and(self.tell_joined())
+    }
+
+    /// How the work ended that this queue waited for by a number. What has not ended is asked again.
+    fn tell_joined(&self) -> Result<()> {
+        let joined = std::mem::take(&mut *lock(&self.joined));
+        let mut outcome = Ok(());
+        for event in joined {
+            match event.poll() {
+                Ok(true) => {}
+                Ok(false) => {
+                    lock(&self.joined).push(event);
+                    self.has_untold.store(true, Ordering::Release);
+                }
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
     }
 
     /// The newest event if it covers so much, or a new one.

@@ -248,6 +248,7 @@ impl<'b> Hold<'b> {
     /// The native handle, given away.
     pub fn raw(&self) -> Result<RawHandle> {
         self.give_away()?;
+        self.queue().note_use(self.memory())?;
         Ok(self.memory().raw())
     }
 

@@ -224,6 +224,7 @@ impl CuStatus {
     pub const LAUNCH_OUT_OF_RESOURCES: Self = Self(701);
     pub const LAUNCH_TIMEOUT: Self = Self(702);
     pub const CONTEXT_IS_DESTROYED: Self = Self(709);
+    pub const ASSERT: Self = Self(710);
     pub const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
     pub const LAUNCH_FAILED: Self = Self(719);
     pub const NOT_SUPPORTED: Self = Self(801);
@@ -237,7 +238,7 @@ impl CuStatus {
     /// Whether the context is dead after it: every later call answers the same.
     pub const fn is_fatal(self) -> bool {
         matches!(self, Self::ECC_UNCORRECTABLE | Self::ILLEGAL_ADDRESS | Self::LAUNCH_TIMEOUT)
-            || matches!(self, Self::CONTEXT_IS_DESTROYED | Self::LAUNCH_FAILED)
+            || matches!(self, Self::CONTEXT_IS_DESTROYED | Self::LAUNCH_FAILED | Self::ASSERT)
             // The hardware's own: stack, instruction, alignment, address space, program counter.
             || matches!(self.0, 714..=718)
     }
@@ -287,6 +288,8 @@ impl Attribute {
     pub const INTEGRATED: Self = Self([18, 16]);
     pub const CAN_MAP_HOST_MEMORY: Self = Self([19, 3]);
     pub const CAN_USE_STREAM_WAIT_VALUE: Self = Self([122, 10013]);
+    /// CUDA's alone: HIP's virtual memory has such handles.
+    pub const POSIX_FD_SUPPORTED: Self = Self([103, 89]);
     pub const VIRTUAL_MEMORY_SUPPORTED: Self = Self([102, 89]);
     pub const COMPUTE_CAPABILITY: [Self; 2] = [Self([75, 23]), Self([76, 61])];
 }

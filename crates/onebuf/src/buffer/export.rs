@@ -175,7 +175,8 @@ impl<T: Pod> ImportBuilder<T> {
 }
 
 fn check_elements<T>(offset: usize, bytes: usize) -> Result<()> {
-    if offset.is_multiple_of(align_of::<T>()) && bytes.is_multiple_of(size_of::<T>().max(1)) {
+    let whole = size_of::<T>() > 0 && bytes.is_multiple_of(size_of::<T>());
+    if whole && offset.is_multiple_of(align_of::<T>()) {
         return Ok(());
     }
     let name = std::any::type_name::<T>();

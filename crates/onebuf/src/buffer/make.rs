@@ -178,7 +178,12 @@ fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
     let home = &topology.node(allocate_on).info.physical;
     let hop = |&to: &DeviceIx| {
         let info = &topology.node(to).info;
-        let takes = info.caps.imports.contains(&kind) && info.physical.same_chip(home);
+        let refuted = |route: &Route| {
+            route.kind == kind.route() && route.verdict.state == RouteState::Refuted
+        };
+        let takes = info.caps.imports.contains(&kind)
+            && info.physical.same_chip(home)
+            && !topology.between(allocate_on, to).iter().any(refuted);
         let (kind, zero_copy, why) = match () {
             () if to == allocate_on => (RouteKind::Same, true, "one device"),
             () if takes => (kind.route(), true, "by contract: the same descriptor"),

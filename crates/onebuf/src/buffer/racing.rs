@@ -1,8 +1,9 @@
 //! Bytes that another process may write at any moment: copied, never borrowed.
 //!
 //! # Safety
-//! No reference to plain bytes of such memory is made. Every access is a relaxed atomic one of a byte or of an
-//! aligned word: whatever the other process does meanwhile, each gives some value, and what was copied stays.
+//! No reference to plain bytes of such memory is made. Every access here is a relaxed atomic one of a byte or of an
+//! aligned word: whatever the other process does meanwhile, each gives some value, and what was copied stays. Fills, and
+//! copies to other devices, go by raw pointers, as a driver's own do.
 
 #![allow(unsafe_code)]
 
@@ -70,7 +71,7 @@ impl Racing<'_> {
         // SAFETY: inside.
         let word = unsafe { self.start.add(at) }.cast::<u64>();
         assert!(word.is_aligned(), "`head` bytes come before the first word");
-        // SAFETY: mapped while the lifetime lasts, aligned, and touched by this process only as atomics.
+        // SAFETY: mapped while the lifetime lasts, aligned, and borrowed by nobody.
         unsafe { AtomicU64::from_ptr(word.as_ptr()) }
     }
 

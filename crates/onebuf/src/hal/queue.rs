@@ -81,6 +81,12 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// Makes later work wait at a gate that the host opens.
     fn gate(&self) -> Result<Box<dyn Gate>>;
 
+    /// Somebody else is about to give this queue work with the memory, so that it must not be freed before.
+    fn note_use(&self, memory: &dyn Memory) -> Result<()> {
+        let _ = memory;
+        Ok(())
+    }
+
     /// Makes later work wait until a word of memory has reached a number. Nothing but whoever writes it ends
     /// that wait.
     fn wait_value(&self, memory: &dyn Memory, offset: usize, value: u32) -> Result<()> {

@@ -63,14 +63,14 @@ pub(crate) fn copy(from: &End<'_>, to: &End<'_>, bytes: usize, means: Means<'_>)
             read.wait(means.timeout).map(|()| 0)
         }
         (End::Host(from), End::Device(queue, memory, at)) => {
+            let to = Stretch(queue, memory, at);
             // SAFETY: the pages are the source's for as long as we hold it.
-            let from = unsafe { std::slice::from_raw_parts(from.as_ptr(), bytes) };
-            upload(from, queue, memory, at, means).map(|()| chunks(bytes))
+            unsafe { upload_from(from.as_ptr(), bytes, to, means) }.map(|()| chunks(bytes))
         }
         (End::Device(queue, memory, at), End::Host(to)) => {
-            // SAFETY: the pages are the target's, and nobody else uses them now.
-            let to = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), bytes) };
-            download(queue, memory, at, to, means).map(|()| chunks(bytes))
+            let from = Stretch(queue, memory, at);
+            // SAFETY: the pages are the target's for as long as we hold it.
+            unsafe { download_to(from, to.as_ptr(), bytes, means) }.map(|()| chunks(bytes))
         }
         (End::Device(a, from, from_at), End::Device(b, to, to_at)) => {
             let (from, to) = (Stretch(a, from, from_at), Stretch(b, to, to_at));
@@ -142,10 +142,26 @@ pub(crate) fn upload(
     offset: usize,
     means: Means<'_>,
 ) -> Result<()> {
-    let mut chunks = Chunks::new(from.len(), 2, means);
-    for (at, len) in ranges(from.len()) {
+    // SAFETY: as long as the slice is.
+    unsafe { upload_from(from.as_ptr(), from.len(), Stretch(queue, to, offset), means) }
+}
+
+/// The same of bytes that need not stand still: no reference to them is made.
+///
+/// # Safety
+/// So many bytes are mapped there.
+unsafe fn upload_from(
+    from: *const u8,
+    bytes: usize,
+    Stretch(queue, to, offset): Stretch<'_>,
+    means: Means<'_>,
+) -> Result<()> {
+    let mut chunks = Chunks::new(bytes, 2, means);
+    for (at, len) in ranges(bytes) {
         let chunk = chunks.next()?;
-        chunk.bytes_mut()[..len].copy_from_slice(&from[at..at + len]);
+        let into = &mut chunk.bytes_mut()[..len];
+        // SAFETY: inside of both; a chunk is memory of its own.
+        unsafe { from.add(at).copy_to_nonoverlapping(into.as_mut_ptr(), len) };
         chunk.write(queue, to, offset + at, len)?;
         queue.flush()?;
     }
@@ -160,18 +176,40 @@ pub(crate) fn download(
     to: &mut [u8],
     means: Means<'_>,
 ) -> Result<()> {
-    let (timeout, mut chunks) = (means.timeout, Chunks::new(to.len(), 2, means));
-    let mut waiting: Option<(usize, usize, usize)> = None;
-    for (at, len) in ranges(to.len()) {
+    // SAFETY: as long as the slice is.
+    unsafe { download_to(Stretch(queue, from, offset), to.as_mut_ptr(), to.len(), means) }
+}
+
+/// The same to bytes that others may be looking at: no reference to them is made.
+///
+/// # Safety
+/// So many bytes are mapped there.
+unsafe fn download_to(
+    Stretch(queue, from, offset): Stretch<'_>,
+    to: *mut u8,
+    bytes: usize,
+    means: Means<'_>,
+) -> Result<()> {
+    let (timeout, mut chunks) = (means.timeout, Chunks::new(bytes, 2, means));
+    let take = |chunks: &mut Chunks<'_>, (slot, at, len): (usize, usize, usize)| {
+        let chunk = &mut chunks.slots[slot];
+        chunk.wait(timeout)?;
+        let read = &chunk.bytes_mut()[..len];
+        // SAFETY: inside of both; a chunk is memory of its own.
+        unsafe { to.add(at).copy_from_nonoverlapping(read.as_ptr(), len) };
+        Ok::<_, crate::Error>(())
+    };
+    let mut waiting = None;
+    for (at, len) in ranges(bytes) {
         let index = chunks.advance()?;
         chunks.slots[index].read(queue, from, offset + at, len)?;
         queue.flush()?;
-        if let Some((slot, at, len)) = waiting.replace((index, at, len)) {
-            chunks.slots[slot].take(&mut to[at..at + len], timeout)?;
+        if let Some(before) = waiting.replace((index, at, len)) {
+            take(&mut chunks, before)?;
         }
     }
-    if let Some((slot, at, len)) = waiting {
-        chunks.slots[slot].take(&mut to[at..at + len], timeout)?;
+    if let Some(last) = waiting {
+        take(&mut chunks, last)?;
     }
     chunks.finish()
 }
@@ -273,12 +311,6 @@ impl Chunk {
             event.wait(timeout)?;
             self.busy = None;
         }
-        Ok(())
-    }
-
-    fn take(&mut self, into: &mut [u8], timeout: Duration) -> Result<()> {
-        self.wait(timeout)?;
-        into.copy_from_slice(&self.bytes_mut()[..into.len()]);
         Ok(())
     }
 

@@ -93,9 +93,23 @@ impl Couriers {
         lock(&self.0).idle.push(stream);
     }
 
-    /// Takes an errand off the desk: whoever does so runs it.
+    /// Takes an errand off the desk: whoever does so runs it, and its stream serves again. Its queue is kept for
+    /// whoever may free it.
     fn take(&self, number: u64) -> Option<Errand> {
-        lock(&self.0).errands.remove(&number)
+        let mut desk = lock(&self.0);
+        let errand = desk.errands.remove(&number)?;
+        desk.idle.push(errand.stream);
+        desk.retired.push(errand.queue.clone());
+        Some(errand)
+    }
+
+    /// Keeps a queue until it can be freed: not in a callback.
+    pub fn retire(queue: Arc<RawQueue>) {
+        let context = queue.context.clone();
+        lock(&context.couriers.0).retired.push(queue);
+        watch(&context);
+        // The desk has another.
+        drop(context);
     }
 
     fn add(&self, errand: Errand) -> u64 {
@@ -140,10 +154,7 @@ pub(super) fn send(
             // SAFETY: made above, and not given to the driver.
             drop(unsafe { Box::from_raw(ticket) });
             match context.couriers.take(number) {
-                Some(errand) => {
-                    context.couriers.put_back(errand.stream);
-                    refused(why, errand.callback)
-                }
+                Some(errand) => refused(why, errand.callback),
                 None => Ok(()),
             }
         }
@@ -156,15 +167,13 @@ unsafe extern "C" fn arrive(ticket: *mut c_void) {
     let ticket = unsafe { Box::from_raw(ticket.cast::<Ticket>()) };
     let Ticket { couriers, number } = *ticket;
     if let Some(errand) = couriers.take(number) {
-        couriers.put_back(errand.stream);
-        let queue = errand.deliver(Ok(()));
-        lock(&couriers.0).retired.push(queue);
+        errand.deliver(Ok(()));
     }
 }
 
 impl Errand {
-    /// Runs the callback. What comes back may be the last reference to the context.
-    fn deliver(self, reached: Result<()>) -> Arc<RawQueue> {
+    /// Runs the callback.
+    fn deliver(self, reached: Result<()>) {
         let Errand { callback, behind, queue, .. } = self;
         let outcome = reached.and_then(|()| match behind.has_failed() {
             true => queue.driver().check(Err(wait_failed())),
@@ -173,7 +182,6 @@ impl Errand {
         if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
             tracing::error!("a callback panicked");
         }
-        queue
     }
 }
 
@@ -184,11 +192,13 @@ pub(super) fn wait_failed() -> Refused {
 
 /// Sees to it that somebody looks after what is overdue.
 fn watch(context: &Arc<Context>) {
-    if !std::mem::replace(&mut lock(&context.couriers.0).watched, true) {
+    let couriers = context.couriers.clone();
+    if !std::mem::replace(&mut lock(&couriers.0).watched, true) {
         let context = Arc::downgrade(context);
         let named = std::thread::Builder::new().name("onebuf-couriers".to_owned());
         if let Err(why) = named.spawn(move || while look(&context) {}) {
             tracing::error!("nobody looks after callbacks: {why}");
+            lock(&couriers.0).watched = false;
         }
     }
 }
@@ -205,19 +215,24 @@ fn look(context: &Weak<Context>) -> bool {
     }
     let streams: Vec<_> = desk.errands.iter().map(|(n, errand)| (*n, errand.stream)).collect();
     drop(desk);
-    let Some(current) = context.enter_to_free() else { return true };
-    // SAFETY: streams of errands that are under way live; so do all others of the context.
-    let query = |stream| unsafe { context.table().stream_query(stream) };
-    let dead = streams.into_iter().filter_map(|(n, stream)| match query(stream) {
-        Err(why) if !is_pending(&why) && why.status.is_fatal() => Some((n, why)),
-        _ => None,
-    });
-    let dead: Vec<_> = dead.collect();
-    drop(current);
+    // A context that cannot be entered any more calls nobody back.
+    let dead: Vec<_> = match context.enter() {
+        Err(why) => streams.into_iter().map(|(n, _)| (n, why.clone())).collect(),
+        Ok(_current) => {
+            // SAFETY: streams of errands that are under way live; so do all others of the context.
+            let query = |stream| unsafe { context.table().stream_query(stream) };
+            let dead = streams.into_iter().filter_map(|(n, stream)| match query(stream) {
+                Err(why) if !is_pending(&why) => {
+                    Some((n, context.driver.check::<()>(Err(why)).err()?))
+                }
+                _ => None,
+            });
+            dead.collect()
+        }
+    };
     for (number, why) in dead {
         if let Some(errand) = context.couriers.take(number) {
-            context.couriers.put_back(errand.stream);
-            drop(errand.deliver(context.driver.check(Err(why))));
+            errand.deliver(Err(why));
         }
     }
     true

@@ -1,8 +1,15 @@
 //! A device, its primary context, and being current on a thread.
 
 use super::{
-    compile::Compiler, conv, courier::Couriers, gate::Flags, grave::Graveyard, memory::Memory,
-    pins::Pins, program::Program, queue::Queue,
+    compile::Compiler,
+    conv,
+    courier::Couriers,
+    gate::Flags,
+    grave::Graveyard,
+    memory::Memory,
+    pins::Pins,
+    program::Program,
+    queue::{Queue, RawQueue},
 };
 use crate::{
     Error, Result, hal,
@@ -13,7 +20,7 @@ use onebuf_sys::{
     Flavor, Refused,
     cuda_like::{CuContext, CudaLike},
 };
-use std::fmt;
+use std::{fmt, sync::Weak};
 
 /// What launches keep to beside the capabilities that every device has.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +97,8 @@ pub(super) struct Context {
     pub graveyard: Graveyard,
     pub flags: Flags,
     pub couriers: Arc<Couriers>,
+    /// Queues that were made to wait for other APIs.
+    pub outside: Mutex<Vec<Weak<RawQueue>>>,
     ids: AtomicU64,
 }
 
@@ -102,7 +111,8 @@ impl Context {
         };
         let (driver, ids) = (driver.clone(), AtomicU64::new(1));
         let (flags, couriers) = (Flags::default(), Arc::default());
-        Ok(Context { driver, raw, graveyard: Graveyard::default(), flags, couriers, ids })
+        let (graveyard, outside) = (Graveyard::default(), Mutex::default());
+        Ok(Context { driver, raw, graveyard, flags, couriers, outside, ids })
     }
 
     pub fn table(&self) -> &CudaLike {

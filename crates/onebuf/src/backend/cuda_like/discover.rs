@@ -187,7 +187,9 @@ impl Library {
         // More by leave, where the device knows of such.
         let optin = asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).unwrap_or(0);
         let exports = vmm::is_there(&self.table)
-            && asked.attribute(Attribute::VIRTUAL_MEMORY_SUPPORTED).is_ok_and(|has| has != 0);
+            && [Attribute::VIRTUAL_MEMORY_SUPPORTED, Attribute::POSIX_FD_SUPPORTED]
+                .iter()
+                .all(|what| asked.attribute(*what).is_ok_and(|has| has != 0));
         // What HIP calls opaque is a dma-buf.
         let fd = self.table.flavor().pick([FdKind::OpaqueFd, FdKind::DmaBuf]);
         let waits_for_values = gate::is_there(&self.table)

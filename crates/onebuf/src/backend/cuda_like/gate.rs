@@ -4,6 +4,7 @@
 //! be made to fail: where the gate does, its work runs, and the events behind it [say so](Behind).
 
 use super::{
+    courier::Couriers,
     device::{Context, Driver},
     pins::Share,
     queue::RawQueue,
@@ -149,7 +150,7 @@ pub(super) struct Gate {
     outcome: Arc<Outcome>,
     settled: bool,
     /// The words live while it does.
-    _queue: Arc<RawQueue>,
+    queue: Option<Arc<RawQueue>>,
 }
 
 impl Gate {
@@ -157,14 +158,16 @@ impl Gate {
     pub fn new(queue: &Arc<RawQueue>) -> Result<Gate> {
         let (driver, context) = (queue.driver(), &queue.context);
         let flag = driver.check(context.flags.take(driver))?;
-        let (outcome, _queue) = (Arc::<Outcome>::default(), queue.clone());
-        // Should a call fail, the drop opens it, in case the wait was enqueued after all.
-        let gate = Gate { flag, outcome, settled: false, _queue };
-        // SAFETY: a live stream of the current context; a word of that context's.
-        driver.check(unsafe { wait_value(&driver.table, queue.raw, flag.at, OPEN) })?;
-        // SAFETY: as above.
-        driver.check(unsafe { driver.table.write_value(queue.raw, flag.at, PASSED, 0) })?;
+        let mut gate =
+            Gate { flag, outcome: Arc::default(), settled: false, queue: Some(queue.clone()) };
+        // First, so that no event behind the wait misses it.
         queue.gates.push(gate.outcome.clone());
+        // SAFETY: a live stream of the current context; a word of that context's.
+        let enqueued = unsafe { wait_value(&driver.table, queue.raw, flag.at, OPEN) };
+        // SAFETY: as above.
+        let passes = || unsafe { driver.table.write_value(queue.raw, flag.at, PASSED, 0) };
+        // Should a call fail the gate is opened, in case the wait was enqueued after all.
+        driver.check(enqueued.and_then(|()| passes()).inspect_err(|_| gate.settle(true)))?;
         Ok(gate)
     }
 
@@ -183,7 +186,9 @@ impl hal::Gate for Gate {
 }
 
 impl Drop for Gate {
+    /// In a callback, mostly: there no queue may be freed.
     fn drop(&mut self) {
         self.settle(false);
+        self.queue.take().into_iter().for_each(Couriers::retire);
     }
 }

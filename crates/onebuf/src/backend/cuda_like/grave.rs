@@ -4,7 +4,7 @@
 //! busy is put aside with an event of each, and freed by whoever passes by when those have been reached.
 
 use super::{device::Context, queue::RawQueue};
-use crate::sync::{Arc, Mutex, lock, thread};
+use crate::sync::{Arc, Mutex, Ordering, lock, thread};
 use onebuf_sys::{
     Refused,
     cuda_like::{CuEvent, CuStatus, consts},
@@ -50,7 +50,7 @@ impl Context {
             return;
         };
         match self.unreached(users) {
-            Some(events) if events.is_empty() => burial(self),
+            Some(events) if events.is_empty() && !self.is_held() => burial(self),
             Some(events) => {
                 let burial: Burial = Box::new(burial);
                 lock(&self.graveyard.0).push(Grave { events, burial });
@@ -75,6 +75,9 @@ impl Context {
     }
 
     fn sweep_current(&self) {
+        if self.is_held() {
+            return;
+        }
         let graves = std::mem::take(&mut *lock(&self.graveyard.0));
         let reached = |event: &CuEvent| {
             // SAFETY: a live event.
@@ -88,6 +91,27 @@ impl Context {
                 lock(&self.graveyard.0).push(grave);
             }
         }
+    }
+
+    /// Notes that a queue waits for what another API does.
+    pub fn waits_outside(&self, queue: &Arc<RawQueue>) {
+        let mut outside = lock(&self.outside);
+        outside.retain(|known| known.strong_count() > 0);
+        if !outside.iter().any(|known| known.as_ptr() == Arc::as_ptr(queue)) {
+            outside.push(Arc::downgrade(queue));
+        }
+    }
+
+    /// Whether a free could wait without an end: the drivers' own wait for the whole device, and a stream may be waiting
+    /// for what only this thread will do. The context is current.
+    fn is_held(&self) -> bool {
+        let outside: Vec<_> =
+            lock(&self.outside).iter().filter_map(std::sync::Weak::upgrade).collect();
+        outside.iter().any(|queue| {
+            let waits = queue.waits_outside.load(Ordering::Acquire);
+            // SAFETY: a live stream.
+            waits && !is_over(unsafe { self.table().stream_query(queue.raw) })
+        })
     }
 
     /// At the end: frees everything, or says that it cannot.

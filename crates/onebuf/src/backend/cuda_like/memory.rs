@@ -1,4 +1,5 @@
-//! Memory: the device's own, pinned host memory, and host pages that were registered; and parts of these.
+//! Memory: the device's own, pinned host memory, host pages that were registered, memory that others can import and
+//! theirs that was imported; and parts of these.
 //!
 //! None of it has a residency to change. Pinned pages are one set of bytes for CPU and GPU; what makes
 //! writes of the one visible to the other is that its work is over before the other's begins, which the

@@ -82,6 +82,16 @@ impl RawQueue {
         Ok(Event::new(self.clone(), self.driver().check(self.end())?, None))
     }
 
+    /// Enqueues a wait for what another API does. Noted on both sides of it: another thread may find the stream
+    /// idle in between.
+    fn wait_outside<T>(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.waits_outside.store(true, Ordering::Release);
+        self.context.waits_outside(self);
+        let enqueued = enqueue();
+        self.waits_outside.store(true, Ordering::Release);
+        enqueued
+    }
+
     /// Waits until everything so far has run. The context is current.
     pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         // SAFETY: a live stream.
@@ -175,8 +185,13 @@ impl hal::Queue for Queue {
             return Err(Error::unsupported(what, "a driver whose streams wait for values"));
         }
         let _current = self.raw.context.enter()?;
-        self.raw.waits_outside.store(true, Ordering::Release);
-        Ok(Box::new(Gate::new(&self.raw)?))
+        let gate = self.raw.wait_outside(|| Gate::new(&self.raw))?;
+        Ok(Box::new(gate))
+    }
+
+    fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
+        self.own(memory)?.note_use(&self.raw);
+        Ok(())
     }
 
     fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
@@ -184,9 +199,10 @@ impl hal::Queue for Queue {
         let at = memory.range(offset, size_of::<u32>())?;
         let _current = self.raw.context.enter()?;
         memory.note_use(&self.raw);
-        self.raw.waits_outside.store(true, Ordering::Release);
-        // SAFETY: a live stream of the current context, and a word of a memory that waits for it when it goes.
-        driver.check(unsafe { gate::wait_value(&driver.table, self.raw.raw, at, value) })
+        self.raw.wait_outside(|| {
+            // SAFETY: a live stream of the current context, and a word of a memory that waits for it when it goes.
+            driver.check(unsafe { gate::wait_value(&driver.table, self.raw.raw, at, value) })
+        })
     }
 
     /// Streams start by themselves.

@@ -227,6 +227,11 @@ impl Memory {
         self.inner.note_use(queue);
     }
 
+    /// Notes that the queue is about to use it, whatever for.
+    pub fn note_use(&self, queue: &Arc<RawQueue>) {
+        self.inner.note_use(queue);
+    }
+
     /// Maps for others, waits for it, and pins the address down.
     fn hand_out(&self, queue: &Arc<RawQueue>) -> Result<NonNull<u8>> {
         self.reside(queue, Residency::Away)?;

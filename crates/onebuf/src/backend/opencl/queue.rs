@@ -318,6 +318,11 @@ impl hal::Queue for Queue {
         Ok(Box::new(Gate::new(&self.raw)?))
     }
 
+    fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
+        self.own(memory)?.note_use(&self.raw);
+        Ok(())
+    }
+
     fn flush(&self) -> Result<()> {
         self.raw.flush()
     }

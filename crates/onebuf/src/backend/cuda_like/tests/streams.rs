@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::hal::QueueOrder;
+use onebuf_sys::cuda_like::{CuStream, DevicePtr};
 use std::time::Instant;
 
 #[test]
@@ -189,5 +190,45 @@ fn any_thread_may_call() {
         for memory in &memories {
             assert_eq!(words(&get(&*queue, &**memory, 0, 4096)), [50; 1024]);
         }
+    });
+}
+
+/// A library that was given the address and the stream enqueues there: nothing tells but that it was given.
+#[test]
+fn memory_that_was_given_away_waits_for_the_queue() {
+    each(|rig| {
+        let queue = rig.queue();
+        let memory = rig.memory(Strategy::Exportable, 4096).unwrap();
+        let hal::RawHandle::Address(at) = memory.raw() else { panic!("an address") };
+        let table = onebuf_sys::cuda_like::CudaLike::load(rig.flavor, stub(), None).unwrap();
+        let (hold, _) = Hold::new(rig, &*queue, false);
+        queue.note_use(&*memory).unwrap();
+        let enqueue = &mut |stream: usize| {
+            let (at, stream) = (DevicePtr(at as u64), CuStream(stream as *mut _));
+            // SAFETY: memory that waits for the queue.
+            unsafe { table.fill_u8_async(at, 7, 4096, stream) }.unwrap();
+            Ok(())
+        };
+        queue.call_native(&[], enqueue).unwrap();
+        // The stub ends the process where memory goes under work.
+        drop(memory);
+        hold.let_go();
+        queue.mark().unwrap().wait(SECONDS).unwrap();
+    });
+}
+
+/// The drivers' frees wait for the whole device: not for a gate that this thread is to open.
+#[test]
+fn nothing_is_freed_while_a_stream_waits_for_the_host() {
+    each(|rig| {
+        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, 4096).unwrap());
+        let gate = queue.gate().unwrap();
+        let live = rig.probe.live().get("mem").copied();
+        drop(memory);
+        assert_eq!(rig.probe.live().get("mem").copied(), live, "it was freed under a gate");
+        gate.open(Ok(()));
+        queue.mark().unwrap().wait(SECONDS).unwrap();
+        drop(rig.memory(Strategy::Device, 64).unwrap());
+        assert!(rig.probe.live().get("mem").copied() < live, "it is freed when somebody passes by");
     });
 }
