@@ -29,7 +29,7 @@ Examples:
   onebuf devices                  what there is
   onebuf doctor                   prove every route by experiment, once; verdicts are remembered
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
-  onebuf demo                     two devices take turns on one buffer
+  onebuf demo                     a transform here, a matrix product there, one buffer between
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
 Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
