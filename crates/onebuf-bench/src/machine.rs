@@ -22,6 +22,29 @@ pub const TOUCH: &str = "kernel void touch(global uint *x, uint add) {
     if (get_global_id(0) == 0) x[0] += add;
 }";
 
+/// The same in PTX, which NVIDIA's driver takes without a compiler.
+pub(crate) const TOUCH_PTX: &str = ".version 6.0
+.target sm_50
+.address_size 64
+.visible .entry touch(.param .u64 x, .param .u32 add) {
+    .reg .pred %q;
+    .reg .u32 %r<5>;
+    .reg .u64 %a<2>;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %tid.x;
+    or.b32 %r1, %r1, %r2;
+    setp.ne.u32 %q, %r1, 0;
+    @%q ret;
+    ld.param.u64 %a1, [x];
+    ld.param.u32 %r3, [add];
+    cvta.to.global.u64 %a1, %a1;
+    ld.global.u32 %r4, [%a1];
+    add.u32 %r4, %r4, %r3;
+    st.global.u32 [%a1], %r4;
+    ret;
+}
+";
+
 /// The same kernel as a text that no driver has seen before: drivers remember what they have built, some
 /// across processes, and some only look at the text without its comments.
 pub fn distinct_text() -> String {
@@ -108,7 +131,7 @@ impl Side {
 
     /// Builds one of the texts above for a queue that is there.
     pub fn build(queue: &Queue, text: impl Into<String>) -> Result<Self> {
-        let program = queue.device().program(&Source::opencl_c(text.into()))?;
+        let program = queue.device().program(&Source::opencl_c(text.into()).with_ptx(TOUCH_PTX))?;
         let signature = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
         // SAFETY: the kernel touches the first element, which every buffer has.
         let touch = unsafe { program.kernel("touch", signature)? };

@@ -6,6 +6,10 @@
 
 #![allow(unsafe_code)]
 
+mod cuda;
+
+pub use cuda::RawCuda;
+
 use crate::machine::{ITEMS, TOUCH, next, sum};
 use onebuf::{Error, Queue, Result};
 use onebuf_sys::{
@@ -208,12 +212,7 @@ impl RawWrap {
     /// # Errors
     /// The driver's.
     pub fn used(&self) -> Result<()> {
-        self.hold(|| {
-            let RawLaunch { on: RawQueue { cl, queue, .. }, .. } = &self.launch;
-            self.launch.touch()?;
-            // SAFETY: a live queue.
-            unsafe { cl.finish(*queue) }.map_err(driver("clFinish"))
-        })
+        self.hold(|| self.launch.turn())
     }
 
     /// The same without the kernel.
@@ -286,6 +285,17 @@ impl RawLaunch {
             cl.enqueue_nd_range_kernel(*queue, *kernel, 1, none, size, none, 0, null(), null_mut())
         }
         .map_err(driver("clEnqueueNDRangeKernel"))
+    }
+
+    /// One launch, waited for.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn turn(&self) -> Result<()> {
+        self.touch()?;
+        let RawQueue { cl, queue, .. } = &self.on;
+        // SAFETY: a live queue.
+        unsafe { cl.finish(*queue) }.map_err(driver("clFinish"))
     }
 
     fn set(&self, index: u32, size: usize, value: *const c_void) -> Result<()> {

@@ -47,6 +47,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::wrap::WORKLOAD,
     workload::wrap::WITHOUT_USE,
     workload::handoff::WORKLOAD,
+    workload::imported::WORKLOAD,
+    workload::pipeline::WORKLOAD,
     workload::staged::WORKLOAD,
     workload::bridge::ALIASED,
     workload::bridge::STAGED,
@@ -166,6 +168,8 @@ mod tests {
             "handoff_<a>_<b>_ratio",
             "handoff_opencl:0_opencl:1_ratio",
             "launch_enqueue_ratio_opencl:1",
+            "pipeline_opencl:0_cuda:0_us",
+            "pipeline_opencl:0_cuda:0_batch8_us",
         ] {
             assert!(known(name), "{name}");
         }

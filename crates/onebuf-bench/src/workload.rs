@@ -1,8 +1,11 @@
 //! The workloads, one per file.
 
 pub mod bridge;
+mod crossing;
 pub mod handoff;
+pub mod imported;
 pub mod launch;
+pub mod pipeline;
 pub mod pool_get_put;
 pub mod program;
 pub mod route_lookup;

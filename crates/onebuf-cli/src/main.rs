@@ -32,7 +32,7 @@ Examples:
   onebuf devices                  what there is
   onebuf doctor                   prove every route by experiment, once; verdicts are remembered
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
-  onebuf demo                     two devices take turns on one buffer
+  onebuf demo                     a transform here, a matrix product there, one buffer between
   onebuf share --name frames      one buffer, two processes: `onebuf attach frames` is the other
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 

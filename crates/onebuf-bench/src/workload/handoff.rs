@@ -1,6 +1,7 @@
-//! Two OpenCL platforms take turns on one buffer: over shared host pages, and by staged copies.
+//! Two OpenCL platforms take turns on one buffer: over shared host pages, and by staged copies. OpenCL and CUDA on one
+//! chip are in `crossing`.
 
-use super::absent;
+use super::{absent, crossing};
 use crate::{
     Bar, Bench, Case, Row, Side, Stop, Unit, Workload, abba::compare, machine::check, platforms,
 };
@@ -12,19 +13,20 @@ const BAR_BYTES: usize = 256 << 20;
 
 pub const WORKLOAD: Workload = Workload {
     name: "handoff_<a>_<b>_ratio",
-    about: "a hand-over of shared host pages, over that by a staged copy",
+    about: "a hand-over of shared host pages, over a staged copy; OpenCL to CUDA, over raw C",
     cases,
 };
 
 fn cases(bench: &Bench) -> Vec<Case> {
-    let platforms = platforms(&bench.hub);
-    if platforms.len() < 2 {
+    let (platforms, mut cases) = (platforms(&bench.hub), crossing::cases(bench));
+    if platforms.len() < 2 && cases.is_empty() {
         return vec![absent(bench, WORKLOAD.name, 2)];
     }
     let pairs = platforms.iter().enumerate().flat_map(|(number, first)| {
         platforms[number + 1..].iter().map(|second| [first.clone(), second.clone()])
     });
-    pairs.map(case).collect()
+    cases.extend(pairs.map(case));
+    cases
 }
 
 fn case(pair: [Device; 2]) -> Case {

@@ -89,7 +89,7 @@ impl Report<'_> {
         let Shape { length, channels, beams } = self.pipeline.shape;
         let bytes = self.pipeline.shape.samples() * size_of::<Complex32>();
         let mut text = format!(
-            "{} frames of {channels} channels x {length} complex samples ({}), {beams} beams\n\n",
+            "{} frames of {channels} x {length} complex samples ({}), {beams} beams\n\n",
             self.args.frames,
             units::bytes(bytes as u64),
         );
