@@ -136,6 +136,11 @@ impl Link {
     /// Leaves in good order. The other end need not be there to hear it.
     pub fn leave(&mut self, core: &Core) {
         if self.lost.is_none() {
+            // The owner has its turn when it hears this: nothing of a guest's may be at work any more.
+            if self.ours && self.side == Side::Guest {
+                let over = core.lend();
+                over.unwrap_or_else(|error| tracing::warn!(%error, "left in the middle of work"));
+            }
             let _ = self.socket.send(&Message::Bye, &[], Deadline::after(Duration::ZERO));
             let left = Error::PeerLost { reason: "this process left".into() };
             self.lose(core, left);

@@ -73,9 +73,11 @@
 
 mod attach;
 mod folder;
+mod given;
 mod link;
 mod offer;
 mod socket;
+mod taken;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests;
 mod wire;
