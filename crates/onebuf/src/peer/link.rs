@@ -68,7 +68,7 @@ impl Link {
         let sent = self.socket.send(&Message::Turn { round }, &[], Deadline::after(SEND_LIMIT));
         if let Err(error) = sent {
             core.take_back();
-            return Err(self.lose(core, error));
+            return Err(self.end(core, error));
         }
         (self.round, self.ours) = (round, false);
         Ok(())
@@ -92,7 +92,7 @@ impl Link {
             }
             Err(error @ Error::Timeout { .. }) => Err(error),
             Ok(message) => Err(self.unexpected(core, &message)),
-            Err(error) => Err(self.lose(core, error)),
+            Err(error) => Err(self.end(core, error)),
         }
     }
 
@@ -107,7 +107,16 @@ impl Link {
         match self.socket.try_receive() {
             Ok(None) => Ok(()),
             Ok(Some((message, _))) => Err(self.unexpected(core, &message)),
-            Err(error) => Err(self.lose(core, error)),
+            Err(error) => Err(self.end(core, error)),
+        }
+    }
+
+    /// The connection failed. A goodbye that came before that is still there to be heard: the kernel tells first that the
+    /// end is closed, when its owner had not heard everything.
+    fn end(&mut self, core: &Core, error: Error) -> Error {
+        match self.socket.try_receive() {
+            Ok(Some((message @ Message::Bye, _))) => self.unexpected(core, &message),
+            _ => self.lose(core, error),
         }
     }
 
