@@ -19,6 +19,8 @@
  *   onebuf_step       | u32 *p, u32 first, n, mul, add   | p[first + i] = p[first + i] * mul + add + i, for i < n
  *   onebuf_step_bytes | the same on bytes                |
  *   onebuf_step_pages | the same on words 4096 bytes apart
+ *   write_words       | u32 *p, u32 seed, n              | p[i] = word(seed, i), for i < n: as of `onebuf share`
+ *   check_pages       | u32 *p, *wrong, u32 seed, n      | wrong[page] = whether a word of the page is another
  *   shape             | u32 *p                           | stores groups, group sizes, dynamic shared bytes: 7 words
  *   nap               | u32 ms                           | takes its time
  *   hold              | u32 *p                           | goes on when the host has stored something in p[0]
@@ -644,7 +646,7 @@ status hipMemsetD32Async(uint64_t to, unsigned v, size_t n, void *s) HIP(hipMems
 struct kernel { const char *name; size_t sizes[MAX_PARAMETERS + 1]; };
 static const struct kernel kernels[] = {
     { "add", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
-    { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "shape", { 8 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
+    { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
 struct function { const struct kernel *kernel; struct module *module; };
 static struct function functions[4096]; /* handed out round and round: functions are never freed */
 static unsigned next_function;
@@ -779,6 +781,36 @@ static bool step(const struct command *c, uint64_t stride, bool bytes, uint64_t 
     return true;
 }
 
+static uint32_t word(uint32_t seed, uint32_t i)
+{
+    uint32_t x = (i ^ seed) * 0x2c1b3c6du;
+    return x << 13 | x >> 19;
+}
+
+static bool write_words(const struct command *c, uint64_t items)
+{
+    uint32_t seed = (uint32_t)c->parameters[1], n = (uint32_t)c->parameters[2];
+    uint64_t count = n < items ? n : items;
+    uint32_t *p = (uint32_t *)(void *)touch(c, 0, 0, count * 4);
+    for (uint64_t i = 0; p && i < count; i++) p[i] = word(seed, (uint32_t)i);
+    return p;
+}
+
+static bool check_pages(const struct command *c, uint64_t items)
+{
+    uint32_t seed = (uint32_t)c->parameters[2], n = (uint32_t)c->parameters[3];
+    uint64_t pages = ((uint64_t)n + 1023) / 1024, count = pages < items ? pages : items;
+    const uint32_t *p = (const uint32_t *)(const void *)touch(c, 0, 0, (uint64_t)n * 4);
+    uint32_t *wrong = (uint32_t *)(void *)touch(c, 1, 0, count * 4);
+    if (!p || !wrong) return false;
+    for (uint64_t page = 0; page < count; page++) {
+        uint32_t bad = 0;
+        for (uint64_t i = page * 1024; i < n && i < page * 1024 + 1024; i++) bad |= p[i] ^ word(seed, (uint32_t)i);
+        wrong[page] = bad != 0;
+    }
+    return true;
+}
+
 static bool launch(const struct command *c)
 {
     const char *name = c->kernel->name;
@@ -803,6 +835,8 @@ static bool launch(const struct command *c)
     if (!strcmp(name, "onebuf_step")) return step(c, 1, false, items);
     if (!strcmp(name, "onebuf_step_bytes")) return step(c, 1, true, items);
     if (!strcmp(name, "onebuf_step_pages")) return step(c, 1024, false, items);
+    if (!strcmp(name, "write_words")) return write_words(c, items);
+    if (!strcmp(name, "check_pages")) return check_pages(c, items);
     return false; /* boom */
 }
 

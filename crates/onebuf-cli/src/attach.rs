@@ -18,6 +18,8 @@ Examples:
   onebuf attach frames --rounds 100 --devices opencl:0
   onebuf attach /run/user/1000/onebuf/frames.sock --json
 
+Memory of a device is seen by a device of the same chip: of those named, or any.
+
 Nothing that the owner says is believed: its user, every size and offset and the seals of its memory are
 checked before anything is mapped.")]
 pub struct Args {
@@ -44,7 +46,7 @@ pub fn run(args: &Args, output: &Output) -> Result<Answer> {
     let mut attached = attach.open::<u32>(&hub, |wish| wish.shared_with(&devices))?;
     let (owner, buffer) = (attached.owner(), attached.buffer());
     let (bytes, count) = (buffer.size_bytes() as u64, pages(buffer.len()));
-    let seen_by = devices_json(buffer);
+    let (seen_by, memory) = (devices_json(buffer), buffer.plan().strategy);
     tell(output, &format!("{} of process {} at {path}", units::bytes(bytes), owner.pid))?;
     let mut seen = Seen::default();
     for _ in 0..args.rounds {
@@ -57,6 +59,7 @@ pub fn run(args: &Args, output: &Output) -> Result<Answer> {
         "bytes": bytes,
         "pages": count,
         "devices": seen_by,
+        "memory": memory,
         "bytes_copied": hub.ledger().implied_bytes(),
     });
     seen.add_to(&mut json);

@@ -7,7 +7,7 @@ use crate::{
     units,
 };
 use onebuf::{
-    Buffer, Error, Strategy,
+    Buffer, Device, Error, Strategy,
     peer::{Offer, Visit},
 };
 use serde_json::{Value, json};
@@ -20,8 +20,10 @@ Examples:
   onebuf share --name frames              then, in another terminal: onebuf attach frames
   onebuf share --bytes 256MiB --devices opencl:0 --peers 3
   onebuf share --elements 1048576 --json
+  onebuf share --devices cuda:0           its memory; then: onebuf attach NAME --devices opencl:0
 
-The buffer lies in host pages, a memfd whose size is sealed. Peers come through a socket in a folder
+The buffer lies in host pages, a memfd whose size is sealed; or in memory of the first device named that
+exports it (CUDA, HIP), which a peer then sees by a device of the same chip. Peers come through a socket in a folder
 of mode 0700, and must be of the same user. In its turn this process, or each of its devices after the
 other, writes every word, hands the buffer over, and checks what the peer made of it. A peer that dies
 is told at once; the buffer lives on.")]
@@ -38,12 +40,42 @@ pub struct Args {
     /// Who writes and checks here, in turn; the host otherwise
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     devices: Vec<String>,
+    /// Where it lies; in a device's memory, where one of those named exports it, else in host pages
+    #[arg(long, value_enum)]
+    memory: Option<Place>,
     /// How many peers to serve before the end
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     peers: u64,
     /// How many seconds to wait for a peer to come, and for each of its turns
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
     timeout: u64,
+}
+
+/// Where the buffer lies.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Place {
+    /// Host pages
+    Pages,
+    /// Memory of a device
+    Device,
+}
+
+impl Args {
+    /// The device whose memory it is to be; none for host pages.
+    fn home<'d>(&self, devices: &'d [Device]) -> Result<Option<&'d Device>> {
+        let exports = |device: &&Device| {
+            let info = device.info();
+            info.caps.strategies.contains(&Strategy::Exportable) && info.physical.uuid.is_some()
+        };
+        let home = devices.iter().find(exports);
+        match self.memory {
+            Some(Place::Pages) => Ok(None),
+            Some(Place::Device) if home.is_none() => Err(Failure::new(
+                "--memory device: name one with --devices that exports its memory (see `onebuf devices`)",
+            )),
+            Some(Place::Device) | None => Ok(home),
+        }
+    }
 }
 
 /// Kernels count words with 32 bits.
@@ -67,7 +99,10 @@ pub fn run(args: &Args, output: &Output) -> Result<Answer> {
     let hub = devices::discover()?;
     let (hands, devices) = Hands::open(&hub, &args.devices)?;
     let wish = hub.buffer::<u32>(elements).shared_with(&devices);
-    let buffer = wish.strategy(Strategy::HostPages).allocate_on(&hub.host()).build()?;
+    let buffer = match args.home(&devices)? {
+        Some(home) => wish.strategy(Strategy::Exportable).allocate_on(home).build()?,
+        None => wish.strategy(Strategy::HostPages).allocate_on(&hub.host()).build()?,
+    };
     let name = args.name.clone().unwrap_or_else(|| format!("share-{}", std::process::id()));
     let mut offer = Offer::open(&buffer, &name)?;
     let size = units::bytes(buffer.size_bytes() as u64);
@@ -98,6 +133,7 @@ fn answer(buffer: &Buffer<u32>, path: &str, name: &str, visits: &[Visited], all:
         "bytes": buffer.size_bytes(),
         "pages": pages(buffer.len()),
         "devices": devices_json(buffer),
+        "memory": buffer.plan().strategy,
         "peers": visits.iter().map(Visited::json).collect::<Vec<_>>(),
         "bytes_copied": buffer.hub().ledger().implied_bytes(),
     });

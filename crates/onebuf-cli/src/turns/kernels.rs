@@ -8,7 +8,7 @@ use super::{PAGE_WORDS, pages};
 use onebuf::{Access, Buffer, Device, Kernel, Queue, Result, Signature, Source, args};
 
 const TEXT: &str = "
-uint word(uint seed, uint i) { return rotate((i ^ seed) * 0x2c1b3c6du, 13u); }
+helper uint word(uint seed, uint i) { return rotate((i ^ seed) * 0x2c1b3c6du, 13u); }
 kernel void write_words(global uint *p, uint seed, uint n) {
     uint i = (uint)get_global_id(0);
     if (i < n) p[i] = word(seed, i);
@@ -20,6 +20,25 @@ kernel void check_pages(global const uint *p, global uint *wrong, uint seed, uin
     if (first < n) wrong[page] = bad != 0;
 }
 ";
+
+/// What makes the text one of OpenCL C, and one of CUDA C and of HIP C.
+const OPENCL: &str = "#define helper\n";
+const LIKE_CUDA: &str = "
+#define helper static __device__
+#define kernel extern \"C\" __global__
+#define uint unsigned int
+#define ulong unsigned long long
+#define rotate(x, by) ((x) << (by) | (x) >> (32u - (by)))
+#define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
+";
+
+fn source() -> Source {
+    let text = format!("#define PAGE_WORDS {PAGE_WORDS}u\n{TEXT}");
+    // Not by a macro: the compiler's own `__global__` is one of an attribute of that name.
+    let like_cuda = format!("{LIKE_CUDA}{}", text.replace("global ", ""));
+    let source = Source::opencl_c(format!("{OPENCL}{text}"));
+    source.with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda)
+}
 
 /// Work-items per group. One size, so that runtimes which compile per group size do so once.
 const GROUP: usize = 64;
@@ -33,8 +52,7 @@ pub struct Kernels {
 
 impl Kernels {
     pub fn build(device: &Device) -> Result<Self> {
-        let text = format!("#define PAGE_WORDS {PAGE_WORDS}u\n{TEXT}");
-        let program = device.program(&Source::opencl_c(text))?;
+        let program = device.program(&source())?;
         let words = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>().value::<u32>();
         let words = words.require(|call| match call.value::<u32>(2) {
             Some(n) if n as usize <= call.len(0) => Ok(()),

@@ -13,6 +13,8 @@ struct Two {
     cli: Cli,
     /// Where sockets lie.
     runtime: TempDir,
+    /// The library of CUDA; none as a rule.
+    cuda: String,
 }
 
 /// The owner, until it has said where it is; then it goes on.
@@ -25,12 +27,13 @@ impl Two {
     fn new() -> Self {
         let rights = std::fs::Permissions::from_mode(0o700);
         let runtime = tempfile::Builder::new().permissions(rights).tempdir().expect("a folder");
-        Self { cli: Cli::new(), runtime }
+        Self { cli: Cli::new(), runtime, cuda: "none".into() }
     }
 
     fn command(&self, args: &str) -> Command {
         let mut command = self.cli.command(args);
         command.env("XDG_RUNTIME_DIR", self.runtime.path());
+        command.env("ONEBUF_CUDA_LIB", &self.cuda).env("ONEBUF_NVRTC_LIB", &self.cuda);
         if !args.contains("opencl") {
             command.env("ONEBUF_OPENCL_LIB", "none");
         }
@@ -104,6 +107,51 @@ fn devices_take_part_on_either_side() {
     assert_counts(&two.attach("--json --rounds 4").json(), 4, 5);
     assert_counts(&two.attach("--json --rounds 2 --devices opencl:0").json(), 2, 5);
     assert_counts(&owner.end().json(), 6, 5);
+}
+
+/// The stub of CUDA, whose memory two processes really share; none, after a printed skip, without a C compiler.
+fn cuda_stub(folder: &TempDir) -> Option<String> {
+    let library = folder.path().join("libcuda_stub.so");
+    let stubs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub");
+    let sources =
+        ["cuda_stub.c", "cuda_share.c", "hsa_stub.c"].map(|name| format!("{stubs}/{name}"));
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-O1", "-fPIC", "-shared", "-pthread", "-o"]).arg(&library);
+    match compile.args(sources).arg("-lm").status() {
+        Ok(status) => assert!(status.success(), "the stub does not build"),
+        Err(why) => {
+            skip(&format!("device memory of another process: cc: {why}"));
+            return None;
+        }
+    }
+    library.to_str().map(str::to_owned)
+}
+
+#[test]
+fn device_memory_is_seen_from_both_sides() {
+    let mut two = Two::new();
+    let Some(library) = cuda_stub(&two.runtime) else { return };
+    two.cuda = library;
+    let owner = two.share("--elements 5000 --peers 3 --devices cuda:0");
+    let attached = two.attach("--json --rounds 4 --devices cuda:0").json();
+    assert_counts(&attached, 4, 5);
+    assert_eq!((&attached["memory"], &attached["bytes_copied"]), (&"exportable".into(), &0.into()));
+    // Whose device is not named, and who has none of that chip.
+    assert_counts(&two.attach("--json --rounds 2").json(), 2, 5);
+    let mut bare = two.command("attach both");
+    let bare = Ran::from(bare.env("ONEBUF_CUDA_LIB", "none").output().unwrap());
+    bare.failed(1, "01112131-4151-6171-8191-a1b1c1d1e1f1");
+    assert_counts(&two.attach("--json --rounds 1 --devices cuda:0").json(), 1, 5);
+    let shared = owner.end().json();
+    assert_counts(&shared, 7, 5);
+    assert_eq!((&shared["memory"], &shared["bytes_copied"]), (&"exportable".into(), &0.into()));
+
+    // The same devices over host pages, where that is asked for.
+    let owner = two.share("--elements 5000 --devices cuda:0 --memory pages");
+    assert_eq!(two.attach("--json --devices cuda:0").json()["memory"], "host_pages");
+    assert_eq!(owner.end().json()["memory"], "host_pages");
+    let run = |args: &str| Ran::from(two.command(args).output().unwrap());
+    run("share --memory device").failed(1, "name one with --devices");
 }
 
 #[test]

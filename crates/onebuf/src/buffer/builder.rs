@@ -7,14 +7,15 @@
 
 use super::{
     Buffer,
-    make::{Shape, make},
+    make::{Shape, make, make_imported},
 };
 use crate::{
     Access, CopyPolicy, Error, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
     device::Device,
-    hal::HostRange,
+    hal::{FdRange, HostRange},
     plan::{Plan, plan},
     sync::Arc,
+    topology::DeviceIx,
 };
 use bytemuck::Pod;
 use std::{any::Any, borrow::Cow, ptr::NonNull};
@@ -232,6 +233,24 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         let contents = self.initial.as_deref().map(bytemuck::cast_slice);
         let core = make(&self.hub, &self.shape, bytes, contents, self.memory)?;
         Ok(Buffer::new(core))
+    }
+
+    /// The same around memory that came by a descriptor, on a device that imports such.
+    pub(crate) fn build_imported(mut self, device: DeviceIx, range: FdRange) -> Result<Buffer<T>> {
+        let bytes = self.bytes()?;
+        if self.initial.is_some() || self.memory.is_some() || self.needs.any() {
+            return Err(Error::invalid(
+                "memory of others holds what it holds: leave `init`, `host_memory` away",
+            ));
+        }
+        if range.bytes != bytes || !range.offset.is_multiple_of(align_of::<T>()) {
+            let (have, offset) = (range.bytes, range.offset);
+            let what = format!("{have} bytes at offset {offset} for {bytes} bytes of elements");
+            return Err(Error::invalid(what));
+        }
+        self.shape.add_device(device);
+        self.shape.allocate_on = Some(device);
+        Ok(Buffer::new(make_imported(&self.hub, &self.shape, range)?))
     }
 
     /// How many bytes it will have, when everything said so far is right.

@@ -325,7 +325,12 @@ impl Core {
     }
 
     /// Changes another site's residency, on the queue that used it last, after what it must wait for.
-    fn reside_elsewhere(&self, state: &mut State, site: usize, to: Residency) -> Result<()> {
+    pub(super) fn reside_elsewhere(
+        &self,
+        state: &mut State,
+        site: usize,
+        to: Residency,
+    ) -> Result<()> {
         let line = self.line_for(state, site)?;
         let unmaps = self.lends_mapping(site) && self.residency(site) == Some(Residency::Away);
         let write = to == Residency::Away || unmaps;

@@ -6,8 +6,8 @@ use super::{
     make::{Shape, make_imported},
 };
 use crate::{
-    Access, CopyPolicy, Device, Error, Hub, Queue, Result, Strategy,
-    hal::{AllocSpec, Export, FdKind, FdRange},
+    Access, CopyPolicy, Device, Error, Hub, Queue, Result,
+    hal::{FdKind, FdRange},
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -161,16 +161,11 @@ impl<T: Pod> ImportBuilder<T> {
         if let Some(other) = self.devices.iter().chain([device]).find(|d| !d.hub().is(&hub)) {
             return Err(Error::invalid(format!("device {other} belongs to another hub")));
         }
-        let (strategy, access) = (Strategy::Exportable, self.shape.access);
-        let spec =
-            AllocSpec { bytes, align: self.shape.align, strategy, access, host: self.shape.host };
-        let export = Export::Fd(range.clone());
-        let memory = hub.hal(device.index()).import(&export, access)?;
         for device in self.devices.iter().chain([device]) {
             self.shape.add_device(device.index());
         }
         self.shape.allocate_on = Some(device.index());
-        Ok(Buffer::new(make_imported(&hub, &self.shape, (&memory, &spec), range)?))
+        Ok(Buffer::new(make_imported(&hub, &self.shape, range)?))
     }
 }
 

@@ -9,7 +9,10 @@ use super::{
     marks::{Mark, Turn},
     part::Part,
 };
-use crate::{Error, Result, Strategy, hal::Export, hal::HostRange};
+use crate::{
+    Error, Result, Strategy,
+    hal::{Export, FdRange, HostRange, Residency},
+};
 
 impl Core {
     /// The host pages that another process may be given.
@@ -23,8 +26,27 @@ impl Core {
         };
         Err(Error::unsupported(
             format!("sharing this buffer with another process ({why_not})"),
-            "a buffer of its own host pages: build it with `strategy(Strategy::HostPages)` and `allocate_on(&hub.host())`",
+            "a buffer of its own host pages (`strategy(Strategy::HostPages)`, `allocate_on(&hub.host())`) or of a \
+             device's exportable memory (`strategy(Strategy::Exportable)`)",
         ))
+    }
+
+    /// A descriptor of a device's memory that another process may be given, of the first sort that the device
+    /// exports.
+    pub fn descriptor_for_peers(&self) -> Result<FdRange> {
+        let device = &self.hub.topology().node(self.sites[HOME].device);
+        if self.pool.is_some() {
+            let what = "sharing a pooled buffer with another process";
+            return Err(Error::unsupported(
+                what,
+                "one that was built: a pool's has what others left",
+            ));
+        }
+        let kind = device.info.caps.exports.first().ok_or_else(|| {
+            let what = format!("sharing memory of {} with another process", device.id);
+            Error::unsupported(what, "memory of a device that exports descriptors")
+        })?;
+        self.home().export_fd(*kind)
     }
 
     fn home_pages(&self) -> Result<HostRange> {
@@ -47,14 +69,27 @@ impl Core {
         Ok(())
     }
 
+    /// A new buffer over another process's memory, whose turn it is. Nobody here has used it, and nothing is done to
+    /// it: its owner may be writing.
+    pub fn arrive(&self) {
+        let mut state = self.lock_state();
+        (state.exposed, state.detached, state.settled) = (true, true, None);
+        state.marks.set_turn(Turn::Theirs);
+    }
+
     /// It is the other process's turn: the newest contents are in the home, and nothing of ours is at work.
     pub fn lend(&self) -> Result<()> {
         let line = self.hub.service_line(self.sites[HOME].device)?;
         drop(self.take(&Part::whole(self), &line, true, true)?);
         let mut state = self.lock_state();
+        // Where the home itself is another's memory that was acquired, it is released.
+        let released = match self.residency(HOME) {
+            None => Ok(()),
+            Some(_) => self.reside_elsewhere(&mut state, HOME, Residency::Away),
+        };
         let mut uses = state.writes.iter().chain(&*state.reads);
         let waited = uses.try_for_each(|used| used.position.wait(self.hub.timeout()));
-        let settled = state.settle(waited);
+        let settled = state.settle(released.and(waited));
         state.marks.give_back(&self.mark_of_all());
         settled?;
         state.settled = None;

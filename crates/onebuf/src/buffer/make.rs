@@ -159,17 +159,13 @@ pub(crate) fn make_around(
 }
 
 /// The same around memory that came by a descriptor: whoever of the same chip takes such sees it by it, too.
-pub(crate) fn make_imported(
-    hub: &Hub,
-    shape: &Shape,
-    (home, spec): (&Arc<dyn Memory>, &AllocSpec),
-    from: FdRange,
-) -> Result<Core> {
+pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: FdRange) -> Result<Core> {
     let plan = plan_imported(hub, shape, from.kind);
     check_copies(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan, came_by: Some(&from) };
-    let sites = maker.sites(home, spec)?;
-    Ok(assemble(hub, shape, spec.bytes, plan, sites))
+    let home = hub.hal(plan.allocate_on).import(&Export::Fd(from.clone()), shape.access)?;
+    let sites = maker.sites(&home, &maker.spec(from.bytes))?;
+    Ok(assemble(hub, shape, from.bytes, plan, sites))
 }
 
 fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
@@ -178,10 +174,12 @@ fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
     let home = &topology.node(allocate_on).info.physical;
     let hop = |&to: &DeviceIx| {
         let info = &topology.node(to).info;
+        let ordered = shape.route.is_none_or(|route| route == kind.route());
         let refuted = |route: &Route| {
             route.kind == kind.route() && route.verdict.state == RouteState::Refuted
         };
-        let takes = info.caps.imports.contains(&kind)
+        let takes = ordered
+            && info.caps.imports.contains(&kind)
             && info.physical.same_chip(home)
             && !topology.between(allocate_on, to).iter().any(refuted);
         let (kind, zero_copy, why) = match () {

@@ -10,6 +10,7 @@ use super::{
     folder::socket_path,
     link::{Link, Side},
     socket::{Deadline, Peer, Socket},
+    taken,
     wire::{Grant, Kind, Message},
 };
 use crate::{Buffer, BufferBuilder, Error, Hub, Result, hal::HostRange};
@@ -49,13 +50,14 @@ impl Attach {
     /// Attaches. It is the owner's turn then: [`Attached::wait`] for this process's.
     ///
     /// `wish` says what the buffer shall be here, apart from its length and its memory: who sees it
-    /// ([`BufferBuilder::shared_with`]) and how.
+    /// ([`BufferBuilder::shared_with`]) and how. Memory of a device is imported by one of those named that is of
+    /// the same chip and takes such descriptors; by any other such device where none of them is.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when nobody offers it; [`Error::Timeout`] when the owner does not answer;
     /// [`Error::PeerRefused`] for one of another user, or whose words or memory fail a check;
     /// [`Error::InvalidArgument`] for other elements than the owner's; [`Error::Unsupported`] for a kind of
-    /// memory that cannot be attached yet; [`Error::PeerLost`]; and what [`BufferBuilder::build`] has.
+    /// memory that cannot be attached, or of a chip that no device here is of; [`Error::PeerLost`]; and what [`BufferBuilder::build`] has.
     pub fn open<'h, T: Pod>(
         &self,
         hub: &'h Hub,
@@ -65,9 +67,19 @@ impl Attach {
         let socket = Socket::connect(&socket_path(&self.name)?, deadline)?;
         let owner = socket.peer()?.check(&self.allowed)?;
         let (grant, file) = ask(&socket, size_of::<T>() as u32, deadline)?;
-        let range = hub.map_file(file, grant.allocation_bytes)?;
-        socket.send(&Message::Ready, &[], deadline)?;
-        let buffer = buffer_over(hub, part(&grant, &range)?, wish)?;
+        let buffer = match taken::sort(grant.kind) {
+            None => {
+                let range = hub.map_file(file, grant.allocation_bytes)?;
+                socket.send(&Message::Ready, &[], deadline)?;
+                buffer_over(hub, part(&grant, &range)?, wish)?
+            }
+            Some(sort) => {
+                let wish = checked(hub, elements::<T>(grant.bytes)?, wish)?;
+                let buffer = taken::buffer_on(hub, &grant, (file, sort), &wish)?;
+                socket.send(&Message::Ready, &[], deadline)?;
+                buffer
+            }
+        };
         let link = Link::new(socket, owner, Side::Guest);
         Ok(Attached { link, buffer, session: grant.session })
     }
@@ -87,10 +99,10 @@ fn ask(socket: &Socket, element_bytes: u32, deadline: Deadline) -> Result<(Grant
         return Err(super::other_elements(grant.element_bytes, element_bytes));
     }
     match (grant.kind, fds.into_iter().next()) {
-        (Kind::HostPages, Some(file)) => Ok((grant, file)),
+        (Kind::HostPages | Kind::OpaqueFd | Kind::DmaBuf, Some(file)) => Ok((grant, file)),
         (kind, _) => Err(Error::unsupported(
             format!("attaching to {} of {}", kind.name(), grant.device),
-            "a buffer in host pages: nothing else is shared between processes yet",
+            "a buffer in host pages, or in device memory that comes by a descriptor",
         )),
     }
 }
@@ -99,6 +111,24 @@ fn ask(socket: &Socket, element_bytes: u32, deadline: Deadline) -> Result<(Grant
 fn part(grant: &Grant, range: &HostRange) -> Result<HostRange> {
     let fits = |number: u64| usize::try_from(number).map_err(|_| Error::refused("it is too large"));
     range.part(fits(grant.offset)?, fits(grant.bytes)?)
+}
+
+fn elements<T>(bytes: u64) -> Result<usize> {
+    let bytes = usize::try_from(bytes).map_err(|_| Error::refused("it is too large"))?;
+    Ok(bytes / size_of::<T>())
+}
+
+/// The caller's wish for a buffer of that length, here.
+fn checked<'h, T: Pod>(
+    hub: &'h Hub,
+    len: usize,
+    wish: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
+) -> Result<BufferBuilder<'h, T>> {
+    let wish = wish(hub.buffer::<T>(len));
+    if wish.len != len || !wish.hub.is(hub) {
+        return Err(Error::invalid("another builder than the one given"));
+    }
+    Ok(wish)
 }
 
 fn buffer_over<'h, T: Pod>(
@@ -111,10 +141,7 @@ fn buffer_over<'h, T: Pod>(
         return Err(Error::refused("its buffer begins where no element can"));
     }
     let len = range.bytes / size_of::<T>();
-    let wish = wish(hub.buffer::<T>(len));
-    if wish.len != len || !wish.hub.is(hub) {
-        return Err(Error::invalid("another builder than the one given"));
-    }
+    let wish = checked(hub, len, wish)?;
     // SAFETY: as many elements, mapped while their owner lives. Another process uses them, too: see below.
     let buffer = unsafe { wish.host_memory(pointer, range.owner) }.build()?;
     buffer.core().expose()?;

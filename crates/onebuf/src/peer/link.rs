@@ -68,7 +68,7 @@ impl Link {
         let sent = self.socket.send(&Message::Turn { round }, &[], Deadline::after(SEND_LIMIT));
         if let Err(error) = sent {
             core.take_back();
-            return Err(self.lose(core, error));
+            return Err(self.end(core, error));
         }
         (self.round, self.ours) = (round, false);
         Ok(())
@@ -92,7 +92,7 @@ impl Link {
             }
             Err(error @ Error::Timeout { .. }) => Err(error),
             Ok(message) => Err(self.unexpected(core, &message)),
-            Err(error) => Err(self.lose(core, error)),
+            Err(error) => Err(self.end(core, error)),
         }
     }
 
@@ -107,7 +107,16 @@ impl Link {
         match self.socket.try_receive() {
             Ok(None) => Ok(()),
             Ok(Some((message, _))) => Err(self.unexpected(core, &message)),
-            Err(error) => Err(self.lose(core, error)),
+            Err(error) => Err(self.end(core, error)),
+        }
+    }
+
+    /// The connection failed. A goodbye that came before that is still there to be heard: the kernel tells first that the
+    /// end is closed, when its owner had not heard everything.
+    fn end(&mut self, core: &Core, error: Error) -> Error {
+        match self.socket.try_receive() {
+            Ok(Some((message @ Message::Bye, _))) => self.unexpected(core, &message),
+            _ => self.lose(core, error),
         }
     }
 
@@ -136,6 +145,11 @@ impl Link {
     /// Leaves in good order. The other end need not be there to hear it.
     pub fn leave(&mut self, core: &Core) {
         if self.lost.is_none() {
+            // The owner has its turn when it hears this: nothing of a guest's may be at work any more.
+            if self.ours && self.side == Side::Guest {
+                let over = core.lend();
+                over.unwrap_or_else(|error| tracing::warn!(%error, "left in the middle of work"));
+            }
             let _ = self.socket.send(&Message::Bye, &[], Deadline::after(Duration::ZERO));
             let left = Error::PeerLost { reason: "this process left".into() };
             self.lose(core, left);

@@ -1,7 +1,8 @@
 //! One buffer, two processes.
 //!
 //! The owner offers a buffer under a name; another process of the same user attaches to it and gets a
-//! [`Buffer`](crate::Buffer) over the *same pages*, for its own devices, by its own hub's routes. Fences do not
+//! [`Buffer`](crate::Buffer) over the *same pages*, for its own devices, by its own hub's routes; or over the same
+//! memory of a device ([`Strategy::Exportable`](crate::Strategy::Exportable)), by a device of the same chip. Fences do not
 //! cross processes, so the two take turns: a hand-over waits for all work of the one, and lets the other begin.
 //!
 //! ```text
@@ -55,7 +56,8 @@
 //!
 //! Everything that comes from the other process is checked before it is used: its user (`SO_PEERCRED`), version,
 //! every size and offset, the number of fds; that the fd is a memfd which can neither shrink nor grow nor be
-//! unsealed, and is exactly as long as was said. The socket lies in a folder of mode 0700.
+//! unsealed, and is exactly as long as was said. The socket lies in a folder of mode 0700. What a device's memory is,
+//! and how long, only its driver can tell: a descriptor of something else is one that it refuses.
 //!
 //! Turns are an agreement. A process that breaks it can spoil the *contents*, at any time, even after it has
 //! detached: it may keep its mapping. It cannot break the memory safety of the other: from the moment that a
@@ -72,10 +74,14 @@
 //! A peer that is left behind keeps what it has in its own turn, and gets nothing out of turn.
 
 mod attach;
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod device_tests;
 mod folder;
+mod given;
 mod link;
 mod offer;
 mod socket;
+mod taken;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests;
 mod wire;

@@ -2,13 +2,14 @@
 
 use super::{
     folder::{Name, socket_path},
+    given::Given,
     link::{Link, Side},
     socket::{Deadline, Listener, Peer, Socket},
-    wire::{Grant, Kind, Message},
+    wire::Message,
 };
-use crate::{Buffer, Error, Result, hub::PageFile};
+use crate::{Buffer, Error, Result};
 use bytemuck::Pod;
-use std::{fmt, os::fd::AsFd, path::Path, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
 /// How long a peer that has come may take to say what it wants.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
@@ -19,7 +20,7 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 /// its memory from now on, `map` and native kernels are refused for good: see [`peer`](super).
 pub struct Offer<'b, T: Pod> {
     buffer: &'b Buffer<T>,
-    file: PageFile,
+    given: Given,
     listener: Listener,
     name: Name,
     allowed: Vec<u32>,
@@ -31,16 +32,16 @@ impl<'b, T: Pod> Offer<'b, T> {
     /// Opens a socket by a name (see [`socket_path`](super::socket_path)) or a path in a folder of mode 0700.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless the buffer lies in host pages of its own; [`Error::Busy`] while a guard of it
-    /// is held, or while the name is another owner's; [`Error::Cache`] for a folder that others can enter.
+    /// [`Error::Unsupported`] unless the buffer lies in host pages of its own, or in memory of a device that exports
+    /// it ([`Strategy::Exportable`](crate::Strategy::Exportable)); [`Error::Busy`] while a guard of it is held, or while the name is another owner's; [`Error::Cache`] for a folder that others can enter.
     pub fn open(buffer: &'b Buffer<T>, name: &str) -> Result<Self> {
         let core = buffer.whole_core()?;
-        let file = buffer.hub().page_file(&core.pages_for_peers()?)?;
+        let given = Given::of(core)?;
         let name = Name::take(socket_path(name)?)?;
         let listener = Listener::open(&name.socket)?;
         core.expose()?;
         let greeting_limit = GREETING_LIMIT;
-        Ok(Self { buffer, file, listener, name, allowed: vec![], greeting_limit, visits: 0 })
+        Ok(Self { buffer, given, listener, name, allowed: vec![], greeting_limit, visits: 0 })
     }
 
     /// Also lets processes of this user attach; those of one's own may always. They must be able to reach the
@@ -89,27 +90,11 @@ impl<'b, T: Pod> Offer<'b, T> {
             }
             _ => return Err(Error::refused("its first word was another than hello")),
         }
-        let grant = Message::Grant(Box::new(self.grant(session)));
-        socket.send(&grant, &[self.file.as_fd()], deadline)?;
+        let grant = Message::Grant(Box::new(self.given.grant(self.buffer, session)));
+        socket.send(&grant, &[self.given.fd()], deadline)?;
         match socket.receive(deadline, "a peer to map the buffer")?.0 {
             Message::Ready => Ok(()),
             _ => Err(Error::refused("its second word was another than ready")),
-        }
-    }
-
-    fn grant(&self, session: u64) -> Grant {
-        Grant {
-            kind: Kind::HostPages,
-            fds: 1,
-            element_bytes: size_of::<T>() as u32,
-            allocation_bytes: self.file.bytes(),
-            offset: 0,
-            bytes: self.buffer.size_bytes() as u64,
-            base: 0,
-            session,
-            uuid: None,
-            device: self.buffer.hub().host().id().to_owned(),
-            handle: Vec::new(),
         }
     }
 }

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(50);
-const BYTES: u64 = 8192;
+pub(super) const BYTES: u64 = 8192;
 
 fn hub() -> Hub {
     let hub = Hub::builder().without_opencl().without_cuda().without_hip();
@@ -43,13 +43,13 @@ fn socket(folder: &TempDir) -> PathBuf {
 }
 
 /// How many fds of this process lead to something whose name has this in it.
-fn fds_to(what: &str) -> usize {
+pub(super) fn fds_to(what: &str) -> usize {
     let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
     links.filter(|link| link.to_string_lossy().contains(what)).count()
 }
 
-fn mappings_of(what: &str) -> usize {
+pub(super) fn mappings_of(what: &str) -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains(what)).count()
 }
 
@@ -59,9 +59,10 @@ fn object(fd: impl AsFd) -> String {
     link.to_string_lossy().into_owned()
 }
 
-const ALL_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+pub(super) const ALL_SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-fn memfd(name: &str, bytes: u64, seals: SealFlags) -> OwnedFd {
+pub(super) fn memfd(name: &str, bytes: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create(name, flags).unwrap();
     ftruncate(&file, bytes).unwrap();
@@ -85,7 +86,7 @@ fn grant() -> Grant {
     }
 }
 
-fn packet(change: impl FnOnce(&mut Grant)) -> Vec<u8> {
+pub(super) fn packet(change: impl FnOnce(&mut Grant)) -> Vec<u8> {
     let mut grant = grant();
     change(&mut grant);
     Message::Grant(Box::new(grant)).encode()
@@ -93,13 +94,18 @@ fn packet(change: impl FnOnce(&mut Grant)) -> Vec<u8> {
 
 /// What attaching says when the owner answers with this; nothing of the answer may be left then.
 fn attach_to(answer: &[u8], fds: Vec<OwnedFd>) -> Error {
+    attach_from(&hub(), answer, fds)
+}
+
+/// The same with a hub that has devices.
+pub(super) fn attach_from(hub: &Hub, answer: &[u8], fds: Vec<OwnedFd>) -> Error {
     let folder = private();
     let listener = Listener::open(&socket(&folder)).unwrap();
     thread::scope(|scope| {
         let path = socket(&folder);
         let guest = scope.spawn(move || {
             let attach = Attach::to(path.to_str().unwrap()).timeout(Duration::from_millis(500));
-            attach.open::<u32>(&hub(), |wish| wish).map(drop).unwrap_err()
+            attach.open::<u32>(hub, |wish| wish).map(drop).unwrap_err()
         });
         let door = listener.accept(Deadline::after(SOON)).unwrap();
         let hello = door.receive(Deadline::after(SOON), "hello").unwrap();
@@ -115,7 +121,7 @@ fn attach_to(answer: &[u8], fds: Vec<OwnedFd>) -> Error {
 }
 
 #[track_caller]
-fn assert_refused(error: &Error, why: &str) {
+pub(super) fn assert_refused(error: &Error, why: &str) {
     assert!(matches!(error, Error::PeerRefused { .. }), "{error}");
     assert!(error.to_string().contains(why), "no `{why}` in: {error}");
 }
@@ -169,7 +175,7 @@ fn other_answers_have_errors_of_their_own() {
     assert!(matches!(attach_to(b"", vec![]), Error::Timeout { .. }));
     for kind in [Kind::OpaqueFd, Kind::DmaBuf, Kind::CudaIpc, Kind::HipIpc] {
         let fds = usize::from(!matches!(kind, Kind::CudaIpc | Kind::HipIpc));
-        let answer = packet(|g| (g.kind, g.fds) = (kind, fds as u8));
+        let answer = packet(|g| (g.kind, g.fds, g.uuid) = (kind, fds as u8, Some([7; 16])));
         let error = attach_to(&answer, good().into_iter().take(fds).collect());
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(kind.name()), "{error}");
@@ -305,6 +311,18 @@ fn with_visit(test: impl FnOnce(&Buffer<u32>, &mut Visit<'_, '_, u32>, Socket)) 
     assert_eq!(stage.buffer.to_vec().unwrap().len(), 2048, "the owner's buffer lives on");
     drop(offer);
     assert_eq!(fs::read_dir(stage.folder.path()).unwrap().count(), 0, "the socket is removed");
+}
+
+/// It left before it heard that it was its turn: a goodbye all the same.
+#[test]
+fn a_goodbye_is_heard_from_an_end_that_is_closed() {
+    with_visit(|_, visit, peer| {
+        visit.hand_over().unwrap();
+        say(&peer, &Message::Bye);
+        drop(peer);
+        let left = visit.wait(SOON).unwrap_err();
+        assert!(matches!(left, Error::PeerLost { .. }) && visit.has_left(), "{left}");
+    });
 }
 
 #[test]

@@ -38,7 +38,7 @@ mod pins;
 mod program;
 mod queue;
 #[cfg(all(test, not(onebuf_shuttle)))]
-mod tests;
+pub(crate) mod tests;
 mod transfer;
 mod users;
 mod vmm;

@@ -12,7 +12,7 @@ use onebuf_sys::{
     Refused,
     cuda_like::{AccessDesc, AllocationHandle, AllocationProp, DevicePtr, Location, consts},
 };
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// An allocation, mapped at an address of its own.
 #[derive(Debug)]
@@ -47,6 +47,15 @@ impl Vmm {
         let bytes = bytes.next_multiple_of(page.max(1));
         // SAFETY: whole pages, as these properties want them.
         let handle = unsafe { table.create_allocation(bytes, &raw const prop, 0)? };
+        Vmm::map(driver, handle, bytes).inspect_err(|_| release(driver, handle))
+    }
+
+    /// The memory of another process's `Vmm`, or of this one's. The context is current; the descriptor stays the
+    /// caller's. More bytes than there are cannot be mapped, which the driver sees to.
+    pub fn import(driver: &Driver, fd: BorrowedFd<'_>, bytes: usize) -> Result<Vmm, Refused> {
+        let number = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
+        // SAFETY: the descriptor stands in the pointer's place, and is open.
+        let handle = unsafe { driver.table.import_allocation(number, consts::HANDLE_POSIX_FD)? };
         Vmm::map(driver, handle, bytes).inspect_err(|_| release(driver, handle))
     }
 
@@ -110,7 +119,7 @@ impl Vmm {
 }
 
 fn release(driver: &Driver, handle: AllocationHandle) {
-    // SAFETY: created by `new`, released once.
+    // SAFETY: created by `new` or `import`, released once.
     driver.note(unsafe { driver.table.release_allocation(handle) });
 }
 

@@ -35,13 +35,13 @@ const SECONDS: Duration = Duration::from_secs(20);
 const PROGRAM: &str = "add onebuf_step shape nap hold boom";
 
 /// The stub knows one API at a time.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The stub library, built once; `None`, after a printed skip, without a C compiler.
-fn stub() -> Option<&'static str> {
+pub(crate) fn stub() -> Option<&'static str> {
     static LIBRARY: OnceLock<Option<String>> = OnceLock::new();
     LIBRARY.get_or_init(build).as_deref()
 }

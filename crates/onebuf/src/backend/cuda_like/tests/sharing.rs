@@ -340,6 +340,66 @@ fn what_is_no_such_memory_is_refused_and_stays_the_callers() {
     });
 }
 
+/// The next calls of that name answer so.
+fn fail(call: &CStr, status: c_int, times: c_int) {
+    // SAFETY: the stub's own type.
+    unsafe {
+        let fail: unsafe extern "C" fn(*const c_char, c_int, c_int) =
+            std::mem::transmute(of_stub(c"onebuf_stub_fail"));
+        fail(call.as_ptr(), status, times);
+    }
+}
+
+/// A driver that does not take CUDA's own memory for somebody else's takes it for its own.
+#[test]
+fn what_is_not_imported_as_others_is_imported_as_its_own() {
+    each_shared(|rig| {
+        let (queue, there) = (rig.queue(), rig.other.queue(QueueSpec::default()).unwrap());
+        let (memory, range) = rig.exported(PAGE + 1);
+        put(&*queue, &*memory, 0, &numbers(PAGE));
+        let inner = FdRange { offset: 8192, bytes: 100, ..range.clone() };
+        let before = (live(), open());
+        for call in ["ImportExternalMemory", "ExternalMemoryGetMappedBuffer"] {
+            let call = std::ffi::CString::new(rig.call(call)).unwrap();
+            recorded();
+            fail(&call, 801, 1);
+            let import = rig.other.import(&Export::Fd(inner.clone()), Access::ReadWrite);
+            if rig.flavor == Flavor::Hip {
+                let refused = import.unwrap_err();
+                assert!(refused.to_string().contains("hip"), "{refused}");
+                assert_eq!((live(), open()), before);
+                continue;
+            }
+            let (import, calls) = (import.unwrap(), recorded());
+            let own = ["cuMemImportFromShareableHandle", "cuMemAddressReserve", "cuMemMap"];
+            assert!(
+                names(&calls).ends_with(&[&own[..], &["cuMemSetAccess"]].concat()),
+                "{calls:?}"
+            );
+            let map = &calls[calls.len() - 2];
+            assert_eq!(argument(map, "bytes"), (2 * PAGE).to_string(), "whole");
+            assert_eq!(get(&*there, &*import, 0, 100), numbers(PAGE)[8192..8292]);
+            put(&*there, &*import, 0, &[4; 100]);
+            assert_eq!(get(&*queue, &*memory, 8192, 100), [4; 100]);
+            put(&*queue, &*memory, 8192, &numbers(PAGE)[8192..8292]);
+            drop(import);
+            assert_eq!((live(), open()), before);
+        }
+        // Both ways are refused: the first one's words, and nothing left of either.
+        if rig.flavor == Flavor::Cuda {
+            for own in [c"cuMemImportFromShareableHandle", c"cuMemMap", c"cuMemSetAccess"] {
+                fail(c"cuImportExternalMemory", 801, 1);
+                fail(own, 1, 1);
+                let refused = rig.other.import(&Export::Fd(inner.clone()), Access::Read);
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.contains("cuImportExternalMemory"), "{refused}");
+                assert_eq!((live(), open()), before, "{own:?}");
+            }
+        }
+        drop((memory, range, inner));
+    });
+}
+
 /// The stub ends the process where memory is unmapped or freed under work.
 #[test]
 fn it_is_kept_while_work_uses_it() {

@@ -2,8 +2,10 @@
 //!
 //! The second process is this test program again, told by its environment which part to play.
 
+mod device;
+
 use onebuf::{
-    Buffer, BufferBuilder, CopyPolicy, Error, Hub, Result, RouteKind,
+    Buffer, BufferBuilder, CopyPolicy, Error, Hub, Result, RouteKind, Strategy,
     peer::{Attach, Attached, Offer, Visit},
 };
 use onebuf_conformance::{Side, Step, absent, note, pages_apart, step_model};
@@ -39,6 +41,12 @@ fn hub() -> Hub {
     builder.without_cuda().without_hip().copies(CopyPolicy::Allow).build().expect("the host")
 }
 
+/// With every API, for device memory.
+fn whole_hub() -> Hub {
+    let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    builder.build().expect("the host")
+}
+
 fn open_fds() -> usize {
     fs::read_dir("/proc/self/fd").expect("this process").count()
 }
@@ -53,18 +61,21 @@ fn pattern(session: u64, round: u64, n: usize) -> Vec<u32> {
 /// One process's way to write the buffer and to look at it: the host's, or a device's own.
 struct Hands {
     side: Option<Side>,
-    /// How the device sees the pages: in place, or as a copy of its own.
-    route: RouteKind,
+    /// How the device sees the pages: in place, or as a copy of its own. None for device memory.
+    route: Option<RouteKind>,
 }
 
 /// Behind the name of a device that is to have a copy of its own.
 const STAGED: &str = "+staged";
+/// Behind the name of one that is to see a device's memory, and copy nothing.
+const ON_DEVICE: &str = "+device";
 
 impl Hands {
     fn open(hub: &Hub, device: &str) -> Result<Self> {
-        let (device, route) = match device.strip_suffix(STAGED) {
-            Some(device) => (device, RouteKind::Staged),
-            None => (device, RouteKind::HostPointer),
+        let (device, route) = match (device.strip_suffix(STAGED), device.strip_suffix(ON_DEVICE)) {
+            (Some(device), _) => (device, Some(RouteKind::Staged)),
+            (None, Some(device)) => (device, None),
+            (None, None) => (device, Some(RouteKind::HostPointer)),
         };
         let side = match device {
             "host" => None,
@@ -75,15 +86,23 @@ impl Hands {
 
     fn wish<'w>(&self, wish: BufferBuilder<'w, u32>) -> BufferBuilder<'w, u32> {
         let wish = wish.shared_with(self.side.iter().map(|side| &side.device));
-        if self.side.is_some() { wish.route(self.route).trust_declared(true) } else { wish }
+        match self.route {
+            None => wish.copies(CopyPolicy::Forbid),
+            Some(route) if self.side.is_some() => wish.route(route).trust_declared(true),
+            Some(_) => wish,
+        }
     }
 
     /// The device sees the buffer as it should, or the test would say nothing of it.
     fn assert_route(&self, buffer: &Buffer<u32>) {
+        let plan = buffer.plan();
+        let on_device = plan.strategy == Strategy::Exportable;
+        assert_eq!(self.route.is_none(), on_device, "{}", buffer.explain());
         if let Some(side) = &self.side {
             let to = side.device.index();
-            let hop = buffer.plan().routes.iter().find(|hop| hop.to == to).expect("planned");
-            assert_eq!(hop.kind, self.route, "{}", buffer.explain());
+            let hop = plan.routes.iter().find(|hop| hop.to == to).expect("planned");
+            let right = self.route.map_or(hop.kind != RouteKind::Staged, |route| hop.kind == route);
+            assert!(right, "{}", buffer.explain());
         }
     }
 
@@ -125,7 +144,7 @@ fn second_process() {
 }
 
 fn play(part: &str, socket: &str, device: &str) -> Result<()> {
-    let hub = hub();
+    let hub = if device.ends_with(ON_DEVICE) { whole_hub() } else { hub() };
     let hands = Hands::open(&hub, device)?;
     let attach = Attach::to(socket).timeout(SOON);
     let attach = match std::env::var("ONEBUF_TEST_TRUST") {
@@ -136,10 +155,15 @@ fn play(part: &str, socket: &str, device: &str) -> Result<()> {
     hands.assert_route(attached.buffer());
     attached.wait(SOON)?;
     match part {
-        "rounds" => rounds(&hands, attached),
+        "rounds" => {
+            rounds(&hands, attached)?;
+            println!("\ncopied: {}", hub.ledger().implied_bytes());
+            Ok(())
+        }
         // Looks at a buffer of its own instead: what must be found out.
         "apart" => {
-            let own = hub.buffer::<u32>(attached.buffer().len()).build()?;
+            let own = hub.buffer::<u32>(attached.buffer().len());
+            let own = own.shared_with(hands.side.iter().map(|side| &side.device)).build()?;
             let wrong = hands.wrong_pages(&own, attached.session(), attached.round())?;
             println!("\nwrong pages: {wrong}");
             hands.write(&own, attached.session(), attached.round() + 1)?;

@@ -1,0 +1,292 @@
+//! The same with memory of a device, which goes to the other process by a descriptor: over the stubs of CUDA, HIP and
+//! OpenCL, whose memory is really shared; and on what is really there.
+//!
+//! The stubs read their parts when they are loaded, so each test is this program again, with them; and that one starts
+//! the second process.
+
+use super::{Hands, N, ON_DEVICE, SOON, Second, Stage, alone, open_fds, own_rounds, whole_hub};
+use onebuf::{Buffer, Error, Hub, Pool, Strategy, peer::Offer};
+use onebuf_conformance::{Watchdog, cuda_stub, note, stub};
+use std::{fs, process::Command, thread, time::Duration};
+
+/// Of the stubs' first device.
+const UUID: &str = "01112131-4151-6171-8191-a1b1c1d1e1f1";
+const ANOTHER_CHIP: &str = "deadbeef000000000000000000000000";
+const NO_IMPORT: &str = "cuImportExternalMemory:801";
+
+/// Runs an ignored test of this file with the stubs: OpenCL's in that part, and the one of CUDA or HIP.
+fn play(test: &'static str, api: &str, part: &str, environment: &[(&str, &str)]) {
+    let (Some(opencl), Some(cuda)) = (stub(), cuda_stub()) else { return };
+    let _watchdog = Watchdog::new(test, Duration::from_secs(240));
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+    command.args(["--exact", &format!("device::{test}"), "--ignored", "--nocapture"]);
+    command.env("ONEBUF_STUB", part).env("ONEBUF_OPENCL_LIB", opencl);
+    let [other, compiler] = match api {
+        "CUDA" => ["HIP", "ONEBUF_NVRTC_LIB"],
+        _ => ["CUDA", "ONEBUF_HIPRTC_LIB"],
+    };
+    command.env(format!("ONEBUF_{api}_LIB"), &cuda).env(compiler, &cuda);
+    command.env(format!("ONEBUF_{other}_LIB"), "none").env("ONEBUF_HSA_LIB", "none");
+    let output = command.envs(environment.iter().copied()).output().expect("it starts");
+    let text = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let passed = output.status.success() && text[0].contains("1 passed");
+    assert!(passed, "{}: {}", output.status, text.join("\n"));
+}
+
+#[test]
+fn every_page_of_device_memory_from_both_sides() {
+    play("both_sides", "CUDA", "imports,cached", &[]);
+}
+
+#[test]
+fn every_page_of_device_memory_by_a_dma_buf() {
+    play("both_sides", "HIP", "dma_buf,cached", &[]);
+}
+
+/// Work that is late at the end of a turn is waited for.
+#[test]
+fn late_work_is_waited_for() {
+    let late = [("ONEBUF_STUB_DELAY_US", "300"), ("ONEBUF_CUDA_STUB_DELAY_US", "500")];
+    play("both_sides", "CUDA", "imports,cached", &late);
+}
+
+#[test]
+fn two_device_memories_are_found_out() {
+    play("apart", "CUDA", "imports,cached", &[]);
+}
+
+#[test]
+fn a_peer_killed_with_device_memory_is_lost() {
+    play("killed", "CUDA", "imports,cached", &[]);
+}
+
+#[test]
+fn what_is_no_match_is_told() {
+    play("refusals", "CUDA", "imports,cached", &[]);
+}
+
+#[test]
+fn a_driver_that_takes_its_own_memory_only_as_its_own() {
+    play("as_its_own", "CUDA", "imports,cached", &[]);
+}
+
+/// The device that has the memory.
+fn home(hub: &Hub) -> onebuf::Device {
+    hub.device("cuda:0").or_else(|_| hub.device("hip:0")).expect("a stub")
+}
+
+/// Exportable memory that the hands' device and its home see.
+fn buffer(hub: &Hub, home: &onebuf::Device, hands: &Hands) -> Buffer<u32> {
+    let wish = hands.wish(hub.buffer::<u32>(N)).shared_with([home]);
+    let buffer = wish.strategy(Strategy::Exportable).allocate_on(home).build().unwrap();
+    hands.assert_route(&buffer);
+    buffer
+}
+
+fn offer<'b>(buffer: &'b Buffer<u32>, stage: &Stage) -> Offer<'b, u32> {
+    Offer::open(buffer, stage.socket().to_str().unwrap()).unwrap()
+}
+
+/// Three rounds, all pages, no copy on either side.
+fn rounds_with(hub: &Hub, home: &onebuf::Device, mine: &str, theirs: &str) {
+    let (stage, hands) = (Stage::new(), Hands::open(hub, mine).unwrap());
+    let buffer = buffer(hub, home, &hands);
+    let mut offer = offer(&buffer, &stage);
+    let mut second = stage.spawn("rounds", theirs);
+    let mut visit =
+        offer.accept(SOON).unwrap_or_else(|why| panic!("{why}: {}", second.says("error:")));
+    assert_eq!(own_rounds(&hands, &mut visit, 3).unwrap(), 0, "{mine} <- {theirs}");
+    drop(visit);
+    assert_eq!(second.says("wrong pages:"), "0", "{mine} -> {theirs}");
+    assert_eq!(hub.ledger().implied_bytes(), 0, "{mine}, {theirs}: {}", hub.ledger());
+    note(&format!("{mine} <-> {theirs}: {N} words, 3 rounds"));
+}
+
+fn on_device(id: &str) -> String {
+    format!("{id}{ON_DEVICE}")
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn both_sides() {
+    let _alone = alone();
+    let hub = whole_hub();
+    let home = home(&hub);
+    // Over OpenCL, too: by an alias of the owner's memory, and as the guest's home. And by nobody named.
+    for mine in [home.id(), "opencl:0"] {
+        for theirs in [home.id(), "opencl:0", "host"] {
+            rounds_with(&hub, &home, &on_device(mine), &on_device(theirs));
+        }
+    }
+}
+
+/// The control: a second process that looks at other memory finds every page wrong, and so does the owner.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn apart() {
+    let _alone = alone();
+    let (hub, stage) = (whole_hub(), Stage::new());
+    let home = home(&hub);
+    let hands = Hands::open(&hub, &on_device(home.id())).unwrap();
+    let buffer = buffer(&hub, &home, &hands);
+    let mut offer = offer(&buffer, &stage);
+    let mut second = stage.spawn("apart", &on_device(home.id()));
+    let mut visit = offer.accept(SOON).unwrap();
+    let pages = (N * 4).div_ceil(4096);
+    assert_eq!(own_rounds(&hands, &mut visit, 1).unwrap(), pages);
+    drop(visit);
+    assert_eq!(second.says("wrong pages:"), pages.to_string());
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn killed() {
+    let _alone = alone();
+    let hub = whole_hub();
+    let home = home(&hub);
+    for theirs in [home.id(), "opencl:0"] {
+        dies(&hub, &home, &on_device(theirs), 4);
+    }
+}
+
+/// Peers that are killed in the middle of writing: each is told at once, and the buffer lives on.
+fn dies(hub: &Hub, home: &onebuf::Device, theirs: &str, times: usize) {
+    let (stage, hands) = (Stage::new(), Hands::open(hub, &on_device(home.id())).unwrap());
+    let buffer = buffer(hub, home, &hands);
+    let mut offer = offer(&buffer, &stage);
+    let mut fds = Vec::new();
+    for _ in 0..times {
+        let mut second = stage.spawn("writes for ever", theirs);
+        let mut visit = offer.accept(SOON).unwrap();
+        buffer.fill(7).unwrap();
+        visit.hand_over().unwrap();
+        assert_eq!(second.says("writing"), "");
+        assert!(matches!(buffer.to_vec(), Err(Error::Busy { .. })));
+        second.kill();
+        let error = visit.wait(Duration::from_secs(10)).unwrap_err();
+        assert!(matches!(error, Error::PeerLost { .. }), "{error}");
+        drop(visit);
+        let all = buffer.to_vec().unwrap();
+        assert!(all.iter().all(|&word| word == 7 || word == u32::MAX), "{theirs}");
+        hands.write(&buffer, 1, 2).unwrap();
+        assert_eq!(hands.wrong_pages(&buffer, 1, 2).unwrap(), 0, "{theirs}");
+        fds.push(open_fds());
+    }
+    assert!(fds.iter().all(|&count| count == fds[1]), "fds leak: {fds:?}");
+}
+
+/// A second process with another environment.
+fn spawn(stage: &Stage, device: &str, environment: &[(&str, &str)]) -> Second {
+    let mut command = stage.command("rounds", &on_device(device));
+    Second(command.envs(environment.iter().copied()).spawn().expect("it starts"))
+}
+
+/// What a second process says that cannot attach; the owner is told, and serves the next.
+fn refused(offer: &mut Offer<'_, u32>, mut second: Second) -> String {
+    let error = offer.accept(SOON).map(drop).unwrap_err();
+    assert!(matches!(error, Error::PeerLost { .. }), "{error}");
+    second.says("error:")
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn refusals() {
+    let _alone = alone();
+    let (hub, stage) = (whole_hub(), Stage::new());
+    let home = home(&hub);
+    let hands = Hands::open(&hub, &on_device(home.id())).unwrap();
+    let buffer = buffer(&hub, &home, &hands);
+    let mut offer = offer(&buffer, &stage);
+    for with in [
+        vec![("ONEBUF_CUDA_LIB", "none"), ("ONEBUF_STUB_UUID", ANOTHER_CHIP)],
+        vec![("ONEBUF_CUDA_LIB", "none"), ("ONEBUF_OPENCL_LIB", "none")],
+    ] {
+        let why = refused(&mut offer, spawn(&stage, "host", &with));
+        assert!(why.contains(UUID) && why.contains("opaque_fd of cuda:0"), "{why}");
+    }
+    let both = format!("{NO_IMPORT},cuMemImportFromShareableHandle:801");
+    let why = refused(&mut offer, spawn(&stage, "cuda:0", &[("ONEBUF_CUDA_STUB_FAIL", &both)]));
+    assert!(why.contains("cuda:0 does not take its memory"), "{why}");
+    assert!(why.contains("cuImportExternalMemory"), "the first refusal is told: {why}");
+
+    // Elements of another size, as with pages.
+    let path = stage.socket().to_str().unwrap().to_owned();
+    let other = thread::spawn(move || {
+        onebuf::peer::Attach::to(path).open::<u64>(&whole_hub(), |w| w).map(drop).unwrap_err()
+    });
+    assert!(matches!(offer.accept(SOON).map(drop), Err(Error::InvalidArgument(_))));
+    assert!(matches!(other.join().unwrap(), Error::InvalidArgument(_)));
+
+    // What is left is an owner that serves.
+    let mut second = stage.spawn("rounds", &on_device("cuda:0"));
+    let mut visit = offer.accept(SOON).unwrap();
+    assert_eq!(own_rounds(&hands, &mut visit, 1).unwrap(), 0);
+    drop(visit);
+    assert_eq!(second.says("wrong pages:"), "0");
+    drop(offer);
+    not_offered(&hub, &home);
+}
+
+fn not_offered(hub: &Hub, home: &onebuf::Device) {
+    let stage = Stage::new();
+    let wish = hub.buffer::<u32>(N).shared_with([home]);
+    let plain = wish.clone().strategy(Strategy::Device).build().unwrap();
+    let pool = Pool::new(hub);
+    let pooled = pool.get(&wish.strategy(Strategy::Exportable)).unwrap();
+    for buffer in [&plain, &pooled] {
+        let error = Offer::open(buffer, stage.socket().to_str().unwrap()).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+}
+
+/// What the driver does not import as others' memory it imports as its own: told by the calls that the stub saw.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn as_its_own() {
+    let _alone = alone();
+    let (hub, stage) = (whole_hub(), Stage::new());
+    let home = home(&hub);
+    let hands = Hands::open(&hub, &on_device(home.id())).unwrap();
+    let buffer = buffer(&hub, &home, &hands);
+    let mut offer = offer(&buffer, &stage);
+    let record = tempfile::NamedTempFile::new().unwrap();
+    let path = record.path().to_str().unwrap();
+    let with = [("ONEBUF_CUDA_STUB_FAIL", NO_IMPORT), ("ONEBUF_CUDA_STUB_RECORD", path)];
+    let mut second = spawn(&stage, "cuda:0", &with);
+    let mut visit = offer.accept(SOON).unwrap();
+    assert_eq!(own_rounds(&hands, &mut visit, 3).unwrap(), 0);
+    drop(visit);
+    assert_eq!(second.says("wrong pages:"), "0");
+    let calls = fs::read_to_string(path).unwrap();
+    assert!(
+        calls.contains("cuMemImportFromShareableHandle") && !calls.contains("cuMemCreate"),
+        "{calls}"
+    );
+}
+
+/// On the GPUs of this machine that export their memory, by each device of the same chip that imports it.
+#[test]
+fn real_device_memory_in_two_processes() {
+    let _alone = alone();
+    let hub = whole_hub();
+    let devices = hub.devices();
+    let exports = |device: &&onebuf::Device| !device.info().caps.exports.is_empty();
+    let homes: Vec<_> = devices.iter().filter(exports).collect();
+    if homes.is_empty() {
+        return note("skip: no device here exports its memory to another process");
+    }
+    for home in homes {
+        let (chip, exports) = (&home.info().physical, &home.info().caps.exports);
+        let takes = |device: &&onebuf::Device| {
+            let info = device.info();
+            info.physical.same_chip(chip)
+                && exports.iter().any(|kind| info.caps.imports.contains(kind))
+        };
+        let peers: Vec<_> = devices.iter().filter(takes).map(onebuf::Device::id).collect();
+        note(&format!("{home}: {}", peers.join(", ")));
+        for theirs in peers.iter().chain(&["host"]) {
+            rounds_with(&hub, home, &on_device(home.id()), &on_device(theirs));
+        }
+        dies(&hub, home, &on_device(home.id()), 3);
+    }
+}
