@@ -85,8 +85,7 @@ impl Way {
         let before = self.implied();
         for (number, (slot, expected)) in self.slots.iter().zip(wanted).enumerate() {
             let error = expected.max_rel_error(&slot.beams.to_vec()?);
-            // Not `<`, which a NaN would pass turned around.
-            if !(error <= TOLERANCE) {
+            if error.is_nan() || error > TOLERANCE {
                 return Err(wrong(first + number, error));
             }
             self.max_rel_error = self.max_rel_error.max(error);
