@@ -118,3 +118,43 @@ impl Pipeline {
         self.second.queue().finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Pipeline, Shape};
+    use crate::mixed::{Expected, weights};
+    use onebuf::{Complex32, Device, Hub};
+
+    /// Both stages on one device, for odd and even powers of two and sizes that no tile divides.
+    fn is_right_on(device: &Device) {
+        for (length, channels, beams) in [(2, 3, 1), (8, 5, 9), (32, 33, 5), (256, 17, 16)] {
+            let shape = Shape { length, channels, beams };
+            let samples = weights(&Shape { beams: length, ..shape });
+            let devices = [device.clone(), device.clone()];
+            let pipeline = Pipeline::open(&devices, shape).unwrap();
+            let wish = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
+            let frames = pipeline.frames(&wish, 2).unwrap();
+            frames[1].signal.write(&samples).unwrap();
+            pipeline.run(&frames).unwrap();
+            let error = |frame: usize, input: &[Complex32]| {
+                let found = frames[frame].beams.to_vec().unwrap();
+                Expected::of(&shape, input).max_rel_error(&found)
+            };
+            assert_eq!(error(0, &vec![Complex32::ZERO; samples.len()]), 0.0, "{device}");
+            let error = error(1, &samples);
+            assert!(error < 1e-5, "{shape:?} on {device}: {error}");
+        }
+    }
+
+    /// On every device that is here; without OpenCL, on the host's libraries alone.
+    #[test]
+    fn both_stages_are_right_on_every_device() {
+        let hub = Hub::discover().unwrap();
+        is_right_on(&hub.host());
+        let opencl = hub.select("opencl");
+        if opencl.is_empty() {
+            println!("skip: both stages on OpenCL: no device");
+        }
+        opencl.iter().for_each(is_right_on);
+    }
+}

@@ -85,7 +85,6 @@ impl Way {
         let before = self.implied();
         for (number, (slot, expected)) in self.slots.iter().zip(wanted).enumerate() {
             let error = expected.max_rel_error(&slot.beams.to_vec()?);
-            // Not `<`, which a NaN would pass turned around.
             if error.is_nan() || error > TOLERANCE {
                 return Err(wrong(first + number, error));
             }
