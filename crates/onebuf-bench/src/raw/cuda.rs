@@ -16,7 +16,7 @@ use std::{
     ptr::null_mut,
 };
 
-/// The kernel of [`TOUCH_PTX`] on memory that is somebody else's.
+/// The kernel of `TOUCH_PTX` on memory that is somebody else's.
 pub struct RawCuda {
     cu: CudaLike,
     device: i32,
