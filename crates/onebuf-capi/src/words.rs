@@ -241,7 +241,7 @@ mod tests {
         for number in ONEBUF_READ_WRITE..=ONEBUF_WRITE {
             assert_eq!(access(number).ok().map(access_number), Some(number));
         }
-        for wrong in [access(3).is_ok(), strategy(7).is_ok(), route(11).is_ok(), rung(7).is_ok()] {
+        for wrong in [access(3).is_ok(), strategy(8).is_ok(), route(11).is_ok(), rung(7).is_ok()] {
             assert!(!wrong);
         }
     }

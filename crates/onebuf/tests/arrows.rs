@@ -20,6 +20,12 @@ fn allowed(from: &[String], to: &[String]) -> bool {
     if ours == theirs && ours != "backend" || ["", "error", "sync"].contains(&theirs.as_str()) {
         return true;
     }
+    // Tests may play with what other tests play with.
+    if from.last().is_some_and(|name| name.ends_with("tests"))
+        && to.iter().any(|name| name == "tests")
+    {
+        return true;
+    }
     match ours.as_str() {
         // Backends never see each other; `native` and `gates` are what two of them share.
         "backend" if theirs == "backend" => {
