@@ -48,6 +48,8 @@ struct Desk {
     errands: HashMap<u64, Errand>,
     last: u64,
     watched: bool,
+    /// How many are being run now.
+    delivering: usize,
     /// Queues of errands that were run: in a host function nothing may be freed.
     retired: Vec<Arc<RawQueue>>,
 }
@@ -93,23 +95,41 @@ impl Couriers {
         lock(&self.0).idle.push(stream);
     }
 
-    /// Takes an errand off the desk: whoever does so runs it, and its stream serves again. Its queue is kept for
-    /// whoever may free it.
+    /// Takes an errand off the desk: whoever does so runs it. Its stream serves again.
     fn take(&self, number: u64) -> Option<Errand> {
         let mut desk = lock(&self.0);
         let errand = desk.errands.remove(&number)?;
         desk.idle.push(errand.stream);
-        desk.retired.push(errand.queue.clone());
+        desk.delivering += 1;
         Some(errand)
     }
 
-    /// Keeps a queue until it can be freed: not in a callback.
+    /// Runs the callback of one that was taken. The queue may be the last reference to the context: it is kept for
+    /// whoever may free it.
+    fn deliver(&self, errand: Errand, reached: Result<()>) {
+        let Errand { callback, behind, queue, .. } = errand;
+        let outcome = reached.and_then(|()| match behind.has_failed() {
+            true => queue.driver().check(Err(wait_failed())),
+            false => Ok(()),
+        });
+        if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
+            tracing::error!("a callback panicked");
+        }
+        self.put_away(queue);
+    }
+
+    fn put_away(&self, queue: Arc<RawQueue>) {
+        let mut desk = lock(&self.0);
+        desk.retired.push(queue);
+        desk.delivering -= 1;
+    }
+
+    /// Keeps a queue until it can be freed: not in a callback. This may be the last reference to the context, so
+    /// none is held here afterwards.
     pub fn retire(queue: Arc<RawQueue>) {
-        let context = queue.context.clone();
-        lock(&context.couriers.0).retired.push(queue);
-        watch(&context);
-        // The desk has another.
-        drop(context);
+        let (couriers, context) = (queue.context.couriers.clone(), Arc::downgrade(&queue.context));
+        lock(&couriers.0).retired.push(queue);
+        watch(&couriers, context);
     }
 
     fn add(&self, errand: Errand) -> u64 {
@@ -147,14 +167,17 @@ pub(super) fn send(
     let sent = unsafe { context.table().launch_host_function(stream, arrive, ticket.cast()) };
     match sent {
         Ok(()) => {
-            watch(context);
+            watch(&context.couriers, Arc::downgrade(context));
             Ok(())
         }
         Err(why) => {
             // SAFETY: made above, and not given to the driver.
             drop(unsafe { Box::from_raw(ticket) });
             match context.couriers.take(number) {
-                Some(errand) => refused(why, errand.callback),
+                Some(errand) => {
+                    context.couriers.put_away(errand.queue);
+                    refused(why, errand.callback)
+                }
                 None => Ok(()),
             }
         }
@@ -167,21 +190,7 @@ unsafe extern "C" fn arrive(ticket: *mut c_void) {
     let ticket = unsafe { Box::from_raw(ticket.cast::<Ticket>()) };
     let Ticket { couriers, number } = *ticket;
     if let Some(errand) = couriers.take(number) {
-        errand.deliver(Ok(()));
-    }
-}
-
-impl Errand {
-    /// Runs the callback.
-    fn deliver(self, reached: Result<()>) {
-        let Errand { callback, behind, queue, .. } = self;
-        let outcome = reached.and_then(|()| match behind.has_failed() {
-            true => queue.driver().check(Err(wait_failed())),
-            false => Ok(()),
-        });
-        if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
-            tracing::error!("a callback panicked");
-        }
+        couriers.deliver(errand, Ok(()));
     }
 }
 
@@ -191,15 +200,14 @@ pub(super) fn wait_failed() -> Refused {
 }
 
 /// Sees to it that somebody looks after what is overdue.
-fn watch(context: &Arc<Context>) {
-    let couriers = context.couriers.clone();
-    if !std::mem::replace(&mut lock(&couriers.0).watched, true) {
-        let context = Arc::downgrade(context);
-        let named = std::thread::Builder::new().name("onebuf-couriers".to_owned());
-        if let Err(why) = named.spawn(move || while look(&context) {}) {
-            tracing::error!("nobody looks after callbacks: {why}");
-            lock(&couriers.0).watched = false;
-        }
+fn watch(couriers: &Arc<Couriers>, context: Weak<Context>) {
+    if std::mem::replace(&mut lock(&couriers.0).watched, true) {
+        return;
+    }
+    let named = std::thread::Builder::new().name("onebuf-couriers".to_owned());
+    if let Err(why) = named.spawn(move || while look(&context) {}) {
+        tracing::error!("nobody looks after callbacks: {why}");
+        lock(&couriers.0).watched = false;
     }
 }
 
@@ -209,7 +217,7 @@ fn look(context: &Weak<Context>) -> bool {
     let Some(context) = context.upgrade() else { return false };
     context.couriers.sweep();
     let mut desk = lock(&context.couriers.0);
-    if desk.errands.is_empty() && desk.retired.is_empty() {
+    if desk.errands.is_empty() && desk.retired.is_empty() && desk.delivering == 0 {
         desk.watched = false;
         return false;
     }
@@ -232,7 +240,7 @@ fn look(context: &Weak<Context>) -> bool {
     };
     for (number, why) in dead {
         if let Some(errand) = context.couriers.take(number) {
-            errand.deliver(Err(why));
+            context.couriers.deliver(errand, Err(why));
         }
     }
     true
