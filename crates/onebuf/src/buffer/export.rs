@@ -70,7 +70,8 @@ impl Hub {
     /// Memory that another program exported, as a buffer on a device. The descriptor is duplicated, and stays the
     /// caller's whether this succeeds or not.
     ///
-    /// Nothing is known of what the others do with it: order their work and ours by other means. Only devices see
+    /// Nothing is known of what the others do with it: order their work and ours by other means, and finish the queues
+    /// that used it before telling them of its end. Only devices see
     /// such memory; what the host maps or reads of it is a copy.
     ///
     /// ```no_run
