@@ -114,8 +114,8 @@ impl<H: Copy> Kept<H> {
 
 impl<H: Copy> Drop for Kept<H> {
     fn drop(&mut self) {
-        let drained = self.queue.mark().and_then(|mark| mark.wait(LAST_WAIT));
-        if matches!(drained, Err(Error::Timeout { .. })) {
+        // Once more: a question that failed says nothing of the work.
+        if !(has_ended(&*self.queue) || has_ended(&*self.queue)) {
             tracing::error!("a library's handle is leaked: its work does not end");
             return;
         }
@@ -130,6 +130,14 @@ impl<H: Copy> Drop for Kept<H> {
         if let Err(error) = answer.unwrap_or(entered) {
             tracing::warn!(%error, "a library's handle was not destroyed");
         }
+    }
+}
+
+/// Whether the queue's work is over, well or not, or its device is lost and the work with it.
+fn has_ended(queue: &dyn hal::Queue) -> bool {
+    match queue.mark() {
+        Ok(mark) => mark.wait(LAST_WAIT).is_ok() || mark.is_over(),
+        Err(error) => matches!(error, Error::DeviceLost { .. }),
     }
 }
 
