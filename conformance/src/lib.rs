@@ -23,5 +23,5 @@ pub use machine::{Machine, fakes, kinds, machine, pairs, rungs, shared};
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};
-pub use stub::{cuda_stub, selftest, share_selftest, stub};
+pub use stub::{cuda_stub, one_api, play, selftest, share_selftest, stub};
 pub use wait::{Watchdog, block_on};

@@ -1,11 +1,12 @@
 //! The stub drivers, built with the C compiler.
 
-use crate::absent;
+use crate::{Watchdog, absent, note};
 use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
 };
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub");
@@ -47,6 +48,36 @@ pub fn cuda_stub() -> Option<PathBuf> {
 /// When there is a compiler and the program does not build.
 pub fn share_selftest() -> Option<PathBuf> {
     build("onebuf_share_selftest", &["share_selftest.c"], &[], &["-ldl"])
+}
+
+/// Runs an ignored test of this program again, with both stubs: OpenCL's in that part, and the one of CUDA or HIP as `api`
+/// says (`CUDA`, `HIP`). They read their parts when they are loaded, so each is a process of its own.
+///
+/// # Panics
+/// When the test does not pass there.
+pub fn play(test: &str, api: &str, part: &str, environment: &[(&str, &str)]) {
+    let (Some(opencl), Some(cuda)) = (stub(), cuda_stub()) else { return };
+    let _watchdog = Watchdog::new("a test with the stubs", Duration::from_secs(240));
+    let mut command = Command::new(env::current_exe().expect("the path of this program"));
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    command.env("ONEBUF_STUB", part).env("ONEBUF_OPENCL_LIB", opencl);
+    let [other, compiler] = match api {
+        "CUDA" => ["HIP", "ONEBUF_NVRTC_LIB"],
+        _ => ["CUDA", "ONEBUF_HIPRTC_LIB"],
+    };
+    command.env(format!("ONEBUF_{api}_LIB"), &cuda).env(compiler, &cuda);
+    command.env(format!("ONEBUF_{other}_LIB"), "none").env("ONEBUF_HSA_LIB", "none");
+    let output = command.envs(environment.iter().copied()).output().expect("it starts");
+    let text = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let passed = output.status.success() && text[0].contains("1 passed");
+    assert!(passed, "{part}: {}: {}", output.status, text.join("\n"));
+    text[1].lines().filter(|line| line.starts_with("skip:")).for_each(note);
+}
+
+/// The stub of CUDA and HIP knows one API at a time.
+pub fn one_api() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Beside the test programs, and only when a source is newer: a library's time is a part of what

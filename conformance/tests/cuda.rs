@@ -8,8 +8,8 @@ use onebuf::{
     topology::State,
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, assert_same, cuda_stub, fresh, kinds, life, note, pairs,
-    random_words, second_life, share_selftest, shared, step_model,
+    Machine, Side, Step, Watchdog, assert_same, cuda_stub, fresh, kinds, life, note, one_api,
+    pairs, random_words, second_life, share_selftest, shared, step_model,
 };
 use onebuf_sys::{
     Flavor,
@@ -21,19 +21,12 @@ use std::{
     fs,
     os::unix::fs::{FileExt, PermissionsExt},
     process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 const N: usize = 5000;
 const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
-
-/// The stub knows one API at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A hub that has the stub's two devices as those of one API, and no others.
 fn stubbed(api: &str) -> Option<HubBuilder> {
@@ -47,7 +40,7 @@ fn stubbed(api: &str) -> Option<HubBuilder> {
 
 /// A test over both APIs.
 fn each(test: impl Fn(&str, HubBuilder)) {
-    let _alone = alone();
+    let _alone = one_api();
     let _watchdog = Watchdog::new("the stub of CUDA and HIP", Duration::from_secs(240));
     for api in ["cuda", "hip"] {
         let Some(builder) = stubbed(api) else { return };
@@ -82,7 +75,7 @@ fn the_stub_shares_as_it_promises() {
 /// The table of ROCr's calls, with memory of HIP's: the installed library has no GPU to export from.
 #[test]
 fn rocr_describes_and_exports_what_hip_allocated() {
-    let _alone = alone();
+    let _alone = one_api();
     let Some(library) = cuda_stub() else { return };
     let (library, probe) = (library.to_str(), Probe::new());
     let hip = CudaLike::load(Flavor::Hip, library, None).unwrap();
@@ -320,7 +313,7 @@ fn sweep(api: &str, live: impl Fn(&Device, &Buffer<u32>) -> Result<()>) {
 /// Every pair that has a real CUDA or HIP device in it, with whatever else this machine has.
 #[test]
 fn real_devices_see_each_others_work() {
-    let _alone = alone();
+    let _alone = one_api();
     let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
     let gpus = |hub: &Hub| [hub.select("cuda"), hub.select("hip")].concat();
     if gpus(&hub).is_empty() {
@@ -348,7 +341,7 @@ fn real_devices_see_each_others_work() {
 /// element checked. `ONEBUF_SOAK` says how many for each rung and direction of sharing.
 #[test]
 fn every_rung_holds_between_real_devices() {
-    let _alone = alone();
+    let _alone = one_api();
     let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
     let machine = Machine::open(builder);
     let chip = |side: &Side| side.device.info().physical;

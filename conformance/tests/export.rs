@@ -2,28 +2,15 @@
 //! OpenCL: what both see, who owns which descriptor, and what is refused.
 
 use onebuf::{Buffer, CopyPolicy, Error, FdKind, Hub, Pool, Probe, Strategy};
-use onebuf_conformance::{
-    Side, Step, Watchdog, assert_same, cuda_stub, note, random_words, step_model, stub,
-};
-use std::{fs, fs::File, os::fd::AsFd, process::Command, thread, time::Duration};
+use onebuf_conformance::{Side, Step, assert_same, note, play, random_words, step_model};
+use std::{fs, fs::File, os::fd::AsFd, thread, time::Duration};
 
 const N: usize = 5000;
 const BYTES: usize = 4 * N;
 
-/// The stubs read their parts when they are loaded: this program again, with them.
 #[test]
 fn what_is_exported_can_be_imported() {
-    let (Some(opencl), Some(cuda)) = (stub(), cuda_stub()) else { return };
-    let _watchdog = Watchdog::new("exports", Duration::from_secs(120));
-    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    command.args(["--exact", "with_the_stubs", "--ignored", "--nocapture"]);
-    command.env("ONEBUF_STUB", "imports,cached").env("ONEBUF_OPENCL_LIB", opencl);
-    command.env("ONEBUF_CUDA_LIB", &cuda).env("ONEBUF_NVRTC_LIB", &cuda);
-    command.env("ONEBUF_HIP_LIB", "none");
-    let output = command.output().expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+    play("with_the_stubs", "CUDA", "imports,cached", &[]);
 }
 
 #[test]

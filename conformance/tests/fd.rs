@@ -7,7 +7,7 @@ use onebuf::{
     topology::{Route, State, Verdict},
 };
 use onebuf_conformance::{
-    Side, Step, Watchdog, assert_same, cuda_stub, note, random_words, selftest, step_model, stub,
+    Side, Step, Watchdog, assert_same, note, play, random_words, selftest, step_model, stub,
 };
 use std::{
     fs,
@@ -21,32 +21,14 @@ const N: usize = 5000;
 const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 const ANOTHER_CHIP: &str = "deadbeef000000000000000000000000";
 
-/// The stubs read their parts when they are loaded, so each part is a process of its own: this program again.
-fn play(test: &'static str, part: &str, environment: &[(&str, &str)]) {
-    let (Some(opencl), Some(cuda)) = (stub(), cuda_stub()) else { return };
-    let _watchdog = Watchdog::new(test, Duration::from_secs(240));
-    let program = std::env::current_exe().expect("the path of this program");
-    let mut command = Command::new(program);
-    command.args(["--exact", test, "--ignored", "--nocapture"]);
-    command.env("ONEBUF_STUB", part).env("ONEBUF_OPENCL_LIB", opencl);
-    let (api, other) = if test.ends_with("_hip") { ("HIP", "CUDA") } else { ("CUDA", "HIP") };
-    let compiler = if api == "HIP" { "ONEBUF_HIPRTC_LIB" } else { "ONEBUF_NVRTC_LIB" };
-    command.env(format!("ONEBUF_{api}_LIB"), &cuda).env(compiler, &cuda);
-    command.env(format!("ONEBUF_{other}_LIB"), "none").env("ONEBUF_HSA_LIB", "none");
-    let output = command.envs(environment.iter().copied()).output().expect("it starts");
-    let text =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    let text_of = || format!("{part}: {}: {}", output.status, text.join("\n"));
-    assert!(output.status.success() && text[0].contains("1 passed"), "{}", text_of());
-    text[1].lines().filter(|line| line.starts_with("skip:")).for_each(note);
-}
-
 macro_rules! plays {
     ($($(#[$why:meta])* $test:ident: $inner:ident($part:expr $(, $name:expr => $value:expr)*);)*) => {$(
         $(#[$why])*
         #[test]
         fn $test() {
-            play(stringify!($inner), $part, &[$(($name, $value)),*]);
+            let inner = stringify!($inner);
+            let api = if inner.ends_with("_hip") { "HIP" } else { "CUDA" };
+            play(inner, api, $part, &[$(($name, $value)),*]);
         }
     )*};
 }

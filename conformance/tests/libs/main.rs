@@ -6,18 +6,11 @@ mod faults;
 mod results;
 
 use onebuf::{Hub, HubBuilder, libs::Library};
-use onebuf_conformance::{Watchdog, cuda_stub};
+use onebuf_conformance::{Watchdog, cuda_stub, one_api};
 use std::{
     ffi::{CStr, c_char},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-
-/// The stub knows one API at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A hub that has the stub's two devices as those of one API, with that API's libraries.
 fn stubbed(api: &str) -> Option<HubBuilder> {
@@ -39,7 +32,7 @@ fn stubbed(api: &str) -> Option<HubBuilder> {
 
 /// A test over both APIs.
 fn each(test: impl Fn(&str, HubBuilder)) {
-    let _alone = alone();
+    let _alone = one_api();
     let _watchdog = Watchdog::new("the stub's libraries", Duration::from_secs(240));
     for api in ["cuda", "hip"] {
         let Some(builder) = stubbed(api) else { return };

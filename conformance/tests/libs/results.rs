@@ -1,11 +1,11 @@
 //! Every call on a device gives what it gives on the host.
 
-use super::{alone, each};
+use super::each;
 use onebuf::{
     Buffer, Complex32, Complex64, Device, Error, Hub, Queue, Result,
     libs::{Blas, Columns, Fft, Fft1d, Gemm, Number, Op, Sample, Solver, Square},
 };
-use onebuf_conformance::{Random, note};
+use onebuf_conformance::{Random, note, one_api};
 use std::fmt::Debug;
 
 const OPS: [Op; 3] = [Op::None, Op::Transpose, Op::Adjoint];
@@ -209,7 +209,7 @@ fn the_stub_computes_what_the_host_does() {
 /// Real libraries on a real GPU, where both are here.
 #[test]
 fn real_libraries_compute_what_the_host_does() {
-    let _alone = alone();
+    let _alone = one_api();
     let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
     let gpus = [hub.select("cuda"), hub.select("hip")].concat();
     if gpus.is_empty() {

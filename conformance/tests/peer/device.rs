@@ -4,33 +4,22 @@
 //! The stubs read their parts when they are loaded, so each test is this program again, with them; and that one starts
 //! the second process.
 
-use super::{Hands, N, ON_DEVICE, SOON, Second, Stage, alone, open_fds, own_rounds, whole_hub};
+use super::{
+    Hands, N, ON_DEVICE, SOON, Second, Stage, alone, assert_found_out, open_fds, own_rounds,
+    whole_hub,
+};
 use onebuf::{Buffer, Error, Hub, Pool, Strategy, peer::Offer};
-use onebuf_conformance::{Watchdog, cuda_stub, note, stub};
-use std::{fs, process::Command, thread, time::Duration};
+use onebuf_conformance::note;
+use std::{fs, thread, time::Duration};
 
 /// Of the stubs' first device.
 const UUID: &str = "01112131-4151-6171-8191-a1b1c1d1e1f1";
 const ANOTHER_CHIP: &str = "deadbeef000000000000000000000000";
 const NO_IMPORT: &str = "cuImportExternalMemory:801";
 
-/// Runs an ignored test of this file with the stubs: OpenCL's in that part, and the one of CUDA or HIP.
-fn play(test: &'static str, api: &str, part: &str, environment: &[(&str, &str)]) {
-    let (Some(opencl), Some(cuda)) = (stub(), cuda_stub()) else { return };
-    let _watchdog = Watchdog::new(test, Duration::from_secs(240));
-    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    command.args(["--exact", &format!("device::{test}"), "--ignored", "--nocapture"]);
-    command.env("ONEBUF_STUB", part).env("ONEBUF_OPENCL_LIB", opencl);
-    let [other, compiler] = match api {
-        "CUDA" => ["HIP", "ONEBUF_NVRTC_LIB"],
-        _ => ["CUDA", "ONEBUF_HIPRTC_LIB"],
-    };
-    command.env(format!("ONEBUF_{api}_LIB"), &cuda).env(compiler, &cuda);
-    command.env(format!("ONEBUF_{other}_LIB"), "none").env("ONEBUF_HSA_LIB", "none");
-    let output = command.envs(environment.iter().copied()).output().expect("it starts");
-    let text = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    let passed = output.status.success() && text[0].contains("1 passed");
-    assert!(passed, "{}: {}", output.status, text.join("\n"));
+/// Runs an ignored test of this file with the stubs.
+fn play(test: &str, api: &str, part: &str, environment: &[(&str, &str)]) {
+    onebuf_conformance::play(&format!("device::{test}"), api, part, environment);
 }
 
 #[test]
@@ -129,13 +118,7 @@ fn apart() {
     let home = home(&hub);
     let hands = Hands::open(&hub, &on_device(home.id())).unwrap();
     let buffer = buffer(&hub, &home, &hands);
-    let mut offer = offer(&buffer, &stage);
-    let mut second = stage.spawn("apart", &on_device(home.id()));
-    let mut visit = offer.accept(SOON).unwrap();
-    let pages = (N * 4).div_ceil(4096);
-    assert_eq!(own_rounds(&hands, &mut visit, 1).unwrap(), pages);
-    drop(visit);
-    assert_eq!(second.says("wrong pages:"), pages.to_string());
+    assert_found_out(&stage, &hands, &buffer, &on_device(home.id()));
 }
 
 #[test]

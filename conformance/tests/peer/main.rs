@@ -315,14 +315,31 @@ fn two_memories_are_found_out() {
     let _alone = alone();
     let (hub, stage) = (hub(), Stage::new());
     let hands = Hands::open(&hub, "host").unwrap();
-    let buffer = buffer(&hub, &hands);
-    let mut offer = Offer::open(&buffer, stage.socket().to_str().unwrap()).unwrap();
-    let mut second = stage.spawn("apart", "host");
+    assert_found_out(&stage, &hands, &buffer(&hub, &hands), "host");
+}
+
+/// A second process that looks at other memory finds every page wrong, and so does the owner.
+fn assert_found_out(stage: &Stage, hands: &Hands, buffer: &Buffer<u32>, theirs: &str) {
+    let mut offer = Offer::open(buffer, stage.socket().to_str().unwrap()).unwrap();
+    let mut second = stage.spawn("apart", theirs);
     let mut visit = offer.accept(SOON).unwrap();
     let pages = (N * 4).div_ceil(4096);
-    assert_eq!(own_rounds(&hands, &mut visit, 1).unwrap(), pages);
+    assert_eq!(own_rounds(hands, &mut visit, 1).unwrap(), pages);
     drop(visit);
     assert_eq!(second.says("wrong pages:"), pages.to_string());
+}
+
+/// Two offers would each have a peer whose turn it is.
+#[test]
+fn a_buffer_is_offered_once() {
+    let _alone = alone();
+    let (hub, stage, other) = (hub(), Stage::new(), Stage::new());
+    let buffer = buffer(&hub, &Hands::open(&hub, "host").unwrap());
+    let offer = Offer::open(&buffer, stage.socket().to_str().unwrap()).unwrap();
+    let again = Offer::open(&buffer, other.socket().to_str().unwrap());
+    assert!(matches!(again, Err(Error::Busy { .. })), "{again:?}");
+    drop((again, offer));
+    drop(Offer::open(&buffer, other.socket().to_str().unwrap()).unwrap());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::loader::{self, Loaded, Missing, library_of};
+use crate::loader::{self, Loaded, Missing, as_function, library_of};
 use crate::probe::Probe;
 
 #[macro_use]
@@ -39,12 +39,32 @@ pub use types::{
     RocfftInfo, RocfftPlan, RtcProgram, SolverHandle, Uuid, consts,
 };
 
-const CUDA_SONAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
-const HIP_SONAMES: &[&str] =
-    &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
-const CUDA_HINT: &str =
-    "it comes with NVIDIA's driver; a container has to be started with the GPU passed through";
-const HIP_HINT: &str = "it comes with ROCm (on Debian or Ubuntu: apt install libamdhip64-5)";
+/// Where a library is looked for: CUDA's, then HIP's.
+#[derive(Clone, Copy)]
+struct Place {
+    /// By what name it is missed.
+    api: &'static str,
+    /// The variable that names another file.
+    variable: &'static str,
+    /// The usual files, best first.
+    names: &'static [&'static str],
+    hint: &'static str,
+}
+
+const PLACES: [Place; 2] = [
+    Place {
+        api: "cuda",
+        variable: "ONEBUF_CUDA_LIB",
+        names: &["libcuda.so.1", "libcuda.so"],
+        hint: "it comes with NVIDIA's driver; a container has to be started with the GPU passed through",
+    },
+    Place {
+        api: "hip",
+        variable: "ONEBUF_HIP_LIB",
+        names: &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"],
+        hint: "it comes with ROCm (on Debian or Ubuntu: apt install libamdhip64-5)",
+    },
+];
 
 /// A call that was found, and its name.
 struct At<F> {
@@ -66,32 +86,9 @@ fn find(loaded: &Loaded, name: &str) -> Option<NonNull<c_void>> {
     loaded.symbol(&CString::new(name).ok()?)
 }
 
-/// An address as the function that lies there.
-///
-/// # Safety
-///
-/// `F` is a function pointer with the prototype of the function at `at`.
-unsafe fn as_function<F: Copy>(at: NonNull<c_void>) -> F {
-    const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
-    // SAFETY: the caller's promise; a function's address is not null, and as large as any pointer.
-    unsafe { std::mem::transmute_copy(&at) }
-}
-
-/// The library was opened, and lacks what is needed.
-fn incomplete(api: &'static str, loaded: Loaded, lacking: &[&str], hint: &str) -> Missing {
-    Missing {
-        api,
-        reason: format!("{} lacks {}", loaded.name, lacking.join(", ")),
-        tried: vec![loaded.name],
-        loaded: true,
-        code: None,
-        hint: hint.into(),
-    }
-}
-
 table! {
     /// The symbol table of a CUDA driver or a HIP runtime.
-    pub struct CudaLike;
+    pub struct CudaLike in PLACES;
 
     cuda_error_name = "cuGetErrorName" | "" (status: i32, name: *mut *const c_char) -> raw i32;
     hip_error_name = "" | "hipGetErrorName" (status: i32) -> raw *const c_char;
@@ -271,26 +268,6 @@ table! {
 }
 
 impl CudaLike {
-    /// Opens the library and looks its symbols up. Calls nothing in it.
-    ///
-    /// `library` is a path or a soname, or `none`; without it `ONEBUF_CUDA_LIB` or `ONEBUF_HIP_LIB` is
-    /// asked, and then the usual names are tried. Every call goes through `probe`, where there is one.
-    pub fn load(
-        flavor: Flavor,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-    ) -> Result<Self, Missing> {
-        let variable = flavor.pick(["ONEBUF_CUDA_LIB", "ONEBUF_HIP_LIB"]);
-        let names = flavor.pick([CUDA_SONAMES, HIP_SONAMES]);
-        let hint = flavor.pick([CUDA_HINT, HIP_HINT]);
-        let loaded = loader::open(flavor.api(), library, variable, names, hint)?;
-        let table = Self::resolve(flavor, probe, &loaded);
-        match table.lacking() {
-            lacking if lacking.is_empty() => Ok(table),
-            lacking => Err(incomplete(flavor.api(), loaded, &lacking, hint)),
-        }
-    }
-
     /// The file that the calls lie in.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.init? as *const c_void)

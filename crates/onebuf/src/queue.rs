@@ -1,4 +1,8 @@
-//! Queues, and positions in them: the fences that cost nothing until somebody asks.
+//! Queues: streams of work, and how one is made to wait for another.
+
+mod position;
+
+pub(crate) use position::Position;
 
 use crate::{
     Error, Fence, Hub, Result,
@@ -143,6 +147,9 @@ impl fmt::Debug for Queue {
     }
 }
 
+/// So many events of other APIs' work are kept before those that are over are looked for.
+const MOST_JOINED: usize = 32;
+
 /// One native queue and how far it is.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -272,8 +279,7 @@ impl Line {
             return same_api(event.clone());
         }
         if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
-            lock(&self.joined).push(event.clone());
-            self.has_untold.store(true, Ordering::Release);
+            self.note_joined(event.clone());
             return Ok(Rung::WaitValue);
         }
         if self.gates && position.line.callbacks && best <= Rung::Callback {
@@ -330,6 +336,21 @@ impl Line {
         self.has_untold.store(false, Ordering::Release);
         let told = lock(&self.untold).take().map_or(Ok(()), Err);
         told.and(self.tell_joined())
+    }
+
+    /// Work that this queue waits for by a number. Where nobody asks this queue for its end, what is over goes when
+    /// there is much of it.
+    fn note_joined(&self, event: Arc<dyn hal::Event>) {
+        let many = {
+            let mut joined = lock(&self.joined);
+            joined.push(event);
+            joined.len() > MOST_JOINED
+        };
+        self.has_untold.store(true, Ordering::Release);
+        if many && let Err(error) = self.tell_joined() {
+            *lock(&self.untold) = Some(error);
+            self.has_untold.store(true, Ordering::Release);
+        }
     }
 
     /// How the work ended that this queue waited for by a number. What has not ended is asked again.
@@ -400,98 +421,4 @@ fn wait_instead(event: &dyn hal::Event, timeout: Duration, error: &Error) -> Res
     tracing::warn!(%error, "a queue could not be made to wait: the thread waits instead");
     event.wait(timeout)?;
     Ok(Rung::HostWait)
-}
-
-/// A point in a queue. Turned into an event only when somebody else has to wait for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Position {
-    pub line: Arc<Line>,
-    at: u64,
-    /// The first event that was made to cover it; a later one would tell of later work too.
-    event: OnceLock<Arc<dyn hal::Event>>,
-    /// Instead of that, the event of one piece of work, which says nothing of what was enqueued before it.
-    own: Option<Arc<dyn hal::Event>>,
-}
-
-impl Position {
-    /// Moves to where the queue stands now, if this is a position of that queue.
-    #[inline]
-    pub fn renew(&mut self, line: &Arc<Line>) -> bool {
-        let mine = Arc::ptr_eq(&self.line, line) && self.own.is_none();
-        if mine {
-            self.at = line.advance();
-            if self.event.get().is_some() {
-                self.event = OnceLock::new();
-            }
-        }
-        mine
-    }
-
-    /// The event that covers this position; `None` when it is known to have been reached.
-    pub fn event(&self) -> Result<Option<&Arc<dyn hal::Event>>> {
-        // It also tells how its work ended, which later work on the queue does not.
-        if let Some(own) = &self.own {
-            return Ok(Some(own));
-        }
-        if self.line.complete.load(Ordering::Acquire) >= self.at {
-            return Ok(None);
-        }
-        if let Some(event) = self.event.get() {
-            return Ok(Some(event));
-        }
-        let event = self.line.event_for(self.at)?;
-        Ok(Some(self.event.get_or_init(|| event)))
-    }
-
-    /// When the work of an own event ran.
-    pub fn profile(&self) -> Result<hal::Profile> {
-        match &self.own {
-            Some(event) => event.profile(),
-            None => Err(Error::unsupported(
-                "the time of this fence's work",
-                "a fence of one launch: see `Queue::launch_fenced`",
-            )),
-        }
-    }
-
-    /// Whether the work has certainly ended, well or not.
-    pub fn is_over(&self) -> bool {
-        self.event().is_ok_and(|event| event.is_none_or(|event| event.is_over()))
-    }
-
-    /// Whether it was reached. An error is that of the work or that of the question; only the first
-    /// comes again.
-    pub fn poll(&self) -> Result<bool> {
-        let Some(event) = self.event()? else { return Ok(true) };
-        let reached = event.poll()?;
-        if reached {
-            self.line.tell()?;
-            self.note_complete();
-        }
-        Ok(reached)
-    }
-
-    /// Waits on the calling thread.
-    pub fn wait(&self, timeout: Duration) -> Result<()> {
-        let Some(event) = self.event()? else { return Ok(()) };
-        event.wait(timeout)?;
-        self.line.tell()?;
-        self.note_complete();
-        Ok(())
-    }
-
-    /// Everything up to here is done: later questions need no driver call. An own event does not tell:
-    /// another thread may have enqueued and noted its work between that event and its note.
-    fn note_complete(&self) {
-        if self.own.is_none() {
-            self.line.complete.fetch_max(self.at, Ordering::AcqRel);
-        }
-    }
-
-    /// Whether the other is reached when this is, whatever happens: both are in one in-order queue, and
-    /// this is the later.
-    pub fn is_behind(&self, other: &Position) -> bool {
-        let ordered = self.line.is_in_order() && self.own.is_none();
-        ordered && Arc::ptr_eq(&self.line, &other.line) && self.at >= other.at
-    }
 }

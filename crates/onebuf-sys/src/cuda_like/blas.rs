@@ -9,27 +9,37 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::types::{BlasHandle, CuStatus, CuStream, DevicePtr, Flavor, Refused};
-use super::{At, as_function, find, incomplete, text_at};
-use crate::loader::{self, Loaded, Missing, library_of};
+use super::{At, Place, find, text_at};
+use crate::loader::{self, Loaded, Missing, as_function, library_of};
 use crate::probe::Probe;
 
-const CUBLAS_SONAMES: &[&str] = &[
-    "libcublas.so.13",
-    "libcublas.so.12",
-    "libcublas.so.11",
-    "libcublas.so",
-    "/usr/local/cuda/lib64/libcublas.so.13",
-    "/usr/local/cuda/lib64/libcublas.so.12",
+const PLACES: [Place; 2] = [
+    Place {
+        api: "cublas",
+        variable: "ONEBUF_CUBLAS_LIB",
+        names: &[
+            "libcublas.so.13",
+            "libcublas.so.12",
+            "libcublas.so.11",
+            "libcublas.so",
+            "/usr/local/cuda/lib64/libcublas.so.13",
+            "/usr/local/cuda/lib64/libcublas.so.12",
+        ],
+        hint: "it comes with the CUDA toolkit; ONEBUF_CUBLAS_LIB names another file",
+    },
+    Place {
+        api: "rocblas",
+        variable: "ONEBUF_ROCBLAS_LIB",
+        names: &[
+            "librocblas.so.5",
+            "librocblas.so.4",
+            "librocblas.so.0",
+            "librocblas.so",
+            "/opt/rocm/lib/librocblas.so",
+        ],
+        hint: "it comes with ROCm (on Debian or Ubuntu: apt install librocblas0); ONEBUF_ROCBLAS_LIB names another file",
+    },
 ];
-const ROCBLAS_SONAMES: &[&str] = &[
-    "librocblas.so.5",
-    "librocblas.so.4",
-    "librocblas.so.0",
-    "librocblas.so",
-    "/opt/rocm/lib/librocblas.so",
-];
-const CUBLAS_HINT: &str = "it comes with the CUDA toolkit; ONEBUF_CUBLAS_LIB names another file";
-const ROCBLAS_HINT: &str = "it comes with ROCm (on Debian or Ubuntu: apt install librocblas0); ONEBUF_ROCBLAS_LIB names another file";
 
 /// What is done to a matrix before it is used; the two libraries number it differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +54,7 @@ impl Operation {
 
 table! {
     /// The symbol table of cuBLAS or rocBLAS.
-    pub struct Blas;
+    pub struct Blas in PLACES;
 
     [has_status_name]
     status_name = "cublasGetStatusName" | "rocblas_status_to_string" (status: i32)
@@ -89,27 +99,6 @@ table! {
 }
 
 impl Blas {
-    /// Opens the library and looks its symbols up. Calls nothing in it.
-    ///
-    /// `library` as in [`CudaLike::load`](super::CudaLike::load), with `ONEBUF_CUBLAS_LIB` or
-    /// `ONEBUF_ROCBLAS_LIB`.
-    pub fn load(
-        flavor: Flavor,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-    ) -> Result<Self, Missing> {
-        let variable = flavor.pick(["ONEBUF_CUBLAS_LIB", "ONEBUF_ROCBLAS_LIB"]);
-        let names = flavor.pick([CUBLAS_SONAMES, ROCBLAS_SONAMES]);
-        let hint = flavor.pick([CUBLAS_HINT, ROCBLAS_HINT]);
-        let api = flavor.pick(["cublas", "rocblas"]);
-        let loaded = loader::open(api, library, variable, names, hint)?;
-        let table = Self::resolve(flavor, probe, &loaded);
-        match table.lacking() {
-            lacking if lacking.is_empty() => Ok(table),
-            lacking => Err(incomplete(api, loaded, &lacking, hint)),
-        }
-    }
-
     /// The file that the calls lie in.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.create? as *const c_void)

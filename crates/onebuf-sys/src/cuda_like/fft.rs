@@ -7,21 +7,31 @@ use std::sync::Arc;
 
 use super::types::{CuStatus, CuStream, CufftPlan, DevicePtr, Flavor, Refused};
 use super::types::{RocfftInfo, RocfftPlan};
-use super::{At, as_function, find, incomplete};
-use crate::loader::{self, Loaded, Missing, library_of};
+use super::{At, Place, find};
+use crate::loader::{self, Loaded, Missing, as_function, library_of};
 use crate::probe::Probe;
 
-const CUFFT_SONAMES: &[&str] = &[
-    "libcufft.so.12",
-    "libcufft.so.11",
-    "libcufft.so.10",
-    "libcufft.so",
-    "/usr/local/cuda/lib64/libcufft.so.12",
-    "/usr/local/cuda/lib64/libcufft.so.11",
+const PLACES: [Place; 2] = [
+    Place {
+        api: "cufft",
+        variable: "ONEBUF_CUFFT_LIB",
+        names: &[
+            "libcufft.so.12",
+            "libcufft.so.11",
+            "libcufft.so.10",
+            "libcufft.so",
+            "/usr/local/cuda/lib64/libcufft.so.12",
+            "/usr/local/cuda/lib64/libcufft.so.11",
+        ],
+        hint: "it comes with the CUDA toolkit; ONEBUF_CUFFT_LIB names another file",
+    },
+    Place {
+        api: "rocfft",
+        variable: "ONEBUF_ROCFFT_LIB",
+        names: &["librocfft.so.0", "librocfft.so", "/opt/rocm/lib/librocfft.so.0"],
+        hint: "it comes with ROCm (on Debian or Ubuntu: apt install librocfft0); ONEBUF_ROCFFT_LIB names another file",
+    },
 ];
-const ROCFFT_SONAMES: &[&str] = &["librocfft.so.0", "librocfft.so", "/opt/rocm/lib/librocfft.so.0"];
-const CUFFT_HINT: &str = "it comes with the CUDA toolkit; ONEBUF_CUFFT_LIB names another file";
-const ROCFFT_HINT: &str = "it comes with ROCm (on Debian or Ubuntu: apt install librocfft0); ONEBUF_ROCFFT_LIB names another file";
 
 /// Numbers of cuFFT's.
 #[allow(missing_docs)] // The names are the library's own.
@@ -44,7 +54,7 @@ pub mod rocfft {
 
 table! {
     /// The symbol table of cuFFT or rocFFT. A `roc_` method is rocFFT's alone, the others are cuFFT's.
-    pub struct Fft;
+    pub struct Fft in PLACES;
 
     create = "cufftCreate" | "" () -> create CufftPlan, "fft";
     destroy = "cufftDestroy" | "" (plan: CufftPlan) -> release, "fft";
@@ -86,27 +96,6 @@ table! {
 }
 
 impl Fft {
-    /// Opens the library and looks its symbols up. Calls nothing in it.
-    ///
-    /// `library` as in [`CudaLike::load`](super::CudaLike::load), with `ONEBUF_CUFFT_LIB` or
-    /// `ONEBUF_ROCFFT_LIB`.
-    pub fn load(
-        flavor: Flavor,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-    ) -> Result<Self, Missing> {
-        let variable = flavor.pick(["ONEBUF_CUFFT_LIB", "ONEBUF_ROCFFT_LIB"]);
-        let names = flavor.pick([CUFFT_SONAMES, ROCFFT_SONAMES]);
-        let hint = flavor.pick([CUFFT_HINT, ROCFFT_HINT]);
-        let api = flavor.pick(["cufft", "rocfft"]);
-        let loaded = loader::open(api, library, variable, names, hint)?;
-        let table = Self::resolve(flavor, probe, &loaded);
-        match table.lacking() {
-            lacking if lacking.is_empty() => Ok(table),
-            lacking => Err(incomplete(api, loaded, &lacking, hint)),
-        }
-    }
-
     /// The file that the calls lie in.
     pub fn library(&self) -> Option<PathBuf> {
         let at = self.set_stream.map(|call| call as *const c_void);

@@ -9,27 +9,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::types::{CuStatus, Flavor, Refused, RtcProgram};
-use super::{At, as_function, find, incomplete, text_at};
-use crate::loader::{self, Loaded, Missing, library_of};
+use super::{At, Place, find, text_at};
+use crate::loader::{self, Loaded, Missing, as_function, library_of};
 use crate::probe::Probe;
 
-const NVRTC_SONAMES: &[&str] =
-    &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
-// Before HIP 6 the compiler was a part of the runtime itself.
-const HIPRTC_SONAMES: &[&str] = &[
-    "libhiprtc.so.7",
-    "libhiprtc.so.6",
-    "libhiprtc.so.5",
-    "libhiprtc.so",
-    "libamdhip64.so.6",
-    "libamdhip64.so.5",
+const PLACES: [Place; 2] = [
+    Place {
+        api: "nvrtc",
+        variable: "ONEBUF_NVRTC_LIB",
+        names: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"],
+        hint: "it comes with the CUDA toolkit; a program in PTX needs no compiler",
+    },
+    // Before HIP 6 the compiler was a part of the runtime itself.
+    Place {
+        api: "hiprtc",
+        variable: "ONEBUF_HIPRTC_LIB",
+        names: &[
+            "libhiprtc.so.7",
+            "libhiprtc.so.6",
+            "libhiprtc.so.5",
+            "libhiprtc.so",
+            "libamdhip64.so.6",
+            "libamdhip64.so.5",
+        ],
+        hint: "it comes with ROCm; a program as a code object needs no compiler",
+    },
 ];
-const NVRTC_HINT: &str = "it comes with the CUDA toolkit; a program in PTX needs no compiler";
-const HIPRTC_HINT: &str = "it comes with ROCm; a program as a code object needs no compiler";
 
 table! {
     /// The symbol table of NVRTC or HIPRTC.
-    pub struct Rtc;
+    pub struct Rtc in PLACES;
 
     error_string = "nvrtcGetErrorString" | "hiprtcGetErrorString" (status: i32)
         -> raw *const c_char;
@@ -61,27 +70,6 @@ table! {
 }
 
 impl Rtc {
-    /// Opens the library and looks its symbols up. Calls nothing in it.
-    ///
-    /// `library` as in [`CudaLike::load`](super::CudaLike::load), with `ONEBUF_NVRTC_LIB` or
-    /// `ONEBUF_HIPRTC_LIB`.
-    pub fn load(
-        flavor: Flavor,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-    ) -> Result<Self, Missing> {
-        let variable = flavor.pick(["ONEBUF_NVRTC_LIB", "ONEBUF_HIPRTC_LIB"]);
-        let names = flavor.pick([NVRTC_SONAMES, HIPRTC_SONAMES]);
-        let hint = flavor.pick([NVRTC_HINT, HIPRTC_HINT]);
-        let api = flavor.pick(["nvrtc", "hiprtc"]);
-        let loaded = loader::open(api, library, variable, names, hint)?;
-        let table = Self::resolve(flavor, probe, &loaded);
-        match table.lacking() {
-            lacking if lacking.is_empty() => Ok(table),
-            lacking => Err(incomplete(api, loaded, &lacking, hint)),
-        }
-    }
-
     /// The file that the calls lie in.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.version? as *const c_void)

@@ -9,27 +9,35 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::types::{BlasHandle, CuStatus, CuStream, DevicePtr, Flavor, Refused, SolverHandle};
-use super::{At, as_function, find, incomplete};
-use crate::loader::{self, Loaded, Missing, library_of};
+use super::{At, Place, find};
+use crate::loader::{self, Loaded, Missing, as_function, library_of};
 use crate::probe::Probe;
 
-const CUSOLVER_SONAMES: &[&str] = &[
-    "libcusolver.so.12",
-    "libcusolver.so.11",
-    "libcusolver.so",
-    "/usr/local/cuda/lib64/libcusolver.so.12",
-    "/usr/local/cuda/lib64/libcusolver.so.11",
+const PLACES: [Place; 2] = [
+    Place {
+        api: "cusolver",
+        variable: "ONEBUF_CUSOLVER_LIB",
+        names: &[
+            "libcusolver.so.12",
+            "libcusolver.so.11",
+            "libcusolver.so",
+            "/usr/local/cuda/lib64/libcusolver.so.12",
+            "/usr/local/cuda/lib64/libcusolver.so.11",
+        ],
+        hint: "it comes with the CUDA toolkit; ONEBUF_CUSOLVER_LIB names another file",
+    },
+    Place {
+        api: "rocsolver",
+        variable: "ONEBUF_ROCSOLVER_LIB",
+        names: &["librocsolver.so.0", "librocsolver.so", "/opt/rocm/lib/librocsolver.so.0"],
+        hint: "it comes with ROCm (on Debian or Ubuntu: apt install librocsolver0); ONEBUF_ROCSOLVER_LIB names another file",
+    },
 ];
-const ROCSOLVER_SONAMES: &[&str] =
-    &["librocsolver.so.0", "librocsolver.so", "/opt/rocm/lib/librocsolver.so.0"];
-const CUSOLVER_HINT: &str =
-    "it comes with the CUDA toolkit; ONEBUF_CUSOLVER_LIB names another file";
-const ROCSOLVER_HINT: &str = "it comes with ROCm (on Debian or Ubuntu: apt install librocsolver0); ONEBUF_ROCSOLVER_LIB names another file";
 
 table! {
     /// The symbol table of cuSOLVER's dense part or of rocSOLVER. A `roc_` method is rocSOLVER's alone, the
     /// others are cuSOLVER's.
-    pub struct Solver;
+    pub struct Solver in PLACES;
 
     create = "cusolverDnCreate" | "" () -> create SolverHandle, "solver";
     destroy = "cusolverDnDestroy" | "" (handle: SolverHandle) -> release, "solver";
@@ -118,27 +126,6 @@ table! {
 }
 
 impl Solver {
-    /// Opens the library and looks its symbols up. Calls nothing in it.
-    ///
-    /// `library` as in [`CudaLike::load`](super::CudaLike::load), with `ONEBUF_CUSOLVER_LIB` or
-    /// `ONEBUF_ROCSOLVER_LIB`.
-    pub fn load(
-        flavor: Flavor,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-    ) -> Result<Self, Missing> {
-        let variable = flavor.pick(["ONEBUF_CUSOLVER_LIB", "ONEBUF_ROCSOLVER_LIB"]);
-        let names = flavor.pick([CUSOLVER_SONAMES, ROCSOLVER_SONAMES]);
-        let hint = flavor.pick([CUSOLVER_HINT, ROCSOLVER_HINT]);
-        let api = flavor.pick(["cusolver", "rocsolver"]);
-        let loaded = loader::open(api, library, variable, names, hint)?;
-        let table = Self::resolve(flavor, probe, &loaded);
-        match table.lacking() {
-            lacking if lacking.is_empty() => Ok(table),
-            lacking => Err(incomplete(api, loaded, &lacking, hint)),
-        }
-    }
-
     /// The file that the calls lie in.
     pub fn library(&self) -> Option<PathBuf> {
         let at = self.set_stream.map(|call| call as *const c_void);

@@ -1,5 +1,6 @@
 //! How a line of the symbol table becomes a call.
 //!
+//! `struct Table in PLACES` says where its library is looked for, CUDA's and HIP's.
 //! `[has] name = "cuName" | "hipName" (arguments) -> kind, "counted";` makes the method `name`. An empty
 //! name says that this API has no such call; an optional symbol has `[has]`, the method that says
 //! whether it was found. An error names the call as its own API does.
@@ -116,7 +117,7 @@ macro_rules! sizes {
 macro_rules! table {
     (
         $(#[$meta:meta])*
-        pub struct $table:ident;
+        pub struct $table:ident in $places:ident;
         $(
             $([$has:ident])? $name:ident = $cuda:literal | $hip:literal
                 ($($arg:ident: $ty:ty),* $(,)?) -> $kind:ident $($of:ty)? $(, $counted:literal)?;
@@ -130,6 +131,24 @@ macro_rules! table {
         }
 
         impl $table {
+            /// Opens the library and looks its symbols up. Calls nothing in it.
+            ///
+            /// `library` is a path or a soname, or `none`; without it the library's variable (`ONEBUF_…_LIB`) is
+            /// asked, and then the usual names are tried. Every call goes through `probe`, where there is one.
+            pub fn load(
+                flavor: Flavor,
+                library: Option<&str>,
+                probe: Option<Arc<Probe>>,
+            ) -> Result<Self, Missing> {
+                let Place { api, variable, names, hint } = flavor.pick($places);
+                let loaded = loader::open(api, library, variable, names, hint)?;
+                let table = Self::resolve(flavor, probe, &loaded);
+                match table.lacking() {
+                    lacking if lacking.is_empty() => Ok(table),
+                    lacking => Err(Missing::incomplete(api, loaded, &lacking, hint)),
+                }
+            }
+
             /// Looks every symbol up; those that this API has not are never asked for.
             fn resolve(flavor: Flavor, probe: Option<Arc<Probe>>, loaded: &Loaded) -> Self {
                 $(

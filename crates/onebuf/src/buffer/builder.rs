@@ -7,7 +7,8 @@
 
 use super::{
     Buffer,
-    make::{Shape, make, make_imported},
+    imported::make_imported,
+    make::{Shape, make},
 };
 use crate::{
     Access, CopyPolicy, Error, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,

@@ -1,10 +1,6 @@
 //! Memory that leaves for another program or library, and memory that comes from there: by file descriptors.
 
-use super::{
-    Buffer,
-    core::HOME,
-    make::{Shape, make_imported},
-};
+use super::{Buffer, core::HOME, imported::make_imported, make::Shape};
 use crate::{
     Access, CopyPolicy, Device, Error, Hub, Queue, Result,
     hal::{FdKind, FdRange},

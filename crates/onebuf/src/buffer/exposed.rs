@@ -69,6 +69,17 @@ impl Core {
         Ok(())
     }
 
+    /// Whether it is offered to other processes. Two offers would each have a peer whose turn it is.
+    pub fn set_offered(&self, offered: bool) -> Result<()> {
+        let mut state = self.lock_state();
+        if offered && state.offered {
+            let what = "the buffer is offered to other processes already: drop that offer first";
+            return Err(Error::Busy { what: what.into() });
+        }
+        state.offered = offered;
+        Ok(())
+    }
+
     /// A new buffer over another process's memory, whose turn it is. Nobody here has used it, and nothing is done to
     /// it: its owner may be writing.
     pub fn arrive(&self) {

@@ -11,7 +11,7 @@ use crate::{
     foreign::Registration,
     hal::{AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory, Residency},
     ledger::Cause,
-    plan::{Hop, Plan, Rejected, Request, Score, plan},
+    plan::{Hop, Plan, Rejected, Request, plan},
     sync::{Arc, AtomicU64, Mutex},
     topology::{DeviceIx, Route, State as RouteState},
 };
@@ -158,62 +158,6 @@ pub(crate) fn make_around(
     Ok(Arc::new(core))
 }
 
-/// The same around memory that came by a descriptor: whoever of the same chip takes such sees it by it, too.
-pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: FdRange) -> Result<Core> {
-    let plan = plan_imported(hub, shape, from.kind);
-    check_copies(hub, shape, &plan)?;
-    let maker = Maker { hub, shape, plan: &plan, came_by: Some(&from) };
-    let home = hub.hal(plan.allocate_on).import(&Export::Fd(from.clone()), shape.access)?;
-    let sites = maker.sites(&home, &maker.spec(from.bytes))?;
-    Ok(assemble(hub, shape, from.bytes, plan, sites))
-}
-
-fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
-    let topology = hub.topology();
-    let allocate_on = shape.allocate_on.unwrap_or(hub.host_index());
-    let home = &topology.node(allocate_on).info.physical;
-    let hop = |&to: &DeviceIx| {
-        let info = &topology.node(to).info;
-        let ordered = shape.route.is_none_or(|route| route == kind.route());
-        let refuted = |route: &Route| {
-            route.kind == kind.route() && route.verdict.state == RouteState::Refuted
-        };
-        let takes = ordered
-            && info.caps.imports.contains(&kind)
-            && info.physical.same_chip(home)
-            && !topology.between(allocate_on, to).iter().any(refuted);
-        let (kind, zero_copy, why) = match () {
-            () if to == allocate_on => (RouteKind::Same, true, "one device"),
-            () if takes => (kind.route(), true, "by contract: the same descriptor"),
-            () => (RouteKind::Staged, false, "by contract: copies through the host"),
-        };
-        let known = topology.between(allocate_on, to).iter().find(|route| route.kind == kind);
-        let proven = known.and_then(|route| route.verdict.sync);
-        let sync = if to == allocate_on { Rung::SameQueue } else { Rung::HostWait };
-        let (sync, why) = (proven.unwrap_or(sync), why.into());
-        Hop { to, kind, sync, zero_copy: Some(zero_copy), why }
-    };
-    // The host never sees what another process may write.
-    let score = Score { host_blind_late: true, ..Score::default() };
-    let routes = shape.devices.iter().map(hop).collect();
-    Plan { allocate_on, strategy: Strategy::Exportable, routes, rejected: Vec::new(), score }
-}
-
-/// A plan that was made without the planner keeps to the policy, too.
-fn check_copies(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
-    let copies = plan.routes.iter().find(|hop| hop.kind == RouteKind::Staged);
-    match copies.filter(|_| shape.policy == CopyPolicy::Forbid) {
-        None => Ok(()),
-        Some(hop) => {
-            let id = |device| &hub.topology().node(device).id;
-            Err(Error::CopyForbidden {
-                route: format!("{} -> {}", id(plan.allocate_on), id(hop.to)),
-                why: "it does not import the descriptor, or is another chip".into(),
-            })
-        }
-    }
-}
-
 /// What was mapped for others who then could not see it: its owner finds it as it was.
 fn take_back(hub: &Hub, device: DeviceIx, home: &dyn Memory) {
     let back = hub.service_line(device).and_then(|line| {
@@ -269,7 +213,13 @@ fn home_site() -> Site {
 }
 
 #[inline]
-fn assemble(hub: &Hub, shape: &Shape, bytes: usize, plan: Plan, mut sites: Vec<Site>) -> Core {
+pub(super) fn assemble(
+    hub: &Hub,
+    shape: &Shape,
+    bytes: usize,
+    plan: Plan,
+    mut sites: Vec<Site>,
+) -> Core {
     for site in sites.iter_mut().filter(|site| site.guest.is_none()) {
         site.guest = hub.guests().of(site.device);
     }
@@ -399,12 +349,12 @@ fn check_host_access(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
     }
 }
 
-struct Maker<'m> {
-    hub: &'m Hub,
-    shape: &'m Shape,
-    plan: &'m Plan,
+pub(super) struct Maker<'m> {
+    pub hub: &'m Hub,
+    pub shape: &'m Shape,
+    pub plan: &'m Plan,
     /// By which the home itself was imported.
-    came_by: Option<&'m FdRange>,
+    pub came_by: Option<&'m FdRange>,
 }
 
 impl Maker<'_> {
@@ -422,7 +372,7 @@ impl Maker<'_> {
         self.plan.routes.iter().any(|hop| aliased(hop) && hop.to != host)
     }
 
-    fn spec(&self, bytes: usize) -> AllocSpec {
+    pub fn spec(&self, bytes: usize) -> AllocSpec {
         let Shape { access, host, .. } = *self.shape;
         AllocSpec { bytes, align: self.alignment(), strategy: self.plan.strategy, access, host }
     }
@@ -441,7 +391,7 @@ impl Maker<'_> {
     }
 
     /// Lets every device see the home.
-    fn sites(&self, home: &Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
+    pub fn sites(&self, home: &Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
         let (plan, shape) = (self.plan, self.shape);
         // With the home, which may be no hop's, and with the host.
         let mut sites = Vec::with_capacity(plan.routes.len() + 2);

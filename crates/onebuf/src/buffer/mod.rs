@@ -8,6 +8,7 @@ mod exposed;
 mod failover;
 mod few;
 pub(crate) mod flags;
+mod imported;
 mod io;
 mod lease;
 mod lent;

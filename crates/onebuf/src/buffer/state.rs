@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub detached: bool,
     /// Another process can write the memory, now and for ever: it may keep its mapping.
     pub exposed: bool,
+    /// There is an offer of it to other processes.
+    pub offered: bool,
 }
 
 /// The in-order queue that took the whole buffer last, and how. Until somebody else takes it, that queue is
@@ -76,6 +78,7 @@ impl State {
             tripped: false,
             detached: false,
             exposed: false,
+            offered: false,
         }
     }
 

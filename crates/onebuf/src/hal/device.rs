@@ -130,6 +130,15 @@ pub struct FdRange {
 }
 
 impl FdRange {
+    /// Whether a device says that it imports such, and the bytes lie inside the allocation.
+    pub fn check_for(&self, info: &DeviceInfo) -> Result<()> {
+        if !info.caps.imports.contains(&self.kind) {
+            let what = format!("{} of another's memory on {}", self.kind, info.name);
+            return Err(crate::Error::unsupported(what, "a driver that imports such descriptors"));
+        }
+        self.check()
+    }
+
     /// Whether the bytes lie inside the allocation.
     pub fn check(&self) -> Result<()> {
         let FdRange { offset, bytes, allocation_bytes, .. } = *self;

@@ -7,7 +7,7 @@ use super::{
     socket::{Deadline, Listener, Peer, Socket},
     wire::Message,
 };
-use crate::{Buffer, Error, Result};
+use crate::{Buffer, Error, Result, buffer::Core};
 use bytemuck::Pod;
 use std::{fmt, path::Path, time::Duration};
 
@@ -26,6 +26,23 @@ pub struct Offer<'b, T: Pod> {
     allowed: Vec<u32>,
     greeting_limit: Duration,
     visits: u64,
+    _only: Only<'b>,
+}
+
+/// The one offer of a buffer.
+struct Only<'b>(&'b Core);
+
+impl<'b> Only<'b> {
+    fn of(core: &'b Core) -> Result<Self> {
+        core.set_offered(true).map(|()| Self(core))
+    }
+}
+
+impl Drop for Only<'_> {
+    fn drop(&mut self) {
+        // Only taking it can fail.
+        let _ = self.0.set_offered(false);
+    }
 }
 
 impl<'b, T: Pod> Offer<'b, T> {
@@ -33,15 +50,26 @@ impl<'b, T: Pod> Offer<'b, T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless the buffer lies in host pages of its own, or in memory of a device that exports
-    /// it ([`Strategy::Exportable`](crate::Strategy::Exportable)); [`Error::Busy`] while a guard of it is held, or while the name is another owner's; [`Error::Cache`] for a folder that others can enter.
+    /// it ([`Strategy::Exportable`](crate::Strategy::Exportable)); [`Error::Busy`] while a guard of it is held, while it is offered already, or while the
+    /// name is another owner's; [`Error::Cache`] for a folder that others can enter.
     pub fn open(buffer: &'b Buffer<T>, name: &str) -> Result<Self> {
         let core = buffer.whole_core()?;
+        let _only = Only::of(core)?;
         let given = Given::of(core)?;
         let name = Name::take(socket_path(name)?)?;
         let listener = Listener::open(&name.socket)?;
         core.expose()?;
         let greeting_limit = GREETING_LIMIT;
-        Ok(Self { buffer, given, listener, name, allowed: vec![], greeting_limit, visits: 0 })
+        Ok(Self {
+            buffer,
+            given,
+            listener,
+            name,
+            allowed: vec![],
+            greeting_limit,
+            visits: 0,
+            _only,
+        })
     }
 
     /// Also lets processes of this user attach; those of one's own may always. They must be able to reach the

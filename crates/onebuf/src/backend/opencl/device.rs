@@ -223,17 +223,10 @@ impl hal::Device for Device {
                 self.check_bytes(range.bytes)?;
                 Ok(Arc::new(Memory::import(self.context()?, range, access)?))
             }
-            Export::Fd(range) if self.driver.info.caps.imports.contains(&range.kind) => {
-                range.check()?;
+            Export::Fd(range) => {
+                range.check_for(&self.driver.info)?;
                 self.check_bytes(range.allocation_bytes)?;
                 Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
-            }
-            Export::Fd(_) => {
-                let what = format!("{} on {}", export.name(), self.driver.info.name);
-                Err(Error::unsupported(
-                    what,
-                    "cl_khr_external_memory with descriptors of that sort",
-                ))
             }
         }
     }

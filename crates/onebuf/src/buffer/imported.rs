@@ -1,0 +1,67 @@
+//! Around memory that came by a descriptor. The planner has no say: where it lies is somebody else's choice.
+
+use super::{
+    Core,
+    make::{Maker, Shape, assemble},
+};
+use crate::{
+    CopyPolicy, Error, Hub, Result, RouteKind, Rung, Strategy,
+    hal::{Export, FdKind, FdRange},
+    plan::{Hop, Plan, Score},
+    topology::{DeviceIx, Route, State},
+};
+
+/// The core around memory that came by a descriptor: whoever of the same chip takes such sees it by it, too.
+pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: FdRange) -> Result<Core> {
+    let plan = plan_imported(hub, shape, from.kind);
+    check_copies(hub, shape, &plan)?;
+    let maker = Maker { hub, shape, plan: &plan, came_by: Some(&from) };
+    let home = hub.hal(plan.allocate_on).import(&Export::Fd(from.clone()), shape.access)?;
+    let sites = maker.sites(&home, &maker.spec(from.bytes))?;
+    Ok(assemble(hub, shape, from.bytes, plan, sites))
+}
+
+fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
+    let topology = hub.topology();
+    let allocate_on = shape.allocate_on.unwrap_or(hub.host_index());
+    let home = &topology.node(allocate_on).info.physical;
+    let ordered = shape.route.is_none_or(|route| route == kind.route());
+    let refuted =
+        |route: &Route| route.kind == kind.route() && route.verdict.state == State::Refuted;
+    let takes = |to: DeviceIx| {
+        let info = &topology.node(to).info;
+        let able = info.caps.imports.contains(&kind) && info.physical.same_chip(home);
+        ordered && able && !topology.between(allocate_on, to).iter().any(refuted)
+    };
+    let hop = |&to: &DeviceIx| {
+        let (kind, zero_copy, why) = match () {
+            () if to == allocate_on => (RouteKind::Same, true, "one device"),
+            () if takes(to) => (kind.route(), true, "by contract: the same descriptor"),
+            () => (RouteKind::Staged, false, "by contract: copies through the host"),
+        };
+        let known = topology.between(allocate_on, to).iter().find(|route| route.kind == kind);
+        let proven = known.and_then(|route| route.verdict.sync);
+        let sync = if to == allocate_on { Rung::SameQueue } else { Rung::HostWait };
+        let (sync, why) = (proven.unwrap_or(sync), why.into());
+        Hop { to, kind, sync, zero_copy: Some(zero_copy), why }
+    };
+    // The host never sees what another process may write.
+    let score = Score { host_blind_late: true, ..Score::default() };
+    let routes = shape.devices.iter().map(hop).collect();
+    Plan { allocate_on, strategy: Strategy::Exportable, routes, rejected: Vec::new(), score }
+}
+
+/// A plan that was made without the planner keeps to the policy, too.
+fn check_copies(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
+    let copies = plan.routes.iter().find(|hop| hop.kind == RouteKind::Staged);
+    match copies.filter(|_| shape.policy == CopyPolicy::Forbid) {
+        None => Ok(()),
+        Some(hop) => {
+            let id = |device| &hub.topology().node(device).id;
+            Err(Error::CopyForbidden {
+                route: format!("{} -> {}", id(plan.allocate_on), id(hop.to)),
+                why: "it does not import the descriptor, or is another chip".into(),
+            })
+        }
+    }
+}

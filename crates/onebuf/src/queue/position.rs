@@ -1,0 +1,102 @@
+//! A number of pieces of work: the fence that costs nothing until somebody asks.
+
+use super::Line;
+use crate::{
+    Error, Result, hal,
+    sync::{Arc, Ordering},
+};
+use std::{sync::OnceLock, time::Duration};
+
+/// A point in a queue. Turned into an event only when somebody else has to wait for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Position {
+    pub line: Arc<Line>,
+    pub(super) at: u64,
+    /// The first event that was made to cover it; a later one would tell of later work too.
+    pub(super) event: OnceLock<Arc<dyn hal::Event>>,
+    /// Instead of that, the event of one piece of work, which says nothing of what was enqueued before it.
+    pub(super) own: Option<Arc<dyn hal::Event>>,
+}
+
+impl Position {
+    /// Moves to where the queue stands now, if this is a position of that queue.
+    #[inline]
+    pub fn renew(&mut self, line: &Arc<Line>) -> bool {
+        let mine = Arc::ptr_eq(&self.line, line) && self.own.is_none();
+        if mine {
+            self.at = line.advance();
+            if self.event.get().is_some() {
+                self.event = OnceLock::new();
+            }
+        }
+        mine
+    }
+
+    /// The event that covers this position; `None` when it is known to have been reached.
+    pub fn event(&self) -> Result<Option<&Arc<dyn hal::Event>>> {
+        // It also tells how its work ended, which later work on the queue does not.
+        if let Some(own) = &self.own {
+            return Ok(Some(own));
+        }
+        if self.line.complete.load(Ordering::Acquire) >= self.at {
+            return Ok(None);
+        }
+        if let Some(event) = self.event.get() {
+            return Ok(Some(event));
+        }
+        let event = self.line.event_for(self.at)?;
+        Ok(Some(self.event.get_or_init(|| event)))
+    }
+
+    /// When the work of an own event ran.
+    pub fn profile(&self) -> Result<hal::Profile> {
+        match &self.own {
+            Some(event) => event.profile(),
+            None => Err(Error::unsupported(
+                "the time of this fence's work",
+                "a fence of one launch: see `Queue::launch_fenced`",
+            )),
+        }
+    }
+
+    /// Whether the work has certainly ended, well or not.
+    pub fn is_over(&self) -> bool {
+        self.event().is_ok_and(|event| event.is_none_or(|event| event.is_over()))
+    }
+
+    /// Whether it was reached. An error is that of the work or that of the question; only the first
+    /// comes again.
+    pub fn poll(&self) -> Result<bool> {
+        let Some(event) = self.event()? else { return Ok(true) };
+        let reached = event.poll()?;
+        if reached {
+            self.line.tell()?;
+            self.note_complete();
+        }
+        Ok(reached)
+    }
+
+    /// Waits on the calling thread.
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        let Some(event) = self.event()? else { return Ok(()) };
+        event.wait(timeout)?;
+        self.line.tell()?;
+        self.note_complete();
+        Ok(())
+    }
+
+    /// Everything up to here is done: later questions need no driver call. An own event does not tell:
+    /// another thread may have enqueued and noted its work between that event and its note.
+    fn note_complete(&self) {
+        if self.own.is_none() {
+            self.line.complete.fetch_max(self.at, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether the other is reached when this is, whatever happens: both are in one in-order queue, and
+    /// this is the later.
+    pub fn is_behind(&self, other: &Position) -> bool {
+        let ordered = self.line.is_in_order() && self.own.is_none();
+        ordered && Arc::ptr_eq(&self.line, &other.line) && self.at >= other.at
+    }
+}
