@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn only_living_objects_are_owned() {
-        let owner = (&raw const LEAVING).cast();
+        let owner = std::ptr::from_ref(&OWNERS).cast();
         for id in [1, 5 << 56 | 1 << 32 | 12345, u64::MAX, 2 << 56] {
             assert_ne!(onebuf_own(owner, id), 0, "{id:#x}");
         }

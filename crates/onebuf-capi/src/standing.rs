@@ -5,10 +5,10 @@
 //! call. It ends when the kernels' turn comes, or with the buffer.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer},
+    buffer::{Buf, onebuf_buffer, onebuf_buffer_read, onebuf_buffer_write},
     entry::{Result, entry},
     handle::Noun,
-    input::{Slot, out},
+    input::{Slot, bytes, bytes_mut, out},
     mapping::Mapping,
     status::onebuf_status,
     words::{self, onebuf_access},
@@ -44,6 +44,20 @@ impl Standing {
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something with the standing map; `None` when there is none that it can be done with.
+fn entry_found(
+    buffer: onebuf_buffer,
+    body: impl FnOnce(&mut Option<Standing>, &Buf) -> Result<bool>,
+) -> Option<onebuf_status> {
+    let place = lock(&PLACES).get(&buffer.id).cloned()?;
+    let mut done = true;
+    let status = entry(|| {
+        done = body(&mut lock(&place), &*buffer.get()?)?;
+        Ok(())
+    });
+    done.then_some(status)
 }
 
 /// Ends the standing map of a buffer that is freed.
@@ -92,6 +106,58 @@ pub extern "C" fn onebuf_buffer_to_device(buffer: onebuf_buffer) -> onebuf_statu
         let standing = lock(&place).take();
         standing.map_or(Ok(()), |standing| standing.mapping.close())
     })
+}
+
+/// Where so many bytes of the standing map are, if there is one that allows it; the lock is held with it.
+fn reach(
+    held: &mut Option<Standing>,
+    buffer: &Buf,
+    offset: usize,
+    bytes: usize,
+    writes: bool,
+) -> Result<Option<*mut u8>> {
+    let range = buffer.range(offset, bytes)?;
+    let standing = held.as_ref().filter(|standing| standing.writes || !writes);
+    // SAFETY: the range is inside the buffer, and the map has all of it.
+    Ok(standing.map(|standing| unsafe { standing.data.cast::<u8>().add(range.start) }))
+}
+
+/// Writes so many bytes from `offset` on: through the standing map, as the caller's own stores would, and as
+/// onebuf_buffer_write() where there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_buffer_store(
+    buffer: onebuf_buffer,
+    offset: usize,
+    data: *const c_void,
+    bytes: usize,
+) -> onebuf_status {
+    let through_map = entry_found(buffer, |held, object| {
+        let Some(at) = reach(held, object, offset, bytes, true)? else { return Ok(false) };
+        // SAFETY: the caller's promise; a map's bytes are nobody else's. The data may lie among them.
+        unsafe { at.copy_from(self::bytes(data, bytes, "data")?.as_ptr(), bytes) };
+        Ok(true)
+    });
+    // SAFETY: the caller's promise.
+    through_map.unwrap_or_else(|| unsafe { onebuf_buffer_write(buffer, offset, data, bytes) })
+}
+
+/// Reads so many bytes from `offset` on: through the standing map, as the caller's own loads would, and as
+/// onebuf_buffer_read() where there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_buffer_load(
+    buffer: onebuf_buffer,
+    offset: usize,
+    data: *mut c_void,
+    bytes: usize,
+) -> onebuf_status {
+    let through_map = entry_found(buffer, |held, object| {
+        let Some(at) = reach(held, object, offset, bytes, false)? else { return Ok(false) };
+        // SAFETY: as above.
+        unsafe { at.copy_to(bytes_mut(data, bytes, "data")?.as_mut_ptr(), bytes) };
+        Ok(true)
+    });
+    // SAFETY: the caller's promise.
+    through_map.unwrap_or_else(|| unsafe { onebuf_buffer_read(buffer, offset, data, bytes) })
 }
 
 /// Waits until the host may read the buffer (ONEBUF_READ), or write it: until kernels no longer write, or no
