@@ -1,5 +1,5 @@
 ! A convolution's forward pass, twice: with arrays of its own that are copied to the GPU and back, and with unified
-! buffers. The same results; what differs is told: `04-conv2d [classic|unified|both] [width] [frames]`.
+! buffers. The same results; what differs is told: `04-conv2d [classic|unified|both] [width] [frames] [filter]`.
 module conv2d_kernel
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int32, real32
@@ -87,16 +87,15 @@ program conv2d
   use gpu_unified_buffers
   use conv2d_kernel, only: conv2d_program
   implicit none
-  integer, parameter :: k = 3
   type(compute_program) :: program
   type(unified_buffer) :: image_buffer, filter_buffer, out_buffer
-  integer :: width, frames
+  integer :: width, frames, k
   character(16) :: mode
   real(real64) :: sums(2)
 
   call arguments
   program = conv2d_program()
-  print '(3a, i0, a, i0)', 'conv2d on ', gpu_device_name(), ': ', width, ' x ', width
+  print '(3a, 2(i0, a, i0, :, a))', 'conv2d on ', gpu_device_name(), ': ', width, ' x ', width, ', filter ', k, ' x ', k
   sums = 0
   if (mode /= 'unified') sums(1) = classic()
   if (mode /= 'classic') sums(2) = unified()
@@ -108,16 +107,17 @@ program conv2d
 contains
 
   subroutine arguments
-    character(16) :: words(3)
+    character(16) :: words(4)
     integer :: i
 
-    words = ['both            ', '1024            ', '10              ']
-    do i = 1, command_argument_count()
+    words = ['both            ', '1024            ', '10              ', '3               ']
+    do i = 1, min(size(words), command_argument_count())
       call get_command_argument(i, words(i))
     end do
     mode = words(1)
     read (words(2), *) width
     read (words(3), *) frames
+    read (words(4), *) k
   end subroutine
 
   ! Arrays of the program's own; the GPU's are copied from and to.
@@ -130,13 +130,13 @@ contains
     call make_buffers
     allocate (image(width, width), filter(k, k), out(width, width))
     call fill_filter(filter)
+    call write_buffer(filter_buffer, filter)
     sum_of_all = 0
     begin = 0
     do frame = 0, frames
       if (frame == 1) begin = seconds()        ! the first one warms up
       call fill_image(image, frame)
       call write_buffer(image_buffer, image)
-      call write_buffer(filter_buffer, filter)
       call dispatch_compute(program, [width, width], integers=[width, width, k])
       call read_buffer(out_buffer, out)
       sum_of_all = sum_of_all + sum_of(out)
@@ -152,14 +152,14 @@ contains
     integer :: frame
 
     call make_buffers
+    call get_array_pointer(filter_buffer, filter, [k, k])
+    call fill_filter(filter)
     sum_of_all = 0
     begin = 0
     do frame = 0, frames
       if (frame == 1) begin = seconds()
       call get_array_pointer(image_buffer, image, [width, width])
       call fill_image(image, frame)
-      call get_array_pointer(filter_buffer, filter, [k, k])
-      call fill_filter(filter)
       call dispatch_compute(program, [width, width], integers=[width, width, k])
       call get_array_pointer(out_buffer, out, [width, width])
       sum_of_all = sum_of_all + sum_of(out)
@@ -193,7 +193,7 @@ contains
     real(real32), intent(out) :: filter(:, :)
 
     filter = 0.125
-    filter(2, 2) = 2
+    filter((k + 1)/2, (k + 1)/2) = 2
   end subroutine
 
   ! Every element counts, and by its place.

@@ -269,8 +269,9 @@ pub extern "C" fn onebuf_buffer_region(
 /// work uses it; a buffer of a pool goes back to that. A standing map ends with it.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_free(buffer: onebuf_buffer) -> onebuf_status {
+    let status = free(buffer);
     standing::forget(buffer);
-    free(buffer)
+    status
 }
 
 /// How many bytes it has.

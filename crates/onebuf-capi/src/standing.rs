@@ -60,7 +60,7 @@ fn entry_found(
     done.then_some(status)
 }
 
-/// Ends the standing map of a buffer that is freed.
+/// Ends the standing map of a buffer that was freed: after that, so that none is made behind its back.
 pub(crate) fn forget(buffer: onebuf_buffer) {
     // Dropped when the lock is gone: unmapping may take long.
     let place = lock(&PLACES).remove(&buffer.id);
@@ -92,7 +92,9 @@ pub extern "C" fn onebuf_buffer_to_host(
             standing.mapping.close()?;
         }
         *data = held.insert(Standing::open(object, writes)?).data;
-        Ok(())
+        drop(held);
+        // Whoever freed the buffer meanwhile may not have seen this map.
+        buffer.get().map(drop).inspect_err(|_| forget(buffer))
     })
 }
 
