@@ -125,6 +125,12 @@ impl Shared {
         }
     }
 
+    /// Runs what is waiting; on the thread itself.
+    fn drain(&self) {
+        let pop = || locked(&self.line).tickets.pop_front();
+        std::iter::from_fn(pop).for_each(|ticket| ticket.run());
+    }
+
     /// Whether the job will be run: not after the end.
     fn push(&self, ticket: Arc<Ticket>) -> bool {
         let mut line = locked(&self.line);
@@ -206,9 +212,12 @@ impl Executor {
         self.shared.push(Ticket::new(Box::new(call)));
     }
 
-    /// Runs the last call and ends the thread; when this is that thread, it ends by itself.
+    /// Runs the last call, behind all that were left there before, and ends the thread; when this is that thread,
+    /// it ends by itself.
     pub fn finish(&mut self, last: impl FnOnce() + Send) {
         let ran = self.run(|| {
+            // In turn these come before anyway; not where the thread itself lets go of what is left.
+            self.shared.drain();
             last();
             Ok(())
         });
@@ -326,16 +335,23 @@ mod tests {
         let executor = Arc::new(Executor::start().unwrap());
         let (met, done) = (Arc::new(Barrier::new(2)), mpsc::channel());
         let (held, there, ended) = (executor.clone(), met.clone(), done.0);
+        let late = Arc::new(AtomicBool::new(false));
+        let ran = late.clone();
         executor.post(move || {
             there.wait();
             there.wait();
+            held.post(move || ran.store(true, Ordering::Release));
             drop(held);
-            let _ = ended.send(());
+            let _ = ended.send(late.load(Ordering::Acquire));
         });
         met.wait();
         drop(executor);
         met.wait();
         let ended = done.1.recv_timeout(Duration::from_secs(10));
-        assert_eq!(ended, Ok(()), "a thread that waits for itself");
+        assert_eq!(
+            ended,
+            Ok(true),
+            "what was left there runs before the end, and nothing waits for itself"
+        );
     }
 }
