@@ -44,7 +44,7 @@ mod residency;
 mod slots;
 mod storage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transfer;
 
 use crate::hal::{Api, Language};
