@@ -2,10 +2,10 @@
  * test double behind onebuf's cuda_like backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB, ONEBUF_HSA_LIB.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so \
- *      cuda_stub.c cuda_share.c hsa_stub.c
+ *      cuda_stub.c cuda_share.c hsa_stub.c agent_stub.c
  *
  * Memory that others get to see (virtual memory, external memory, other processes, peers), and what streams wait for
- * beside events, is in cuda_share.c; HSA in hsa_stub.c. Their calls are recorded, and can be made to fail: see there.
+ * beside events, is in cuda_share.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c. Their calls are recorded, and can be made to fail: see there.
  *
  * It plays two devices. Their memory lies apart: a device pointer is no address of the host's, so whoever follows
  * one crashes. Each stream runs in order on a thread of its own, so a missing fence is a real race. It is strict
@@ -235,6 +235,7 @@ struct range *find(uint64_t address, size_t bytes)
 bool may_touch(const struct range *r, int device)
 {
     if (r->kind == MAPPED) return r->access >> device & 1;
+    if (r->kind == FOREIGN) return r->on_host || r->device == device;
     return !is_device(r->kind) || r->device == device || devices[device].peers[r->device];
 }
 
@@ -260,6 +261,7 @@ status remove_range(enum kind kind, void *at)
         if (kind == IMPORTED) forget_external(r);
         if (r->base) munmap(r->base, r->mapped);
         if (r->file >= 0) close(r->file);
+        free(r->shadow);
         free(r);
         return OK;
     }
@@ -356,6 +358,7 @@ EXPORT status cuMemHostGetDevicePointer_v2(uint64_t *seen, void *at, unsigned fl
     ENTER;
     lock();
     struct range *r = find((uint64_t)(uintptr_t)at, 1);
+    if (r && r->kind == FOREIGN) r = NULL;
     unlock();
     *seen = (uint64_t)(uintptr_t)at;
     return r && !flags ? OK : INVALID_VALUE;
@@ -411,6 +414,21 @@ bool use(struct command *c, int slot, uint64_t at, size_t bytes)
     c->uses[slot] = r;
     r->uses++;
     return true;
+}
+
+/* Locked: the same for the API's own calls, which know only what the API itself allocated or pinned. */
+bool use_known(struct command *c, int slot, uint64_t at, size_t bytes)
+{
+    struct range *r = find(at, bytes);
+    if (r && r->kind == FOREIGN) die("a call of the API was given memory that it does not know");
+    return use(c, slot, at, bytes);
+}
+
+/* Locked: the same for the host's end, where what is not pinned is ordinary memory. */
+static bool use_pinned(struct command *c, int slot, const void *at, size_t bytes)
+{
+    struct range *r = find((uint64_t)(uintptr_t)at, bytes);
+    return (!r || r->kind != FOREIGN) && use(c, slot, (uint64_t)(uintptr_t)at, bytes);
 }
 
 /* Locked. */
@@ -572,8 +590,8 @@ EXPORT status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, 
     status result = INVALID_VALUE;
     if (belongs(device, s->device)) return INVALID_HANDLE;
     lock();
-    if (use(&c, 0, to, bytes)) {
-        if (!use(&c, 1, (uint64_t)(uintptr_t)from, bytes)) {
+    if (use_known(&c, 0, to, bytes)) {
+        if (!use_pinned(&c, 1, from, bytes)) {
             c.owned = malloc(bytes);
             memcpy(c.owned, from, bytes);
             c.from = c.owned;
@@ -594,8 +612,8 @@ EXPORT status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *
     status result = INVALID_VALUE;
     if (belongs(device, s->device)) return INVALID_HANDLE;
     lock();
-    if (use(&c, 0, from, bytes)) {
-        bool pinned = use(&c, 1, (uint64_t)(uintptr_t)to, bytes);
+    if (use_known(&c, 0, from, bytes)) {
+        bool pinned = use_pinned(&c, 1, to, bytes);
         result = copy(s, c);
         while (!pinned && s->first) pthread_cond_wait(&changed, &mutex);
     }
@@ -612,8 +630,8 @@ EXPORT status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, voi
     struct command c = { .kind = COPY, .to = real(to), .from = real(from), .bytes = bytes };
     lock();
     bool there = find(to, bytes) && find(from, bytes) && !belongs(device, s->device);
-    if (there) there = use(&c, 0, to, bytes);
-    if (there && !use(&c, 1, from, bytes)) {
+    if (there) there = use_known(&c, 0, to, bytes);
+    if (there && !use_known(&c, 1, from, bytes)) {
         c.uses[0]->uses--;
         there = false;
     }
@@ -630,7 +648,7 @@ static status fill(uint64_t to, uint32_t value, size_t width, size_t count, void
     struct stream *s = stream;
     struct command c = { .kind = FILL, .to = real(to), .value = value, .width = width, .bytes = count * width };
     lock();
-    bool there = to % width == 0 && !belongs(device, s->device) && use(&c, 0, to, c.bytes);
+    bool there = to % width == 0 && !belongs(device, s->device) && use_known(&c, 0, to, c.bytes);
     if (there) push(s, c);
     unlock();
     return there ? OK : INVALID_VALUE;
@@ -760,8 +778,10 @@ static char *touch(const struct command *c, int i, uint64_t from, uint64_t bytes
     lock();
     struct range *r = find(c->parameters[i] + from, bytes);
     bool there = r && may_touch(r, c->device);
+    char *at = real(c->parameters[i]);
+    if (there && r->kind == FOREIGN && r->shadow) at = r->shadow + (at - r->at);
     unlock();
-    return there ? real(c->parameters[i]) : NULL;
+    return there ? at : NULL;
 }
 
 static bool step(const struct command *c, uint64_t stride, bool bytes, uint64_t items)

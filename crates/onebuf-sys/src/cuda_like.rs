@@ -187,6 +187,12 @@ table! {
         memory: ExternalMemory
     ) -> release, "external";
 
+    // chipStar's own, by which it is known: a HIP runtime over OpenCL.
+    [has_native_handles]
+    native_handles = "" | "hipGetBackendNativeHandles" (
+        stream: usize, handles: *mut usize, count: *mut i32
+    ) -> status;
+
     write_async = "cuMemcpyHtoDAsync_v2" | "hipMemcpyHtoDAsync" (
         to: DevicePtr, from: *const c_void, bytes: usize, stream: CuStream
     ) -> status;

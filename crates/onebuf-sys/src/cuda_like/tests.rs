@@ -68,7 +68,8 @@ fn every_argument_has_the_size_that_hips_headers_say() {
     let prototypes = headers::hip_prototypes(&text);
     let mut seen = 0;
     for ([_, hip], sizes) in CudaLike::SIZES.iter().chain(Rtc::SIZES) {
-        if !hip.is_empty() {
+        // chipStar alone has it.
+        if !hip.is_empty() && *hip != "hipGetBackendNativeHandles" {
             let said =
                 prototypes.get(*hip).unwrap_or_else(|| panic!("{hip} is not in the headers"));
             assert_eq!(said, sizes, "{hip}");

@@ -6,7 +6,7 @@ use std::{ffi::OsString, sync::OnceLock};
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
-const SELECTORS: [&str; 18] = [
+const SELECTORS: [&str; 19] = [
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
     "GALLIUM_DRIVER",
@@ -18,6 +18,7 @@ const SELECTORS: [&str; 18] = [
     "OCL_ICD_VENDORS",
     "ONEBUF_CUDA_LIB",
     "ONEBUF_HIP_LIB",
+    "ONEBUF_HSA_LIB",
     "ONEBUF_OPENCL_LIB",
     "ONEBUF_STUB",
     "ONEBUF_STUB_PLATFORMS",

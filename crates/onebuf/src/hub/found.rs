@@ -48,6 +48,7 @@ pub(super) struct Switches {
     pub hip: Switch,
     pub nvrtc: Switch,
     pub hiprtc: Switch,
+    pub hsa: Switch,
 }
 
 impl Switches {
@@ -59,6 +60,7 @@ impl Switches {
             ("ONEBUF_HIP_LIB", &self.hip),
             ("ONEBUF_NVRTC_LIB", &self.nvrtc),
             ("ONEBUF_HIPRTC_LIB", &self.hiprtc),
+            ("ONEBUF_HSA_LIB", &self.hsa),
         ];
         all.into_iter().filter_map(|(name, s)| Some((name, s.word()?.to_owned()))).collect()
     }
@@ -100,7 +102,8 @@ impl Found {
             (Flavor::Hip, &switches.hip, &switches.hiprtc),
         ];
         for (flavor, driver, compiler) in like {
-            let libraries = Libraries { driver: driver.library(), compiler: compiler.word() };
+            let (compiler, hsa) = (compiler.word(), switches.hsa.word());
+            let libraries = Libraries { driver: driver.library(), compiler, hsa };
             match driver {
                 Switch::Off => self.unavailable.push(switched_off(flavor.api())),
                 _ => self.cuda_like(flavor, libraries, probe.clone(), next),
