@@ -27,6 +27,7 @@
  *   boom              |                                  | an illegal access: every later call answers 700
  *
  * ONEBUF_CUDA_STUB_DELAY_US=n   every command takes n microseconds more
+ * ONEBUF_CUDA_STUB_INTEGRATED=1 the devices share the host's memory, and have managed memory
  * ONEBUF_CUDA_STUB_DEVICES=n    0, 1 or 2 devices instead of 2 */
 #include "cuda_stub.h"
 #include <stdatomic.h>
@@ -44,6 +45,7 @@ void unlock(void) { pthread_mutex_unlock(&mutex); }
 bool initialised;
 static long delay_us;
 static int device_count = DEVICES;
+static bool integrated;
 
 void die(const char *why)
 {
@@ -93,6 +95,7 @@ static status start(bool hip)
     const char *delay = getenv("ONEBUF_CUDA_STUB_DELAY_US"), *count = getenv("ONEBUF_CUDA_STUB_DEVICES");
     delay_us = delay ? atol(delay) : 0;
     device_count = count ? atoi(count) : DEVICES;
+    integrated = getenv("ONEBUF_CUDA_STUB_INTEGRATED") != NULL;
     initialised = true;
     is_hip = hip;
     start_sharing();
@@ -158,13 +161,15 @@ struct attribute { int cuda, hip, value; };
 static const struct attribute attributes[] = {
     { 1, 56, 1024 }, { 2, 26, 1024 }, { 3, 27, 1024 }, { 4, 28, 64 }, { 5, 29, 0x7fffffff }, { 6, 30, 65535 },
     { 7, 31, 65535 }, { 8, 74, 48 << 10 }, { 97, 75, 96 << 10 }, { 10, 87, 32 }, { 16, 63, 4 }, { 18, 16, 0 },
-    { 19, 3, 1 }, { 75, 23, 9 }, { 76, 61, 0 }, { 102, 89, 1 }, { 103, 89, 1 }, { 122, 10013, 1 } };
+    { 19, 3, 1 }, { 75, 23, 9 }, { 76, 61, 0 }, { 102, 89, 1 }, { 103, 89, 1 }, { 122, 10013, 1 },
+    { 89, 9, 0 } };
 
 static status attribute(int *value, int number, bool hip, int device)
 {
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         if (number == (hip ? attributes[i].hip : attributes[i].cuda)) {
-            *value = attributes[i].value;
+            bool shared = attributes[i].cuda == 18 || attributes[i].cuda == 89;
+            *value = shared ? integrated : attributes[i].value;
             return known(device);
         }
     return INVALID_VALUE;
@@ -257,7 +262,7 @@ status remove_range(enum kind kind, void *at)
         *link = r->next;
         devices[r->device].objects--;
         if (kind == DEVICE_MEMORY) allocated[r->device] -= r->bytes;
-        if (kind == PINNED) free(r->at);
+        if (kind == PINNED || kind == MANAGED) free(r->at);
         if (kind == IMPORTED) forget_external(r);
         if (r->base) munmap(r->base, r->mapped);
         if (r->file >= 0) close(r->file);
@@ -301,10 +306,27 @@ EXPORT status cuMemFree_v2(uint64_t at)
     lock();
     status s = remove_range(DEVICE_MEMORY, real(at));
     if (s) s = remove_range(IMPORTED, real(at));
+    if (s && !(at & TAG)) s = remove_range(MANAGED, real(at));
     unlock();
     return leave(s, device);
 }
 status hipFree(uint64_t at) HIP(hipFree, cuMemFree_v2);
+
+/* One address for host and device; only where they share one memory (ONEBUF_CUDA_STUB_INTEGRATED). */
+EXPORT status cuMemAllocManaged(uint64_t *at, size_t bytes, unsigned flags)
+{
+    ENTER;
+    void *memory;
+    if (!integrated || flags != 1 || !bytes) return INVALID_VALUE;
+    if (posix_memalign(&memory, 4096, bytes)) return OUT_OF_MEMORY;
+    memset(memory, 0x5A, bytes);
+    lock();
+    add_range(MANAGED, device, memory, bytes);
+    unlock();
+    *at = (uint64_t)(uintptr_t)memory;
+    return OK;
+}
+status hipMallocManaged(uint64_t *at, size_t bytes, unsigned flags) HIP(hipMallocManaged, cuMemAllocManaged);
 
 EXPORT status cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
 {

@@ -27,7 +27,7 @@ enum {
 
 /* MAPPED: virtual memory; IMPORTED: of external memory; OPENED: of another process. FOREIGN: OpenCL's, in the same address
  * space (agent_stub.c). The rest is the host's. */
-enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, PINNED, REGISTERED, FOREIGN };
+enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, PINNED, REGISTERED, FOREIGN, MANAGED };
 struct device { int retained, objects; bool dead, peers[DEVICES]; };
 struct range {
     enum kind kind;

@@ -98,7 +98,7 @@ fn needed() {
         drop(view);
         let after = |turns: [u32; 2]| {
             let mut model = words.clone();
-            turns.map(|turn| step_model(&mut model, Step::nth(turn)));
+            turns.iter().for_each(|turn| step_model(&mut model, Step::nth(*turn)));
             model
         };
         let expected = if barrier { after([1, 2]) } else { after([2, 1]) };

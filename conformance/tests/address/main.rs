@@ -5,10 +5,11 @@
 mod barrier;
 mod doctor;
 mod fds;
+mod libraries;
 mod raw;
 mod turns;
 
-use onebuf::{Buffer, BufferBuilder, Device, Hub, Probe, RouteKind};
+use onebuf::{Buffer, BufferBuilder, Device, Hub, HubBuilder, Probe, RouteKind};
 use onebuf_conformance::{Side, Step, assert_same, cuda_stub, play, random_words, step_model};
 use std::{
     fs, thread,
@@ -49,8 +50,12 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
+        Rig::over(Hub::builder())
+    }
+
+    fn over(builder: HubBuilder) -> Rig {
         let probe = Probe::new();
-        let builder = Hub::builder().verdicts(Default::default()).probe(probe.clone());
+        let builder = builder.verdicts(Default::default()).probe(probe.clone());
         let hub = builder.timeout(Duration::from_secs(30)).build().unwrap();
         let side = |id| Side::open(&hub.device(id).unwrap()).unwrap();
         let (cl, hip) = (side("opencl:0"), side("hip:0"));

@@ -1,7 +1,7 @@
 //! Both APIs on one memory: every page, both directions, late work, parts, pools, the host between them, each call failing.
 
 use super::*;
-use onebuf::{Access, CopyPolicy, Error, Pool, Result, Strategy, topology::Route};
+use onebuf::{Access, CopyPolicy, Error, Hint, Pool, Result, Strategy, topology::Route};
 use onebuf_conformance::note;
 
 plays! {
@@ -15,6 +15,7 @@ plays! {
     another_driver_has_no_such_routes: on_two_chips("amd", "ONEBUF_STUB_VERSION" => "3602.0 (PAL,LC)");
     where_memory_lies_is_told: placed("amd");
     hips_own_memory_is_the_wrong_allocators: wrong_allocator("amd");
+    managed_memory_is_the_hosts_too: managed("amd", "ONEBUF_CUDA_STUB_INTEGRATED" => "1");
     each_call_fails: swept("amd");
 }
 
@@ -155,6 +156,8 @@ fn candidates() {
         ]
     );
     assert_eq!(back, [hoped(RouteKind::SvmPointer, Strategy::Device)]);
+    let forms = &rig.hip.device.info().caps.strategies;
+    assert!(!forms.contains(&Strategy::FineSvm), "managed pages would move");
     // The second device of HIP's is another chip.
     let other = rig.hub.device("hip:1").unwrap().index();
     assert!(
@@ -223,6 +226,36 @@ fn wrong_allocator() {
     let pages = rig.wish(&rig.hub.host(), RouteKind::HostPointer, N).build().unwrap();
     take_turns(&pages, &rig);
     drop(pages);
+    rig.end();
+}
+
+/// One address for host and HIP, at the same time: chosen for that, and only where chip and host have one memory.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn managed() {
+    let rig = Rig::new();
+    let Rig { hub, hip, .. } = &rig;
+    assert!(hip.device.info().caps.strategies.contains(&Strategy::FineSvm));
+    let buffer = hub.buffer::<u32>(N).shared_with([&hub.host(), &hip.device]);
+    let buffer = buffer.allocate_on(&hip.device).hint(Hint::Coherent).copies(CopyPolicy::Forbid);
+    let buffer = buffer.build().unwrap();
+    assert_eq!(buffer.plan().strategy, Strategy::FineSvm, "{}", buffer.explain());
+    assert!(buffer.explain().contains("managed memory"), "{}", buffer.explain());
+    let mut model = random_words(2, N);
+    buffer.write(&model).unwrap();
+    for turn in 0..5 {
+        hip.step(&buffer, Step::nth(turn)).unwrap();
+        step_model(&mut model, Step::nth(turn));
+        let mut map = buffer.map_mut().unwrap();
+        assert_same(&map, &model, "mapped");
+        (map[7], model[7]) = (turn, turn);
+    }
+    let at = buffer.map().unwrap().as_ptr().addr();
+    let seen = buffer.read_on(&hip.queue).unwrap().hip_ptr().unwrap().addr();
+    assert_eq!(at, seen, "one address");
+    assert_eq!(hub.ledger().implied_bytes(), 0);
+    assert!(rig.probe.trace().iter().all(|call| !call.contains("Memcpy")));
+    drop(buffer);
     rig.end();
 }
 

@@ -119,6 +119,10 @@ table! {
 
     alloc = "cuMemAlloc_v2" | "hipMalloc" (bytes: usize) -> create DevicePtr, "mem";
     free = "cuMemFree_v2" | "hipFree" (at: DevicePtr) -> release, "mem";
+    [has_alloc_managed]
+    alloc_managed = "cuMemAllocManaged" | "hipMallocManaged" (
+        bytes: usize, flags: u32
+    ) -> create DevicePtr, "mem";
     host_alloc = "cuMemHostAlloc" | "hipHostMalloc" (
         bytes: usize, flags: u32
     ) -> create HostPtr, "host";

@@ -97,6 +97,7 @@ fn numbers_are_those_of_hips_headers() {
     is("MultiprocessorCount", Attribute::MULTIPROCESSOR_COUNT);
     is("Integrated", Attribute::INTEGRATED);
     is("CanMapHostMemory", Attribute::CAN_MAP_HOST_MEMORY);
+    is("ConcurrentManagedAccess", Attribute::CONCURRENT_MANAGED_ACCESS);
     is("ComputeCapabilityMajor", Attribute::COMPUTE_CAPABILITY[0]);
     is("ComputeCapabilityMinor", Attribute::COMPUTE_CAPABILITY[1]);
     let errors = headers::enumerators(&text, "hipError_t");

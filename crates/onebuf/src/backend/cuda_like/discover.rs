@@ -11,7 +11,7 @@ use super::{
     vmm,
 };
 use crate::{
-    hal::{AddressSpace, Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
+    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
     sync::Arc,
 };
 use onebuf_sys::{
@@ -93,7 +93,7 @@ pub fn discover(
 fn under(table: &CudaLike, hsa: Option<&str>, probe: Option<std::sync::Arc<Probe>>) -> Under {
     match table.flavor() {
         Flavor::Cuda => Under::Own,
-        // What it runs on, a device's attributes tell.
+        // Whether it runs on the CPU nothing tells: what does not share its addresses is refuted.
         Flavor::Hip if table.has_native_handles() => Under::Process,
         Flavor::Hip => Under::Rocr(Rocr::open(hsa, probe).map(Arc::new)),
     }
@@ -210,12 +210,15 @@ impl Library {
         // What HIP calls opaque is a dma-buf.
         let fd = self.table.flavor().pick([FdKind::OpaqueFd, FdKind::DmaBuf]);
         let by_rocr = self.under.rocr().is_some_and(|rocr| rocr.has_dmabuf());
-        let unified = asked.attribute(Attribute::INTEGRATED)? != 0;
-        // A runtime over OpenCL has the process' addresses where the chip has no memory of its own.
-        let space = self.under.space().filter(|s| *s != AddressSpace::Process || unified);
         let waits_for_values = gate::is_there(&self.table)
             && asked.attribute(Attribute::CAN_USE_STREAM_WAIT_VALUE).is_ok_and(|has| has != 0);
+        // Where the chip has memory of its own, managed pages move to whoever touches them: copies that nobody could count.
+        let unified = asked.attribute(Attribute::INTEGRATED)? != 0;
+        let managed = unified
+            && self.table.has_alloc_managed()
+            && asked.attribute(Attribute::CONCURRENT_MANAGED_ACCESS).is_ok_and(|has| has != 0);
         let forms = [
+            (managed, Strategy::FineSvm),
             (maps, Strategy::MappedDevice),
             (exports, Strategy::Exportable),
             (true, Strategy::Device),
@@ -238,7 +241,7 @@ impl Library {
             wait_values: waits_for_values,
             svm_atomics: false,
             svm_system: false,
-            address_space: space,
+            address_space: self.under.space(),
             il_versions: Vec::new(),
         })
     }

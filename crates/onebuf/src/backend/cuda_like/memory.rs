@@ -1,4 +1,4 @@
-//! Memory: the device's own, pinned host memory, host pages that were registered, memory that others can import and
+//! Memory: the device's own, managed and pinned host memory, host pages that were registered, memory that others can import and
 //! theirs that was imported; and parts of these.
 //!
 //! None of it has a residency to change. Pinned pages are one set of bytes for CPU and GPU; what makes
@@ -25,7 +25,7 @@ use crate::{
 };
 use onebuf_sys::{
     Refused,
-    cuda_like::{CuStatus, DevicePtr},
+    cuda_like::{CuStatus, DevicePtr, consts},
 };
 use std::{any::Any, fmt, ptr::NonNull};
 
@@ -106,6 +106,7 @@ impl Memory {
         let inner = match spec.strategy {
             Strategy::Device => Inner::device(context, spec)?,
             Strategy::Exportable => Inner::exportable(context, spec)?,
+            Strategy::FineSvm => Inner::managed(context, spec)?,
             _ => Inner::pinned(context, spec)?,
         };
         let memory = Memory::whole(inner, spec.access);
@@ -273,7 +274,9 @@ impl hal::Memory for Memory {
             }
             Some(Allocation::Exportable(vmm)) => vmm.export(&self.inner.context, kind, self.bytes),
             Some(Allocation::Device(_) | Allocation::Address(_))
-                if kind == FdKind::DmaBuf && driver.under.rocr().is_some() =>
+                if self.inner.host.is_none()
+                    && kind == FdKind::DmaBuf
+                    && driver.under.rocr().is_some() =>
             {
                 driver.export_address(self.at, self.bytes)
             }
@@ -317,6 +320,7 @@ impl hal::Memory for Memory {
         let what = match self.inner.strategy {
             Strategy::Device => "device memory, which the host reaches by copies",
             Strategy::Exportable => "device memory of its own pages, passed on by descriptors",
+            Strategy::FineSvm => "managed memory, which the host uses at the same time",
             Strategy::MappedDevice => "pinned host memory, which kernels reach over the bus",
             _ => "the host's own pages, pinned, which kernels reach over the bus",
         };
@@ -336,6 +340,16 @@ impl Inner {
         // SAFETY: the context is current.
         let at = with_room(&context, spec, || unsafe { context.table().alloc(spec.bytes) })?;
         Ok(Inner::of(context, at, None, spec, Allocation::Device(at)))
+    }
+
+    /// Memory that host and device use at one address, at the same time.
+    fn managed(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let at = with_room(&context, spec, || {
+            // SAFETY: the context is current.
+            unsafe { context.table().alloc_managed(spec.bytes, consts::MEM_ATTACH_GLOBAL) }
+        })?;
+        let host = NonNull::new(at.0 as usize as *mut u8).map(HostAddress);
+        Ok(Inner::of(context, at, host, spec, Allocation::Device(at)))
     }
 
     fn exportable(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {

@@ -1,5 +1,6 @@
 //! The backend over the stub library, as CUDA and as HIP: no GPU is needed, and every rule is checked.
 
+mod addresses;
 mod faults;
 mod gates;
 mod launches;
@@ -75,8 +76,13 @@ struct Rig {
 }
 
 fn found(flavor: Flavor, probe: &Arc<Probe>) -> Option<Rig> {
+    found_over(flavor, probe, "none")
+}
+
+/// The same over that HSA.
+fn found_over(flavor: Flavor, probe: &Arc<Probe>, hsa: &str) -> Option<Rig> {
     let library = stub();
-    let libraries = Libraries { driver: library, compiler: library, hsa: Some("none") };
+    let libraries = Libraries { driver: library, compiler: library, hsa: Some(hsa) };
     library?;
     let mut next = 0;
     let mut next_domain = || {
