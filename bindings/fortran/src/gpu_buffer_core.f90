@@ -74,6 +74,8 @@ contains
     options%devices = c_loc(session%devices)
     options%device_count = int(session%device_count, c_size_t)
     options%access = kernel_access(access_mode)
+    ! Mapped for the CPU, the device's memory is one memory; the CPU's might need a second one for the device.
+    options%allocate_on = session%devices(1)
     options%hint = int(buffer%memory_hint, c_int32_t)
     call report(onebuf_buffer_create(session%hub, int(size, c_size_t), options, buffer%handle), &
       'create_unified_buffer', stat, errmsg)

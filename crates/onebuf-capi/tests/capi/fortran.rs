@@ -1,7 +1,7 @@
 //! Programs in Fortran: the modules of `bindings/fortran`, and the examples.
 
 use crate::{
-    programs::devices,
+    programs::found,
     support::{command, crate_folder, said, under_valgrind, workshop},
 };
 use onebuf_conformance::absent;
@@ -96,7 +96,7 @@ fn run(command: &mut Command) {
 /// The devices that speak a language of these programs.
 fn speaking() -> impl Iterator<Item = &'static String> {
     let known = ["host", "opencl", "gl", "vulkan"];
-    devices().iter().filter(move |id| known.contains(&id.split(':').next().unwrap_or_default()))
+    found().iter().filter(move |id| known.contains(&id.split(':').next().unwrap_or_default()))
 }
 
 fn on(program: &Path, device: &str) -> String {
