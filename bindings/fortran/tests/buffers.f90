@@ -11,6 +11,7 @@ program buffers
 
   call get_command_argument(1, device)
   call gpu_open(trim(device))
+  call one_memory
   call types
   call ranks
   call offsets_and_sections
@@ -29,6 +30,19 @@ contains
 
     buffer = create_unified_buffer(elements*element_size, BUFFER_READ_WRITE, MEMORY_COHERENT)
   end function
+
+  ! Whatever is wished for, CPU and GPU have one memory.
+  subroutine one_memory
+    type(unified_buffer) :: b
+    integer :: mode, hint
+
+    do mode = BUFFER_READ_ONLY, BUFFER_READ_WRITE
+      do hint = MEMORY_CPU_PREFERRED, MEMORY_STREAMING
+        b = create_unified_buffer(65536, mode, hint)
+        call check(index(explain_buffer(b), 'staged') == 0, explain_buffer(b))
+      end do
+    end do
+  end subroutine
 
   ! Every element goes in by a write and is found by pointer, then in by the pointer and found by a read.
   subroutine types
