@@ -275,7 +275,8 @@ impl Line {
         if event.poll()? {
             return Ok(Rung::SameQueue);
         }
-        if event.domain() == self.hal.domain() {
+        let across = best <= Rung::Event && self.hal.takes(&**event);
+        if across || event.domain() == self.hal.domain() {
             return same_api(event.clone());
         }
         if best <= Rung::WaitValue && self.after_value(hub, &position.line) {

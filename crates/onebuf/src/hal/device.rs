@@ -6,7 +6,9 @@
 
 #![allow(unsafe_code)]
 
-use super::{Access, DeviceInfo, FdKind, HostAccess, Program, Queue, QueueSpec, Source, Strategy};
+use super::{
+    Access, DeviceInfo, FdKind, HostAccess, IpcRange, Program, Queue, QueueSpec, Source, Strategy,
+};
 use crate::{Result, sync::Arc};
 use std::{any::Any, fmt, os::fd::OwnedFd, ptr::NonNull};
 
@@ -101,6 +103,10 @@ pub enum Export {
     Host(HostRange),
     /// Memory behind a file descriptor.
     Fd(FdRange),
+    /// Memory of another chip by the same API, which reaches it where it lies.
+    Peer(Arc<dyn Memory>),
+    /// Memory of another process, behind a handle of the API's.
+    Ipc(IpcRange),
 }
 
 impl Export {
@@ -110,6 +116,8 @@ impl Export {
             Export::Host(_) => "host pages",
             Export::Fd(FdRange { kind: FdKind::OpaqueFd, .. }) => "an opaque file descriptor",
             Export::Fd(FdRange { kind: FdKind::DmaBuf, .. }) => "a dma-buf",
+            Export::Peer(_) => "memory of another device",
+            Export::Ipc(_) => "a handle of another process's memory",
         }
     }
 }
@@ -191,6 +199,14 @@ pub trait Memory: Send + Sync + fmt::Debug {
         Err(crate::Error::unsupported(
             format!("{} memory as {}", self.strategy(), kind),
             "exportable memory of a device that exports such descriptors",
+        ))
+    }
+
+    /// A handle that another process opens it by.
+    fn export_ipc(&self) -> Result<IpcRange> {
+        Err(crate::Error::unsupported(
+            format!("{} memory in another process", self.strategy()),
+            "a device whose plain memory has handles for that",
         ))
     }
 

@@ -36,6 +36,8 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         svm_atomics: false,
         svm_system: false,
         il_versions: Vec::new(),
+        peers: Vec::new(),
+        ipc: false,
     }
 }
 

@@ -9,6 +9,8 @@ use super::{
     conv,
     device::Context,
     external::External,
+    ipc::Opened,
+    peers,
     pins::Share,
     queue::{Queue, RawQueue},
     transfer,
@@ -18,8 +20,8 @@ use super::{
 use crate::{
     Error, Result, hal,
     hal::{
-        Access, AllocSpec, Domain, Export, FdKind, FdRange, HostRange, RawHandle, Residency,
-        Strategy,
+        Access, AllocSpec, Domain, Export, FdKind, FdRange, HostRange, IpcRange, RawHandle,
+        Residency, Strategy,
     },
     sync::Arc,
 };
@@ -39,6 +41,10 @@ enum Allocation {
     External(External),
     /// Pinned memory of the driver's, or pages that it registered, and what keeps those.
     Pinned(Share, Option<HostRange>),
+    /// Another process's memory.
+    Opened(Opened),
+    /// Another device's memory, which this keeps.
+    Peer(Arc<Inner>),
 }
 
 impl Allocation {
@@ -54,6 +60,8 @@ impl Allocation {
                 // Unpinned first: then the pages may go.
                 drop(pages);
             }
+            Allocation::Opened(opened) => opened.free(&context.driver),
+            Allocation::Peer(home) => drop(home),
         }
     }
 }
@@ -131,6 +139,36 @@ impl Memory {
     pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
         context.sweep();
         Ok(Memory::whole(Inner::external(context, range)?, access))
+    }
+
+    /// Memory of another device of this library, where it lies.
+    pub fn of_peer(
+        context: Arc<Context>,
+        memory: &dyn hal::Memory,
+        access: Access,
+    ) -> Result<Memory> {
+        context.sweep();
+        let driver = &context.driver;
+        let home = memory.as_any().downcast_ref::<Memory>();
+        let home = home.ok_or_else(|| driver.foreign("memory", None))?;
+        if home.part.is_some() {
+            return Err(Error::unsupported("a region on another device", "the whole memory"));
+        }
+        Ok(Memory::whole(Inner::of_peer(context, &home.inner)?, access))
+    }
+
+    /// Memory of another process.
+    pub fn open(context: Arc<Context>, range: &IpcRange, access: Access) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::opened(context, range)?, access))
+    }
+
+    /// What keeps it, and the device that it lies on; none for memory of the host's, and for what lies elsewhere.
+    pub fn on_device(&self) -> Option<(Arc<Inner>, &Arc<Context>)> {
+        match &self.inner.allocation {
+            None | Some(Allocation::Pinned(..) | Allocation::Peer(_)) => None,
+            Some(_) => Some((self.inner.clone(), &self.inner.context)),
+        }
     }
 
     fn whole(inner: Inner, access: Access) -> Memory {
@@ -252,6 +290,18 @@ impl hal::Memory for Memory {
         }
     }
 
+    fn export_ipc(&self) -> Result<IpcRange> {
+        match &self.inner.allocation {
+            Some(Allocation::Device(at)) if self.part.is_none() => {
+                super::ipc::export(&self.inner.context, *at, self.bytes)
+            }
+            _ => {
+                let what = format!("{} memory in another process", self.inner.strategy);
+                Err(Error::unsupported(what, "a whole memory that was allocated as device"))
+            }
+        }
+    }
+
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
         self.check_part(offset, bytes, access)?;
         let (inner, at) = (self.inner.clone(), self.range(offset, bytes)?);
@@ -265,6 +315,12 @@ impl hal::Memory for Memory {
 
     fn remark(&self) -> Option<String> {
         let what = match self.inner.strategy {
+            _ if matches!(self.inner.allocation, Some(Allocation::Peer(_))) => {
+                "memory of another device, which kernels reach over the link between the two"
+            }
+            _ if matches!(self.inner.allocation, Some(Allocation::Opened(_))) => {
+                "another process's device memory"
+            }
             Strategy::Device => "device memory, which the host reaches by copies",
             Strategy::Exportable => "device memory of its own pages, passed on by descriptors",
             Strategy::MappedDevice => "pinned host memory, which kernels reach over the bus",
@@ -297,9 +353,35 @@ impl Inner {
         let current = context.enter()?;
         let external = External::import(&context.driver, range)?;
         drop(current);
-        let (bytes, strategy, access) = (range.bytes, Strategy::Exportable, Access::ReadWrite);
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host: Default::default() };
+        let spec = spec_of(range.bytes, Strategy::Exportable);
         Ok(Inner::of(context, external.at, None, &spec, Allocation::External(external)))
+    }
+
+    fn opened(context: Arc<Context>, range: &IpcRange) -> Result<Inner> {
+        let current = context.enter()?;
+        let opened = Opened::open(&context.driver, range)?;
+        drop(current);
+        let at = DevicePtr(opened.base.0 + range.offset as u64);
+        let spec = spec_of(range.bytes, Strategy::Device);
+        Ok(Inner::of(context, at, None, &spec, Allocation::Opened(opened)))
+    }
+
+    fn of_peer(context: Arc<Context>, home: &Arc<Inner>) -> Result<Inner> {
+        peers::check(&context, &home.context)?;
+        match &home.allocation {
+            Some(Allocation::Device(_)) => peers::enable(&context, &home.context)?,
+            Some(Allocation::Exportable(vmm)) => {
+                let _current = context.enter()?;
+                context.driver.check(vmm.allow(&context.driver))?;
+            }
+            _ => {
+                let what = format!("{} memory of another device's in place", home.strategy);
+                return Err(Error::unsupported(what, "memory that the other device allocated"));
+            }
+        }
+        let spec = AllocSpec { align: home.align, ..spec_of(home.bytes, home.strategy) };
+        let (at, keeps) = (home.at, Allocation::Peer(home.clone()));
+        Ok(Inner::of(context, at, None, &spec, keeps))
     }
 
     fn pinned(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
@@ -324,14 +406,7 @@ impl Inner {
         let seen = driver.pins.device_pointer(&driver, &share);
         let seen = driver.check(seen.inspect_err(|_| driver.pins.release(&context, &share)))?;
         drop(current);
-        let (bytes, strategy) = (range.bytes, Strategy::HostPages);
-        let spec = AllocSpec {
-            bytes,
-            align: 1,
-            strategy,
-            access: Access::ReadWrite,
-            host: hal::HostAccess::default(),
-        };
+        let spec = spec_of(range.bytes, Strategy::HostPages);
         let allocation = Allocation::Pinned(share, Some(range.clone()));
         Ok(Inner::of(context, seen, Some(HostAddress(range.pointer)), &spec, allocation))
     }
@@ -347,6 +422,12 @@ impl Inner {
         let (users, allocation) = (Users::default(), Some(allocation));
         Inner { context, at, host, bytes, align, strategy, users, allocation }
     }
+}
+
+/// What memory that was made elsewhere is taken for.
+fn spec_of(bytes: usize, strategy: Strategy) -> AllocSpec {
+    let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
+    AllocSpec { bytes, align: 1, strategy, access, host }
 }
 
 /// Allocates; once more where what waits to be freed may be what is lacking.

@@ -78,7 +78,7 @@ impl Device for FakeDevice {
                 let FakeConfig { name, shares_host_pages, .. } = &self.config;
                 Ok(self.wrap(Block::import(name, *shares_host_pages, range, access)?))
             }
-            Export::Fd(_) => {
+            Export::Fd(_) | Export::Peer(_) | Export::Ipc(_) => {
                 Err(Error::unsupported(format!("{} on {API}", export.name()), "host pages"))
             }
         }
@@ -138,5 +138,7 @@ fn caps(config: &FakeConfig) -> Caps {
         svm_atomics: false,
         svm_system: false,
         il_versions: Vec::new(),
+        peers: Vec::new(),
+        ipc: false,
     }
 }

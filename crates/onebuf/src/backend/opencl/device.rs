@@ -228,6 +228,10 @@ impl hal::Device for Device {
                 self.check_bytes(range.allocation_bytes)?;
                 Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
             }
+            Export::Peer(_) | Export::Ipc(_) => {
+                let what = format!("{} on {}", export.name(), self.driver.info.name);
+                Err(Error::unsupported(what, "host pages or a descriptor"))
+            }
         }
     }
 

@@ -296,6 +296,8 @@ impl Asked<'_> {
             svm_atomics: svm & cl::CL_DEVICE_SVM_ATOMICS != 0,
             svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
             il_versions: Vec::new(),
+            peers: Vec::new(),
+            ipc: false,
         })
     }
 
