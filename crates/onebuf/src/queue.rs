@@ -354,6 +354,17 @@ impl Line {
         }
     }
 
+    /// Whether work of others is known that this queue waits for by a number.
+    fn waits_for_numbers(&self) -> bool {
+        self.has_untold.load(Ordering::Acquire) && !lock(&self.joined).is_empty()
+    }
+
+    /// An error when such work has failed. It stays known: this queue may never go on.
+    fn check_joined(&self) -> Result<()> {
+        let joined = lock(&self.joined).clone();
+        joined.iter().try_for_each(|event| event.poll().map(drop))
+    }
+
     /// How the work ended that this queue waited for by a number. What has not ended is asked again.
     fn tell_joined(&self) -> Result<()> {
         let joined = std::mem::take(&mut *lock(&self.joined));
