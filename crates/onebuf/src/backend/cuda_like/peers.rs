@@ -102,7 +102,11 @@ impl Queue {
         });
         // The source is another context's, whose frees do not know this stream.
         self.keep(move || drop(keeps));
-        copied.map(Some)
+        match copied {
+            // Some runtimes export the call, and have it not.
+            Err(Error::Driver { code, .. }) if code == CuStatus::NOT_SUPPORTED.0 => Ok(None),
+            copied => copied.map(Some),
+        }
     }
 
     /// Until everything so far has run. The context is current.
