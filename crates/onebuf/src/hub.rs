@@ -380,6 +380,12 @@ impl HubBuilder {
         self
     }
 
+    /// Asks this ROCr about memory of HIP's and OpenCL's, whatever the environment says; `none` asks nobody.
+    pub fn hsa_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.hsa = Switch::Library(path_or_soname.into());
+        self
+    }
+
     /// Loads this file as one of the libraries of [`crate::libs`], whatever the environment says; `none` switches
     /// it off.
     pub fn math_library(mut self, which: Library, path_or_soname: impl Into<String>) -> Self {

@@ -6,7 +6,7 @@ use std::{ffi::OsString, sync::OnceLock};
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
-const SELECTORS: [&str; 24] = [
+const SELECTORS: &[&str] = &[
     "__EGL_VENDOR_LIBRARY_FILENAMES",
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
@@ -24,6 +24,7 @@ const SELECTORS: [&str; 24] = [
     "ONEBUF_GL_MAPPING",
     "ONEBUF_GL_SOFTWARE",
     "ONEBUF_HIP_LIB",
+    "ONEBUF_HSA_LIB",
     "ONEBUF_OPENCL_LIB",
     "ONEBUF_STUB",
     "ONEBUF_STUB_PLATFORMS",
