@@ -201,6 +201,7 @@ impl Asking<'_> {
             wait_values: false,
             svm_atomics: false,
             svm_system: false,
+            address_space: None,
             il_versions: Vec::new(),
         })
     }
