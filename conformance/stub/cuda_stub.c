@@ -428,10 +428,18 @@ static void *run(void *argument)
     return NULL;
 }
 
+/* Locked: what another device has is touched by leave alone. A driver may let it pass, and lose the bytes. */
+static void ask_leave(const struct range *r, int device)
+{
+    bool others = r->kind == MAPPED ? r->access & ~(1u << device) : is_device(r->kind) && r->device != device;
+    if (others && !may_touch(r, device)) die("memory of another device was used without access to it");
+}
+
 /* Locked: notes that a command uses memory; false where there is none such. */
 bool use(struct command *c, int slot, uint64_t at, size_t bytes)
 {
     struct range *r = find(at, bytes);
+    if (r) ask_leave(r, current());
     if (!r || (r->kind == MAPPED && !may_touch(r, current()))) return false;
     c->uses[slot] = r;
     r->uses++;
