@@ -32,6 +32,7 @@ pub mod loader;
 pub mod opencl;
 pub mod probe;
 pub mod status;
+pub mod vulkan;
 
 #[cfg(test)]
 mod headers;
@@ -40,3 +41,4 @@ pub use cuda_like::{CuStatus, Flavor, Refused};
 pub use loader::{Loaded, Missing, library_of};
 pub use probe::Probe;
 pub use status::ClStatus;
+pub use vulkan::VkRefused;
