@@ -338,6 +338,30 @@ impl HubBuilder {
         self
     }
 
+    /// Loads this Vulkan loader, whatever the environment says.
+    pub fn vulkan_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.vulkan = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Looks for no Vulkan.
+    pub fn without_vulkan(mut self) -> Self {
+        self.switches.vulkan = Switch::Off;
+        self
+    }
+
+    /// Loads this EGL for OpenGL, whatever the environment says.
+    pub fn egl_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.egl = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Looks for no OpenGL.
+    pub fn without_gl(mut self) -> Self {
+        self.switches.egl = Switch::Off;
+        self
+    }
+
     /// Compiles CUDA C with this NVRTC, whatever the environment says.
     pub fn nvrtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
         self.switches.nvrtc = Switch::Library(path_or_soname.into());

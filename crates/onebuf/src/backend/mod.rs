@@ -10,3 +10,4 @@ pub(crate) mod native;
 // Every call into a driver is unsafe; each says which fact makes it sound.
 #[allow(unsafe_code)]
 pub mod opencl;
+pub(crate) mod shaders;

@@ -33,6 +33,46 @@ const PRELUDE: &str = "
 #define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
 ";
 
+/// The same as shaders, by kernel: what they all begin with, and what each does to element `i` of `n`.
+const SHADER: &str = "#version 450
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer Data { uint p[]; };
+layout(std140, binding = 1) uniform Values { uint first; uint n; uint mul; uint add; };
+";
+const SHADERS: [(&str, &str); 3] = [
+    (
+        "onebuf_step",
+        "void main() {
+            uint i = gl_GlobalInvocationID.x;
+            if (i < n) p[first + i] = p[first + i] * mul + add + i;
+        }",
+    ),
+    // Whoever has a word's first byte does the whole word: a shader stores no single bytes.
+    (
+        "onebuf_step_bytes",
+        "void main() {
+            uint i = gl_GlobalInvocationID.x;
+            if (i >= n || (i > 0u && ((first + i) & 3u) != 0u)) return;
+            uint at = (first + i) >> 2;
+            uint word = p[at];
+            for (; i < n && (first + i) >> 2 == at; i++) {
+                uint shift = 8u * ((first + i) & 3u);
+                uint x = ((word >> shift) & 255u) * mul + add + i;
+                word = (word & ~(255u << shift)) | ((x & 255u) << shift);
+            }
+            p[at] = word;
+        }",
+    ),
+    (
+        "onebuf_step_pages",
+        "void main() {
+            uint i = gl_GlobalInvocationID.x;
+            uint at = (first + i) * 1024u;
+            if (i < n) p[at] = p[at] * mul + add + i;
+        }",
+    ),
+];
+
 /// An element of the experiments: words, and bytes for sizes that are no multiple of a word.
 pub(super) trait Unit: Pod + PartialEq + std::fmt::LowerHex {
     /// The kernel for this type.
@@ -95,6 +135,9 @@ impl Side {
         // Not by a macro: the compiler's own `__global__` is one of an attribute of that name.
         let like_cuda = format!("{PRELUDE}{}", TEXT.replace("global ", ""));
         let texts = Source::opencl_c(TEXT).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda);
+        let texts = SHADERS.iter().fold(texts, |texts, (kernel, main)| {
+            texts.with_glsl(*kernel, format!("{SHADER}{main}"))
+        });
         let source = native_pages(native::<u8>(native::<u32>(texts)));
         let program = device.program(&source)?;
         let signature = |s: Signature| {

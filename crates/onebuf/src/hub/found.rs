@@ -46,6 +46,8 @@ pub(super) struct Switches {
     pub opencl: Switch,
     pub cuda: Switch,
     pub hip: Switch,
+    pub vulkan: Switch,
+    pub egl: Switch,
     pub nvrtc: Switch,
     pub hiprtc: Switch,
 }
@@ -57,6 +59,8 @@ impl Switches {
             ("ONEBUF_OPENCL_LIB", &self.opencl),
             ("ONEBUF_CUDA_LIB", &self.cuda),
             ("ONEBUF_HIP_LIB", &self.hip),
+            ("ONEBUF_VULKAN_LIB", &self.vulkan),
+            ("ONEBUF_EGL_LIB", &self.egl),
             ("ONEBUF_NVRTC_LIB", &self.nvrtc),
             ("ONEBUF_HIPRTC_LIB", &self.hiprtc),
         ];
