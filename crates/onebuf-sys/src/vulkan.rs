@@ -24,8 +24,7 @@ pub use ash::vk;
 pub use device::Device;
 
 const SONAMES: &[&str] = &["libvulkan.so.1", "libvulkan.so"];
-const HINT: &str =
-    "install a loader and a driver (on Debian or Ubuntu: apt install libvulkan1 mesa-vulkan-drivers)";
+const HINT: &str = "install a loader and a driver (on Debian or Ubuntu: apt install libvulkan1 mesa-vulkan-drivers)";
 
 /// A call that the driver refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +98,7 @@ impl Vulkan {
             return Err(Missing::incomplete("vulkan", loaded, &lacking, HINT));
         }
         // SAFETY: as above.
-        let entry =
-            unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) };
+        let entry = unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) };
         Ok(Self { watch: Watch(probe), entry })
     }
 
@@ -160,9 +158,8 @@ impl Instance {
     /// The contract of the C function.
     pub unsafe fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>, VkRefused> {
         // SAFETY: the caller keeps the C function's contract.
-        self.watch.call("vkEnumeratePhysicalDevices", || unsafe {
-            self.raw.enumerate_physical_devices()
-        })
+        self.watch
+            .call("vkEnumeratePhysicalDevices", || unsafe { self.raw.enumerate_physical_devices() })
     }
 
     /// `vkEnumerateDeviceExtensionProperties`: their names.

@@ -263,6 +263,19 @@ impl<'b> Hold<'b> {
         }
     }
 
+    /// The native buffer on a queue of that API, and where in it the bytes begin.
+    pub fn object(&self, api: &str) -> Result<(u64, u64)> {
+        match self.raw()? {
+            RawHandle::Object(object) if self.api() == api => {
+                Ok((object as u64, self.memory().raw_offset() as u64))
+            }
+            _ => {
+                let what = format!("a {api} buffer of a view on {}", self.api());
+                Err(Error::unsupported(what, format!("a view taken on a {api} queue")))
+            }
+        }
+    }
+
     /// Whether another process can write the memory.
     #[inline]
     pub fn is_exposed(&self) -> bool {
@@ -409,6 +422,15 @@ macro_rules! view {
             /// [`Error::Unsupported`] on a queue of another API.
             pub fn hip_ptr(&self) -> Result<*mut std::ffi::c_void> {
                 self.hold.device_ptr("hip").map(|at| at as *mut _)
+            }
+
+            /// The `VkBuffer`, and the offset in it at which the bytes begin, for Vulkan code that submits to this
+            /// queue's `VkQueue`. Valid until the view is dropped.
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] on a queue of another API.
+            pub fn vk_buffer(&self) -> Result<(u64, u64)> {
+                self.hold.object("vulkan")
             }
 
             /// The address that kernels on this queue use (an SVM pointer, a host pointer, a device pointer).
