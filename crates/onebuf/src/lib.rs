@@ -55,7 +55,7 @@
 //! # Where to read on
 //!
 //! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in; [`Buffer::sub_buffer`] for regions,
-//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`peer`] for two processes. [`plan::plan`] chooses, as a pure
+//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`pipeline`] for frames that come without pause, [`peer`] for two processes. [`plan::plan`] chooses, as a pure
 //! function of a [`topology::Topology`]. [`fake`] has a device that exists only for tests.
 
 #![deny(unsafe_code)]
@@ -75,6 +75,7 @@ mod ledger;
 pub mod libs;
 mod mailbox;
 pub mod peer;
+pub mod pipeline;
 pub mod plan;
 pub mod pool;
 mod program;
@@ -136,6 +137,10 @@ struct ForeignPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/peers.md")]
 struct PeersPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/pipeline.md")]
+struct PipelinePage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]
