@@ -20,7 +20,10 @@ fn a_dead_path_says_what_was_tried() {
 #[test]
 fn a_chosen_call_fails_and_nothing_is_left() {
     let probe = Probe::new();
-    let Ok(vulkan) = Vulkan::load(None, Some(probe.clone())) else { return };
+    let vulkan = match Vulkan::load(Some("libvulkan.so.1"), Some(probe.clone())) {
+        Ok(vulkan) => vulkan,
+        Err(missing) => return println!("skip: {missing}"),
+    };
     assert!(vulkan.library().is_some(), "{vulkan:?}");
     assert!(vulkan.version().unwrap() >= vk::API_VERSION_1_0);
     let info = vk::InstanceCreateInfo::default();

@@ -7,6 +7,9 @@ use bytemuck::Pod;
 /// multiples of it everywhere.
 const GROUP: usize = 64;
 
+/// More groups than these a device of shaders need not take at once.
+const MOST_GROUPS: usize = 65535;
+
 /// The words of a page. Large sizes are tried with pages as elements, of which only the first word
 /// changes, so that every page is touched at the cost of few bytes.
 pub(super) type Page = [u32; 1024];
@@ -191,12 +194,20 @@ impl Side {
         n: usize,
         step: Step,
     ) -> Result<()> {
-        let grid = crate::Grid::from([n.next_multiple_of(GROUP)]);
-        // The others choose: there, so many small groups may be more than a launch can have.
-        let in_groups = self.device.info().api.0 == "opencl";
-        let grid = if in_groups { grid.local([GROUP]) } else { grid };
-        let view = buffer.write_on(&self.queue)?;
-        self.queue.launch(kernel, grid, args![view, first as u32, n as u32, step.mul, step.add])
+        let api = self.device.info().api.0;
+        let most = if ["vulkan", "gl"].contains(&api) { MOST_GROUPS * GROUP } else { usize::MAX };
+        let mut at = 0;
+        while at < n {
+            let part = most.min(n - at);
+            let grid = crate::Grid::from([part.next_multiple_of(GROUP)]);
+            // The others choose: there, so many small groups may be more than a launch can have.
+            let grid = if api == "opencl" { grid.local([GROUP]) } else { grid };
+            let (first, add) = ((first + at) as u32, step.add.wrapping_add(at as u32));
+            let view = buffer.write_on(&self.queue)?;
+            self.queue.launch(kernel, grid, args![view, first, part as u32, step.mul, add])?;
+            at += part;
+        }
+        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@ use std::{ffi::CStr, fs, os::unix::fs::MetadataExt, path::Path};
 /// Timeline semaphores came with it.
 const LEAST: u32 = vk::API_VERSION_1_2;
 /// What regions are aligned to, where the device wants less.
-const ALIGN_BYTES: u64 = 64;
+const ALIGN_BYTES: u64 = 16;
 
 const NO_DEVICE_HINT: &str = "install a driver (on Debian or Ubuntu: apt install \
     mesa-vulkan-drivers); VK_DRIVER_FILES or VK_ICD_FILENAMES may hide it";
@@ -295,7 +295,11 @@ impl<'a> Asked<'a> {
             imports: fd(vk::ExternalMemoryFeatureFlags::IMPORTABLE).into_iter().collect(),
             align_bytes: limits.min_storage_buffer_offset_alignment.max(ALIGN_BYTES) as usize,
             unified_memory: unified,
-            max_alloc_bytes: more.max_alloc_bytes.min(self.memory_bytes()),
+            // What no shader could be given whole is refused when it is made.
+            max_alloc_bytes: more
+                .max_alloc_bytes
+                .min(self.memory_bytes())
+                .min(u64::from(limits.max_storage_buffer_range)),
             local_memory_bytes: u64::from(limits.max_compute_shared_memory_size),
             max_group_size: limits.max_compute_work_group_invocations as usize,
             max_group_sizes: limits.max_compute_work_group_size.map(|n| n as usize),
