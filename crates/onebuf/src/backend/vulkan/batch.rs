@@ -110,7 +110,7 @@ impl Slot {
     }
 
     /// Ready for new commands.
-    fn begin(&self, context: &Context) -> Result<()> {
+    pub fn begin(&self, context: &Context) -> Result<()> {
         let Context { driver, table, .. } = context;
         let once = vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT;
         let info = vk::CommandBufferBeginInfo::default().flags(once);
@@ -198,12 +198,9 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// An empty one that is being recorded.
-    pub fn begin(context: &Context, slot: Slot) -> Result<Batch, (crate::Error, Slot)> {
-        match slot.begin(context) {
-            Ok(()) => Ok(Batch { slot: Some(slot), ..Batch::default() }),
-            Err(why) => Err((why, slot)),
-        }
+    /// An empty one, into a slot that is being recorded.
+    pub fn of(slot: Slot) -> Batch {
+        Batch { slot: Some(slot), ..Batch::default() }
     }
 
     /// Whether nothing holds it back that the driver does not know of.

@@ -107,12 +107,13 @@ impl RawQueue {
                 Some(slot) => slot,
                 None => Slot::new(context, self.pool, self.profiling)?,
             };
-            let begun = Batch::begin(context, slot);
-            let batch = begun.map_err(|(why, slot)| {
-                state.idle.push(slot);
-                why
-            })?;
-            state.open = Some(batch);
+            match slot.begin(context) {
+                Ok(()) => state.open = Some(Batch::of(slot)),
+                Err(why) => {
+                    state.idle.push(slot);
+                    return Err(why);
+                }
+            }
         }
         state.open.as_mut().ok_or_else(|| Error::invalid("no batch is being recorded"))
     }
