@@ -84,8 +84,8 @@ fn every_frame_on_every_pair() {
 fn a_late_device_is_a_timeout() {
     let late =
         FakeConfig { delay: Delay::Fixed(Duration::from_millis(400)), ..FakeConfig::default() };
-    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_vulkan();
-    let hub = hub.without_gl().verdicts(Default::default()).fake(late);
+    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = hub.verdicts(Default::default()).fake(late);
     let hub = hub.timeout(Duration::from_millis(50)).build().unwrap();
     let side = Side::open(&hub.device("fake").unwrap()).unwrap();
     let make = |_| hub.buffer(N).shared_with([&side.device]).build();

@@ -34,9 +34,9 @@ fn alone() -> (MutexGuard<'static, ()>, Watchdog) {
     (guard, Watchdog::new("Vulkan", Duration::from_secs(240)))
 }
 
-/// A hub with Vulkan, OpenCL and the host.
+/// A hub with Vulkan, OpenCL, OpenGL and the host.
 fn builder() -> HubBuilder {
-    let builder = Hub::builder().vulkan_library(LOADER).without_cuda().without_hip().without_gl();
+    let builder = Hub::builder().vulkan_library(LOADER).without_cuda().without_hip();
     builder.verdicts(Verdicts::default()).timeout(Duration::from_secs(30))
 }
 
@@ -242,7 +242,9 @@ fn wrong_input_is_told_so() {
     let said = gone.device("vulkan").unwrap_err().to_string();
     assert!(said.contains("libvulkan1"), "{said}");
 
-    let Some(Machine { hub, sides }) = machine(builder().without_opencl()) else { return };
+    let Some(Machine { hub, sides }) = machine(builder().without_opencl().without_gl()) else {
+        return;
+    };
     drop(sides);
     assert_eq!(gain(&hub, &Source::glsl("gain", GAIN)).unwrap(), [6.0; 256]);
     let wrong = gain(&hub, &Source::glsl("gain", GAIN.replace("*= by", "*= buy"))).unwrap_err();
@@ -267,14 +269,18 @@ fn wrong_input_is_told_so() {
 #[test]
 fn each_call_of_a_program_fails_once() {
     let _alone = alone();
-    if machine(builder().without_opencl()).is_none() {
+    if machine(builder().without_opencl().without_gl()).is_none() {
         return;
     }
     let (mut past_the_end, mut seen) = (0, std::collections::BTreeSet::new());
     for n in 1.. {
         let probe = Probe::new();
         probe.fail_nth(n, vk::Result::ERROR_OUT_OF_HOST_MEMORY.as_raw());
-        let hub = builder().without_opencl().timeout(Duration::from_secs(5)).probe(probe.clone());
+        let hub = builder()
+            .without_opencl()
+            .without_gl()
+            .timeout(Duration::from_secs(5))
+            .probe(probe.clone());
         let hub = hub.program_cache(onebuf::ProgramCache::Memory).build().unwrap();
         let result = gain(&hub, &Source::glsl("gain", GAIN));
         match probe.failed() {
@@ -362,7 +368,7 @@ fn a_wrong_call_for_the_layers() {
 #[test]
 fn exported_memory_is_imported_again() {
     let _alone = alone();
-    let Some(machine) = machine(builder().without_opencl()) else { return };
+    let Some(machine) = machine(builder().without_opencl().without_gl()) else { return };
     let side = machine.side("vulkan");
     if !side.device.info().caps.strategies.contains(&Strategy::Exportable) {
         return absent("exportable memory", "the driver has none");

@@ -135,6 +135,10 @@ struct LibsPage;
 struct ForeignPage;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/backends/opengl.md")]
+struct OpenGlPage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/peers.md")]
 struct PeersPage;
 

@@ -7,9 +7,6 @@ use bytemuck::Pod;
 /// multiples of it everywhere.
 const GROUP: usize = 64;
 
-/// More groups than these a device of shaders need not take at once.
-const MOST_GROUPS: usize = 65535;
-
 /// The words of a page. Large sizes are tried with pages as elements, of which only the first word
 /// changes, so that every page is touched at the cost of few bytes.
 pub(super) type Page = [u32; 1024];
@@ -36,26 +33,28 @@ const PRELUDE: &str = "
 #define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
 ";
 
-/// The same as shaders, by kernel: what they all begin with, and what each does to element `i` of `n`.
+/// The same as shaders, by kernel: what they all begin with, and what each does to element `i` of `n`. Devices take
+/// fewer groups than there are elements, so each work-item has several.
 const SHADER: &str = "#version 450
 layout(local_size_x = 64) in;
 layout(std430, binding = 0) buffer Data { uint p[]; };
 layout(std140, binding = 1) uniform Values { uint first; uint n; uint mul; uint add; };
 ";
+/// The groups that every device takes.
+const SHADER_GROUPS: usize = 65535;
 const SHADERS: [(&str, &str); 3] = [
     (
         "onebuf_step",
         "void main() {
-            uint i = gl_GlobalInvocationID.x;
-            if (i < n) p[first + i] = p[first + i] * mul + add + i;
+            for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * 64u) {
+                p[first + i] = p[first + i] * mul + add + i;
+            }
         }",
     ),
     // Whoever has a word's first byte does the whole word: a shader stores no single bytes.
     (
         "onebuf_step_bytes",
-        "void main() {
-            uint i = gl_GlobalInvocationID.x;
-            if (i >= n || (i > 0u && ((first + i) & 3u) != 0u)) return;
+        "void step(uint i) {
             uint at = (first + i) >> 2;
             uint word = p[at];
             for (; i < n && (first + i) >> 2 == at; i++) {
@@ -64,14 +63,20 @@ const SHADERS: [(&str, &str); 3] = [
                 word = (word & ~(255u << shift)) | ((x & 255u) << shift);
             }
             p[at] = word;
+        }
+        void main() {
+            for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * 64u) {
+                if (i == 0u || ((first + i) & 3u) == 0u) step(i);
+            }
         }",
     ),
     (
         "onebuf_step_pages",
         "void main() {
-            uint i = gl_GlobalInvocationID.x;
-            uint at = (first + i) * 1024u;
-            if (i < n) p[at] = p[at] * mul + add + i;
+            for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * 64u) {
+                uint at = (first + i) * 1024u;
+                p[at] = p[at] * mul + add + i;
+            }
         }",
     ),
 ];
@@ -194,20 +199,15 @@ impl Side {
         n: usize,
         step: Step,
     ) -> Result<()> {
-        let api = self.device.info().api.0;
-        let most = if ["vulkan", "gl"].contains(&api) { MOST_GROUPS * GROUP } else { usize::MAX };
-        let mut at = 0;
-        while at < n {
-            let part = most.min(n - at);
-            let grid = crate::Grid::from([part.next_multiple_of(GROUP)]);
-            // The others choose: there, so many small groups may be more than a launch can have.
-            let grid = if api == "opencl" { grid.local([GROUP]) } else { grid };
-            let (first, add) = ((first + at) as u32, step.add.wrapping_add(at as u32));
-            let view = buffer.write_on(&self.queue)?;
-            self.queue.launch(kernel, grid, args![view, first, part as u32, step.mul, add])?;
-            at += part;
-        }
-        Ok(())
+        let grid = |items: usize| crate::Grid::from([items.next_multiple_of(GROUP)]);
+        // The others choose: there, so many small groups may be more than a launch can have.
+        let grid = match self.device.info().api.0 {
+            "opencl" => grid(n).local([GROUP]),
+            "gl" | "vulkan" => grid(n.min(SHADER_GROUPS * GROUP)),
+            _ => grid(n),
+        };
+        let view = buffer.write_on(&self.queue)?;
+        self.queue.launch(kernel, grid, args![view, first as u32, n as u32, step.mul, step.add])
     }
 }
 

@@ -8,7 +8,7 @@ const N: usize = 64;
 
 fn hub() -> Hub {
     let builder = Hub::builder().without_opencl().without_cuda().without_hip();
-    builder.without_vulkan().without_gl().verdicts(Default::default()).build().unwrap()
+    builder.without_graphics().verdicts(Default::default()).build().unwrap()
 }
 
 /// Slots of one buffer on the host.
