@@ -298,6 +298,10 @@ impl hal::Device for Device {
                 self.check_bytes(range.bytes)?;
                 Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
             }
+            other => {
+                let what = format!("{} on {}", other.name(), self.driver.info.name);
+                Err(Error::unsupported(what, "host pages or a descriptor"))
+            }
         }
     }
 

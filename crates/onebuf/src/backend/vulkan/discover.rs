@@ -290,7 +290,7 @@ impl<'a> Asked<'a> {
         ];
         Caps {
             strategies: forms.into_iter().filter_map(|(has, form)| has.then_some(form)).collect(),
-            imports_host_pages: self.has(vk::EXT_EXTERNAL_MEMORY_HOST_NAME),
+            imports_host_pages: self.imports_pages(),
             exports,
             imports: fd(vk::ExternalMemoryFeatureFlags::IMPORTABLE).into_iter().collect(),
             align_bytes: limits.min_storage_buffer_offset_alignment.max(ALIGN_BYTES) as usize,
@@ -311,6 +311,7 @@ impl<'a> Asked<'a> {
             wait_values: false,
             svm_atomics: false,
             svm_system: false,
+            address_space: None,
             il_versions: vec![format!("SPIR-V_{}", self.spirv())],
         }
     }
@@ -320,22 +321,35 @@ impl<'a> Asked<'a> {
         if self.plain.api_version >= vk::API_VERSION_1_3 { "1.6" } else { "1.5" }
     }
 
-    /// What the driver does with descriptors of buffers that kernels use. Memory that may be nothing but
-    /// one buffer's is not offered: nobody could tell those who import it.
-    fn fd_features(&self) -> vk::ExternalMemoryFeatureFlags {
-        if !self.has(vk::KHR_EXTERNAL_MEMORY_FD_NAME) {
-            return vk::ExternalMemoryFeatureFlags::empty();
-        }
+    /// Whether the driver makes buffers that kernels use of host pages.
+    fn imports_pages(&self) -> bool {
+        let pages = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
+        let features = || self.external(pages);
+        self.has(vk::EXT_EXTERNAL_MEMORY_HOST_NAME)
+            && features().contains(vk::ExternalMemoryFeatureFlags::IMPORTABLE)
+    }
+
+    /// What the driver does with buffers of a kind of others' memory.
+    fn external(&self, kind: vk::ExternalMemoryHandleTypeFlags) -> vk::ExternalMemoryFeatureFlags {
         let info = vk::PhysicalDeviceExternalBufferInfo::default()
             .usage(super::block::USAGE)
-            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+            .handle_type(kind);
         let mut found = vk::ExternalBufferProperties::default();
         let ask = self.instance.raw();
         // SAFETY: a device of this live instance, of version 1.1 or newer.
         unsafe {
             ask.get_physical_device_external_buffer_properties(self.physical, &info, &mut found);
         }
-        let features = found.external_memory_properties.external_memory_features;
+        found.external_memory_properties.external_memory_features
+    }
+
+    /// What the driver does with descriptors of buffers that kernels use. Memory that may be nothing but
+    /// one buffer's is not offered: nobody could tell those who import it.
+    fn fd_features(&self) -> vk::ExternalMemoryFeatureFlags {
+        if !self.has(vk::KHR_EXTERNAL_MEMORY_FD_NAME) {
+            return vk::ExternalMemoryFeatureFlags::empty();
+        }
+        let features = self.external(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
         if features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY) {
             return vk::ExternalMemoryFeatureFlags::empty();
         }
