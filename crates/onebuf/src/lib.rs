@@ -69,6 +69,7 @@ pub mod doctor;
 mod error;
 mod fence;
 pub mod foreign;
+pub mod graft;
 pub mod hal;
 mod hub;
 mod ledger;

@@ -35,6 +35,17 @@ impl Pipeline {
         Ok(Self { shape, devices: devices.clone(), first, second })
     }
 
+    /// Both stages in one queue of the second device: the first one's kernel is OpenCL's, compiled by the first device
+    /// and grafted. Both stages are then the second device's.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::open`], and those of [`onebuf::Program::graft`].
+    pub fn grafted([cl, device]: &[Device; 2], shape: Shape) -> Result<Self> {
+        let second = Beams::open(device, &shape)?;
+        let first = Spectrum::grafted(cl, second.queue(), &shape)?;
+        Ok(Self { shape, devices: [device.clone(), device.clone()], first, second })
+    }
+
     /// So many frames' memory, of which the shared part is as wished.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! between parts that trust each other, while everything public is safe to call.
 
 mod device;
+pub(crate) mod packing;
 mod program;
 mod queue;
 mod source;

@@ -14,7 +14,7 @@
 //! | `queue`, `transfer` | work, and copies |
 //! | `foreign` | objects that somebody else made: what they are, and holding on to them |
 //! | `event`, `gate` | how far the work is, and what it waits for |
-//! | `program`, `log` | compiling, and the compiler's log |
+//! | `program`, `log`, `binaries` | compiling, the compiler's log, and what it made |
 //! | `kernel`, `slots` | launching; the `cl_kernel`s that threads set arguments of |
 //! | `conv` | every number that means something else elsewhere |
 //! | `query` | the one way to ask the driver for a value |
@@ -26,6 +26,7 @@
 //! `Drop`; so a handle that can be reached is alive. A callback's user data is a box that the driver
 //! gives back exactly once, or that is taken back when registering fails.
 
+pub mod binaries;
 mod conv;
 mod device;
 mod discover;
