@@ -103,6 +103,8 @@ fn index() -> Vec<Case> {
             let args = vec![bytes(items * 64), value(d), nx.clone(), ny.clone()];
             cases.push(case("index", "index_any", grid, args));
         }
+        let linear = vec![bytes(items * 40), nx, ny];
+        cases.push(case("index", "index_linear", grid, linear));
         if [y, z] == [1, 1] {
             cases.push(case("index", "index_plain", grid, vec![bytes(items * 4)]));
         }

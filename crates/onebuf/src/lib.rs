@@ -126,6 +126,10 @@ struct ReadmeExamples;
 #[doc = include_str!("../../../docs/programs.md")]
 struct ProgramsPage;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/graft.md")]
+struct GraftPage;
+
 #[cfg(all(doctest, feature = "cpu-libs"))]
 #[doc = include_str!("../../../docs/libs.md")]
 struct LibsPage;
