@@ -125,7 +125,8 @@ fn transplant(binary: &[u8], device: &Device) -> Result<Program> {
         let what = format!("grafting an OpenCL program on {device}");
         Error::unsupported(what, "a driver whose programs are PTX, as those of NVIDIA's are")
     })?;
-    device.program(&Source::ptx(graft::rewrite(text)?))
+    let rewritten = graft::rewrite(text);
+    device.program(&Source::ptx(rewritten.inspect_err(|why| tracing::debug!(%device, "{why}"))?))
 }
 
 #[cfg(test)]

@@ -346,8 +346,8 @@ pub(super) unsafe fn launch(
             Arg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
             Arg::Local(bytes) => {
                 let align = kernel.local_align(index);
-                let start = local.next_multiple_of(align.unwrap_or(SHARED_ALIGN) as u64);
-                local = start.saturating_add(bytes.next_multiple_of(SHARED_ALIGN) as u64);
+                let start = rounded(local, align.unwrap_or(SHARED_ALIGN));
+                local = start.saturating_add(rounded(*bytes as u64, SHARED_ALIGN));
                 if align.is_none() {
                     continue;
                 }
@@ -379,6 +379,11 @@ pub(super) unsafe fn launch(
         true => Ok(Some(Arc::new(raw.timed(start)?))),
         false => driver.check(start()).map(|()| None),
     }
+}
+
+/// Up to a multiple; what is too large stays so, for `Kernel::shared` to refuse.
+fn rounded(bytes: u64, align: usize) -> u64 {
+    bytes.checked_next_multiple_of(align as u64).unwrap_or(u64::MAX)
 }
 
 /// What a kernel is told of its launch. `Kernel::shape` has seen that it fits.
