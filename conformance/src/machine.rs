@@ -50,7 +50,10 @@ impl Machine {
 pub fn machine() -> MutexGuard<'static, Machine> {
     static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
     let machine = MACHINE.get_or_init(|| {
-        let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+        let builder = Hub::builder()
+            .without_graphics()
+            .verdicts(Default::default())
+            .timeout(Duration::from_secs(30));
         let builder = builder.without_cuda().without_hip();
         let machine = Machine::open(fakes().into_iter().fold(builder, HubBuilder::fake));
         require_platforms(&machine.hub);

@@ -23,6 +23,17 @@ const PRELUDE: &str = "
 #define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
 ";
 
+/// The same as a shader.
+const SHADER: &str = "#version 450
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer Data { uint p[]; };
+layout(std140, binding = 1) uniform Values { uint first; uint n; uint mul; uint add; };
+void main() {
+    uint i = gl_GlobalInvocationID.x;
+    if (i < n) p[first + i] = p[first + i] * mul + add + i;
+}
+";
+
 /// One launch: every element of a range becomes `x * mul + add + i`. It reads what it writes, so work
 /// that was lost, repeated or out of order shows in the sum.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +135,7 @@ fn source() -> Source {
     // Not by a macro: the compiler's own `__global__` is one of an attribute of that name.
     let like_cuda = format!("{PRELUDE}{}", TEXT.replace("global ", ""));
     let source = Source::opencl_c(TEXT).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda);
-    source.with_native("onebuf_step", |args| {
+    source.with_glsl("onebuf_step", SHADER).with_native("onebuf_step", |args| {
         let [first, n] = [args.value::<u32>(1)? as usize, args.value::<u32>(2)? as usize];
         let step = Step { mul: args.value(3)?, add: args.value(4)? };
         step_model(&mut args.slice_mut(0)?[first..first + n], step);

@@ -11,7 +11,7 @@ use std::{
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub");
 const OPENCL: &[&str] = &["opencl_stub.c"];
-const CUDA: &[&str] = &["cuda_stub.c", "cuda_share.c", "hsa_stub.c"];
+const CUDA: &[&str] = &["cuda_stub.c", "cuda_share.c", "hsa_stub.c", "agent_stub.c"];
 const CUDA_HEADERS: &[&str] = &["cuda_stub.h", "math_stub.h"];
 const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"];
 const LIBRARY: &[&str] = &["-fPIC", "-shared", "-lm"];

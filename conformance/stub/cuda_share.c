@@ -666,7 +666,7 @@ static status value_command(const char *call, struct command c, uint64_t at, voi
     status s = at % c.width || c.flags > (c.kind == WAIT_VALUE ? NOR : 0) ? INVALID_VALUE : belongs(device, to->device);
     c.to = real(at);
     lock();
-    if (!s && !use(&c, 0, at, c.width)) s = INVALID_VALUE; /* memory that the API does not know, or may not touch */
+    if (!s && !use_known(&c, 0, at, c.width)) s = INVALID_VALUE; /* memory that the API does not know, or may not touch */
     if (!s) push(to, c);
     unlock();
     return record(call, s, "at=%#llx, value=%llu, flags=%u, mask=%#llx", (unsigned long long)at,

@@ -2,10 +2,10 @@
  * test double behind onebuf's cuda_like backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB, ONEBUF_HSA_LIB.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so \
- *      cuda_stub.c cuda_share.c hsa_stub.c
+ *      cuda_stub.c cuda_share.c hsa_stub.c agent_stub.c
  *
  * Memory that others get to see (virtual memory, external memory, other processes, peers), and what streams wait for
- * beside events, is in cuda_share.c; HSA in hsa_stub.c. Their calls are recorded, and can be made to fail: see there.
+ * beside events, is in cuda_share.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c. Their calls are recorded, and can be made to fail: see there.
  *
  * It plays two devices. Their memory lies apart: a device pointer is no address of the host's, so whoever follows
  * one crashes. Each stream runs in order on a thread of its own, so a missing fence is a real race. It is strict
@@ -27,6 +27,7 @@
  *   boom              |                                  | an illegal access: every later call answers 700
  *
  * ONEBUF_CUDA_STUB_DELAY_US=n   every command takes n microseconds more
+ * ONEBUF_CUDA_STUB_INTEGRATED=1 the devices share the host's memory, and have managed memory
  * ONEBUF_CUDA_STUB_DEVICES=n    0, 1 or 2 devices instead of 2 */
 #include "cuda_stub.h"
 #include <stdatomic.h>
@@ -44,6 +45,7 @@ void unlock(void) { pthread_mutex_unlock(&mutex); }
 bool initialised;
 static long delay_us;
 static int device_count = DEVICES;
+static bool integrated;
 
 void die(const char *why)
 {
@@ -93,6 +95,7 @@ static status start(bool hip)
     const char *delay = getenv("ONEBUF_CUDA_STUB_DELAY_US"), *count = getenv("ONEBUF_CUDA_STUB_DEVICES");
     delay_us = delay ? atol(delay) : 0;
     device_count = count ? atoi(count) : DEVICES;
+    integrated = getenv("ONEBUF_CUDA_STUB_INTEGRATED") != NULL;
     initialised = true;
     is_hip = hip;
     start_sharing();
@@ -158,13 +161,15 @@ struct attribute { int cuda, hip, value; };
 static const struct attribute attributes[] = {
     { 1, 56, 1024 }, { 2, 26, 1024 }, { 3, 27, 1024 }, { 4, 28, 64 }, { 5, 29, 0x7fffffff }, { 6, 30, 65535 },
     { 7, 31, 65535 }, { 8, 74, 48 << 10 }, { 97, 75, 96 << 10 }, { 10, 87, 32 }, { 16, 63, 4 }, { 18, 16, 0 },
-    { 19, 3, 1 }, { 75, 23, 9 }, { 76, 61, 0 }, { 102, 89, 1 }, { 103, 89, 1 }, { 122, 10013, 1 } };
+    { 19, 3, 1 }, { 75, 23, 9 }, { 76, 61, 0 }, { 102, 89, 1 }, { 103, 89, 1 }, { 122, 10013, 1 },
+    { 89, 9, 0 } };
 
 static status attribute(int *value, int number, bool hip, int device)
 {
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         if (number == (hip ? attributes[i].hip : attributes[i].cuda)) {
-            *value = attributes[i].value;
+            bool shared = attributes[i].cuda == 18 || attributes[i].cuda == 89;
+            *value = shared ? integrated : attributes[i].value;
             return known(device);
         }
     return INVALID_VALUE;
@@ -235,6 +240,7 @@ struct range *find(uint64_t address, size_t bytes)
 bool may_touch(const struct range *r, int device)
 {
     if (r->kind == MAPPED) return r->access >> device & 1;
+    if (r->kind == FOREIGN) return r->on_host || r->device == device;
     return !is_device(r->kind) || r->device == device || devices[device].peers[r->device];
 }
 
@@ -256,10 +262,11 @@ status remove_range(enum kind kind, void *at)
         *link = r->next;
         devices[r->device].objects--;
         if (kind == DEVICE_MEMORY) allocated[r->device] -= r->bytes;
-        if (kind == PINNED) free(r->at);
+        if (kind == PINNED || kind == MANAGED) free(r->at);
         if (kind == IMPORTED) forget_external(r);
         if (r->base) munmap(r->base, r->mapped);
         if (r->file >= 0) close(r->file);
+        free(r->shadow);
         free(r);
         return OK;
     }
@@ -299,10 +306,27 @@ EXPORT status cuMemFree_v2(uint64_t at)
     lock();
     status s = remove_range(DEVICE_MEMORY, real(at));
     if (s) s = remove_range(IMPORTED, real(at));
+    if (s && !(at & TAG)) s = remove_range(MANAGED, real(at));
     unlock();
     return leave(s, device);
 }
 status hipFree(uint64_t at) HIP(hipFree, cuMemFree_v2);
+
+/* One address for host and device; only where they share one memory (ONEBUF_CUDA_STUB_INTEGRATED). */
+EXPORT status cuMemAllocManaged(uint64_t *at, size_t bytes, unsigned flags)
+{
+    ENTER;
+    void *memory;
+    if (!integrated || flags != 1 || !bytes) return INVALID_VALUE;
+    if (posix_memalign(&memory, 4096, bytes)) return OUT_OF_MEMORY;
+    memset(memory, 0x5A, bytes);
+    lock();
+    add_range(MANAGED, device, memory, bytes);
+    unlock();
+    *at = (uint64_t)(uintptr_t)memory;
+    return OK;
+}
+status hipMallocManaged(uint64_t *at, size_t bytes, unsigned flags) HIP(hipMallocManaged, cuMemAllocManaged);
 
 EXPORT status cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
 {
@@ -356,6 +380,7 @@ EXPORT status cuMemHostGetDevicePointer_v2(uint64_t *seen, void *at, unsigned fl
     ENTER;
     lock();
     struct range *r = find((uint64_t)(uintptr_t)at, 1);
+    if (r && r->kind == FOREIGN) r = NULL;
     unlock();
     *seen = (uint64_t)(uintptr_t)at;
     return r && !flags ? OK : INVALID_VALUE;
@@ -411,6 +436,21 @@ bool use(struct command *c, int slot, uint64_t at, size_t bytes)
     c->uses[slot] = r;
     r->uses++;
     return true;
+}
+
+/* Locked: the same for the API's own calls, which know only what the API itself allocated or pinned. */
+bool use_known(struct command *c, int slot, uint64_t at, size_t bytes)
+{
+    struct range *r = find(at, bytes);
+    if (r && r->kind == FOREIGN) die("a call of the API was given memory that it does not know");
+    return use(c, slot, at, bytes);
+}
+
+/* Locked: the same for the host's end, where what is not pinned is ordinary memory. */
+static bool use_pinned(struct command *c, int slot, const void *at, size_t bytes)
+{
+    struct range *r = find((uint64_t)(uintptr_t)at, bytes);
+    return (!r || r->kind != FOREIGN) && use(c, slot, (uint64_t)(uintptr_t)at, bytes);
 }
 
 /* Locked. */
@@ -572,8 +612,8 @@ EXPORT status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, 
     status result = INVALID_VALUE;
     if (belongs(device, s->device)) return INVALID_HANDLE;
     lock();
-    if (use(&c, 0, to, bytes)) {
-        if (!use(&c, 1, (uint64_t)(uintptr_t)from, bytes)) {
+    if (use_known(&c, 0, to, bytes)) {
+        if (!use_pinned(&c, 1, from, bytes)) {
             c.owned = malloc(bytes);
             memcpy(c.owned, from, bytes);
             c.from = c.owned;
@@ -594,8 +634,8 @@ EXPORT status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *
     status result = INVALID_VALUE;
     if (belongs(device, s->device)) return INVALID_HANDLE;
     lock();
-    if (use(&c, 0, from, bytes)) {
-        bool pinned = use(&c, 1, (uint64_t)(uintptr_t)to, bytes);
+    if (use_known(&c, 0, from, bytes)) {
+        bool pinned = use_pinned(&c, 1, to, bytes);
         result = copy(s, c);
         while (!pinned && s->first) pthread_cond_wait(&changed, &mutex);
     }
@@ -612,8 +652,8 @@ EXPORT status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, voi
     struct command c = { .kind = COPY, .to = real(to), .from = real(from), .bytes = bytes };
     lock();
     bool there = find(to, bytes) && find(from, bytes) && !belongs(device, s->device);
-    if (there) there = use(&c, 0, to, bytes);
-    if (there && !use(&c, 1, from, bytes)) {
+    if (there) there = use_known(&c, 0, to, bytes);
+    if (there && !use_known(&c, 1, from, bytes)) {
         c.uses[0]->uses--;
         there = false;
     }
@@ -630,7 +670,7 @@ static status fill(uint64_t to, uint32_t value, size_t width, size_t count, void
     struct stream *s = stream;
     struct command c = { .kind = FILL, .to = real(to), .value = value, .width = width, .bytes = count * width };
     lock();
-    bool there = to % width == 0 && !belongs(device, s->device) && use(&c, 0, to, c.bytes);
+    bool there = to % width == 0 && !belongs(device, s->device) && use_known(&c, 0, to, c.bytes);
     if (there) push(s, c);
     unlock();
     return there ? OK : INVALID_VALUE;
@@ -760,8 +800,10 @@ static char *touch(const struct command *c, int i, uint64_t from, uint64_t bytes
     lock();
     struct range *r = find(c->parameters[i] + from, bytes);
     bool there = r && may_touch(r, c->device);
+    char *at = real(c->parameters[i]);
+    if (there && r->kind == FOREIGN && r->shadow) at = r->shadow + (at - r->at);
     unlock();
-    return there ? real(c->parameters[i]) : NULL;
+    return there ? at : NULL;
 }
 
 static bool step(const struct command *c, uint64_t stride, bool bytes, uint64_t items)

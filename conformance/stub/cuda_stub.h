@@ -25,8 +25,9 @@ enum {
 #define ENTER_TO_FREE int device = current(); if (device < 0) return INVALID_CONTEXT
 #define ENTER int device; status entered = enter(&device); if (entered) return entered; (void)device
 
-/* MAPPED: virtual memory; IMPORTED: of external memory; OPENED: of another process. The rest is the host's. */
-enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, PINNED, REGISTERED };
+/* MAPPED: virtual memory; IMPORTED: of external memory; OPENED: of another process. FOREIGN: OpenCL's, in the same address
+ * space (agent_stub.c). The rest is the host's. */
+enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, PINNED, REGISTERED, FOREIGN, MANAGED };
 struct device { int retained, objects; bool dead, peers[DEVICES]; };
 struct range {
     enum kind kind;
@@ -38,6 +39,8 @@ struct range {
     int file;          /* what its bytes lie in, or -1; LEAD bytes after the file's beginning */
     char *base;        /* what was mapped for it, where that was done */
     size_t mapped;
+    char *shadow;      /* what the other API finds at the address, where that is not shared */
+    bool on_host;      /* FOREIGN: not in a device's memory */
     void *of;          /* the allocation, external memory or handle behind it */
     struct range *next;
 };
@@ -88,6 +91,7 @@ struct range *add_range(enum kind kind, int device, char *at, size_t bytes);
 status remove_range(enum kind kind, void *at);
 bool may_touch(const struct range *r, int device);
 bool use(struct command *c, int slot, uint64_t at, size_t bytes);
+bool use_known(struct command *c, int slot, uint64_t at, size_t bytes);
 void push(struct stream *s, struct command command);
 
 /* cuda_share.c */

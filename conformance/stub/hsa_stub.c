@@ -55,10 +55,11 @@ static struct info describe(const void *at)
     struct range *r = find((uint64_t)(uintptr_t)at, 1);
     struct info info = { .size = sizeof info };
     if (!r) return info;
-    static const uint32_t types[] = { TYPE_HSA, TYPE_VMEM, TYPE_GRAPHICS, TYPE_IPC, TYPE_HSA, TYPE_LOCKED };
-    bool device = is_device(r->kind);
+    static const uint32_t types[] = { TYPE_HSA, TYPE_VMEM, TYPE_GRAPHICS, TYPE_IPC, TYPE_HSA, TYPE_LOCKED, TYPE_HSA, TYPE_HSA };
+    bool device = is_device(r->kind), tag = device;
+    if (r->kind == FOREIGN) device = !r->on_host;
     info.type = types[r->kind];
-    info.agent_base = device ? tagged(r->at) : (uint64_t)(uintptr_t)r->at;
+    info.agent_base = tag ? tagged(r->at) : (uint64_t)(uintptr_t)r->at;
     info.host_base = device ? 0 : (uint64_t)(uintptr_t)r->at;
     info.bytes = r->bytes;
     info.owner = device ? (uint64_t)(FIRST_GPU + r->device) : HOST_AGENT;
@@ -95,7 +96,7 @@ EXPORT status hsa_amd_portable_export_dmabuf(const void *at, size_t bytes, int *
     lock();
     struct range *r = find(address, bytes);
     if (!started) s = HSA_NOT_INITIALIZED;
-    else if (!r || r->kind != DEVICE_MEMORY) s = HSA_INVALID_ALLOCATION;
+    else if (!r || (r->kind != DEVICE_MEMORY && r->kind != FOREIGN) || r->on_host) s = HSA_INVALID_ALLOCATION;
     else if ((given = fcntl(r->file, F_DUPFD_CLOEXEC, 0)) < 0) s = HSA_OUT_OF_RESOURCES;
     if (!s) {
         *fd = given;

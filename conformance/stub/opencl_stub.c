@@ -26,12 +26,17 @@
  *   dma_buf      | the same with dma-bufs; both words, both kinds                               | import
  *   cached       | imported memory has a cache: acquiring reads it, releasing writes it back    | hand_over
  *   refuses      | with the above: every import ends with CL_OUT_OF_RESOURCES                   | import
+ *   amd          | AMD's: allocates beside the HIP stub, takes any address in kernels, and forgets that two   | beside, overtaken
+ *                | kernels which use one of HIP's must not overlap: without a barrier the second is first     |
+ *   apart        | with the above: the two APIs find different bytes at one address             | beside, reach
+ *   wrong_address| with the above: a kernel sees an address that is nobody's                    | tell_address
  *   no_devices   | a platform without devices                                                   | clGetDeviceIDs
  *   no_platforms | clGetPlatformIDs gives -1001                                                 | clGetPlatformIDs
  *
  * ONEBUF_STUB_PLATFORMS=2  two platforms: the first is good, the second has the chosen behaviour
  * ONEBUF_STUB_VERSION=x    CL_DRIVER_VERSION instead of "1.0"
  * ONEBUF_STUB_UUID=hex     32 digits instead of those of the first device of the CUDA stub
+ * ONEBUF_STUB_BUS=hex      the PCI bus of `amd`, instead of that of the HIP stub's first device
  * ONEBUF_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_STUB_LAZY=1       commands start only when flushed (by clFlush or anything that implies it)
  * ONEBUF_STUB_LEAKS=1      if objects are alive when the library is unloaded: say so, and exit with status 97
@@ -41,6 +46,7 @@
  * acquired, or that is released under work, ends the process with status 99: no driver says it, and the data is wrong. Objects carry two counts: `refs` are the
  * client's, `holds` are the stub's own (commands hold what they use); an object goes when both are zero. */
 #define _DEFAULT_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -94,7 +100,7 @@ enum {
 /* ---- Behaviour -------------------------------------------------------------------------------------------- */
 struct quirks {
     bool good, shadow, moving, last_page, separate, stale_read, crash, crash_kernel, hang, hang_map, liar, no_devices,
-        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses;
+        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses, amd, apart, wrong_address;
 };
 enum magic { PLATFORM = 0x0b501, DEVICE, CONTEXT, QUEUE, MEM, PROGRAM, KERNEL, EVENT };
 struct object { _Atomic int magic, refs, holds; void (*destroy)(void *); };
@@ -128,7 +134,8 @@ static void choose(struct quirks *q, const char *list)
     static const struct { const char *word; size_t at; } modes[] = {
         MODE(good), MODE(shadow), MODE(moving), MODE(last_page), MODE(separate), MODE(stale_read), MODE(crash),
         MODE(crash_kernel), MODE(hang), MODE(hang_map), MODE(liar), MODE(no_devices), MODE(no_platforms), MODE(oom),
-        MODE(lost), MODE(ti), MODE(imports), MODE(dma_buf), MODE(cached), MODE(refuses) };
+        MODE(lost), MODE(ti), MODE(imports), MODE(dma_buf), MODE(cached), MODE(refuses), MODE(amd), MODE(apart),
+        MODE(wrong_address) };
     for (size_t n; *list; list += n + (list[n] == ',')) {
         n = strcspn(list, ",");
         size_t i = 0, count = sizeof modes / sizeof *modes;
@@ -139,15 +146,17 @@ static void choose(struct quirks *q, const char *list)
 }
 
 static bool is_gpu(const struct quirks *q) { return q->imports || q->dma_buf; }
+static bool is_chip(const struct quirks *q) { return is_gpu(q) || q->amd; }
 /* What the driver says it has; `liar` says more than is true. */
 static void declare_extensions(struct platform *p)
 {
     const struct quirks *q = &p->quirks;
     bool fd = q->imports || q->liar, dma_buf = q->dma_buf || q->liar;
     const char *lies = " cl_khr_semaphore cl_khr_external_semaphore cl_khr_external_semaphore_opaque_fd cl_khr_pci_bus_info";
-    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s",
+    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s%s",
              fd || dma_buf ? " cl_khr_external_memory cl_khr_device_uuid" : "", fd ? " cl_khr_external_memory_opaque_fd" : "",
-             dma_buf ? " cl_khr_external_memory_dma_buf" : "", q->liar ? lies : "");
+             dma_buf ? " cl_khr_external_memory_dma_buf" : "", q->liar ? lies : "",
+             q->amd ? " cl_amd_device_attribute_query" : "");
 }
 static void choose_uuid(const char *hex)
 {
@@ -174,6 +183,10 @@ __attribute__((constructor)) static void load(void)
         p->device.platform = p;
     }
     choose(&platforms[platform_count - 1].quirks, mode ? mode : "");
+    if (platforms[platform_count - 1].quirks.amd) {
+        platforms[platform_count - 1].name = "AMD Accelerated Parallel Processing";
+        if (!version) strcpy(driver_version, "3602.0 (HSA1.1,LC)");
+    }
     choose_uuid(getenv("ONEBUF_STUB_UUID"));
     for (int i = 0; i < 2; i++) declare_extensions(&platforms[i]);
 }
@@ -202,13 +215,49 @@ static cl_ulong known_flags(const struct quirks *q)
 }
 static bool may_allocate(const struct quirks *q, size_t size) { return !(q->oom && size > (1u << 20)); }
 
+/* ---- The memory beside HIP's (agent_stub.c), in the part of AMD's driver ------------------------------------- */
+static void *beside(const char *name)
+{
+    const char *path = getenv("ONEBUF_HIP_LIB");
+    void *library = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    void *found = library ? dlsym(library, name) : NULL;
+    if (library) dlclose(library);
+    return found;
+}
+static void *agent_alloc(const struct quirks *q, size_t size, bool on_host)
+{
+    void *(*alloc)(size_t, int, bool) = q->amd ? (void *(*)(size_t, int, bool))beside("onebuf_stub_agent_alloc") : NULL;
+    return alloc ? alloc(size, on_host, q->apart) : NULL;
+}
+static void agent_free(void *at)
+{
+    void (*give)(void *) = (void (*)(void *))beside("onebuf_stub_agent_free");
+    if (give) give(at);
+}
+/* 0: not HIP's; 1: host memory that it pinned; 2: its device's */
+static int agent_knows(const struct quirks *q, const void *at)
+{
+    int (*knows)(uint64_t) = q->amd ? (int (*)(uint64_t))beside("onebuf_stub_agent_knows") : NULL;
+    return knows ? knows((uint64_t)(uintptr_t)at) : 0;
+}
+static void agent_use(const void *at, int change)
+{
+    int (*note)(uint64_t, int) = (int (*)(uint64_t, int))beside("onebuf_stub_agent_use");
+    if (note) note((uint64_t)(uintptr_t)at, change);
+}
+static unsigned char *reach(const struct quirks *q, const void *at, size_t *room)
+{
+    void *(*find)(uint64_t, size_t *, bool) = (void *(*)(uint64_t, size_t *, bool))beside("onebuf_stub_agent_reach");
+    return find ? find((uint64_t)(uintptr_t)at, room, q->apart) : NULL;
+}
+
 static void crash_now(void) { volatile int *volatile nowhere = NULL; *nowhere = 1; }
 static void hang_forever(void) { for (;;) pause(); }
 
 /* ---- Objects ---------------------------------------------------------------------------------------------- */
 typedef void (*event_callback)(cl_event, cl_int, void *);
 struct callback { struct callback *next; event_callback call; cl_int type; void *user; };
-struct svm { struct svm *next; unsigned char *base; size_t size; };
+struct svm { struct svm *next; unsigned char *base; size_t size; bool beside; };
 struct context { struct object o; struct platform *platform; struct svm *svm; intptr_t properties[3]; };
 struct worker { struct worker *next; struct queue *queue; pthread_t thread; bool released, hung, done; };
 struct queue {
@@ -242,7 +291,7 @@ struct mem {
     cl_ulong flags;
     void *host_ptr;
     unsigned char *host, *apart, *old_block;
-    bool map_copies, unmap_copies, moves;
+    bool map_copies, unmap_copies, moves, beside;
     struct external *external; /* of imported memory */
     unsigned moved;
     struct mapping *mappings;
@@ -250,7 +299,7 @@ struct mem {
 };
 struct program { struct object o; struct context *context; char *source, *options, *log; cl_int status; };
 struct native { const char *name, *type; size_t element, stride; };
-struct arg { bool set; struct mem *mem; unsigned char *svm; size_t room; cl_uint value; };
+struct arg { bool set, unknown; struct mem *mem; unsigned char *svm; size_t room; cl_uint value; };
 struct kernel { struct object o; struct program *program; const struct native *native; struct arg args[5]; };
 
 static bool is(const void *p, enum magic magic)
@@ -365,7 +414,7 @@ cl_int clGetDeviceIDs(struct platform *p, cl_ulong type, cl_uint entries, struct
     if (!is(p, PLATFORM)) return CL_INVALID_PLATFORM;
     if (!type) return CL_INVALID_DEVICE_TYPE;
     if ((!list && !count) || (list && !entries)) return CL_INVALID_VALUE;
-    cl_ulong kinds = is_gpu(&p->quirks) ? 5 : 3; /* CL_DEVICE_TYPE_DEFAULT, and CL_DEVICE_TYPE_GPU or _CPU */
+    cl_ulong kinds = is_chip(&p->quirks) ? 5 : 3; /* CL_DEVICE_TYPE_DEFAULT, and CL_DEVICE_TYPE_GPU or _CPU */
     bool found = !p->quirks.no_devices && (type & kinds);
     if (found && list) list[0] = &p->device;
     if (count) *count = found;
@@ -377,7 +426,7 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
     if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
     const struct quirks *q = &d->platform->quirks;
     switch (what) {
-    case 0x1000: return GIVE(cl_ulong, is_gpu(q) ? 4 : 2); /* TYPE */
+    case 0x1000: return GIVE(cl_ulong, is_chip(q) ? 4 : 2); /* TYPE */
     case 0x1001: return GIVE(cl_uint, 0x0b5);              /* VENDOR_ID */
     case 0x1002: return GIVE(cl_uint, 1);                  /* MAX_COMPUTE_UNITS */
     case 0x1003: return GIVE(cl_uint, 3);                  /* MAX_WORK_ITEM_DIMENSIONS */
@@ -405,12 +454,17 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
     case 0x102F: return TEXT("OpenCL 3.0 onebuf-stub");
     case 0x1030: return TEXT(d->platform->extensions);
     case 0x1031: return GIVE(struct platform *, d->platform);
-    case 0x1035: return GIVE(cl_uint, !q->shadow && !is_gpu(q)); /* HOST_UNIFIED_MEMORY */
+    case 0x1035: return GIVE(cl_uint, !q->shadow && !is_chip(q)); /* HOST_UNIFIED_MEMORY */
     case 0x103D: return TEXT("OpenCL C 1.2 onebuf-stub");
     case 0x1042: return GIVE(struct device *, NULL);       /* PARENT_DEVICE */
     case 0x1047: return GIVE(cl_uint, 1);                  /* REFERENCE_COUNT */
     case 0x1053: return GIVE(cl_ulong, declared_svm(q));
     case 0x106A: return is_gpu(q) ? give(uuid, sizeof uuid, room, out, need) : CL_INVALID_VALUE; /* UUID_KHR */
+    case 0x4037: { /* TOPOLOGY_AMD: that of the HIP stub's first device, unless told otherwise */
+        const char *bus = getenv("ONEBUF_STUB_BUS");
+        unsigned char topology[24] = { 1, [21] = bus ? (unsigned char)strtol(bus, NULL, 16) : 0xc1 };
+        return q->amd ? give(topology, sizeof topology, room, out, need) : CL_INVALID_VALUE;
+    }
     case 0x204F: return give_imports(q, room, out, need);  /* EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES */
     }
     if (q->liar) switch (what) { /* but CL_DEVICE_UUID_KHR and CL_DEVICE_PCI_BUS_INFO_KHR fail */
@@ -640,6 +694,7 @@ static void command_free(struct command *c)
 {
     for (cl_uint i = 0; i < c->wait_count; i++) drop(c->waits[i]);
     drop(c->mem), drop(c->to);
+    if (c->args[0].unknown) agent_use(c->args[0].svm, -1);
     if (c->mapping) free(c->mapping->block), free(c->mapping);
     for (cl_uint i = 0; c->objects && i < c->count; i++) drop(c->objects[i]);
     free(c->waits), free(c->objects), free(c->svm), free(c);
@@ -718,6 +773,27 @@ static void run_command(struct command *c)
     drop(e);
 }
 
+/* A kernel on memory that the driver does not know. */
+static bool is_loose(const struct command *c)
+{
+    return c && c->event->type == CL_COMMAND_NDRANGE_KERNEL && c->args[0].unknown && !c->wait_count;
+}
+/* Locked: lets the next command go first, where both are such kernels and nothing is between them. */
+static void overtaken(struct queue *q, struct command *c)
+{
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_nsec += 2000000;
+    if (limit.tv_nsec >= 1000000000) limit.tv_sec++, limit.tv_nsec -= 1000000000;
+    while (is_loose(c) && !q->head && q->o.refs > 0)
+        if (pthread_cond_timedwait(&changed, &mutex, &limit)) break;
+    struct command *next = q->head;
+    if (!is_loose(c) || !is_loose(next) || q->finished + 1 >= q->flushed) return;
+    if (!(q->head = next->next)) q->tail = &q->head;
+    unlock();
+    run_command(next);
+    lock();
+}
 static struct worker *workers;
 static void *work(void *p)
 {
@@ -729,6 +805,7 @@ static void *work(void *p)
         struct command *c = q->head;
         if (!c) break; /* released, and nothing left to do */
         if (!(q->head = c->next)) q->tail = &q->head;
+        overtaken(q, c);
         unlock();
         run_command(c);
         lock();
@@ -904,7 +981,9 @@ static bool lay_out(struct mem *m, const struct quirks *q)
     if (q->separate && use) m->split = 0, m->map_copies = m->unmap_copies = false;
     if (q->last_page && use && m->split) m->split = (m->size - 1) / PAGE * PAGE;
     m->moves = q->moving && !use;
-    m->host = use ? m->host_ptr : m->moves ? NULL : pages(m->size);
+    m->host = use ? m->host_ptr : m->moves ? NULL : agent_alloc(q, m->size, alloc);
+    m->beside = !use && m->host;
+    if (!m->host && !m->moves) m->host = pages(m->size);
     m->apart = m->split < m->size ? pages(m->size - m->split) : NULL;
     return (m->host || m->moves) && (m->apart || m->split == m->size);
 }
@@ -926,6 +1005,7 @@ static void mem_destroy(void *p)
     for (struct destructor *d; (d = m->destructors); free(d)) m->destructors = d->next, d->call(m, d->user);
     for (struct mapping *g; (g = m->mappings); free(g)) m->mappings = g->next, free(g->block);
     if (m->external) external_destroy(m);
+    else if (m->beside) agent_free(m->host);
     else if (m->root == m && !(m->flags & CL_MEM_USE_HOST_PTR)) free(m->host);
     free(m->apart), free(m->old_block);
     if (m->root != m) drop(m->root);
@@ -943,6 +1023,7 @@ struct mem *clCreateBuffer(struct context *c, cl_ulong flags, size_t size, void 
     if (!size || size > MAX_ALLOC) FAIL(CL_INVALID_BUFFER_SIZE);
     if (wants_ptr != (host_ptr != NULL)) FAIL(CL_INVALID_HOST_PTR);
     if (!may_allocate(&c->platform->quirks, size)) FAIL(CL_MEM_OBJECT_ALLOCATION_FAILURE);
+    if (use && agent_knows(&c->platform->quirks, host_ptr)) FAIL(CL_MEM_OBJECT_ALLOCATION_FAILURE); /* the wrong allocator */
     struct mem *m = object_new(sizeof *m, MEM, mem_destroy);
     if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
     m->context = hold(c), m->root = m, m->size = size, m->host_ptr = use ? host_ptr : NULL;
@@ -1244,7 +1325,10 @@ void *clSVMAlloc(struct context *c, cl_ulong flags, size_t size, cl_uint align)
         (flags & ~(cl_ulong)(MEM_ACCESS | CL_MEM_SVM_FINE_GRAIN_BUFFER)))
         return NULL;
     struct svm *s = calloc(1, sizeof *s);
-    if (!s || !(s->base = pages(size))) { free(s); return NULL; }
+    if (!s) return NULL;
+    s->base = agent_alloc(&c->platform->quirks, size, flags & CL_MEM_SVM_FINE_GRAIN_BUFFER);
+    s->beside = s->base;
+    if (!s->base && !(s->base = pages(size))) { free(s); return NULL; }
     hold(c);
     s->size = size;
     lock(), s->next = c->svm, c->svm = s, live++, unlock();
@@ -1257,13 +1341,16 @@ static void svm_free(struct context *c, void *at) /* also for commands that outl
     while ((s = *link) && s->base != at) link = &s->next;
     if (s) *link = s->next, live--;
     unlock();
-    if (s) free(s->base), free(s), drop(c);
+    if (s && s->beside) agent_free(s->base);
+    else if (s) free(s->base);
+    if (s) free(s), drop(c);
 }
 void clSVMFree(struct context *c, void *at) { if (is(c, CONTEXT) && at) svm_free(c, at); }
 static cl_int check_svm(struct queue *q, const void *at, size_t size)
 {
     if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
     if (!has_svm(q->context)) return CL_INVALID_OPERATION;
+    if (agent_knows(&q->context->platform->quirks, at)) violation("an SVM call was given memory of HIP's");
     return size && svm_room(q->context, at) >= size ? CL_SUCCESS : CL_INVALID_VALUE;
 }
 cl_int clEnqueueSVMMap(struct queue *q, cl_uint blocking, cl_ulong flags, void *at, size_t size, WAITS)
@@ -1283,6 +1370,8 @@ cl_int clEnqueueSVMMemcpy(struct queue *q, cl_uint blocking, void *to, const voi
     if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
     if (!has_svm(q->context)) return CL_INVALID_OPERATION;
     if (!to || !from || !size) return CL_INVALID_VALUE;
+    const struct quirks *quirks = &q->context->platform->quirks;
+    if (agent_knows(quirks, to) == 2 || agent_knows(quirks, from) == 2) violation("an SVM copy was given memory of HIP's");
     uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
     if (a < b + size && b < a + size) return CL_MEM_COPY_OVERLAP;
     size_t to_room = svm_room(q->context, to), from_room = svm_room(q->context, from); /* 0: plain host memory */
@@ -1320,7 +1409,9 @@ cl_int clEnqueueSVMFree(struct queue *q, cl_uint count, void *list[], svm_free_c
 /* ---- Programs and kernels --------------------------------------------------------------------------------- */
 static const struct native natives[] = {
     { "onebuf_step", "uint*", 4, 1 }, { "onebuf_step_bytes", "uchar*", 1, 1 }, { "onebuf_step_pages", "uint*", 4, 1024 },
+    { "onebuf_address", "ulong*", 0, 0 }, /* stores what it sees as its second argument's address into its first */
 };
+static cl_uint parameters(const struct native *k) { return k->element ? 5 : 2; }
 static const char binary_mark[] = "onebuf-stub-binary\n"; /* a binary is this and then the source */
 
 static void program_destroy(void *p)
@@ -1443,13 +1534,14 @@ struct kernel *clCreateKernel(struct program *g, const char *name, cl_int *err)
 cl_int clSetKernelArg(struct kernel *k, cl_uint index, size_t size, const void *value)
 {
     if (!is(k, KERNEL)) return CL_INVALID_KERNEL;
-    if (index > 4) return CL_INVALID_ARG_INDEX;
+    if (index >= parameters(k->native)) return CL_INVALID_ARG_INDEX;
     if (!value) return CL_INVALID_ARG_VALUE;
-    if (size != (index ? sizeof(cl_uint) : sizeof(struct mem *))) return CL_INVALID_ARG_SIZE;
+    bool plain = index && k->native->element;
+    if (size != (plain ? sizeof(cl_uint) : sizeof(struct mem *))) return CL_INVALID_ARG_SIZE;
     struct arg a = { .set = true };
-    if (index) memcpy(&a.value, value, sizeof a.value);
+    if (plain) memcpy(&a.value, value, sizeof a.value);
     else memcpy(&a.mem, value, sizeof a.mem); /* not held, as in OpenCL: a launch holds it */
-    if (!index && (!is(a.mem, MEM) || a.mem->context != k->program->context)) return CL_INVALID_MEM_OBJECT;
+    if (!plain && (!is(a.mem, MEM) || a.mem->context != k->program->context)) return CL_INVALID_MEM_OBJECT;
     k->args[index] = a;
     return CL_SUCCESS;
 }
@@ -1459,8 +1551,9 @@ cl_int clSetKernelArgSVMPointer(struct kernel *k, cl_uint index, const void *at)
     if (!has_svm(k->program->context)) return CL_INVALID_OPERATION;
     if (index) return CL_INVALID_ARG_INDEX;
     size_t room = svm_room(k->program->context, at);
-    if (!room) return CL_INVALID_ARG_VALUE;
-    k->args[0] = (struct arg){ .set = true, .svm = (unsigned char *)(uintptr_t)at, .room = room };
+    bool unknown = !room && k->program->context->platform->quirks.amd; /* which looks at nothing */
+    if (!room && !unknown) return CL_INVALID_ARG_VALUE;
+    k->args[0] = (struct arg){ .set = true, .unknown = unknown, .svm = (unsigned char *)(uintptr_t)at, .room = room };
     return CL_SUCCESS;
 }
 cl_int clSetKernelExecInfo(struct kernel *k, cl_uint what, size_t size, const void *value)
@@ -1474,7 +1567,7 @@ cl_int clGetKernelInfo(struct kernel *k, cl_uint what, INFO)
     if (!is(k, KERNEL)) return CL_INVALID_KERNEL;
     switch (what) {
     case 0x1190: return TEXT(k->native->name);
-    case 0x1191: return GIVE(cl_uint, 5);
+    case 0x1191: return GIVE(cl_uint, parameters(k->native));
     case 0x1192: return GIVE(cl_uint, (cl_uint)k->o.refs);
     case 0x1193: return GIVE(struct context *, k->program->context);
     case 0x1194: return GIVE(struct program *, k->program);
@@ -1522,19 +1615,33 @@ cl_int clEnqueueNDRangeKernel(struct queue *q, struct kernel *k, cl_uint dims, c
         if (!global || !global[i] || (i && global[i] != 1)) return CL_INVALID_GLOBAL_WORK_SIZE;
         if (local && (!local[i] || local[i] > MAX_GROUP || global[i] % local[i])) return CL_INVALID_WORK_GROUP_SIZE;
     }
-    for (int i = 0; i < 5; i++) if (!k->args[i].set) return CL_INVALID_KERNEL_ARGS;
+    for (cl_uint i = 0; i < parameters(k->native); i++) if (!k->args[i].set) return CL_INVALID_KERNEL_ARGS;
     if (!k->args[0].svm && !is(k->args[0].mem, MEM)) return CL_INVALID_KERNEL_ARGS;
     cl_int err;
     struct command *c = command_new(q, CL_COMMAND_NDRANGE_KERNEL, n, waits, &err);
     if (!c) return err;
     memcpy(c->args, k->args, sizeof c->args);
+    c->to = hold(c->args[1].mem);
+    if (c->args[0].unknown) agent_use(c->args[0].svm, 1);
     c->mem = hold(c->args[0].mem), c->native = k->native, c->offset = offset ? offset[0] : 0, c->size = global[0];
     return submit(q, c, false, event);
+}
+static cl_int tell_address(const struct command *c)
+{
+    static unsigned char nobodys[64];
+    size_t one = 1;
+    const void *at = device_bytes(c->args[1].mem, 0, &one);
+    uint64_t told = (uint64_t)(uintptr_t)(c->event->context->platform->quirks.wrong_address ? nobodys : at);
+    device_write(c->args[0].mem, 0, &told, sizeof told);
+    return CL_SUCCESS;
 }
 /* p[at] = p[at] * mul + add + i at (first + i) * stride, for the global ids i < n; out of bounds is a lost device. */
 static cl_int step(const struct command *c)
 {
-    const struct arg *a = c->args;
+    struct arg a[5];
+    memcpy(a, c->args, sizeof a);
+    if (a[0].unknown && !(a[0].svm = reach(&c->event->context->platform->quirks, a[0].svm, &a[0].room)))
+        return CL_OUT_OF_RESOURCES;
     size_t first = a[1].value, element = c->native->element, step = element * c->native->stride;
     size_t i = c->offset, end = c->offset + c->size;
     size_t room = a[0].mem ? a[0].mem->size : a[0].room;
@@ -1580,7 +1687,7 @@ static void copy(const struct command *c)
 static cl_int execute(struct command *c)
 {
     switch (c->event->type) {
-    case CL_COMMAND_NDRANGE_KERNEL: return step(c);
+    case CL_COMMAND_NDRANGE_KERNEL: return c->native->element ? step(c) : tell_address(c);
     case CL_COMMAND_READ_BUFFER: device_read(c->mem, c->offset, c->ptr, c->size); break;
     case CL_COMMAND_WRITE_BUFFER: device_write(c->mem, c->offset, c->from, c->size); break;
     case CL_COMMAND_MAP_BUFFER: if (c->ptr) device_read(c->mem, c->offset, c->ptr, c->size); break;

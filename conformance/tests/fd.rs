@@ -66,7 +66,12 @@ fn the_stub_misbehaves_as_it_promises() {
 }
 
 fn hub() -> Hub {
-    Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30)).build().unwrap()
+    Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .timeout(Duration::from_secs(30))
+        .build()
+        .unwrap()
 }
 
 /// A hub of the same devices on which every route that is not staged is said to copy nothing.
@@ -77,7 +82,7 @@ fn judged(hub: &Hub) -> Hub {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(from, to, route.kind, proven.clone());
     }
-    Hub::builder().verdicts(verdicts).build().unwrap()
+    Hub::builder().without_graphics().verdicts(verdicts).build().unwrap()
 }
 
 /// OpenCL's side of the chip, and the other API's.
@@ -142,7 +147,10 @@ fn by_the_best_rung() {
 /// stub's large pages.
 fn interleaved(kind: RouteKind) {
     let probe = Probe::new();
-    let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let builder = Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .timeout(Duration::from_secs(30));
     let hub = builder.probe(probe.clone()).build().unwrap();
     let (cl, api) = sides(&hub);
     for n in [1, 1023, 1025, N, (2 << 18) - 1, (2 << 18) + 1, 777_777] {
@@ -406,7 +414,8 @@ fn swept() {
 /// A life with something failing, and a second one without; nothing is left of either.
 fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Result<()>) {
     let probe = Probe::new();
-    let builder = Hub::builder().verdicts(Default::default()).probe(probe.clone());
+    let builder =
+        Hub::builder().without_graphics().verdicts(Default::default()).probe(probe.clone());
     let hub = builder.timeout(Duration::from_secs(30)).build().unwrap();
     let (cl, api) = sides(&hub);
     fail(&probe);
@@ -426,12 +435,16 @@ fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Res
 fn examined() -> (Route, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
-    let hub = Hub::builder().cache(cache.path()).build().unwrap();
+    let hub = Hub::builder().without_graphics().cache(cache.path()).build().unwrap();
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
     let wanted = |route: &Route| route.kind == RouteKind::OpaqueFd && route.from != route.to;
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     let [route] = &report.routes[..] else { panic!("one pair is one chip: {report:?}") };
-    let hub = Hub::builder().verdicts(Verdicts::load(cache.path()).unwrap()).build().unwrap();
+    let hub = Hub::builder()
+        .without_graphics()
+        .verdicts(Verdicts::load(cache.path()).unwrap())
+        .build()
+        .unwrap();
     (route.clone(), hub)
 }
 

@@ -14,7 +14,10 @@ use crate::machine::{ITEMS, TOUCH, next, sum};
 use onebuf::{Error, Queue, Result};
 use onebuf_sys::{
     ClStatus,
-    opencl::{ClContext, ClDevice, ClKernel, ClMem, ClProgram, ClQueue, OpenCl, consts},
+    opencl::{
+        ClContext, ClDevice, ClKernel, ClMem, ClPlatform, ClProgram, ClQueue, ExternalCalls,
+        OpenCl, consts,
+    },
 };
 use std::{
     cell::{Cell, RefCell},
@@ -287,15 +290,39 @@ impl RawLaunch {
         .map_err(driver("clEnqueueNDRangeKernel"))
     }
 
-    /// One launch, waited for.
+    /// One launch on memory that is another API's, waited for: the contract is to acquire it before and to release it
+    /// after.
     ///
     /// # Errors
     /// The driver's.
-    pub fn turn(&self) -> Result<()> {
+    pub fn turn(&self, external: &ExternalCalls) -> Result<()> {
+        let RawLaunch { on: RawQueue { cl, queue, .. }, mem, .. } = self;
+        // SAFETY: a live queue, memory of its context, and its platform's calls.
+        unsafe { cl.enqueue_acquire_external(external, *queue, *mem) }
+            .map_err(driver("clEnqueueAcquireExternalMemObjectsKHR"))?;
         self.touch()?;
-        let RawQueue { cl, queue, .. } = &self.on;
+        // SAFETY: as above.
+        unsafe { cl.enqueue_release_external(external, *queue, *mem) }
+            .map_err(driver("clEnqueueReleaseExternalMemObjectsKHR"))?;
         // SAFETY: a live queue.
         unsafe { cl.finish(*queue) }.map_err(driver("clFinish"))
+    }
+
+    /// The calls for memory that is another API's.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a platform that has none; the driver's.
+    pub fn external(&self) -> Result<ExternalCalls> {
+        let RawQueue { cl, device, .. } = &self.on;
+        let (mut platform, bytes) = (ClPlatform::NULL, size_of::<ClPlatform>());
+        let (name, to) = (consts::CL_DEVICE_PLATFORM, (&raw mut platform).cast());
+        // SAFETY: a live device, and room for the answer.
+        unsafe { cl.get_device_info(*device, name, bytes, to, null_mut()) }
+            .map_err(driver("clGetDeviceInfo"))?;
+        // SAFETY: a live platform; one that imported the memory declares the extension.
+        unsafe { cl.external_calls(platform) }.ok_or_else(|| {
+            Error::unsupported("raw calls on imported memory", "a platform with them")
+        })
     }
 
     fn set(&self, index: u32, size: usize, value: *const c_void) -> Result<()> {

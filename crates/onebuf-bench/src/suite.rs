@@ -153,7 +153,12 @@ mod tests {
 
     /// No OpenCL.
     fn bare() -> Bench {
-        let hub = Hub::builder().without_opencl().verdicts(Verdicts::default()).build().unwrap();
+        let hub = Hub::builder()
+            .without_graphics()
+            .without_opencl()
+            .verdicts(Verdicts::default())
+            .build()
+            .unwrap();
         Bench { hub, effort: Effort::QUICK, bytes: 1 << 16 }
     }
 

@@ -119,6 +119,10 @@ table! {
 
     alloc = "cuMemAlloc_v2" | "hipMalloc" (bytes: usize) -> create DevicePtr, "mem";
     free = "cuMemFree_v2" | "hipFree" (at: DevicePtr) -> release, "mem";
+    [has_alloc_managed]
+    alloc_managed = "cuMemAllocManaged" | "hipMallocManaged" (
+        bytes: usize, flags: u32
+    ) -> create DevicePtr, "mem";
     host_alloc = "cuMemHostAlloc" | "hipHostMalloc" (
         bytes: usize, flags: u32
     ) -> create HostPtr, "host";
@@ -186,6 +190,12 @@ table! {
     destroy_external = "cuDestroyExternalMemory" | "hipDestroyExternalMemory" (
         memory: ExternalMemory
     ) -> release, "external";
+
+    // chipStar's own, by which it is known: a HIP runtime over OpenCL.
+    [has_native_handles]
+    native_handles = "" | "hipGetBackendNativeHandles" (
+        stream: usize, handles: *mut usize, count: *mut i32
+    ) -> status;
 
     write_async = "cuMemcpyHtoDAsync_v2" | "hipMemcpyHtoDAsync" (
         to: DevicePtr, from: *const c_void, bytes: usize, stream: CuStream

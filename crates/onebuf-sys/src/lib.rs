@@ -27,6 +27,7 @@
 //! - an unknown status is a number, never an invalid `enum`.
 
 pub mod cuda_like;
+pub mod gl;
 pub mod hsa;
 pub mod loader;
 pub mod opencl;
@@ -37,6 +38,7 @@ pub mod status;
 mod headers;
 
 pub use cuda_like::{CuStatus, Flavor, Refused};
+pub use gl::{GlRefused, GlStatus};
 pub use loader::{Loaded, Missing, library_of};
 pub use probe::Probe;
 pub use status::ClStatus;

@@ -338,6 +338,36 @@ impl HubBuilder {
         self
     }
 
+    /// Loads this Vulkan loader, whatever the environment says.
+    pub fn vulkan_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.vulkan = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Looks for no Vulkan.
+    pub fn without_vulkan(mut self) -> Self {
+        self.switches.vulkan = Switch::Off;
+        self
+    }
+
+    /// Loads this EGL for OpenGL, whatever the environment says.
+    pub fn egl_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.egl = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Looks for no OpenGL.
+    pub fn without_gl(mut self) -> Self {
+        self.switches.egl = Switch::Off;
+        self
+    }
+
+    /// Looks for neither OpenGL nor Vulkan. Starting their drivers takes tens of milliseconds, which programs without
+    /// shaders can save.
+    pub fn without_graphics(self) -> Self {
+        self.without_vulkan().without_gl()
+    }
+
     /// Compiles CUDA C with this NVRTC, whatever the environment says.
     pub fn nvrtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
         self.switches.nvrtc = Switch::Library(path_or_soname.into());
@@ -347,6 +377,12 @@ impl HubBuilder {
     /// Compiles HIP C with this HIPRTC, whatever the environment says.
     pub fn hiprtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
         self.switches.hiprtc = Switch::Library(path_or_soname.into());
+        self
+    }
+
+    /// Asks this ROCr about memory of HIP's and OpenCL's, whatever the environment says; `none` asks nobody.
+    pub fn hsa_library(mut self, path_or_soname: impl Into<String>) -> Self {
+        self.switches.hsa = Switch::Library(path_or_soname.into());
         self
     }
 

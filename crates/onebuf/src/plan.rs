@@ -6,7 +6,7 @@
 
 use crate::{
     Error, Result,
-    hal::{CopyPolicy, DeviceInfo, DeviceKind, Hint, RouteKind, Rung, Strategy},
+    hal::{AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Hint, RouteKind, Rung, Strategy},
     route::{is_host, zero_copy_by_contract},
     topology::{DeviceIx, Route, State, Topology},
 };
@@ -34,6 +34,8 @@ pub struct Request {
     pub route: Option<RouteKind>,
     /// The caller vouches for routes that are only declared, and for copies that were not measured.
     pub trust_declared: bool,
+    /// Addresses out of kernels may be used, where they are proven ([`RouteKind::RawAddress`]). Ordering that kind says so, too.
+    pub raw_addresses: bool,
 }
 
 /// Where the buffer lives and how each device sees it.
@@ -301,6 +303,10 @@ impl<'t> Planner<'t> {
         if route.strategy.is_some_and(|form| form != place.form) {
             return Err(Bar::WrongForm);
         }
+        let raw = route.kind == RouteKind::RawAddress && self.request.route.is_none();
+        if raw && !self.request.raw_addresses {
+            return Err(Bar::NotAskedFor);
+        }
         self.believe(route)?;
         let way = self.way(route);
         let forbidden = way.copies && self.request.policy == CopyPolicy::Forbid;
@@ -372,7 +378,11 @@ impl<'t> Planner<'t> {
     /// others use in place lies in host memory too: it is host pages that they import.
     fn over_bus(&self, place: Place) -> u64 {
         use Strategy::{CoarseSvm, FineSvm, HostPages, MappedDevice};
-        let in_host_memory = matches!(place.form, HostPages | MappedDevice | FineSvm | CoarseSvm);
+        // Where a runtime has an address space for its chips, it is their own memory.
+        let space = self.info(place.on).caps.address_space;
+        let own = matches!((place.form, space), (CoarseSvm, Some(AddressSpace::Runtime(_))));
+        let host = matches!(place.form, HostPages | MappedDevice | FineSvm | CoarseSvm);
+        let in_host_memory = host && !own;
         let apart = self.devices().filter(|&device| self.is_apart(device)).count();
         if in_host_memory && self.device_first() { apart as u64 } else { 0 }
     }

@@ -393,6 +393,20 @@ macro_rules! view {
                 }
             }
 
+            /// The name of the OpenGL buffer, in the context of this queue. Valid until the view is dropped.
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] on a queue of another API.
+            pub fn gl_name(&self) -> Result<u32> {
+                match self.raw()? {
+                    RawHandle::Object(name) if self.hold.api() == "gl" => Ok(name as u32),
+                    _ => {
+                        let what = format!("an OpenGL buffer of a view on {}", self.hold.api());
+                        Err(Error::unsupported(what, "a view taken on a queue of OpenGL's"))
+                    }
+                }
+            }
+
             /// The `CUdeviceptr`, for CUDA code and libraries that enqueue on this queue's stream. Valid
             /// until the view is dropped.
             ///

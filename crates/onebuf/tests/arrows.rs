@@ -27,9 +27,9 @@ fn allowed(from: &[String], to: &[String]) -> bool {
         return true;
     }
     match ours.as_str() {
-        // Backends never see each other; `native` and `gates` are what two of them share.
+        // Backends never see each other; these are what two of them share.
         "backend" if theirs == "backend" => {
-            to.get(1) == from.get(1) || ["native", "gates"].contains(&to[1].as_str())
+            to.get(1) == from.get(1) || ["native", "gates", "shaders"].contains(&to[1].as_str())
         }
         "backend" => theirs == "hal",
         "hal" | "error" | "sync" => false,

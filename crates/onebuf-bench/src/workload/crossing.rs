@@ -1,5 +1,5 @@
-//! OpenCL and CUDA take turns on one chip's memory, beside the same by the raw C calls: launch, `clFinish`,
-//! launch, and wait for the stream.
+//! OpenCL and CUDA take turns on one chip's memory, beside the same by the raw C calls: acquire, launch, release,
+//! `clFinish`, launch, and wait for the stream.
 //!
 //! # Safety
 //! Memory of onebuf's is given to raw C calls.
@@ -44,12 +44,13 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     let raw_cl = unsafe { RawLaunch::new(&sides[0].queue, mem)? };
     // SAFETY: the same for CUDA.
     let raw_cuda = unsafe { RawCuda::new(&sides[1].queue, at)? };
+    let external = raw_cl.external()?;
     let round = || -> Result<()> {
         sides[0].touch(&ours)?;
         sides[1].turn(&ours)
     };
     let raw_round = || -> Result<()> {
-        raw_cl.turn()?;
+        raw_cl.turn(&external)?;
         raw_cuda.turn()
     };
     let batch = |round: &dyn Fn() -> Result<()>| -> Result<f64> {

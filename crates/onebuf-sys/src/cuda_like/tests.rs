@@ -68,7 +68,8 @@ fn every_argument_has_the_size_that_hips_headers_say() {
     let prototypes = headers::hip_prototypes(&text);
     let mut seen = 0;
     for ([_, hip], sizes) in CudaLike::SIZES.iter().chain(Rtc::SIZES) {
-        if !hip.is_empty() {
+        // chipStar alone has it.
+        if !hip.is_empty() && *hip != "hipGetBackendNativeHandles" {
             let said =
                 prototypes.get(*hip).unwrap_or_else(|| panic!("{hip} is not in the headers"));
             assert_eq!(said, sizes, "{hip}");
@@ -96,6 +97,7 @@ fn numbers_are_those_of_hips_headers() {
     is("MultiprocessorCount", Attribute::MULTIPROCESSOR_COUNT);
     is("Integrated", Attribute::INTEGRATED);
     is("CanMapHostMemory", Attribute::CAN_MAP_HOST_MEMORY);
+    is("ConcurrentManagedAccess", Attribute::CONCURRENT_MANAGED_ACCESS);
     is("ComputeCapabilityMajor", Attribute::COMPUTE_CAPABILITY[0]);
     is("ComputeCapabilityMinor", Attribute::COMPUTE_CAPABILITY[1]);
     let errors = headers::enumerators(&text, "hipError_t");

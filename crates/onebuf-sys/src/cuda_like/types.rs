@@ -287,6 +287,7 @@ impl Attribute {
     pub const MULTIPROCESSOR_COUNT: Self = Self([16, 63]);
     pub const INTEGRATED: Self = Self([18, 16]);
     pub const CAN_MAP_HOST_MEMORY: Self = Self([19, 3]);
+    pub const CONCURRENT_MANAGED_ACCESS: Self = Self([89, 9]);
     pub const CAN_USE_STREAM_WAIT_VALUE: Self = Self([122, 10013]);
     /// CUDA's alone: HIP's virtual memory has such handles.
     pub const POSIX_FD_SUPPORTED: Self = Self([103, 89]);
@@ -300,6 +301,7 @@ pub mod consts {
     /// Memory that the driver allocates or pins: for every context, and mapped for kernels.
     pub const HOST_PORTABLE: u32 = 1;
     pub const HOST_DEVICE_MAP: u32 = 2;
+    pub const MEM_ATTACH_GLOBAL: u32 = 1;
     pub const STREAM_NON_BLOCKING: u32 = 1;
     pub const ALLOCATION_PINNED: i32 = 1;
     pub const LOCATION_DEVICE: i32 = 1;

@@ -169,6 +169,14 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
+    /// Also lets another API's kernels use the address that this one's kernels see ([`RouteKind::RawAddress`]): no API
+    /// promises that it means anything there, so it has to be asked for. It is used where it was proven here, and
+    /// where the runtime under both APIs says whose memory it is.
+    pub fn raw_addresses(mut self, allow: bool) -> Self {
+        self.shape.raw_addresses = allow;
+        self
+    }
+
     /// What it holds at first; zeroes otherwise. Counted as a write that was asked for.
     pub fn init(mut self, contents: impl Into<Cow<'i, [T]>>) -> Self {
         self.initial = Some(contents.into());

@@ -43,6 +43,9 @@ pub(crate) struct Site {
     pub group: usize,
     /// Whether its memory is the home's own: the home, and the other devices of a foreign context.
     pub is_home: bool,
+    /// Whether it uses the home's memory where it lies, while that is attached, and not through a mapping: by its address, or
+    /// by a descriptor of what lies there.
+    pub in_place: bool,
     /// Whether a hand-over to or from it copies, or is not proven not to.
     pub copies: bool,
     /// The best rung that may join it to the others.
@@ -218,6 +221,7 @@ impl Core {
             self.stage_in(state, site, line)?;
         }
         self.release_others(state, site, write)?;
+        self.attach_home_for(state, site, write)?;
         let rung = self.acquire(state, mark, line, after)?;
         self.check_mapping(state, site)?;
         if write && keep {
@@ -231,7 +235,7 @@ impl Core {
     /// this site will write.
     pub(super) fn release_others(&self, state: &mut State, site: usize, write: bool) -> Result<()> {
         let group = self.sites[site].group();
-        let apart = |o: &usize| !(self.sites[*o].is_home && self.sites[site].is_home);
+        let apart = |o: &usize| !(self.sites[*o].uses_home() && self.sites[site].uses_home());
         let others = (0..self.sites.len()).filter(|&o| o != site && self.sites[o].group() == group);
         for other in others.filter(apart) {
             let wrote = state.groups[group].writer == Some(other);
@@ -246,7 +250,7 @@ impl Core {
             };
             self.reside_elsewhere(state, other, to)?;
         }
-        if !write && !self.sites[site].is_home && group == HOME {
+        if !write && !self.sites[site].uses_home() && group == HOME {
             self.publish_home(state)?;
         }
         Ok(())
@@ -340,7 +344,7 @@ impl Core {
 
     /// Changes a site's residency. The change becomes a thing to wait for, also when it got only half
     /// way.
-    fn reside(
+    pub(super) fn reside(
         &self,
         state: &mut State,
         site: usize,
@@ -509,7 +513,8 @@ impl Core {
         let state = self.lock_state();
         let host = self.hub.host_index();
         let fits = |s: &usize| {
-            self.sites[*s].device != host && state.groups[self.sites[*s].group()].current
+            let site = &self.sites[*s];
+            site.device != host && site.takes_transfers() && state.groups[site.group()].current
         };
         let writers = state.groups.iter().filter_map(|g| g.writer);
         writers.chain(0..self.sites.len()).find(fits)

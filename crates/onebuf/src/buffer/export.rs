@@ -37,7 +37,9 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the memory cannot be exported so: build the buffer with
-    /// [`Strategy::Exportable`](crate::Strategy::Exportable) on a device whose features name the descriptor.
+    /// [`Strategy::Exportable`](crate::Strategy::Exportable) on a device whose features name the descriptor. (Where ROCr
+    /// exports, any memory of HIP's will do, and SVM that HIP uses in place; then the descriptor is of the whole
+    /// block that the runtime has put it in, and shows what lies beside it.)
     /// [`Error::Busy`] while a view is held; [`Error::Timeout`].
     pub fn export(&self, kind: FdKind) -> Result<Exported> {
         let core = &*self.core;
@@ -53,7 +55,7 @@ impl<T: Pod> Buffer<T> {
         // As if somebody wrote it there: everybody else lets go of it.
         drop(self.write_on(&queue)?);
         queue.finish()?;
-        let FdRange { fd, kind, offset, bytes, allocation_bytes } = core.home().export_fd(kind)?;
+        let FdRange { fd, kind, offset, bytes, allocation_bytes } = core.export_fd(kind)?;
         let fd = fd.try_clone().map_err(|why| {
             Error::invalid(format!("the descriptor of the memory cannot be duplicated: {why}"))
         })?;

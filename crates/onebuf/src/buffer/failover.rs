@@ -165,7 +165,8 @@ impl Core {
     /// was mapped they are where the mapping is, until somebody else has written.
     fn open_as_is(&self, state: &mut State, group: usize) -> Result<Opened> {
         let first = || self.sites.iter().position(|site| site.group == group).unwrap_or(HOME);
-        let site = state.groups[group].writer.unwrap_or_else(first);
+        let able = |w: &usize| self.sites[*w].takes_transfers();
+        let site = state.groups[group].writer.filter(able).unwrap_or_else(first);
         let home = self.sites[HOME].memory.as_ref();
         let seen = self.sites[site].memory_in(group);
         let memory = seen.or(home).ok_or_else(|| {

@@ -166,6 +166,12 @@ impl<T: Pod> Buffer<T> {
         WriteBatch::new(self)
     }
 
+    /// Whether the queue's own API reads and writes the buffer's memory; else only its kernels use it.
+    pub(crate) fn transfers_on(&self, queue: &Queue) -> bool {
+        let core = self.core();
+        core.site_of(queue.line.device).is_some_and(|site| core.sites[site].takes_transfers())
+    }
+
     /// Writes everything through one queue's own API, whatever way would be best.
     pub(crate) fn write_through(&self, queue: &Queue, from: &[T]) -> Result<()> {
         let (_, bytes) = self.checked(.., from.len())?;
@@ -246,7 +252,7 @@ impl Core {
         };
         let fits = |&index: &usize| {
             let site = &self.sites[index];
-            has(site) && (!site.copies() || ready(site))
+            has(site) && site.takes_transfers() && (!site.copies() || ready(site))
         };
         (0..self.sites.len()).filter(fits).collect()
     }

@@ -12,6 +12,7 @@ use crate::{
     hal::{AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory, Residency},
     ledger::Cause,
     plan::{Hop, Plan, Rejected, Request, plan},
+    route::by_address,
     sync::{Arc, AtomicU64, Mutex},
     topology::{DeviceIx, Route, State as RouteState},
 };
@@ -33,6 +34,7 @@ pub(crate) struct Shape {
     pub route: Option<RouteKind>,
     pub sync: Option<Rung>,
     pub trust_declared: bool,
+    pub raw_addresses: bool,
 }
 
 impl Shape {
@@ -49,6 +51,7 @@ impl Shape {
             route: None,
             sync: None,
             trust_declared: false,
+            raw_addresses: false,
         }
     }
 
@@ -76,6 +79,7 @@ impl Shape {
             allocate_on: self.allocate_on,
             route: self.route,
             trust_declared: self.trust_declared,
+            raw_addresses: self.raw_addresses,
         }
     }
 
@@ -203,6 +207,7 @@ fn home_site() -> Site {
         memory: None,
         group: HOME,
         is_home: true,
+        in_place: false,
         copies: false,
         sync: Rung::SameQueue,
         planned: true,
@@ -368,7 +373,9 @@ impl Maker<'_> {
     /// Whether another device is to see the home through its mapping.
     fn maps_home(&self) -> bool {
         let host = self.hub.host_index();
-        let aliased = |hop: &Hop| !matches!(hop.kind, RouteKind::Same | RouteKind::Staged);
+        let aliased = |hop: &Hop| {
+            !matches!(hop.kind, RouteKind::Same | RouteKind::Staged) && !self.goes_by_address(hop)
+        };
         self.plan.routes.iter().any(|hop| aliased(hop) && hop.to != host)
     }
 
@@ -430,12 +437,15 @@ impl Maker<'_> {
         spec: &AllocSpec,
     ) -> Result<Site> {
         let device = self.hub.hal(hop.to);
-        let mut lost = None;
+        let (mut lost, mut in_place) = (None, false);
         let (memory, group) = match hop.kind {
             RouteKind::Staged => (Some(allocate_own(device, spec)?), next_group),
             _ if hop.to == self.hub.host_index() => (None, HOME),
             _ => match self.alias(home, hop) {
-                Ok(alias) => (Some(alias), HOME),
+                Ok(alias) => {
+                    in_place = self.goes_by_address(hop);
+                    (Some(alias), HOME)
+                }
                 Err(error) => {
                     self.check_next(hop, &error)?;
                     let own = allocate_own(device, spec).map_err(|_| error.clone())?;
@@ -451,6 +461,7 @@ impl Maker<'_> {
             memory,
             group,
             is_home: false,
+            in_place,
             copies: kind != RouteKind::Staged && hop.zero_copy != Some(true),
             sync: self.shape.rung(hop.sync),
             planned: true,
@@ -480,11 +491,28 @@ impl Maker<'_> {
     /// The home as another device sees it.
     fn alias(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Arc<dyn Memory>> {
         let export = match hop.kind {
+            _ if self.goes_by_address(hop) => self.by_address(home, hop)?,
             RouteKind::OpaqueFd => Export::Fd(self.descriptor(home, FdKind::OpaqueFd)?),
             RouteKind::DmaBuf => Export::Fd(self.descriptor(home, FdKind::DmaBuf)?),
             _ => home.export(&*self.hub.service_line(self.plan.allocate_on)?.hal)?,
         };
         self.hub.hal(hop.to).import(&export, self.shape.access)
+    }
+
+    /// Whether the device sees the home in place, by the address that kernels of both use.
+    fn goes_by_address(&self, hop: &Hop) -> bool {
+        let info = |device| &self.hub.topology().node(device).info;
+        let (home, to) = (info(self.plan.allocate_on), info(hop.to));
+        self.came_by.is_none() && by_address(home, to, hop.kind)
+    }
+
+    /// The home's address, or a descriptor that the other's runtime makes of what lies there.
+    fn by_address(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Export> {
+        let range = home.export_address(&*self.hub.service_line(self.plan.allocate_on)?.hal)?;
+        match hop.kind {
+            RouteKind::DmaBuf => Ok(Export::Fd(self.hub.hal(hop.to).descriptor(&range)?)),
+            _ => Ok(Export::Address(range)),
+        }
     }
 
     fn descriptor(&self, home: &Arc<dyn Memory>, kind: FdKind) -> Result<FdRange> {
@@ -515,6 +543,7 @@ impl Maker<'_> {
             memory: None,
             group: HOME,
             is_home: false,
+            in_place: false,
             copies: !plan.host_sees(),
             sync: self.shape.rung(Rung::HostWait),
             planned: false,

@@ -9,6 +9,7 @@ mod failover;
 mod few;
 pub(crate) mod flags;
 mod imported;
+mod in_place;
 mod io;
 mod lease;
 mod lent;

@@ -2,7 +2,7 @@
 
 use super::{
     Core,
-    core::HOME,
+    core::{HOME, Site},
     marks::Mark,
     state::{Group, State},
 };
@@ -82,8 +82,9 @@ impl Core {
     pub(super) fn source_site(&self, state: &State, group: usize) -> usize {
         let direct = |s: &usize| self.sites[*s].group() == group && !self.sites[*s].copies();
         let host = self.host_site().filter(direct);
-        let first = || self.sites.iter().position(|s| s.group() == group).unwrap_or(HOME);
-        let writer = state.groups[group].writer.filter(|&w| self.sites[w].group() == group);
+        let able = |s: &Site| s.group() == group && s.takes_transfers();
+        let first = || self.sites.iter().position(able).unwrap_or(HOME);
+        let writer = state.groups[group].writer.filter(|&w| able(&self.sites[w]));
         host.or(writer).unwrap_or_else(first)
     }
 

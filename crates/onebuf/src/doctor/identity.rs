@@ -6,18 +6,25 @@ use std::{ffi::OsString, fmt, sync::OnceLock};
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
-const SELECTORS: [&str; 18] = [
+const SELECTORS: &[&str] = &[
+    "__EGL_VENDOR_LIBRARY_FILENAMES",
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
     "GALLIUM_DRIVER",
     "GPU_DEVICE_ORDINAL",
     "HIP_VISIBLE_DEVICES",
     "LD_PRELOAD",
+    "LIBGL_ALWAYS_SOFTWARE",
     "LP_CL",
+    "MESA_LOADER_DRIVER_OVERRIDE",
     "OCL_ICD_FILENAMES",
     "OCL_ICD_VENDORS",
     "ONEBUF_CUDA_LIB",
+    "ONEBUF_EGL_LIB",
+    "ONEBUF_GL_MAPPING",
+    "ONEBUF_GL_SOFTWARE",
     "ONEBUF_HIP_LIB",
+    "ONEBUF_HSA_LIB",
     "ONEBUF_OPENCL_LIB",
     "ONEBUF_STUB",
     "ONEBUF_STUB_PLATFORMS",

@@ -144,6 +144,14 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         self
     }
 
+    /// Also lets another API's kernels use the address that a kernel sees the memory at: see
+    /// [`BufferBuilder::raw_addresses`](crate::BufferBuilder::raw_addresses). So HIP's kernels and libraries get at a plain
+    /// `cl_mem` of an AMD device.
+    pub fn raw_addresses(mut self, allow: bool) -> Self {
+        self.shape.raw_addresses = allow;
+        self
+    }
+
     /// Takes the caller's reference over: `release` is called with the handle, once, when onebuf has
     /// done with the memory and all work on its own queues is over. Work that was put on a queue of the owner's
     /// is the owner's to wait for. Not called when `build` fails: then nothing was taken over; nor when that
@@ -249,7 +257,13 @@ fn core_around(
         let whose = unsafe { hub.whose(facts.context) }?;
         let home = whose.devices()[0];
         let (access, host) = (flags::access(facts.flags), flags::host_access(facts.flags));
-        let strategy = strategy(hub, home, facts.flags, host);
+        // An address is handed on of memory that need not be mapped.
+        let strategy = match strategy(hub, home, facts.flags, host) {
+            Strategy::MappedDevice if shape.raw_addresses && is_plain(facts.flags) => {
+                Strategy::Device
+            }
+            strategy => strategy,
+        };
         let spec = AllocSpec { bytes: facts.bytes, align: shape.align, strategy, access, host };
         // SAFETY: the promise that was made to `Hub::wrap_buffer`; it is no part of another.
         let memory = unsafe { whose.wrap_memory(hub, raw, &spec, facts.flags) }?;
@@ -304,10 +318,15 @@ fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()>
     }
 }
 
+/// Whether it was made without any memory of the host's.
+fn is_plain(flags: u64) -> bool {
+    flags & (cl::CL_MEM_ALLOC_HOST_PTR | cl::CL_MEM_USE_HOST_PTR) == 0
+}
+
 /// In what form it is best used: through maps where the driver gives the memory itself, by enqueued copies
 /// where it would copy behind them.
 fn strategy(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> Strategy {
-    let for_host = flags & (cl::CL_MEM_ALLOC_HOST_PTR | cl::CL_MEM_USE_HOST_PTR) != 0;
+    let for_host = !is_plain(flags);
     let unified = hub.topology().node(home).info.caps.unified_memory;
     match host {
         HostAccess::ReadWrite if for_host || unified => Strategy::MappedDevice,

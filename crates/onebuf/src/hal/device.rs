@@ -23,6 +23,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// driver has let go of it.
     fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>>;
 
+    /// A descriptor of memory at an address that this device's runtime knows, whoever allocated it.
+    fn descriptor(&self, of: &AddressRange) -> Result<FdRange> {
+        Err(crate::Error::unsupported(
+            format!("a descriptor of memory at {:#x} on {}", of.address, self.info().name),
+            "a runtime that exports what other APIs allocated",
+        ))
+    }
+
     /// A new queue.
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>>;
 
@@ -101,6 +109,8 @@ pub enum Export {
     Host(HostRange),
     /// Memory behind a file descriptor.
     Fd(FdRange),
+    /// An address that kernels of both use as it is.
+    Address(AddressRange),
 }
 
 impl Export {
@@ -110,6 +120,7 @@ impl Export {
             Export::Host(_) => "host pages",
             Export::Fd(FdRange { kind: FdKind::OpaqueFd, .. }) => "an opaque file descriptor",
             Export::Fd(FdRange { kind: FdKind::DmaBuf, .. }) => "a dma-buf",
+            Export::Address(_) => "an address",
         }
     }
 }
@@ -148,6 +159,34 @@ impl FdRange {
                 "{bytes} bytes at offset {offset} of an allocation of {allocation_bytes} bytes"
             ))),
         }
+    }
+}
+
+/// Where an address comes from, and so how far it is to be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressFrom {
+    /// From the allocator: the API itself says that kernels use it.
+    Allocator,
+    /// Out of a kernel, which no API promises to mean anything outside of it.
+    Kernel,
+}
+
+/// Memory at an address that another API's kernels use as it is. That API's calls do not know it.
+#[derive(Clone)]
+pub struct AddressRange {
+    /// First byte, as kernels see it. Nobody follows it on the host.
+    pub address: u64,
+    /// How many bytes may be used.
+    pub bytes: usize,
+    /// Where it comes from.
+    pub from: AddressFrom,
+    /// The memory stays while a clone of this lives.
+    pub owner: Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AddressRange({:#x}, {} bytes, {:?})", self.address, self.bytes, self.from)
     }
 }
 
@@ -192,6 +231,21 @@ pub trait Memory: Send + Sync + fmt::Debug {
             format!("{} memory as {}", self.strategy(), kind),
             "exportable memory of a device that exports such descriptors",
         ))
+    }
+
+    /// The address that kernels see it at, for another API of the same address space. The memory is attached, and stays
+    /// so while the other uses it.
+    fn export_address(&self, queue: &dyn Queue) -> Result<AddressRange> {
+        let _ = queue;
+        Err(crate::Error::unsupported(
+            format!("the address of {} memory", self.strategy()),
+            "memory whose address another API's kernels can use",
+        ))
+    }
+
+    /// Whether the queue's reads, writes, fills and copies know this memory. Where they do not, only kernels use it.
+    fn takes_transfers(&self) -> bool {
+        true
     }
 
     /// A part of it as memory of its own, for kernels: the same bytes, and one residency with the whole.

@@ -13,14 +13,16 @@ mod source;
 mod words;
 
 pub use device::RawHandle;
-pub(crate) use device::{AllocSpec, Device, Export, FdRange, HostRange, Memory, Residency};
+pub(crate) use device::{
+    AddressFrom, AddressRange, AllocSpec, Device, Export, FdRange, HostRange, Memory, Residency,
+};
 pub use program::NativeArgs;
 pub(crate) use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
 pub(crate) use queue::{Callback, Event, Gate, Queue};
 pub use queue::{Profile, QueueOrder, QueueSpec};
 pub use source::Source;
-pub(crate) use source::{Language, is_spirv};
+pub(crate) use source::{Language, Shader, is_spirv};
 pub use words::{
-    Access, Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain, FdKind, Hint, HostAccess,
-    PciAddress, PhysicalId, RouteKind, Rung, Strategy,
+    Access, AddressSpace, Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain, FdKind, Hint,
+    HostAccess, PciAddress, PhysicalId, RouteKind, Rung, Strategy,
 };

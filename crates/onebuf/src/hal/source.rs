@@ -8,6 +8,13 @@ use std::{borrow::Cow, fmt};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Language(pub &'static str);
 
+/// One kernel as a text whose only entry is `main`: the name is the program's for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shader {
+    pub name: Cow<'static, str>,
+    pub text: Cow<'static, str>,
+}
+
 /// One program in as many forms as its author has it in; a device takes the one it can use: its own
 /// binary first, then SPIR-V, then text. The host takes functions of this process.
 #[derive(Clone, Default)]
@@ -18,6 +25,8 @@ pub struct Source {
     pub(crate) spirv: Option<Cow<'static, [u8]>>,
     /// Some device's own binary.
     pub(crate) binary: Option<Cow<'static, [u8]>>,
+    /// Shaders, one for each kernel.
+    pub(crate) shaders: Vec<Shader>,
     /// Kernels as functions of this process.
     pub(crate) native: Vec<NativeKernel>,
     /// Options for the compiler, in its own words.
@@ -28,6 +37,11 @@ impl Source {
     /// The text in a language.
     pub(crate) fn text(&self, language: Language) -> Option<&str> {
         self.texts.iter().find(|(l, _)| *l == language).map(|(_, text)| text.as_ref())
+    }
+
+    /// The shader that is a kernel.
+    pub(crate) fn shader(&self, kernel: &str) -> Option<&Shader> {
+        self.shaders.iter().find(|shader| shader.name == kernel)
     }
 
     /// The SPIR-V module, where there is one; an error where it cannot be one.
@@ -41,6 +55,7 @@ impl Source {
     pub(crate) fn forms(&self) -> String {
         let texts = self.texts.iter().map(|(language, _)| language.0);
         let more = [
+            (!self.shaders.is_empty(), "GLSL"),
             (self.spirv.is_some(), "SPIR-V"),
             (self.binary.is_some(), "a binary"),
             (!self.native.is_empty(), "native functions"),

@@ -293,6 +293,16 @@ impl PhysicalId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Domain(pub u64);
 
+/// In which address space a device's kernels work. What is an address for one device of a chip is the same address for
+/// another of it, where both say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AddressSpace {
+    /// The one that this runtime makes for all of the process, of each of its chips.
+    Runtime(&'static str),
+    /// The process' own: kernels run on the CPU.
+    Process,
+}
+
 /// What a device can do, read once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caps {
@@ -330,6 +340,8 @@ pub struct Caps {
     pub svm_atomics: bool,
     /// Whether any pointer of the process can be used by kernels.
     pub svm_system: bool,
+    /// In which address space its kernels work, where another API may work in it too.
+    pub address_space: Option<AddressSpace>,
     /// The intermediate languages that its driver takes programs in, such as `SPIR-V_1.2`.
     pub il_versions: Vec<String>,
 }

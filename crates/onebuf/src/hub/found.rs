@@ -46,8 +46,11 @@ pub(super) struct Switches {
     pub opencl: Switch,
     pub cuda: Switch,
     pub hip: Switch,
+    pub vulkan: Switch,
+    pub egl: Switch,
     pub nvrtc: Switch,
     pub hiprtc: Switch,
+    pub hsa: Switch,
 }
 
 impl Switches {
@@ -57,8 +60,11 @@ impl Switches {
             ("ONEBUF_OPENCL_LIB", &self.opencl),
             ("ONEBUF_CUDA_LIB", &self.cuda),
             ("ONEBUF_HIP_LIB", &self.hip),
+            ("ONEBUF_VULKAN_LIB", &self.vulkan),
+            ("ONEBUF_EGL_LIB", &self.egl),
             ("ONEBUF_NVRTC_LIB", &self.nvrtc),
             ("ONEBUF_HIPRTC_LIB", &self.hiprtc),
+            ("ONEBUF_HSA_LIB", &self.hsa),
         ];
         all.into_iter().filter_map(|(name, s)| Some((name, s.word()?.to_owned()))).collect()
     }
@@ -100,11 +106,16 @@ impl Found {
             (Flavor::Hip, &switches.hip, &switches.hiprtc),
         ];
         for (flavor, driver, compiler) in like {
-            let libraries = Libraries { driver: driver.library(), compiler: compiler.word() };
+            let (compiler, hsa) = (compiler.word(), switches.hsa.word());
+            let libraries = Libraries { driver: driver.library(), compiler, hsa };
             match driver {
                 Switch::Off => self.unavailable.push(switched_off(flavor.api())),
                 _ => self.cuda_like(flavor, libraries, probe.clone(), next),
             }
+        }
+        match &switches.egl {
+            Switch::Off => self.unavailable.push(switched_off("gl")),
+            on => self.gl(on.library(), probe.clone(), next),
         }
     }
 
@@ -136,6 +147,21 @@ impl Found {
             Ok(found) => {
                 self.add_all(flavor.api(), found.devices.into_iter().map(|device| device as _));
                 self.note(flavor.pick(["a CUDA device", "a HIP device"]), found.problems);
+            }
+            Err(missing) => self.unavailable.push(missing.into()),
+        }
+    }
+
+    fn gl(
+        &mut self,
+        library: Option<&str>,
+        probe: Option<Arc<Probe>>,
+        next: &mut impl FnMut() -> Domain,
+    ) {
+        match backend::gl::discover(library, probe, next) {
+            Ok(found) => {
+                self.add_all("gl", found.devices.into_iter().map(|device| device as _));
+                self.note("an OpenGL device", found.problems);
             }
             Err(missing) => self.unavailable.push(missing.into()),
         }

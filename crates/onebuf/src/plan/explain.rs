@@ -55,6 +55,7 @@ pub(super) enum Bar {
     Unproven,
     UnprovenSize,
     Copies,
+    NotAskedFor,
     Refuted,
     WrongForm,
     OtherKind,
@@ -70,6 +71,7 @@ impl Bar {
                 format!("it copies ({})", verdict.why)
             }
             Bar::Copies => "not known to be free of copies: run `onebuf doctor`".into(),
+            Bar::NotAskedFor => "opt-in: ask for `raw_addresses`".into(),
             Bar::Refuted => format!("refuted: {}", verdict.why),
             Bar::WrongForm => wrong_form(route),
             Bar::OtherKind => "another kind of route was asked for".into(),

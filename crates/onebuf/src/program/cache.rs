@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Result,
     device::Device,
-    hal::{self, DeviceInfo, Language, Source},
+    hal::{self, DeviceInfo, Language, Shader, Source},
     sync::Arc,
     topology::DeviceIx,
 };
@@ -56,6 +56,7 @@ pub(crate) struct Programs {
 struct Key {
     device: DeviceIx,
     texts: Vec<(Language, Cow<'static, str>)>,
+    shaders: Vec<Shader>,
     spirv: Option<Cow<'static, [u8]>>,
     binary: Option<Cow<'static, [u8]>>,
     options: String,
@@ -63,8 +64,8 @@ struct Key {
 
 impl Key {
     fn new(device: DeviceIx, source: &Source) -> Self {
-        let Source { texts, spirv, binary, options, native: _ } = source.clone();
-        Self { device, texts, spirv, binary, options }
+        let Source { texts, shaders, spirv, binary, options, native: _ } = source.clone();
+        Self { device, texts, shaders, spirv, binary, options }
     }
 }
 
@@ -156,6 +157,10 @@ fn disk_key(info: &DeviceInfo, source: &Source) -> Vec<u8> {
         add(language.0.as_bytes());
         add(text.as_bytes());
     }
+    for Shader { name, text } in &source.shaders {
+        add(name.as_bytes());
+        add(text.as_bytes());
+    }
     key
 }
 
@@ -166,7 +171,12 @@ mod tests {
 
     #[test]
     fn a_binary_depends_on_all_of_this() {
-        let info = Hub::builder().without_opencl().verdicts(Default::default()).build().unwrap();
+        let info = Hub::builder()
+            .without_graphics()
+            .without_opencl()
+            .verdicts(Default::default())
+            .build()
+            .unwrap();
         let info = info.host().info().clone();
         let source = || Source::opencl_c("text").with_options("-w");
         let mut keys = vec![disk_key(&info, &source())];

@@ -6,7 +6,7 @@ use crate::{
         cuda_like::{CUDA_C, HIP_C, PTX},
         opencl::OPENCL_C,
     },
-    hal::{NativeArgs, NativeKernel, Source, is_spirv},
+    hal::{NativeArgs, NativeKernel, Shader, Source, is_spirv},
     sync::Arc,
 };
 use std::{borrow::Cow, fs, path::Path};
@@ -32,6 +32,11 @@ impl Source {
         Self::default().with_ptx(text)
     }
 
+    /// One kernel in GLSL; see [`Source::with_glsl`].
+    pub fn glsl(kernel: impl Into<Cow<'static, str>>, text: impl Into<Cow<'static, str>>) -> Self {
+        Self::default().with_glsl(kernel, text)
+    }
+
     /// A program as a SPIR-V module, in either byte order; see [`Source::with_spirv`].
     pub fn spirv(module: impl Into<Cow<'static, [u8]>>) -> Self {
         Self::default().with_spirv(module)
@@ -43,7 +48,8 @@ impl Source {
     }
 
     /// A program from a file: SPIR-V where the contents begin as a module does; CUDA C, HIP C or PTX where
-    /// the name ends in `.cu`, `.hip` or `.ptx`; OpenCL C otherwise. A file whose name ends in `.spv` has to
+    /// the name ends in `.cu`, `.hip` or `.ptx`; one kernel in GLSL, which has the file's name, for `.comp` and
+    /// `.glsl`; OpenCL C otherwise. A file whose name ends in `.spv` has to
     /// be SPIR-V. The file is read now.
     ///
     /// ```
@@ -82,6 +88,10 @@ impl Source {
         let text = String::from_utf8(bytes).map_err(|error| {
             Error::invalid(format!("{named}: neither SPIR-V nor text: {}", error.utf8_error()))
         })?;
+        if ends_in("comp") || ends_in("glsl") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            return Ok(Self::glsl(name, text));
+        }
         let known = [("cu", CUDA_C), ("hip", HIP_C), ("ptx", PTX)];
         let known = known.into_iter().find(|(name, _)| ends_in(name));
         let language = known.map_or(OPENCL_C, |(_, language)| language);
@@ -122,6 +132,35 @@ impl Source {
     /// installed for it.
     pub fn with_ptx(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.texts.push((PTX, text.into()));
+        self
+    }
+
+    /// Adds one kernel in GLSL, for OpenGL and Vulkan. A shader has but one `main`, so the kernel's name is
+    /// given beside it. A buffer is the storage block whose binding is the argument's number; all values together, in
+    /// their order, are one `std140` uniform block whose binding is the number of the first of them. Groups
+    /// have the shader's own size, and divide the work-items.
+    ///
+    /// ```
+    /// use onebuf::Source;
+    ///
+    /// let scale = Source::glsl("scale", "
+    ///     #version 450
+    ///     layout(local_size_x = 64) in;
+    ///     layout(std430, binding = 0) buffer Data { float x[]; };
+    ///     layout(std140, binding = 1) uniform Values { float by; uint n; };
+    ///     void main() {
+    ///         uint i = gl_GlobalInvocationID.x;
+    ///         if (i < n) x[i] *= by;
+    ///     }
+    /// ");
+    /// # let _ = scale;
+    /// ```
+    pub fn with_glsl(
+        mut self,
+        kernel: impl Into<Cow<'static, str>>,
+        text: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        self.shaders.push(Shader { name: kernel.into(), text: text.into() });
         self
     }
 
@@ -171,7 +210,9 @@ impl Source {
 /// Whether the compiler may read files that the source does not hold. What depends on them cannot be
 /// remembered: a look at the source does not tell whether they changed. Errs on the side of yes.
 pub(super) fn reads_files(source: &Source) -> bool {
-    option_reads_files(&source.options) || source.texts.iter().any(|(_, text)| text_includes(text))
+    let texts = source.texts.iter().map(|(_, text)| text);
+    let mut texts = texts.chain(source.shaders.iter().map(|shader| &shader.text));
+    option_reads_files(&source.options) || texts.any(|text| text_includes(text))
 }
 
 /// `-I`, `-include`, `-isystem` and their kind, and files of options.
@@ -251,6 +292,10 @@ mod tests {
         ] {
             let text = write(name, b"kernel void f() {}").unwrap();
             assert_eq!(text.texts, [(language, "kernel void f() {}".into())], "{name}");
+        }
+        for name in ["twice.comp", "twice.GLSL"] {
+            let shader = Shader { name: "twice".into(), text: "void main() {}".into() };
+            assert_eq!(write(name, b"void main() {}").unwrap().shaders, [shader], "{name}");
         }
         for (name, bytes) in [("c.spv", &b"kernel void f() {}"[..]), ("d.spv", &module[..19])] {
             let Err(Error::InvalidArgument(why)) = write(name, bytes) else { panic!("{name}") };

@@ -3,8 +3,11 @@
 //! Nothing here is tried. A candidate starts as declared, with what the APIs' contracts promise of
 //! it; experiments replace that by a verdict.
 
+mod address;
 pub(crate) mod bay;
 pub(crate) mod staged;
+
+pub(crate) use address::by_address;
 
 use crate::{
     hal::{Api, DeviceInfo, FdKind, RouteKind, Strategy},
@@ -58,7 +61,7 @@ impl Pair<'_> {
             return vec![self.same()];
         }
         let shared = self.host_pointer().into_iter().chain(self.svm_pointer()).chain(self.by_fd());
-        shared.chain([self.staged()]).collect()
+        shared.chain(self.raw_address()).chain(self.by_dma_buf()).chain([self.staged()]).collect()
     }
 
     fn same(&self) -> Route {
@@ -84,6 +87,9 @@ impl Pair<'_> {
     }
 
     fn svm_pointer(&self) -> Option<Route> {
+        if self.one_space() {
+            return self.one_address();
+        }
         let forms = [Strategy::FineSvm, Strategy::CoarseSvm];
         let form = forms.into_iter().find(|&form| self.offers(form))?;
         if self.to_host() {
@@ -115,7 +121,9 @@ impl Pair<'_> {
         a.caps.exports.iter().filter(both).map(|kind| {
             let why = "an imported descriptor is the same memory by both APIs' contracts";
             let needs = "one chip, and drivers that export and import the descriptor";
-            self.promised(kind.route(), Some(Strategy::Exportable), 20, needs, why)
+            let form = Strategy::Exportable;
+            let form = if self.offers(form) { form } else { Strategy::Device };
+            self.promised(kind.route(), Some(form), 20, needs, why)
         })
     }
 

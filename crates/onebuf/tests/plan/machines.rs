@@ -35,6 +35,7 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         wait_values: false,
         svm_atomics: false,
         svm_system: false,
+        address_space: None,
         il_versions: Vec::new(),
     }
 }

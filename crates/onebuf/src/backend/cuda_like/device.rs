@@ -1,6 +1,7 @@
 //! A device, its primary context, and being current on a thread.
 
 use super::{
+    address::Under,
     compile::Compiler,
     conv,
     courier::Couriers,
@@ -13,12 +14,15 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source, Strategy},
+    hal::{
+        Access, AddressRange, AllocSpec, DeviceInfo, Domain, Export, FdRange, QueueOrder,
+        QueueSpec, Source, Strategy,
+    },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use onebuf_sys::{
     Flavor, Refused,
-    cuda_like::{CuContext, CudaLike},
+    cuda_like::{CuContext, CudaLike, DevicePtr},
 };
 use std::{fmt, sync::Weak};
 
@@ -45,6 +49,8 @@ pub(super) struct Driver {
     /// What is pinned in this process, by all devices of this library.
     pub pins: Arc<Pins>,
     pub compiler: Arc<Compiler>,
+    /// Where its addresses mean something to others.
+    pub under: Under,
 }
 
 impl Driver {
@@ -61,6 +67,20 @@ impl Driver {
     pub fn note(&self, answer: Result<(), Refused>) {
         if let Err(refused) = answer {
             tracing::warn!(device = %self.info.name, "{refused}");
+        }
+    }
+
+    /// Memory of its runtime's, whoever allocated it, as a dma-buf.
+    pub fn export_address(&self, at: DevicePtr, bytes: usize) -> Result<FdRange> {
+        match self.under.rocr().filter(|rocr| rocr.has_dmabuf()) {
+            Some(rocr) => rocr.export(at, bytes),
+            None => Err(Error::unsupported(
+                format!(
+                    "memory of {} that was not allocated as exportable, as dma_buf",
+                    self.info.name
+                ),
+                "ROCr of ROCm 5.6 or newer, or memory that was allocated as exportable",
+            )),
         }
     }
 
@@ -284,7 +304,16 @@ impl hal::Device for Device {
                 self.check_bytes(range.allocation_bytes)?;
                 Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
             }
+            Export::Address(range) => {
+                self.check_bytes(range.bytes)?;
+                Ok(Arc::new(Memory::at_address(self.context()?, range, access)?))
+            }
         }
+    }
+
+    fn descriptor(&self, of: &AddressRange) -> Result<FdRange> {
+        self.check_bytes(of.bytes)?;
+        self.driver.export_address(DevicePtr(of.address), of.bytes)
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

@@ -1,11 +1,13 @@
 //! The library, its devices, and what each can do.
 
 use super::{
+    address::Under,
     compile::Compiler,
     conv,
     device::{Device, Driver, Limits},
     external, gate,
     pins::Pins,
+    rocr::Rocr,
     vmm,
 };
 use crate::{
@@ -33,6 +35,8 @@ pub struct Libraries<'a> {
     pub driver: Option<&'a str>,
     /// NVRTC or HIPRTC, loaded when a program's text is first compiled.
     pub compiler: Option<&'a str>,
+    /// ROCr, which lies under HIP.
+    pub hsa: Option<&'a str>,
 }
 
 /// The devices of one API.
@@ -61,6 +65,7 @@ pub fn discover(
         // SAFETY: initialised by `count`.
         version: unsafe { table.driver_version() }.unwrap_or(0),
         pins: Arc::default(),
+        under: under(&table, libraries.hsa, probe.clone()),
         compiler: Arc::new(Compiler::new(flavor, libraries.compiler, probe)),
         table,
     };
@@ -82,6 +87,16 @@ pub fn discover(
         return Err(Missing { reason, ..none(&library.table, refused) });
     }
     Ok(found)
+}
+
+/// What lies under the library. HIP has started ROCr by now, so that asking it wakes nothing.
+fn under(table: &CudaLike, hsa: Option<&str>, probe: Option<std::sync::Arc<Probe>>) -> Under {
+    match table.flavor() {
+        Flavor::Cuda => Under::Own,
+        // Whether it runs on the CPU nothing tells: what does not share its addresses is refuted.
+        Flavor::Hip if table.has_native_handles() => Under::Process,
+        Flavor::Hip => Under::Rocr(Rocr::open(hsa, probe).map(Arc::new)),
+    }
 }
 
 /// How many devices there are; none is a refusal, whichever way the driver says it.
@@ -129,6 +144,7 @@ struct Library {
     version: i32,
     pins: Arc<Pins>,
     compiler: Arc<Compiler>,
+    under: Under,
 }
 
 impl Library {
@@ -155,6 +171,7 @@ impl Library {
             limits,
             pins: self.pins.clone(),
             compiler: self.compiler.clone(),
+            under: self.under.clone(),
         })
     }
 
@@ -192,9 +209,16 @@ impl Library {
                 .all(|what| asked.attribute(*what).is_ok_and(|has| has != 0));
         // What HIP calls opaque is a dma-buf.
         let fd = self.table.flavor().pick([FdKind::OpaqueFd, FdKind::DmaBuf]);
+        let by_rocr = self.under.rocr().is_some_and(|rocr| rocr.has_dmabuf());
         let waits_for_values = gate::is_there(&self.table)
             && asked.attribute(Attribute::CAN_USE_STREAM_WAIT_VALUE).is_ok_and(|has| has != 0);
+        // Where the chip has memory of its own, managed pages move to whoever touches them: copies that nobody could count.
+        let unified = asked.attribute(Attribute::INTEGRATED)? != 0;
+        let managed = unified
+            && self.table.has_alloc_managed()
+            && asked.attribute(Attribute::CONCURRENT_MANAGED_ACCESS).is_ok_and(|has| has != 0);
         let forms = [
+            (managed, Strategy::FineSvm),
             (maps, Strategy::MappedDevice),
             (exports, Strategy::Exportable),
             (true, Strategy::Device),
@@ -202,10 +226,10 @@ impl Library {
         Ok(Caps {
             strategies: forms.into_iter().filter_map(|(has, form)| has.then_some(form)).collect(),
             imports_host_pages: maps,
-            exports: exports.then_some(fd).into_iter().collect(),
+            exports: (exports || by_rocr).then_some(fd).into_iter().collect(),
             imports: external::is_there(&self.table).then_some(fd).into_iter().collect(),
             align_bytes: ALIGN_BYTES,
-            unified_memory: asked.attribute(Attribute::INTEGRATED)? != 0,
+            unified_memory: unified,
             max_alloc_bytes: memory_bytes,
             local_memory_bytes: shared.max(optin) as u64,
             max_group_size: size(asked.attribute(Attribute::MAX_THREADS_PER_BLOCK)?),
@@ -217,6 +241,7 @@ impl Library {
             wait_values: waits_for_values,
             svm_atomics: false,
             svm_system: false,
+            address_space: self.under.space(),
             il_versions: Vec::new(),
         })
     }

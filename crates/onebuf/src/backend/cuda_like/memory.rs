@@ -1,4 +1,4 @@
-//! Memory: the device's own, pinned host memory, host pages that were registered, memory that others can import and
+//! Memory: the device's own, managed and pinned host memory, host pages that were registered, memory that others can import and
 //! theirs that was imported; and parts of these.
 //!
 //! None of it has a residency to change. Pinned pages are one set of bytes for CPU and GPU; what makes
@@ -18,14 +18,14 @@ use super::{
 use crate::{
     Error, Result, hal,
     hal::{
-        Access, AllocSpec, Domain, Export, FdKind, FdRange, HostRange, RawHandle, Residency,
-        Strategy,
+        Access, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdKind, FdRange, HostRange,
+        RawHandle, Residency, Strategy,
     },
     sync::Arc,
 };
 use onebuf_sys::{
     Refused,
-    cuda_like::{CuStatus, DevicePtr},
+    cuda_like::{CuStatus, DevicePtr, consts},
 };
 use std::{any::Any, fmt, ptr::NonNull};
 
@@ -39,6 +39,8 @@ enum Allocation {
     External(External),
     /// Pinned memory of the driver's, or pages that it registered, and what keeps those.
     Pinned(Share, Option<HostRange>),
+    /// Memory that another API allocated: what keeps it.
+    Address(AddressRange),
 }
 
 impl Allocation {
@@ -54,6 +56,7 @@ impl Allocation {
                 // Unpinned first: then the pages may go.
                 drop(pages);
             }
+            Allocation::Address(range) => drop(range),
         }
     }
 }
@@ -103,6 +106,7 @@ impl Memory {
         let inner = match spec.strategy {
             Strategy::Device => Inner::device(context, spec)?,
             Strategy::Exportable => Inner::exportable(context, spec)?,
+            Strategy::FineSvm => Inner::managed(context, spec)?,
             _ => Inner::pinned(context, spec)?,
         };
         let memory = Memory::whole(inner, spec.access);
@@ -131,6 +135,29 @@ impl Memory {
     pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
         context.sweep();
         Ok(Memory::whole(Inner::external(context, range)?, access))
+    }
+
+    /// Memory of another API at an address that kernels of this one use as it is.
+    pub fn at_address(
+        context: Arc<Context>,
+        range: &AddressRange,
+        access: Access,
+    ) -> Result<Memory> {
+        context.sweep();
+        context.driver.under.check(&context, range)?;
+        Ok(Memory::whole(Inner::address(context, range), access))
+    }
+
+    /// Whether the driver's own calls know it; those of HIP's do not know what another API allocated.
+    pub fn check_known(&self) -> Result<()> {
+        if hal::Memory::takes_transfers(self) {
+            return Ok(());
+        }
+        let api = self.inner.context.driver.flavor().api();
+        Err(Error::unsupported(
+            format!("a read, write, fill or copy by {api} of memory that another API allocated"),
+            "kernels, or a queue of the device that it was allocated on",
+        ))
     }
 
     fn whole(inner: Inner, access: Access) -> Memory {
@@ -240,16 +267,39 @@ impl hal::Memory for Memory {
     }
 
     fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
+        let driver = &self.inner.context.driver;
         match &self.inner.allocation {
             _ if self.part.is_some() => {
                 Err(Error::unsupported("the export of a region", "the whole memory"))
             }
             Some(Allocation::Exportable(vmm)) => vmm.export(&self.inner.context, kind, self.bytes),
+            Some(Allocation::Device(_) | Allocation::Address(_))
+                if self.inner.host.is_none()
+                    && kind == FdKind::DmaBuf
+                    && driver.under.rocr().is_some() =>
+            {
+                driver.export_address(self.at, self.bytes)
+            }
             _ => {
                 let what = format!("{} memory as {kind}", self.inner.strategy);
                 Err(Error::unsupported(what, "memory that was allocated as exportable"))
             }
         }
+    }
+
+    fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        if self.part.is_some() || self.inner.strategy != Strategy::Device {
+            let what = format!("the address of {} memory, or of a region", self.inner.strategy);
+            return Err(Error::unsupported(what, "device memory, whole"));
+        }
+        let (address, bytes, from) = (self.at.0, self.bytes, AddressFrom::Allocator);
+        Ok(AddressRange { address, bytes, from, owner: self.inner.clone() })
+    }
+
+    fn takes_transfers(&self) -> bool {
+        !matches!(self.inner.allocation, Some(Allocation::Address(_)))
     }
 
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
@@ -264,9 +314,13 @@ impl hal::Memory for Memory {
     }
 
     fn remark(&self) -> Option<String> {
+        if let Some(Allocation::Address(range)) = &self.inner.allocation {
+            return Some(self.inner.at_address(range));
+        }
         let what = match self.inner.strategy {
             Strategy::Device => "device memory, which the host reaches by copies",
             Strategy::Exportable => "device memory of its own pages, passed on by descriptors",
+            Strategy::FineSvm => "managed memory, which the host uses at the same time",
             Strategy::MappedDevice => "pinned host memory, which kernels reach over the bus",
             _ => "the host's own pages, pinned, which kernels reach over the bus",
         };
@@ -288,6 +342,16 @@ impl Inner {
         Ok(Inner::of(context, at, None, spec, Allocation::Device(at)))
     }
 
+    /// Memory that host and device use at one address, at the same time.
+    fn managed(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let at = with_room(&context, spec, || {
+            // SAFETY: the context is current.
+            unsafe { context.table().alloc_managed(spec.bytes, consts::MEM_ATTACH_GLOBAL) }
+        })?;
+        let host = NonNull::new(at.0 as usize as *mut u8).map(HostAddress);
+        Ok(Inner::of(context, at, host, spec, Allocation::Device(at)))
+    }
+
     fn exportable(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
         let vmm = with_room(&context, spec, || Vmm::new(&context.driver, spec.bytes))?;
         Ok(Inner::of(context, vmm.at, None, spec, Allocation::Exportable(vmm)))
@@ -300,6 +364,25 @@ impl Inner {
         let (bytes, strategy, access) = (range.bytes, Strategy::Exportable, Access::ReadWrite);
         let spec = AllocSpec { bytes, align: 1, strategy, access, host: Default::default() };
         Ok(Inner::of(context, external.at, None, &spec, Allocation::External(external)))
+    }
+
+    fn address(context: Arc<Context>, range: &AddressRange) -> Inner {
+        let (bytes, strategy, access) = (range.bytes, Strategy::Device, Access::ReadWrite);
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host: Default::default() };
+        let (at, allocation) = (DevicePtr(range.address), Allocation::Address(range.clone()));
+        Inner::of(context, at, None, &spec, allocation)
+    }
+
+    /// What is worth telling of memory at another API's address.
+    fn at_address(&self, range: &AddressRange) -> String {
+        let from = match range.from {
+            AddressFrom::Allocator => "as its allocator gave it",
+            AddressFrom::Kernel => "as a kernel there saw it, and the runtime confirmed",
+        };
+        let rocr = self.context.driver.under.rocr();
+        let place = rocr.and_then(|rocr| rocr.placement(&self.context, range.address));
+        let place = place.map_or_else(String::new, |place| format!(", {place}"));
+        format!("another API's memory at its own address, {from}{place}: for kernels only")
     }
 
     fn pinned(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {

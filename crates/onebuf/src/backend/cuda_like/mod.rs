@@ -10,6 +10,7 @@
 //! | `device` | the device, its context, being current |
 //! | `memory`, `pins` | device memory, pinned memory, registered host pages; who pinned what |
 //! | `vmm`, `external` | memory that others import by a descriptor, and theirs |
+//! | `address`, `rocr` | addresses that another API's kernels use, too; who vouches for them |
 //! | `users`, `grave` | which streams use a thing, and freeing it behind them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
 //! | `gate`, `courier` | waiting for what the host opens; calling the host back |
@@ -23,6 +24,7 @@
 //! handle that can be reached is alive. What the driver may still be using is freed behind events of
 //! every stream that used it.
 
+mod address;
 mod compile;
 mod conv;
 mod courier;
@@ -37,6 +39,7 @@ mod memory;
 mod pins;
 mod program;
 mod queue;
+mod rocr;
 #[cfg(all(test, not(onebuf_shuttle)))]
 pub(crate) mod tests;
 mod transfer;

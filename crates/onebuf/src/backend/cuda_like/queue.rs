@@ -197,6 +197,7 @@ impl hal::Queue for Queue {
     fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
         let (memory, driver) = (self.own(memory)?, self.raw.driver());
         let at = memory.range(offset, size_of::<u32>())?;
+        memory.check_known()?;
         let _current = self.raw.context.enter()?;
         memory.note_use(&self.raw);
         self.raw.wait_outside(|| {

@@ -38,6 +38,7 @@ pub(super) unsafe fn read(
     bytes: usize,
 ) -> Result<Event> {
     let at = from.range(offset, bytes)?;
+    from.check_known()?;
     from.note_use(queue);
     if bytes == 0 {
         return queue.mark();
@@ -61,6 +62,7 @@ pub(super) unsafe fn write(
     bytes: usize,
 ) -> Result<Event> {
     let at = to.range(offset, bytes)?;
+    to.check_known()?;
     to.note_use(queue);
     if bytes == 0 {
         return queue.mark();
@@ -104,6 +106,7 @@ pub(super) fn fill(
     pattern: &[u8],
 ) -> Result<()> {
     let at = memory.range(offset, bytes)?;
+    memory.check_known()?;
     let whole = |n: usize| !pattern.is_empty() && n.is_multiple_of(pattern.len());
     if !whole(bytes) || !whole(offset) {
         let len = pattern.len();
@@ -182,6 +185,8 @@ pub(super) fn copy(
     bytes: usize,
 ) -> Result<()> {
     let (source, target) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?);
+    from.check_known()?;
+    to.check_known()?;
     if bytes == 0 {
         return Ok(());
     }

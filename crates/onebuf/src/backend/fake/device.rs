@@ -78,7 +78,7 @@ impl Device for FakeDevice {
                 let FakeConfig { name, shares_host_pages, .. } = &self.config;
                 Ok(self.wrap(Block::import(name, *shares_host_pages, range, access)?))
             }
-            Export::Fd(_) => {
+            Export::Fd(_) | Export::Address(_) => {
                 Err(Error::unsupported(format!("{} on {API}", export.name()), "host pages"))
             }
         }
@@ -137,6 +137,7 @@ fn caps(config: &FakeConfig) -> Caps {
         wait_values: false,
         svm_atomics: false,
         svm_system: false,
+        address_space: None,
         il_versions: Vec::new(),
     }
 }

@@ -57,7 +57,7 @@ impl Device for HostDevice {
         match export {
             Export::Host(range) if range.bytes == 0 => Err(Error::invalid("an import of no bytes")),
             Export::Host(range) => Ok(Arc::new(HostMemory::from_range(self.domain, range.clone()))),
-            Export::Fd(_) => {
+            Export::Fd(_) | Export::Address(_) => {
                 Err(Error::unsupported(format!("{} on host", export.name()), "host pages"))
             }
         }
@@ -115,6 +115,7 @@ fn caps(memory_bytes: u64) -> Caps {
         wait_values: false,
         svm_atomics: true,
         svm_system: true,
+        address_space: None,
         il_versions: Vec::new(),
     }
 }

@@ -228,6 +228,11 @@ impl hal::Device for Device {
                 self.check_bytes(range.allocation_bytes)?;
                 Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
             }
+            Export::Address(range) => {
+                self.check_bytes(range.bytes)?;
+                super::address::check(&self.driver, range)?;
+                Ok(Arc::new(Memory::at_address(self.context()?, range, access)))
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which platforms and devices there are, and what each can do.
 
 use super::{
-    API,
+    API, address,
     conv::{self, Version},
     device::{Device, Driver},
     query,
@@ -267,6 +267,7 @@ impl Asked<'_> {
             caps: self.caps(version)?,
         };
         info.caps.unified_memory |= info.kind == DeviceKind::Cpu;
+        info.caps.address_space = address::space(&info);
         info.caps.imports = self.imports(&info);
         info.caps.il_versions = self.il_versions(&info, version);
         info.physical = PhysicalId { uuid: self.uuid(&info), pci: self.pci(&info) };
@@ -295,6 +296,7 @@ impl Asked<'_> {
             wait_values: false,
             svm_atomics: svm & cl::CL_DEVICE_SVM_ATOMICS != 0,
             svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
+            address_space: None,
             il_versions: Vec::new(),
         })
     }

@@ -165,11 +165,14 @@ pub(super) unsafe fn launch(
     let kernel = kernel.ok_or_else(|| driver.foreign("a kernel", None))?;
     driver.same_domain("a kernel", kernel.domain)?;
     let group = kernel.group(grid, driver)?;
-    let form = check_args(queue, kernel, args)?;
+    let (form, unknown) = check_args(queue, kernel, args)?;
     let mut slot = kernel.slots.take(form, || kernel.slot())?;
     for (index, arg) in args.iter().enumerate() {
         // SAFETY: checked above; the memory is borrowed until the enqueue below.
         unsafe { kernel.set(&driver.cl, &mut slot, index, arg) }?;
+    }
+    if unknown {
+        queue.raw.part_kernels()?;
     }
     let call = Enqueue { queue, kernel, slot: slot.raw(), grid, group };
     if after.is_empty() && !wants_event && !driver.quirks.reads_arguments_late {
@@ -302,13 +305,14 @@ fn wrong_grid(grid: &Grid) -> Option<String> {
     None
 }
 
-/// Notes that the queue uses the memories; says which arguments are SVM pointers, one bit each.
+/// Notes that the queue uses the memories; says which arguments are SVM pointers, one bit each, and whether the driver
+/// does not know one of them.
 #[inline]
-fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
+fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<(u64, bool)> {
     if kernel.parameters != args.len() {
         return Err(miscounted(kernel, args.len()));
     }
-    let (mut form, mut local) = (0u64, 0u64);
+    let (mut form, mut local, mut unknown) = (0u64, 0u64, false);
     for (index, arg) in (0..).zip(args) {
         match arg {
             Arg::Memory(memory, access, _) => {
@@ -317,6 +321,7 @@ fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
                 memory.start_launch(&queue.raw, access.writes())?;
                 let is_svm = matches!(memory.place, Place::Svm { .. });
                 form |= u64::from(is_svm).checked_shl(index).unwrap_or(0);
+                unknown |= is_svm && memory.is_unknown();
             }
             Arg::Bytes(_) => {}
             Arg::Local(bytes) => local = local.saturating_add(*bytes as u64),
@@ -326,7 +331,7 @@ fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<u64> {
     if local != 0 {
         check_local(kernel, local, &queue.raw.driver().info.caps)?;
     }
-    Ok(form)
+    Ok((form, unknown))
 }
 
 /// A launch that could not be waited for may still use its memories.

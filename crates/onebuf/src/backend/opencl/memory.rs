@@ -1,9 +1,9 @@
 //! Memory: plain and mapped buffers, imported host pages, shared virtual memory, and parts of these.
 
 use super::{
-    conv,
+    address, conv,
     device::Context,
-    owner::Owner,
+    owner::{self, Owner},
     queue::{Queue, RawQueue},
     residency::{Now, State},
     storage::{self, Address, Object, Place, Storage, Whole},
@@ -11,13 +11,13 @@ use super::{
 use crate::{
     Error, Result, hal,
     hal::{
-        Access, AllocSpec, Domain, Export, FdRange, HostAccess, HostRange, RawHandle, Residency,
-        Strategy,
+        Access, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdRange, HostAccess,
+        HostRange, RawHandle, Residency, Strategy,
     },
     sync::{Arc, AtomicU64, Mutex, lock},
 };
 use onebuf_sys::opencl::ClBufferRegion;
-use std::{any::Any, fmt, ptr::NonNull, time::Duration};
+use std::{any::Any, fmt, ptr::NonNull, sync::OnceLock, time::Duration};
 
 /// How long an export may wait for its map.
 const EXPORT_WAIT: Duration = Duration::from_secs(10);
@@ -39,6 +39,10 @@ pub(super) struct Inner {
     pub last_user: AtomicU64,
     object: Option<Object>,
     whole: Option<Whole>,
+    /// Memory that another API allocated: what keeps it.
+    theirs: Option<AddressRange>,
+    /// What kernels see it at, once somebody had to know.
+    seen_at: OnceLock<u64>,
 }
 
 /// A device's memory, or a part of it, as the layers above hold it. An export holds the inner object.
@@ -95,6 +99,35 @@ impl Memory {
         let inner = Inner::new(context, storage, &spec);
         inner.residency.set(Residency::Away);
         Ok(Memory::whole(inner, access, flags))
+    }
+
+    /// Memory of another API at an address that kernels of this one use as it is. The driver does not know it, and its
+    /// in-order queues drop the barrier between two kernels that use it: see [`Memory::is_unknown`].
+    pub fn at_address(context: Arc<Context>, range: &AddressRange, access: Access) -> Memory {
+        let storage = Storage::at(range, access);
+        let (bytes, strategy, host) = (range.bytes, Strategy::Device, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host };
+        let flags = storage.flags;
+        let mut inner = Inner::new(context, storage, &spec);
+        inner.theirs = Some(range.clone());
+        Memory::whole(inner, access, flags)
+    }
+
+    /// Whether the driver does not know it: for kernels only, and with a barrier between them.
+    #[inline]
+    pub fn is_unknown(&self) -> bool {
+        self.inner.theirs.is_some()
+    }
+
+    /// Whether the driver's own calls know it.
+    pub fn check_known(&self) -> Result<()> {
+        match self.is_unknown() {
+            false => Ok(()),
+            true => Err(Error::unsupported(
+                "a read, write, fill or copy by opencl of memory that another API allocated",
+                "kernels, or a queue of the device that it was allocated on",
+            )),
+        }
     }
 
     /// Somebody else's memory, as they made it.
@@ -159,6 +192,11 @@ impl Memory {
             return wrong(format!("for {access}, where the whole memory is for {has}"));
         }
         Ok(())
+    }
+
+    /// What kernels may do with it.
+    pub fn access(&self) -> Access {
+        self.access
     }
 
     pub fn context(&self) -> &Arc<Context> {
@@ -232,6 +270,15 @@ impl Memory {
         self.inner.note_use(queue);
     }
 
+    /// What kernels see it at. Asked once: a driver that moves a buffer says so to nobody.
+    fn seen_at(&self, queue: &Queue) -> Result<u64> {
+        if let Some(at) = self.inner.seen_at.get() {
+            return Ok(*at);
+        }
+        let at = address::of(self, queue)?;
+        Ok(*self.inner.seen_at.get_or_init(|| at))
+    }
+
     /// Maps for others, waits for it, and pins the address down.
     fn hand_out(&self, queue: &Arc<RawQueue>) -> Result<NonNull<u8>> {
         self.reside(queue, Residency::Away)?;
@@ -296,6 +343,27 @@ impl hal::Memory for Memory {
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner }))
     }
 
+    fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        let queue = queue.as_any().downcast_ref::<Queue>();
+        let queue = queue.ok_or_else(|| driver.foreign("a queue", None))?;
+        if self.part.is_some() {
+            return Err(Error::unsupported("the export of a region", "the whole memory"));
+        }
+        let owner: Owner = self.inner.clone();
+        address::check_placed(&self.inner)?;
+        let (address, from) = match self.inner.place {
+            Place::Svm { pointer, .. } => (pointer.0.as_ptr() as u64, AddressFrom::Allocator),
+            Place::Object(_) => (self.seen_at(queue)?, AddressFrom::Kernel),
+        };
+        Ok(AddressRange { address, bytes: self.bytes, from, owner })
+    }
+
+    fn takes_transfers(&self) -> bool {
+        !self.is_unknown()
+    }
+
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
         self.check_part(offset, bytes, access)?;
         Ok(Arc::new(self.part_at(offset, bytes, access)?))
@@ -309,7 +377,14 @@ impl hal::Memory for Memory {
     }
 
     fn remark(&self) -> Option<String> {
-        let text = conv::memory_text(self.inner.strategy, self.flags, self.access);
+        let text = match &self.inner.theirs {
+            Some(_) => address::REMARK.to_owned(),
+            None => conv::memory_text(self.inner.strategy, self.flags, self.access),
+        };
+        let text = match address::placement(&self.inner) {
+            Some(place) => format!("{text}; {place}"),
+            None => text,
+        };
         Some(match &self.part {
             None => text,
             Some(part) => format!("{text}; a region from byte {}", part.offset),
@@ -348,6 +423,8 @@ impl Inner {
             align,
             object,
             whole,
+            theirs: None,
+            seen_at: OnceLock::new(),
         }
     }
 
@@ -369,6 +446,9 @@ impl Drop for Inner {
         }
         if let Place::Svm { base: Some(base), .. } = self.place {
             storage::free_svm(&self.context, base, self.bytes, &users);
+        }
+        if let Some(theirs) = self.theirs.take() {
+            owner::part_from(theirs.owner, &users);
         }
     }
 }

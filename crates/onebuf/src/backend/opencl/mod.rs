@@ -12,6 +12,7 @@
 //! | `memory`, `storage` | memory and its parts; what the driver makes, and how it is freed |
 //! | `residency`, `owner` | who may use memory now; what an import keeps alive |
 //! | `queue`, `transfer` | work, and copies |
+//! | `address` | memory by the address that kernels see: another API's, and ours for that |
 //! | `foreign` | objects that somebody else made: what they are, and holding on to them |
 //! | `event`, `gate` | how far the work is, and what it waits for |
 //! | `program`, `log`, `binaries` | compiling, the compiler's log, and what it made |
@@ -26,6 +27,7 @@
 //! `Drop`; so a handle that can be reached is alive. A callback's user data is a box that the driver
 //! gives back exactly once, or that is taken back when registering fails.
 
+mod address;
 pub mod binaries;
 mod conv;
 mod device;
@@ -45,7 +47,7 @@ mod residency;
 mod slots;
 mod storage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transfer;
 
 use crate::hal::{Api, Language};

@@ -5,7 +5,7 @@
 //! *inside* that callback: the owner may be another OpenCL memory, whose release would re-enter a driver
 //! that holds its locks.
 
-use super::device::Context;
+use super::{device::Context, queue::RawQueue};
 use crate::{
     Result,
     sync::{Arc, Mutex, lock, thread},
@@ -65,12 +65,39 @@ unsafe extern "system" fn destroyed(_mem: ClMem, user: *mut c_void) {
     // SAFETY: the caller's promise; `Custody::register` made it.
     let custody = unsafe { Box::from_raw(user.cast::<Arc<Custody>>()) };
     if let Some(owner) = custody.step(|state| state.destroyed = true) {
-        // The driver was late: `released` is over, so another thread must drop the owner. Where none
-        // can be had the owner is leaked, which is better than dropping it under the driver's locks.
-        let owner = ManuallyDrop::new(owner);
-        let drop_it = thread::Builder::new().spawn(move || drop(ManuallyDrop::into_inner(owner)));
-        if let Err(why) = drop_it {
-            tracing::error!("the owner of imported pages is leaked: {why}");
+        // The driver was late: `released` is over, so another thread must drop the owner.
+        drop_elsewhere(owner);
+    }
+}
+
+/// Drops it on a thread of its own. Where none can be had it is leaked, which is better than dropping it under a
+/// driver's locks.
+fn drop_elsewhere(owner: Owner) {
+    let owner = ManuallyDrop::new(owner);
+    let drop_it = thread::Builder::new().spawn(move || drop(ManuallyDrop::into_inner(owner)));
+    if let Err(why) = drop_it {
+        tracing::error!("the owner of imported memory is leaked: {why}");
+    }
+}
+
+/// Lets go of memory that another API allocated, behind the work of the queues that used it: no driver waits with
+/// freeing what it does not know.
+pub(super) fn part_from(owner: Owner, users: &[Arc<RawQueue>]) {
+    let parting = Arc::new(Parting(Some(owner)));
+    users.iter().for_each(|queue| queue.hold(parting.clone()));
+    if let Ok(mut last) = Arc::try_unwrap(parting) {
+        // Nobody is behind: dropped here, on a thread that is not a driver's.
+        drop(last.0.take());
+    }
+}
+
+/// An owner that goes with the last queue's work, on a driver's thread.
+struct Parting(Option<Owner>);
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        if let Some(owner) = self.0.take() {
+            drop_elsewhere(owner);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     backend::gates::Gates,
     hal,
     hal::{Arg, Domain, Grid, QueueOrder, QueueSpec, Residency},
-    sync::Arc,
+    sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::{
     ClStatus,
@@ -37,6 +37,8 @@ pub(super) struct RawQueue {
     order: QueueOrder,
     pub profiling: bool,
     pub gates: Gates,
+    /// Whether a kernel was given memory that the driver does not know, and no barrier since.
+    pub loose: AtomicBool,
 }
 
 impl RawQueue {
@@ -75,6 +77,7 @@ impl RawQueue {
             order,
             profiling,
             gates: Gates::default(),
+            loose: AtomicBool::new(false),
         }
     }
 
@@ -146,6 +149,20 @@ impl RawQueue {
         // SAFETY: a live queue, live events.
         let waits = unsafe { cl.enqueue_wait_for_events(self.raw, count, list) };
         self.driver().check("clEnqueueWaitForEvents", waits)
+    }
+
+    /// Before a kernel that is given memory which the driver does not know: AMD's drops the barrier between two such
+    /// kernels, for it sees nothing that the second would have to wait for. Out of order, events are all there is.
+    pub fn part_kernels(&self) -> Result<()> {
+        if self.order == QueueOrder::OutOfOrder || !self.loose.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // SAFETY: a live queue; an empty list stands for everything so far, and no event is asked for.
+        let parted = unsafe {
+            let (none, no) = (ptr::null(), ptr::null_mut());
+            self.driver().cl.enqueue_barrier_with_wait_list(self.raw, 0, none, no)
+        };
+        self.driver().check("clEnqueueBarrierWithWaitList", parted)
     }
 
     /// On an out-of-order queue, keeps what follows behind what was before; else nothing is needed.

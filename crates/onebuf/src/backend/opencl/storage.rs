@@ -1,12 +1,15 @@
 //! What the driver allocates, how it is made, and how it is freed behind the work that uses it.
 
-use super::{conv, conv::Version, device::Context, owner::Custody, queue::RawQueue};
+use super::{address, conv, conv::Version, device::Context, owner::Custody, queue::RawQueue};
 use crate::{
     Error, Result,
-    hal::{Access, AllocSpec, FdRange, HostRange, Strategy},
+    hal::{Access, AddressRange, AllocSpec, FdRange, HostRange, Strategy},
     sync::Arc,
 };
-use onebuf_sys::opencl::{ClBufferRegion, ClEvent, ClMem, consts as cl};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClBufferRegion, ClEvent, ClMem, consts as cl},
+};
 use std::{ffi::c_void, os::fd::IntoRawFd, ptr, ptr::NonNull, time::Duration};
 
 /// How long a free may wait for the queues that used the memory.
@@ -81,11 +84,22 @@ impl Object {
         bytes: usize,
         host: *mut c_void,
     ) -> Result<Object> {
-        let driver = &context.driver;
+        // SAFETY: the caller's promise.
+        let made = unsafe { Object::make(context, flags, bytes, host) };
+        made.map_err(|why| conv::allocation("clCreateBuffer", why, bytes, &context.driver.info))
+    }
+
+    /// # Safety
+    /// As [`Object::new`].
+    unsafe fn make(
+        context: &Arc<Context>,
+        flags: u64,
+        bytes: usize,
+        host: *mut c_void,
+    ) -> Result<Object, ClStatus> {
         // SAFETY: a live context, and the caller's promise.
-        let made = unsafe { driver.cl.create_buffer(context.raw, flags, bytes, host) };
-        let made = made.map_err(|why| conv::allocation("clCreateBuffer", why, bytes, &driver.info));
-        Ok(Object { context: context.clone(), mem: made?, custody: None })
+        let mem = unsafe { context.driver.cl.create_buffer(context.raw, flags, bytes, host) }?;
+        Ok(Object { context: context.clone(), mem, custody: None })
     }
 
     /// A new object with these bytes in it.
@@ -205,13 +219,23 @@ impl Storage {
         Ok(Storage { whole, ..Storage::of(part, flags) })
     }
 
+    /// Memory that another API allocated, by its address. Nothing is freed here.
+    pub fn at(range: &AddressRange, access: Access) -> Storage {
+        // Null is refused before; nobody follows the address on the host.
+        let pointer =
+            NonNull::new(range.address as usize as *mut u8).unwrap_or(NonNull::dangling());
+        let place = Place::Svm { pointer: Address(pointer), base: None };
+        Storage { place, object: None, whole: None, flags: conv::access(access) }
+    }
+
     /// Somebody else's host pages.
     pub fn over(context: &Arc<Context>, range: &HostRange, access: Access) -> Result<Storage> {
         let flags = cl::CL_MEM_USE_HOST_PTR | conv::access(access);
         let (bytes, host) = (range.bytes, range.pointer.as_ptr().cast());
         // SAFETY: the pages are as long as said, and stay while their owner does, of which a clone is
         // kept until the driver has destroyed the object.
-        let mut object = unsafe { Object::new(context, flags, bytes, host) }?;
+        let object = unsafe { Object::make(context, flags, bytes, host) };
+        let mut object = object.map_err(|why| address::not_over(&context.driver, range, why))?;
         // Refused, the import fails: the object is released, which no command has used yet, and the
         // caller still holds the pages. Without the callback nobody could say when to free them.
         let custody = Custody::register(context, object.mem, range.owner.clone())?;

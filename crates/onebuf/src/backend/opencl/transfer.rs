@@ -26,6 +26,7 @@ pub(super) unsafe fn read(
     bytes: usize,
 ) -> Result<Event> {
     from.check_range(offset, bytes)?;
+    from.check_known()?;
     from.start_use(queue, false)?;
     if bytes == 0 {
         return queue.mark();
@@ -58,6 +59,7 @@ pub(super) unsafe fn write(
     bytes: usize,
 ) -> Result<Event> {
     to.check_range(offset, bytes)?;
+    to.check_known()?;
     to.start_use(queue, true)?;
     if bytes == 0 {
         return queue.mark();
@@ -89,6 +91,7 @@ pub(super) fn fill(
     pattern: &[u8],
 ) -> Result<()> {
     memory.check_range(offset, bytes)?;
+    memory.check_known()?;
     memory.start_use(queue, true)?;
     let whole = |n: usize| !pattern.is_empty() && n.is_multiple_of(pattern.len());
     if !whole(bytes) || !whole(offset) {
@@ -207,6 +210,8 @@ pub(super) fn copy(
 ) -> Result<()> {
     from.check_range(from_offset, bytes)?;
     to.check_range(to_offset, bytes)?;
+    from.check_known()?;
+    to.check_known()?;
     from.start_use(queue, false)?;
     to.start_use(queue, true)?;
     if bytes == 0 {

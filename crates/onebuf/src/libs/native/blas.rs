@@ -5,6 +5,7 @@
 use super::{Kept, Things, address, address_of, range, within};
 use crate::{
     Queue, Result,
+    hal::Memory,
     libs::{
         Op,
         blas::Product,
@@ -17,7 +18,7 @@ use crate::{
 };
 use onebuf_sys::{
     Flavor,
-    cuda_like::{Blas, BlasHandle, Operation},
+    cuda_like::{Blas, BlasHandle, DevicePtr, Operation},
 };
 use std::ffi::c_void;
 
@@ -106,6 +107,43 @@ pub fn gemm<T: Number>(
     })
 }
 
+/// Copies elements by a kernel of the library's: for memory that the API's own calls do not know.
+pub(super) fn copy<T: Number>(
+    queue: &Queue,
+    flavor: Flavor,
+    things: &mut Things,
+    elements: usize,
+    [from, to]: [&dyn Memory; 2],
+) -> Result<()> {
+    let (n, x, y) = (narrow("a length", elements)?, address_of(from)?, address_of(to)?);
+    let handle = things.blas(queue, flavor)?;
+    within(queue, &[from, to], |_| {
+        // SAFETY: see the head of `mod.rs`; both have so many elements, which the callers have checked.
+        unsafe { copy_strided::<T>(handle, n, (x, 1), (y, 1)) }
+    })
+}
+
+/// # Safety
+/// The contract of the library's call: so many elements, with these steps, are in both.
+unsafe fn copy_strided<T: Number>(
+    handle: &Handle,
+    n: i32,
+    (x, dx): (DevicePtr, i32),
+    (y, dy): (DevicePtr, i32),
+) -> Result<()> {
+    let (h, table) = (handle.raw(), &*handle.table);
+    // SAFETY: the caller's promise.
+    let answer = unsafe {
+        match T::KIND {
+            Kind::S => table.scopy(h, n, x, dx, y, dy),
+            Kind::D => table.dcopy(h, n, x, dx, y, dy),
+            Kind::C => table.ccopy(h, n, x, dx, y, dy),
+            Kind::Z => table.zcopy(h, n, x, dx, y, dy),
+        }
+    };
+    check(table, answer)
+}
+
 /// Ones on the diagonal of a packed matrix, zeros elsewhere: all zeros, then a column of ones copied with a
 /// step from each diagonal element to the next.
 pub fn set_identity<T: Number>(
@@ -116,22 +154,19 @@ pub fn set_identity<T: Number>(
 ) -> Result<()> {
     let (rows, step, at) = (narrow("n", n)?, narrow("n", n + 1)?, address(to)?);
     let mut things = lock(&queue.line.libs.things);
-    let ones = things.scratch(queue, n * size_of::<T>())?;
+    let (column, all) = (n * size_of::<T>(), n * n * size_of::<T>());
+    let known = to.memory().takes_transfers();
+    let ones = things.scratch(queue, if known { column } else { all })?;
     let x = address_of(&*ones)?;
-    queue.line.hal.fill(to.memory(), 0, n * n * size_of::<T>(), &[0])?;
-    queue.line.hal.fill(&*ones, 0, n * size_of::<T>(), bytemuck::bytes_of(&T::ONE))?;
+    // What the API's calls do not know is zeroed by a copy of zeros.
+    queue.line.hal.fill(if known { to.memory() } else { &*ones }, 0, all, &[0])?;
+    if !known {
+        copy::<T>(queue, flavor, &mut things, n * n, [&*ones, to.memory()])?;
+    }
+    queue.line.hal.fill(&*ones, 0, column, bytemuck::bytes_of(&T::ONE))?;
     let handle = things.blas(queue, flavor)?;
-    let (h, table) = (handle.raw(), &*handle.table);
     within(queue, &[&*ones, to.memory()], |_| {
         // SAFETY: see the head of `mod.rs`; n elements with a step of n + 1 end with the last of n x n.
-        let answer = unsafe {
-            match T::KIND {
-                Kind::S => table.scopy(h, rows, x, 1, at, step),
-                Kind::D => table.dcopy(h, rows, x, 1, at, step),
-                Kind::C => table.ccopy(h, rows, x, 1, at, step),
-                Kind::Z => table.zcopy(h, rows, x, 1, at, step),
-            }
-        };
-        check(table, answer)
+        unsafe { copy_strided::<T>(handle, rows, (x, 1), (at, step)) }
     })
 }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // See the head of `mod.rs`.
 
-use super::{Kept, address, address_of, range, within};
+use super::{Kept, address, address_of, blas, range, within};
 use crate::{
     Queue, Result,
     hal::Memory,
@@ -235,12 +235,18 @@ pub fn fft<T: Sample>(
         direction: flavor.pick([None, Some(direction)]),
     };
     let mut things = lock(&queue.line.libs.things);
-    let plan = things.plans.get(queue, flavor, key)?;
+    // Before anything is written: it may fail.
+    things.plans.get(queue, flavor, key)?;
     let from = from.map(Hold::memory);
     if let (Flavor::Hip, Some(from)) = (flavor, from) {
         // rocFFT may overwrite its input even when the result goes elsewhere, and others may be reading it.
-        queue.line.hal.copy(from, 0, to.memory(), 0, total * size_of::<T>())?;
+        let (hal, ends) = (&queue.line.hal, [from, to.memory()]);
+        match ends.iter().all(|memory| memory.takes_transfers()) {
+            true => hal.copy(from, 0, to.memory(), 0, total * size_of::<T>())?,
+            false => blas::copy::<T>(queue, flavor, &mut things, total, ends)?,
+        }
     }
+    let plan = things.plans.get(queue, flavor, key)?;
     let mut uses = vec![to.memory()];
     uses.extend(from.into_iter().chain(plan.work()));
     within(queue, &uses, |_| plan.run(is_double, direction, source, target))

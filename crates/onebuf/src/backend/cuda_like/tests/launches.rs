@@ -246,7 +246,8 @@ fn no_compiler_is_told_when_it_is_needed() {
     let _alone = alone();
     for flavor in [Flavor::Cuda, Flavor::Hip] {
         let Some(library) = stub() else { return };
-        let libraries = Libraries { driver: Some(library), compiler: Some("/nowhere.so") };
+        let libraries =
+            Libraries { driver: Some(library), compiler: Some("/nowhere.so"), hsa: Some("none") };
         let found = discover(flavor, libraries, None, &mut || Domain(1)).unwrap();
         let device = &found.devices[0];
         let text =

@@ -1,5 +1,6 @@
 //! The backend over the stub library, as CUDA and as HIP: no GPU is needed, and every rule is checked.
 
+mod addresses;
 mod faults;
 mod gates;
 mod launches;
@@ -52,8 +53,8 @@ fn build() -> Option<String> {
     let name = format!("libcuda_stub-{}.so", std::process::id());
     let library: PathBuf = program.with_file_name(name);
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
-    let sources =
-        ["cuda_stub.c", "cuda_share.c", "hsa_stub.c"].map(|name| format!("{STUBS}/{name}"));
+    let sources = ["cuda_stub.c", "cuda_share.c", "hsa_stub.c", "agent_stub.c"]
+        .map(|name| format!("{STUBS}/{name}"));
     match Command::new("cc").args(flags).arg(&library).args(sources).arg("-lm").status() {
         Ok(status) => assert!(status.success(), "the stub does not build"),
         Err(why) => {
@@ -76,8 +77,13 @@ struct Rig {
 }
 
 fn found(flavor: Flavor, probe: &Arc<Probe>) -> Option<Rig> {
+    found_over(flavor, probe, "none")
+}
+
+/// The same over that HSA.
+fn found_over(flavor: Flavor, probe: &Arc<Probe>, hsa: &str) -> Option<Rig> {
     let library = stub();
-    let libraries = Libraries { driver: library, compiler: library };
+    let libraries = Libraries { driver: library, compiler: library, hsa: Some(hsa) };
     library?;
     let mut next = 0;
     let mut next_domain = || {
@@ -235,11 +241,11 @@ fn devices_say_what_they_are() {
 fn what_is_missing_is_a_value() {
     let _alone = alone();
     for flavor in [Flavor::Cuda, Flavor::Hip] {
-        let none = Libraries { driver: Some("none"), compiler: None };
+        let none = Libraries { driver: Some("none"), compiler: None, hsa: Some("none") };
         let missing = discover(flavor, none, None, &mut || Domain(0)).unwrap_err();
         assert!(!missing.loaded && missing.api == flavor.api(), "{missing}");
         let Some(library) = stub() else { return };
-        let libraries = Libraries { driver: Some(library), compiler: None };
+        let libraries = Libraries { driver: Some(library), compiler: None, hsa: Some("none") };
         let probe = Probe::new();
         probe.fail_nth(1, 100);
         let missing = discover(flavor, libraries, Some(probe), &mut || Domain(0)).unwrap_err();
@@ -258,7 +264,7 @@ fn a_device_that_cannot_be_asked_is_left_out() {
             let probe = Probe::new();
             probe.fail_nth(n, 1);
             let Some(library) = stub() else { return };
-            let libraries = Libraries { driver: Some(library), compiler: None };
+            let libraries = Libraries { driver: Some(library), compiler: None, hsa: Some("none") };
             match discover(flavor, libraries, Some(probe.clone()), &mut || Domain(0)) {
                 Ok(found) => assert_eq!(found.devices.len() + found.problems.len(), 2),
                 Err(missing) => assert_eq!(missing.code, Some(1), "{missing}"),

@@ -118,7 +118,7 @@ fn the_platform_says_what_it_imports() {
     let theirs = Theirs::new("ordinary", &[0; BYTES]);
     let refused = ordinary.device.import(&theirs.all(), Access::Read).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
-    assert!(refused.to_string().contains("cl_khr_external_memory"), "{refused}");
+    assert!(refused.to_string().contains("a driver that imports such descriptors"), "{refused}");
 }
 
 #[test]

@@ -1,0 +1,305 @@
+//! Both APIs on one memory: every page, both directions, late work, parts, pools, the host between them, each call failing.
+
+use super::*;
+use onebuf::{Access, CopyPolicy, Error, Hint, Pool, Result, Strategy, topology::Route};
+use onebuf_conformance::note;
+
+plays! {
+    both_apis_see_each_others_work: interleaved("amd");
+    late_work_is_waited_for: late(
+        "amd", "ONEBUF_STUB_DELAY_US" => "300", "ONEBUF_CUDA_STUB_DELAY_US" => "500");
+    the_host_comes_between: with_the_host("amd");
+    parts_and_pools_are_shared_too: parts_and_pools("amd");
+    routes_are_candidates_only: candidates("amd");
+    another_chip_has_no_such_routes: on_two_chips("amd", "ONEBUF_STUB_BUS" => "07");
+    another_driver_has_no_such_routes: on_two_chips("amd", "ONEBUF_STUB_VERSION" => "3602.0 (PAL,LC)");
+    where_memory_lies_is_told: placed("amd");
+    hips_own_memory_is_the_wrong_allocators: wrong_allocator("amd");
+    managed_memory_is_the_hosts_too: managed("amd", "ONEBUF_CUDA_STUB_INTEGRATED" => "1");
+    each_call_fails: swept("amd");
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn interleaved() {
+    let rig = Rig::new();
+    for (on, kind) in rig.ways() {
+        for n in [1, 1023, 1025, N, (2 << 18) + 1] {
+            let buffer = rig.wish(&on, kind, n).copies(CopyPolicy::Forbid).build().unwrap();
+            let by: Vec<_> = buffer.plan().routes.iter().map(|hop| hop.kind).collect();
+            assert!(by.contains(&kind), "{}", buffer.explain());
+            take_turns(&buffer, &rig);
+        }
+    }
+    assert_eq!(rig.hub.ledger().implied_bytes(), 0, "{}", rig.hub.ledger());
+    control(&rig);
+    rig.end();
+}
+
+/// Two buffers are not one: what is compared above could differ.
+fn control(Rig { hub, cl, hip, .. }: &Rig) {
+    let words = random_words(3, N);
+    let own = |side: &Side| {
+        hub.buffer::<u32>(N).shared_with([&side.device]).init(words.clone()).build().unwrap()
+    };
+    let (here, there) = (own(cl), own(hip));
+    hip.step(&there, Step::nth(1)).unwrap();
+    assert_eq!(here.to_vec().unwrap(), words);
+    assert_ne!(there.to_vec().unwrap(), words);
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn late() {
+    let rig = Rig::new();
+    for (on, kind) in rig.ways() {
+        take_turns(&rig.wish(&on, kind, N).build().unwrap(), &rig);
+    }
+    rig.end();
+}
+
+/// The host maps coarse SVM in turn: HIP gets at it only when it is unmapped, and nobody asked HIP to unmap it.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn with_the_host() {
+    let rig = Rig::new();
+    for kind in [RouteKind::SvmPointer, RouteKind::DmaBuf] {
+        let buffer = rig.wish(&rig.cl.device, kind, N).build().unwrap();
+        assert_eq!(buffer.plan().strategy, Strategy::CoarseSvm);
+        let mut model = random_words(4, N);
+        buffer.map_mut().unwrap().copy_from_slice(&model);
+        for turn in 0..6 {
+            let side = if turn % 2 == 0 { &rig.hip } else { &rig.cl };
+            side.step(&buffer, Step::nth(turn)).unwrap();
+            step_model(&mut model, Step::nth(turn));
+            assert_same(&buffer.map().unwrap(), &model, "mapped");
+            let mut map = buffer.map_mut().unwrap();
+            map[N - 1] = turn;
+            model[N - 1] = turn;
+        }
+        // While the host looks, nobody unmaps it; a look only keeps writers away.
+        let held = buffer.map().unwrap();
+        assert!(matches!(buffer.write_on(&rig.hip.queue), Err(Error::Busy { .. })));
+        drop(buffer.read_on(&rig.hip.queue).unwrap());
+        drop(held);
+        let trace = rig.probe.trace();
+        let [maps, unmaps] = ["clEnqueueSVMMap", "clEnqueueSVMUnmap"]
+            .map(|call| trace.iter().filter(|name| **name == call).count());
+        assert!(maps > 0 && unmaps > 0, "{trace:?}");
+        rig.hip.step(&buffer, Step::nth(8)).unwrap();
+        step_model(&mut model, Step::nth(8));
+        assert_same(&buffer.to_vec().unwrap(), &model, "at the end");
+    }
+    rig.end();
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn parts_and_pools() {
+    let rig = Rig::new();
+    let Rig { hub, cl, hip, .. } = &rig;
+    for (on, kind) in rig.ways() {
+        let buffer = rig.wish(&on, kind, N).build().unwrap();
+        let mut model = random_words(5, N);
+        buffer.write(&model).unwrap();
+        let parts = [0..1024, 1024..3072, 3072..N];
+        let views = parts.clone().map(|part| buffer.sub_buffer(part, Access::ReadWrite).unwrap());
+        for round in 0..4 {
+            for (i, (part, sub)) in parts.iter().zip(&views).enumerate() {
+                let (side, step) = (
+                    if (round + i) % 2 == 0 { cl } else { hip },
+                    Step::nth((round * 3 + i) as u32),
+                );
+                side.step_view(sub.write_on(&side.queue).unwrap(), part.len(), step).unwrap();
+                step_model(&mut model[part.clone()], step);
+            }
+        }
+        assert_same(&buffer.to_vec().unwrap(), &model, "parts");
+        let pool = Pool::new(hub);
+        for life in 0..3 {
+            let mut model = random_words(life, N);
+            let buffer = pool.get(&rig.wish(&on, kind, N).init(&model[..])).unwrap();
+            for (turn, side) in (0..).zip([cl, hip, cl]) {
+                side.step(&buffer, Step::nth(turn)).unwrap();
+                step_model(&mut model, Step::nth(turn));
+            }
+            assert_same(&buffer.to_vec().unwrap(), &model, &format!("life {life}"));
+        }
+        assert_eq!((pool.statistics().made, pool.statistics().hits), (1, 2));
+    }
+    rig.end();
+}
+
+fn by_address(route: &&Route) -> bool {
+    [RouteKind::SvmPointer, RouteKind::RawAddress, RouteKind::DmaBuf].contains(&route.kind)
+}
+
+/// Nothing guarantees them, so nothing uses them before somebody has proven them or vouches for them.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn candidates() {
+    let rig = Rig::new();
+    let (topology, [a, b]) =
+        (rig.hub.topology(), [&rig.cl, &rig.hip].map(|side| side.device.index()));
+    let found = |from, to| {
+        let routes = topology.between(from, to).iter().filter(by_address);
+        routes.map(|r| (r.kind, r.strategy.unwrap(), r.guaranteed, r.verdict.zero_copy)).collect()
+    };
+    let (there, back): (Vec<_>, Vec<_>) = (found(a, b), found(b, a));
+    let hoped = |kind, form| (kind, form, false, None);
+    assert_eq!(
+        there,
+        [
+            hoped(RouteKind::SvmPointer, Strategy::CoarseSvm),
+            hoped(RouteKind::RawAddress, Strategy::Device),
+            hoped(RouteKind::DmaBuf, Strategy::CoarseSvm)
+        ]
+    );
+    assert_eq!(back, [hoped(RouteKind::SvmPointer, Strategy::Device)]);
+    let forms = &rig.hip.device.info().caps.strategies;
+    assert!(!forms.contains(&Strategy::FineSvm), "managed pages would move");
+    // The second device of HIP's is another chip.
+    let other = rig.hub.device("hip:1").unwrap().index();
+    assert!(
+        !topology.between(a, other).iter().any(|r| by_address(&r) && !r.needs.contains("pages"))
+    );
+    let devices = [&rig.cl.device, &rig.hip.device];
+    let unproven = rig.hub.buffer::<u32>(N).shared_with(devices).copies(CopyPolicy::Forbid);
+    let why = unproven.build().unwrap_err().to_string();
+    assert!(why.contains("unproven: run `onebuf doctor`"), "{why}");
+    rig.end();
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn on_two_chips() {
+    let rig = Rig::new();
+    let [a, b] = [&rig.cl, &rig.hip].map(|side| side.device.index());
+    for (from, to) in [(a, b), (b, a)] {
+        let routes = rig.hub.topology().between(from, to).iter().filter(by_address);
+        // What is left is SVM as host pages.
+        let kinds: Vec<_> = routes.filter(|r| !r.needs.contains("pages")).collect();
+        assert!(kinds.is_empty(), "{kinds:?}");
+    }
+    let refused = rig.wish(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    rig.end();
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn placed() {
+    let rig = Rig::new();
+    let (cl, hip) = (&rig.cl.device, &rig.hip.device);
+    let says = |buffer: &Buffer<u32>, words: &[&str]| {
+        let text = buffer.explain();
+        for words in words {
+            assert!(text.contains(words), "`{words}` is not in: {text}");
+        }
+    };
+    let svm = rig.wish(cl, RouteKind::SvmPointer, N).build().unwrap();
+    says(&svm, &["in the device's own memory: coarse grain, and one device in the context"]);
+    says(&svm, &["hip:0 (svm_pointer): another API's memory at its own address"]);
+    says(&svm, &["as its allocator gave it, in the device's own memory: for kernels only"]);
+    let theirs = rig.wish(hip, RouteKind::SvmPointer, N).build().unwrap();
+    says(&theirs, &["for kernels only, with a barrier between them", "device memory"]);
+    let raw = rig.wish(cl, RouteKind::RawAddress, N).build().unwrap();
+    says(&raw, &["as a kernel there saw it, and the runtime confirmed, in the device's own"]);
+    let alone = |form| rig.hub.buffer::<u32>(N).shared_with([cl]).strategy(form).build().unwrap();
+    says(&alone(Strategy::FineSvm), &["in host memory: fine grain"]);
+    says(&alone(Strategy::MappedDevice), &["; in host memory"]);
+    says(&alone(Strategy::Device), &["; in the device's own memory"]);
+    drop((svm, theirs, raw));
+    rig.end();
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn wrong_allocator() {
+    let rig = Rig::new();
+    let wish = || rig.wish(&rig.hip.device, RouteKind::HostPointer, N);
+    let why = wish().build().unwrap_err().to_string();
+    for words in ["wrong allocator", "CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)", "ordinary pages"] {
+        assert!(why.contains(words), "`{words}` is not in: {why}");
+    }
+    // Ordinary pages are another matter, on both sides.
+    let pages = rig.wish(&rig.hub.host(), RouteKind::HostPointer, N).build().unwrap();
+    take_turns(&pages, &rig);
+    drop(pages);
+    rig.end();
+}
+
+/// One address for host and HIP, at the same time: chosen for that, and only where chip and host have one memory.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn managed() {
+    let rig = Rig::new();
+    let Rig { hub, hip, .. } = &rig;
+    assert!(hip.device.info().caps.strategies.contains(&Strategy::FineSvm));
+    let buffer = hub.buffer::<u32>(N).shared_with([&hub.host(), &hip.device]);
+    let buffer = buffer.allocate_on(&hip.device).hint(Hint::Coherent).copies(CopyPolicy::Forbid);
+    let buffer = buffer.build().unwrap();
+    assert_eq!(buffer.plan().strategy, Strategy::FineSvm, "{}", buffer.explain());
+    assert!(buffer.explain().contains("managed memory"), "{}", buffer.explain());
+    let mut model = random_words(2, N);
+    buffer.write(&model).unwrap();
+    for turn in 0..5 {
+        hip.step(&buffer, Step::nth(turn)).unwrap();
+        step_model(&mut model, Step::nth(turn));
+        let mut map = buffer.map_mut().unwrap();
+        assert_same(&map, &model, "mapped");
+        (map[7], model[7]) = (turn, turn);
+    }
+    let at = buffer.map().unwrap().as_ptr().addr();
+    let seen = buffer.read_on(&hip.queue).unwrap().hip_ptr().unwrap().addr();
+    assert_eq!(at, seen, "one address");
+    assert_eq!(hub.ledger().implied_bytes(), 0);
+    assert!(rig.probe.trace().iter().all(|call| !call.contains("Memcpy")));
+    drop(buffer);
+    rig.end();
+}
+
+/// A buffer, turns of both sides, parts, the host, and the end of it; up to the first error. What was read is right.
+fn life(rig: &Rig, on: &Device, kind: RouteKind) -> Result<()> {
+    let (Rig { cl, hip, .. }, mut model) = (rig, random_words(4, N));
+    let buffer = rig.wish(on, kind, N).init(model.clone()).build()?;
+    for (turn, side) in (0..).zip([cl, hip, cl, cl, hip]) {
+        side.step(&buffer, Step::nth(turn))?;
+        step_model(&mut model, Step::nth(turn));
+    }
+    let part = buffer.sub_buffer(1024..2048, Access::ReadWrite)?;
+    hip.step_view(part.write_on(&hip.queue)?, 1024, Step::nth(7))?;
+    step_model(&mut model[1024..2048], Step::nth(7));
+    assert_same(&buffer.to_vec()?, &model, "read");
+    hip.step(&buffer, Step::nth(3))?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn swept() {
+    let ways = Rig::new().ways().map(|(on, kind)| (on.id().to_owned(), kind));
+    for (on, kind) in ways {
+        let (mut n, mut past_the_end) = (0, 0);
+        // How often a wait polls varies, so the end is where several lives had no call left to fail.
+        while past_the_end < 2 {
+            n += 1;
+            let rig = Rig::new();
+            let on = rig.hub.device(&on).unwrap();
+            rig.probe.fail_nth(n, -5);
+            let outcome = life(&rig, &on, kind);
+            let failed = rig.probe.failed();
+            let what = format!("{kind} on {on}: call {n}, {failed:?}, failed: {outcome:?}");
+            assert!(!matches!(outcome, Err(Error::Timeout { .. })), "{what}");
+            assert!(failed.is_some() || outcome.is_ok(), "{what}");
+            rig.probe.reset();
+            life(&rig, &on, kind).unwrap_or_else(|e| panic!("{what}; then it does not work: {e}"));
+            let (probe, hub) = (rig.probe.clone(), rig.hub.clone());
+            drop((on, rig, hub));
+            assert_settled(&probe, &what);
+            past_the_end += u32::from(failed.is_none());
+        }
+        note(&format!("{kind}: {n} calls swept"));
+        assert!(n > 40, "{n} calls are no life");
+    }
+}
