@@ -32,6 +32,7 @@ fn only_ptx_is_grafted_and_only_to_cuda() {
     };
     let program = cl.program(&Source::opencl_c(TEXT)).unwrap();
     refused(program.graft(&hub.host()), "a CUDA device");
+    assert_eq!(program.graft_if_proven(&cuda).device().id(), cl.id(), "nothing is proven here");
     refused(program.graft(&cl), "a CUDA device");
     if cl.info().platform != "NVIDIA CUDA" {
         refused(program.graft(&cuda), "whose programs are PTX");

@@ -12,7 +12,7 @@ use crate::{
     device::Device,
     graft,
     hal::{Api, Source},
-    topology::Verdict,
+    topology::{State, Verdict},
 };
 use std::ffi::c_void;
 
@@ -56,6 +56,32 @@ impl Program {
             return Err(Error::unsupported(what, "a program that was compiled by OpenCL"));
         }
         transplant(&self.binary()?, device)
+    }
+
+    /// As [`Program::graft`], where the doctor has proven that for these two devices and the program can be; else this
+    /// program itself, with the reason in the log. [`Program::device`] says where its kernels are to be launched.
+    ///
+    /// ```
+    /// # use onebuf::{Hub, Result, Source};
+    /// # fn run(hub: &Hub, text: &'static str) -> Result<()> {
+    /// let (cl, cuda) = (hub.device("opencl:0")?, hub.device("cuda:0")?);
+    /// let program = cl.program(&Source::opencl_c(text))?.graft_if_proven(&cuda);
+    /// let queue = program.device().queue()?; // CUDA's where that is proven, OpenCL's elsewhere
+    /// # let _ = queue;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn graft_if_proven(&self, device: &Device) -> Program {
+        let own = self.device();
+        let verdict = own.hub().graft_verdict(own, device);
+        let grafted = match verdict.state {
+            State::Proven => self.graft(device).map_err(|error| error.to_string()),
+            _ => Err(verdict.why),
+        };
+        grafted.unwrap_or_else(|why| {
+            tracing::info!(from = %own, to = %device, "not grafted: {why}");
+            self.clone()
+        })
     }
 }
 
