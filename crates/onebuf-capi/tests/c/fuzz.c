@@ -226,7 +226,8 @@ static void buffers(void) {
     onebuf_fence fence = {0};
     onebuf_transfer transfer = {0};
     size_t bytes = room(), found;
-    switch (below(12)) {
+    void *pointer = NULL;
+    switch (below(16)) {
     case 0:
         if (TRY(onebuf_buffer_create(PICK(onebuf_hub, HUB), bytes, buffer_options(bytes), rarely() ? NULL : &made))) keep(BUFFER, made.id);
         break;
@@ -249,6 +250,17 @@ static void buffers(void) {
         break;
     case 10:
         if (TRY(onebuf_buffer_read_async(buffer, size(), size(), rarely() ? NULL : &transfer))) keep(TRANSFER, transfer.id);
+        break;
+    case 11:
+        if (TRY(onebuf_buffer_to_host(buffer, choice(), rarely() ? NULL : &pointer))) memcpy(area, pointer, 1);
+        break;
+    case 12: TRY(onebuf_buffer_to_device(buffer)); break;
+    case 13:
+        TRY(below(2) ? onebuf_buffer_store(buffer, size(), data(), size()) : onebuf_buffer_load(buffer, size(), data(), size()));
+        break;
+    case 14:
+        TRY(onebuf_buffer_wait_ns(buffer, choice(), timeout()));
+        if (rarely()) TRY(below(2) ? onebuf_own(area + below(4), below(3) ? buffer.id : 0) : onebuf_disown(area + below(4)));
         break;
     default:
         if (TRY(onebuf_buffer_write_async(buffer, size(), data(), size(), &transfer))) keep(TRANSFER, transfer.id);

@@ -3,10 +3,10 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The order of the header: a section uses only what stands before it.
-const SECTIONS: [&str; 23] = [
+const SECTIONS: [&str; 25] = [
     "status", "version", "words", "string", "device", "hub", "fence", "queue", "buffer", "mapping",
     "view", "transfer", "program", "kernel", "pool", "ledger", "doctor", "foreign", "wrap",
-    "event", "bridge", "export", "libs",
+    "event", "bridge", "export", "libs", "standing", "owner",
 ];
 
 fn path(name: &str) -> PathBuf {
