@@ -33,6 +33,7 @@ pub mod loader;
 pub mod opencl;
 pub mod probe;
 pub mod status;
+pub mod vulkan;
 
 #[cfg(test)]
 mod headers;
@@ -42,3 +43,4 @@ pub use gl::{GlRefused, GlStatus};
 pub use loader::{Loaded, Missing, library_of};
 pub use probe::Probe;
 pub use status::ClStatus;
+pub use vulkan::VkRefused;

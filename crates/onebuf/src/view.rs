@@ -277,6 +277,19 @@ impl<'b> Hold<'b> {
         Err(Error::invalid(format!("{bytes} bytes from {start:#x} on are no elements of {name}")))
     }
 
+    /// The native buffer on a queue of that API, and where in it the bytes begin.
+    pub fn object(&self, api: &str) -> Result<(u64, u64)> {
+        match self.raw()? {
+            RawHandle::Object(object) if self.api() == api => {
+                Ok((object as u64, self.memory().raw_offset() as u64))
+            }
+            _ => {
+                let what = format!("a {api} buffer of a view on {}", self.api());
+                Err(Error::unsupported(what, format!("a view taken on a {api} queue")))
+            }
+        }
+    }
+
     /// Whether another process can write the memory.
     #[inline]
     pub fn is_exposed(&self) -> bool {
@@ -446,6 +459,15 @@ macro_rules! view {
             pub fn cast<U: Pod>(self) -> Result<$name<'b, U>> {
                 self.hold.check_cast::<U>()?;
                 Ok($name::new(self.hold))
+            }
+
+            /// The `VkBuffer`, and the offset in it at which the bytes begin, for Vulkan code that submits to this
+            /// queue's `VkQueue`. Valid until the view is dropped.
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] on a queue of another API.
+            pub fn vk_buffer(&self) -> Result<(u64, u64)> {
+                self.hold.object("vulkan")
             }
 
             /// The address that kernels on this queue use (an SVM pointer, a host pointer, a device pointer).

@@ -14,3 +14,6 @@ pub(crate) mod native;
 #[allow(unsafe_code)]
 pub mod opencl;
 pub(crate) mod shaders;
+// Every call into a driver is unsafe; each says which fact makes it sound.
+#[allow(unsafe_code)]
+pub mod vulkan;

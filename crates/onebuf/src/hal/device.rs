@@ -272,6 +272,11 @@ pub trait Memory: Send + Sync + fmt::Debug {
     /// The native handle.
     fn raw(&self) -> RawHandle;
 
+    /// Where in the native object the bytes begin, for APIs whose objects have no parts.
+    fn raw_offset(&self) -> usize {
+        0
+    }
+
     /// What is worth telling of how it came out (huge pages, placement).
     fn remark(&self) -> Option<String> {
         None

@@ -7,6 +7,7 @@
 
 mod device;
 mod ipc;
+pub(crate) mod packing;
 mod program;
 mod queue;
 mod source;

@@ -184,7 +184,6 @@ impl Asking<'_> {
             imports_host_pages: has(PINNED),
             exports: Vec::new(),
             imports: imports_fd.then_some(FdKind::OpaqueFd).into_iter().collect(),
-            address_space: None,
             peers: Vec::new(),
             ipc: false,
             align_bytes: size(align).max(ALIGN_BYTES),

@@ -5,6 +5,7 @@ mod faults;
 mod gates;
 mod launches;
 mod memories;
+mod packed;
 mod real;
 mod sharing;
 mod streams;
