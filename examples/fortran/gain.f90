@@ -23,7 +23,7 @@ module gain
     'layout(std140, binding = 2) uniform Values { int n; float by; };'//nl// &
     'void main() {'//nl// &
     '  uint i = gl_GlobalInvocationID.x;'//nl// &
-    '  if (i < n) y[i] = by * x[i];'//nl// &
+    '  if (i < uint(n)) y[i] = by * x[i];'//nl// &
     '}'
 
 contains
