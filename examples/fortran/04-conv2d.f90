@@ -28,7 +28,7 @@ module conv2d_kernel
     'layout(local_size_x = 8, local_size_y = 8) in;'//nl// &
     'layout(std430, binding = 0) readonly buffer Image { float image[]; };'//nl// &
     'layout(std430, binding = 1) readonly buffer Filter { float weights[]; };'//nl// &
-    'layout(std430, binding = 2) writeonly buffer Out { float result[]; };'//nl// &
+    'layout(std430, binding = 2) buffer Out { float result[]; };'//nl// &
     'layout(std140, binding = 3) uniform Values { int width; int height; int k; };'//nl// &
     'void main() {'//nl// &
     '  int x = int(gl_GlobalInvocationID.x), y = int(gl_GlobalInvocationID.y);'//nl// &

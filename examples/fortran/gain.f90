@@ -19,7 +19,7 @@ module gain
     '#version 450'//nl// &
     'layout(local_size_x = 64) in;'//nl// &
     'layout(std430, binding = 0) readonly buffer X { float x[]; };'//nl// &
-    'layout(std430, binding = 1) writeonly buffer Y { float y[]; };'//nl// &
+    'layout(std430, binding = 1) buffer Y { float y[]; };'//nl// &
     'layout(std140, binding = 2) uniform Values { int n; float by; };'//nl// &
     'void main() {'//nl// &
     '  uint i = gl_GlobalInvocationID.x;'//nl// &
