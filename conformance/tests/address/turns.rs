@@ -36,6 +36,32 @@ fn interleaved() {
     rig.end();
 }
 
+/// The same on whatever is really there.
+#[test]
+fn real_devices_share_by_addresses() {
+    let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
+    let in_one_space = |route: &&Route| route.needs.contains("one address space");
+    let routes: Vec<_> = hub.topology().routes().iter().filter(in_one_space).collect();
+    if routes.is_empty() {
+        return note("skip: no two APIs here whose kernels work in one address space");
+    }
+    for route in routes {
+        let [from, to] = [route.from, route.to].map(|end| hub.topology().node(end).id.clone());
+        note(&format!("{from} -> {to} {}", route.kind));
+        let is_cl = from.starts_with("opencl");
+        let side = |id: &str| Side::open(&hub.device(id).unwrap()).unwrap();
+        let (cl, hip) = if is_cl { (side(&from), side(&to)) } else { (side(&to), side(&from)) };
+        let rig = Rig { probe: Probe::new(), hub: hub.clone(), cl, hip };
+        let on = hub.device(&from).unwrap();
+        for n in [1, 1023, N, (2 << 18) + 1] {
+            let buffer = rig.wish(&on, route.kind, n).copies(CopyPolicy::Forbid).build();
+            take_turns(&buffer.unwrap_or_else(|e| panic!("{from} -> {to}: {e}")), &rig);
+        }
+        control(&rig);
+    }
+    assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
+}
+
 /// Two buffers are not one: what is compared above could differ.
 fn control(Rig { hub, cl, hip, .. }: &Rig) {
     let words = random_words(3, N);
