@@ -14,6 +14,7 @@ plays! {
     another_chip_has_no_such_routes: on_two_chips("amd", "ONEBUF_STUB_BUS" => "07");
     another_driver_has_no_such_routes: on_two_chips("amd", "ONEBUF_STUB_VERSION" => "3602.0 (PAL,LC)");
     where_memory_lies_is_told: placed("amd");
+    a_second_device_in_the_context_makes_it_host_memory: crowded("amd,crowded");
     hips_own_memory_is_the_wrong_allocators: wrong_allocator("amd");
     managed_memory_is_the_hosts_too: managed("amd", "ONEBUF_CUDA_STUB_INTEGRATED" => "1");
     each_call_fails: swept("amd");
@@ -236,6 +237,25 @@ fn placed() {
     says(&alone(Strategy::MappedDevice), &["; in host memory"]);
     says(&alone(Strategy::Device), &["; in the device's own memory"]);
     drop((svm, theirs, raw));
+    rig.end();
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn crowded() {
+    let rig = Rig::new();
+    for kind in [RouteKind::SvmPointer, RouteKind::DmaBuf] {
+        let why = rig.wish(&rig.cl.device, kind, N).build().unwrap_err();
+        assert!(matches!(why, Error::Unsupported { .. }), "{why}");
+        assert!(why.to_string().contains("a context of one device"), "{why}");
+    }
+    let svm = rig.hub.buffer::<u32>(N).shared_with([&rig.cl.device]);
+    let svm = svm.strategy(Strategy::CoarseSvm).build().unwrap();
+    let text = svm.explain();
+    assert!(text.contains("in host memory: 2 devices in the context"), "{text}");
+    // HIP's memory is where it was.
+    take_turns(&rig.wish(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap(), &rig);
+    drop(svm);
     rig.end();
 }
 
