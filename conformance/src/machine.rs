@@ -44,13 +44,16 @@ impl Machine {
     }
 }
 
-/// The whole machine but for CUDA and HIP, in whose languages most of the suite's kernels are not yet
-/// written: `tests/cuda.rs` has pairs with those. One test at a time: drivers of one process share LLVM and llvmpipe, which are
+/// The whole machine but for CUDA, HIP, Vulkan and OpenGL, in whose languages most of the suite's kernels are not yet
+/// written: `tests/cuda.rs`, `tests/vulkan.rs` and others have pairs with those. One test at a time: drivers of one process share LLVM and llvmpipe, which are
 /// not all sound when two of them start in two threads; and the ledger is the hub's.
 pub fn machine() -> MutexGuard<'static, Machine> {
     static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
     let machine = MACHINE.get_or_init(|| {
-        let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+        let builder = Hub::builder()
+            .without_graphics()
+            .verdicts(Default::default())
+            .timeout(Duration::from_secs(30));
         let builder = builder.without_cuda().without_hip();
         let machine = Machine::open(fakes().into_iter().fold(builder, HubBuilder::fake));
         require_platforms(&machine.hub);

@@ -23,7 +23,7 @@ macro_rules! refused {
 }
 
 fn fake_hub() -> HubBuilder {
-    let builder = Hub::builder().without_opencl().verdicts(Default::default());
+    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
     fakes().into_iter().fold(builder, HubBuilder::fake)
 }
 
@@ -240,12 +240,18 @@ fn a_launch_that_the_signature_refuses() {
 #[test]
 fn libraries_and_devices_that_are_not_there() {
     let gone = "/nowhere/libOpenCL.so.1";
-    let hub = Hub::builder().opencl_library(gone).verdicts(Default::default()).build().unwrap();
+    let hub = Hub::builder()
+        .without_graphics()
+        .opencl_library(gone)
+        .verdicts(Default::default())
+        .build()
+        .unwrap();
     let missing = &hub.unavailable()[0];
     assert!(!missing.loaded && missing.tried.iter().any(|t| t == gone), "{missing:?}");
     assert!(!missing.reason.is_empty() && missing.hint.is_some(), "{missing:?}");
     refused!(hub.device("opencl"), Error::Unavailable { .. }, "`opencl`", "host", "opencl");
-    let off = Hub::builder().opencl_library("none").without_cuda().hip_library("none");
+    let off =
+        Hub::builder().without_graphics().opencl_library("none").without_cuda().hip_library("none");
     let off = off.verdicts(Default::default()).build().unwrap();
     assert_eq!(off.devices().len(), 1);
     let apis: Vec<_> = off.unavailable().iter().map(|api| api.api).collect();
@@ -262,14 +268,20 @@ fn a_cache_that_cannot_be_used() {
     private(0o700).unwrap();
     for text in ["{", "[]", "{\"schema\": 99, \"verdicts\": {}}", "\u{0}"] {
         fs::write(folder.path().join("verdicts.json"), text).unwrap();
-        let hub = Hub::builder().without_opencl().cache(folder.path()).build().unwrap();
+        let hub = Hub::builder()
+            .without_graphics()
+            .without_opencl()
+            .cache(folder.path())
+            .build()
+            .unwrap();
         let [note] = hub.notes() else { panic!("{:?}", hub.notes()) };
         assert!(matches!(note, Error::Cache { .. }), "{note:?}");
         assert!(note.to_string().contains("onebuf cache clear"), "{note}");
         assert_eq!(hub.buffer::<u8>(3).build().unwrap().to_vec().unwrap(), [0; 3]);
     }
     private(0o777).unwrap();
-    let hub = Hub::builder().without_opencl().cache(folder.path()).build().unwrap();
+    let hub =
+        Hub::builder().without_graphics().without_opencl().cache(folder.path()).build().unwrap();
     assert!(hub.notes()[0].to_string().contains("chmod 700"), "{:?}", hub.notes());
 }
 

@@ -263,7 +263,12 @@ fn what_the_host_sees_is_not_bounced() {
 #[test]
 fn two_hubs_meet_through_host_memory() {
     let machine = machine();
-    let other = Hub::builder().without_opencl().fake(FakeConfig::default()).build().unwrap();
+    let other = Hub::builder()
+        .without_graphics()
+        .without_opencl()
+        .fake(FakeConfig::default())
+        .build()
+        .unwrap();
     let theirs = other.buffer::<u32>(M).shared_with([&other.device("fake:0").unwrap()]);
     let theirs = theirs.strategy(Strategy::Device).build().unwrap();
     for side in &machine.sides {
@@ -277,7 +282,7 @@ fn two_hubs_meet_through_host_memory() {
 
 #[test]
 fn what_cannot_be_copied_is_refused() {
-    let hub = Hub::builder().without_opencl().fake(FakeConfig {
+    let hub = Hub::builder().without_graphics().without_opencl().fake(FakeConfig {
         shares_host_pages: Sharing::No,
         strategies: vec![Strategy::Device],
         ..FakeConfig::default()

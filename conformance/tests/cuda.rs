@@ -31,7 +31,8 @@ const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 /// A hub that has the stub's two devices as those of one API, and no others.
 fn stubbed(api: &str) -> Option<HubBuilder> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
-    let builder = Hub::builder().without_opencl().timeout(Duration::from_secs(30));
+    let builder =
+        Hub::builder().without_graphics().without_opencl().timeout(Duration::from_secs(30));
     Some(match api {
         "cuda" => builder.cuda_library(&library).nvrtc_library(library).without_hip(),
         _ => builder.hip_library(&library).hiprtc_library(library).without_cuda(),
@@ -314,7 +315,7 @@ fn sweep(api: &str, live: impl Fn(&Device, &Buffer<u32>) -> Result<()>) {
 #[test]
 fn real_devices_see_each_others_work() {
     let _alone = one_api();
-    let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
+    let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
     let gpus = |hub: &Hub| [hub.select("cuda"), hub.select("hip")].concat();
     if gpus(&hub).is_empty() {
         let missing = hub.unavailable().iter().filter(|u| ["cuda", "hip"].contains(&u.api));
@@ -322,7 +323,10 @@ fn real_devices_see_each_others_work() {
         return note(&format!("skip: no GPU of CUDA or HIP: {}", why.join("; ")));
     }
     drop(hub);
-    let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let builder = Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .timeout(Duration::from_secs(30));
     let machine = Machine::open(builder);
     let is_like = |side: &Side| ["cuda", "hip"].contains(&side.device.info().api.0);
     for (from, to) in pairs(&machine.sides).filter(|(a, b)| is_like(a) || is_like(b)) {
@@ -342,7 +346,10 @@ fn real_devices_see_each_others_work() {
 #[test]
 fn every_rung_holds_between_real_devices() {
     let _alone = one_api();
-    let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let builder = Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .timeout(Duration::from_secs(30));
     let machine = Machine::open(builder);
     let chip = |side: &Side| side.device.info().physical;
     let api = |side: &Side| side.device.info().api.0;

@@ -34,6 +34,7 @@ impl Run<'_> {
         command.arg(self.cache).arg(self.silence_ms.to_string()).args(self.words);
         command.env("ONEBUF_OPENCL_LIB", stub()?).env("ONEBUF_STUB", self.mode);
         command.env("ONEBUF_CUDA_LIB", "none").env("ONEBUF_HIP_LIB", "none");
+        command.env("ONEBUF_VULKAN_LIB", "none").env("ONEBUF_EGL_LIB", "none");
         command.envs(self.environment.iter().copied());
         let output = command.output().expect("the helper starts");
         let err = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -285,7 +286,12 @@ fn verdicts_are_remembered_until_something_changes() {
 
 #[test]
 fn a_helper_that_cannot_start_is_an_error() {
-    let hub = Hub::builder().without_opencl().fake(Default::default()).build().unwrap();
+    let hub = Hub::builder()
+        .without_graphics()
+        .without_opencl()
+        .fake(Default::default())
+        .build()
+        .unwrap();
     let cache = private_folder();
     let doctor = Doctor::new("/nowhere/onebuf").unwrap().cache(cache.path());
     let error = doctor.run(&hub, &mut |_| ()).unwrap_err();
@@ -294,7 +300,7 @@ fn a_helper_that_cannot_start_is_an_error() {
 
 #[test]
 fn a_real_driver_is_examined() {
-    let hub = Hub::builder().verdicts(Verdicts::default()).build().unwrap();
+    let hub = Hub::builder().without_graphics().verdicts(Verdicts::default()).build().unwrap();
     let Ok(pocl) = hub.device("Portable Computing Language") else {
         return absent("PoCL", "not found");
     };
@@ -312,7 +318,7 @@ fn a_real_driver_is_examined() {
     assert_eq!(verdict.state, State::Proven, "{}", verdict.why);
     assert_eq!(told, [(0, 1), (1, 1)]);
     // A hub that loads the cache believes it.
-    let hub = Hub::builder().cache(cache.path()).build().unwrap();
+    let hub = Hub::builder().without_graphics().cache(cache.path()).build().unwrap();
     let known = hub.topology().routes().iter().filter(|r| r.verdict.state == State::Proven);
     assert_eq!(known.count(), 1);
 }
@@ -320,7 +326,7 @@ fn a_real_driver_is_examined() {
 #[test]
 fn a_hub_with_a_library_of_its_own_is_examined_with_it() {
     let Some(library) = stub() else { return };
-    let builder = Hub::builder().verdicts(Verdicts::default());
+    let builder = Hub::builder().without_graphics().verdicts(Verdicts::default());
     let hub = builder.opencl_library(library.to_str().expect("a path in UTF-8")).build().unwrap();
     let cache = private_folder();
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path());

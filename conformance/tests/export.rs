@@ -17,7 +17,10 @@ fn what_is_exported_can_be_imported() {
 #[ignore = "started by the test above, with the stubs in their parts"]
 fn with_the_stubs() {
     let probe = Probe::new();
-    let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let builder = Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .timeout(Duration::from_secs(30));
     let hub = builder.probe(probe.clone()).build().unwrap();
     there_and_back(&hub);
     let before = descriptors();

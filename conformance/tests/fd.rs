@@ -50,6 +50,9 @@ plays! {
     /// Work of both sides, late on both: a fence that is missing is a race.
     late_work_is_waited_for: shared_by(
         "imports,cached", "ONEBUF_STUB_DELAY_US" => "300", "ONEBUF_CUDA_STUB_DELAY_US" => "500");
+    /// The one whose number is waited for dies before it can write it.
+    a_dead_sender_is_told: dead_sender(
+        "imports,lost", "ONEBUF_STUB_DELAY_US" => "300000");
     the_doctor_proves_what_works: proven("imports");
     the_doctor_finds_copies_out: copying("imports,cached");
     the_doctor_refutes_what_does_not_work: refuted("imports,separate");
@@ -66,7 +69,12 @@ fn the_stub_misbehaves_as_it_promises() {
 }
 
 fn hub() -> Hub {
-    Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30)).build().unwrap()
+    Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .timeout(Duration::from_secs(30))
+        .build()
+        .unwrap()
 }
 
 /// A hub of the same devices on which every route that is not staged is said to copy nothing.
@@ -77,7 +85,7 @@ fn judged(hub: &Hub) -> Hub {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(from, to, route.kind, proven.clone());
     }
-    Hub::builder().verdicts(verdicts).build().unwrap()
+    Hub::builder().without_graphics().verdicts(verdicts).build().unwrap()
 }
 
 /// OpenCL's side of the chip, and the other API's.
@@ -116,6 +124,24 @@ fn shared_by_hip() {
 
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
+fn dead_sender() {
+    let hub = hub();
+    let (cl, api) = sides(&hub);
+    let wish = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let wish = wish.strategy(Strategy::Exportable).allocate_on(&api.device);
+    let buffer = wish.sync(Rung::WaitValue).build().unwrap();
+    // The stub's device dies after three kernels.
+    let outcome = (0..4).try_for_each(|n| {
+        cl.step(&buffer, Step::nth(n))?;
+        api.step(&buffer, Step::nth(n))
+    });
+    // Not by a timeout, which would be half a minute.
+    let error = outcome.and_then(|()| api.queue.finish()).unwrap_err();
+    assert!(!matches!(error, Error::Timeout { .. }), "{error}");
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
 fn by_the_best_rung() {
     let hub = hub();
     let (cl, api) = sides(&hub);
@@ -142,7 +168,10 @@ fn by_the_best_rung() {
 /// stub's large pages.
 fn interleaved(kind: RouteKind) {
     let probe = Probe::new();
-    let builder = Hub::builder().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let builder = Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .timeout(Duration::from_secs(30));
     let hub = builder.probe(probe.clone()).build().unwrap();
     let (cl, api) = sides(&hub);
     for n in [1, 1023, 1025, N, (2 << 18) - 1, (2 << 18) + 1, 777_777] {
@@ -406,7 +435,8 @@ fn swept() {
 /// A life with something failing, and a second one without; nothing is left of either.
 fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Result<()>) {
     let probe = Probe::new();
-    let builder = Hub::builder().verdicts(Default::default()).probe(probe.clone());
+    let builder =
+        Hub::builder().without_graphics().verdicts(Default::default()).probe(probe.clone());
     let hub = builder.timeout(Duration::from_secs(30)).build().unwrap();
     let (cl, api) = sides(&hub);
     fail(&probe);
@@ -426,12 +456,16 @@ fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Res
 fn examined() -> (Route, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
-    let hub = Hub::builder().cache(cache.path()).build().unwrap();
+    let hub = Hub::builder().without_graphics().cache(cache.path()).build().unwrap();
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
     let wanted = |route: &Route| route.kind == RouteKind::OpaqueFd && route.from != route.to;
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     let [route] = &report.routes[..] else { panic!("one pair is one chip: {report:?}") };
-    let hub = Hub::builder().verdicts(Verdicts::load(cache.path()).unwrap()).build().unwrap();
+    let hub = Hub::builder()
+        .without_graphics()
+        .verdicts(Verdicts::load(cache.path()).unwrap())
+        .build()
+        .unwrap();
     (route.clone(), hub)
 }
 

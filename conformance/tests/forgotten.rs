@@ -22,7 +22,8 @@ fn bench() -> Bench {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let probe = Probe::new();
-    let builder = Hub::builder().verdicts(Default::default()).probe(probe.clone());
+    let builder =
+        Hub::builder().without_graphics().verdicts(Default::default()).probe(probe.clone());
     let builder = builder.timeout(Duration::from_secs(5));
     let hub = fakes().into_iter().fold(builder, HubBuilder::fake).build().unwrap();
     let sides = hub.devices().iter().map(|device| Side::open(device).unwrap()).collect();

@@ -16,7 +16,11 @@ fn settle(left: impl Fn() -> i64) -> i64 {
 #[test]
 fn the_host_and_fake_devices_give_everything_back() {
     let probe = Probe::new();
-    let builder = Hub::builder().without_opencl().verdicts(Default::default()).probe(probe.clone());
+    let builder = Hub::builder()
+        .without_graphics()
+        .without_opencl()
+        .verdicts(Default::default())
+        .probe(probe.clone());
     let hub = fakes().into_iter().fold(builder, HubBuilder::fake).build().unwrap();
     for device in hub.devices() {
         life(&device).unwrap_or_else(|e| panic!("{device}: {e}"));
@@ -37,7 +41,10 @@ fn a_driver_gets_everything_back() {
     let live = unsafe { library.get::<extern "C" fn() -> i32>(b"onebuf_stub_live") };
     let live = live.expect("the stub's own count");
     assert_eq!(live(), 0);
-    let hub = Hub::builder().opencl_library(path.to_string_lossy()).verdicts(Default::default());
+    let hub = Hub::builder()
+        .without_graphics()
+        .opencl_library(path.to_string_lossy())
+        .verdicts(Default::default());
     let hub = hub.build().unwrap();
     let device = hub.device("opencl:0").unwrap();
     life(&device).unwrap();

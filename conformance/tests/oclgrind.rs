@@ -57,7 +57,7 @@ fn rules_are_kept() {
     if std::env::var_os("ONEBUF_UNDER_OCLGRIND").is_none() {
         return note("skip: oclgrind: not running under it; `./dev test` does");
     }
-    let machine = Machine::open(Hub::builder().verdicts(Default::default()));
+    let machine = Machine::open(Hub::builder().without_graphics().verdicts(Default::default()));
     let device = machine.hub.device("Oclgrind").expect("Oclgrind's platform, and no other");
     assert_eq!(machine.hub.devices().len(), 2, "{:?}", machine.hub);
     life(&device).unwrap();

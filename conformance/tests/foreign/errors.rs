@@ -18,7 +18,12 @@ const N: usize = 3000;
 fn a_hub_without_opencl_says_so() {
     let _alone = alone("no OpenCL");
     let Some(a) = owners().pop() else { return };
-    let hub = Hub::builder().without_opencl().verdicts(Default::default()).build().unwrap();
+    let hub = Hub::builder()
+        .without_graphics()
+        .without_opencl()
+        .verdicts(Default::default())
+        .build()
+        .unwrap();
     let mem = a.words(&[0; N]);
     let before = a.reference_counts(&[&mem], &[]);
     let refused = wrap(&hub, &mem).build();

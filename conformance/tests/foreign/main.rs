@@ -58,7 +58,12 @@ pub fn owners() -> Vec<ClassA> {
 
 /// A hub of its own for each test: it knows no verdicts.
 pub fn hub() -> Hub {
-    Hub::builder().verdicts(Default::default()).timeout(SECONDS).build().expect("the host")
+    Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .timeout(SECONDS)
+        .build()
+        .expect("the host")
 }
 
 /// The device of class A's platform in the hub's own context.

@@ -220,7 +220,7 @@ fn a_library_that_is_not_there_is_said_to_be() {
 
 #[test]
 fn a_device_without_libraries_says_what_helps() {
-    let builder = Hub::builder().without_opencl().without_cuda().without_hip();
+    let builder = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
     let hub = builder.verdicts(Default::default()).fake(FakeConfig::default()).build().unwrap();
     let queue = hub.device("fake").unwrap().queue().unwrap();
     let said = [

@@ -15,7 +15,8 @@ use std::{
 /// A hub that has the stub's two devices as those of one API, with that API's libraries.
 fn stubbed(api: &str) -> Option<HubBuilder> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
-    let builder = Hub::builder().without_opencl().timeout(Duration::from_secs(30));
+    let builder =
+        Hub::builder().without_graphics().without_opencl().timeout(Duration::from_secs(30));
     let builder = builder.verdicts(Default::default());
     let (builder, own) = match api {
         "cuda" => (

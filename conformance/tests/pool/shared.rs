@@ -61,7 +61,13 @@ fn trusted(machine: &Machine) -> Machine {
         let ends = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(ends[0], ends[1], route.kind, proven.clone());
     }
-    Machine::open(fakes().into_iter().fold(Hub::builder(), HubBuilder::fake).verdicts(verdicts))
+    Machine::open(
+        fakes()
+            .into_iter()
+            .fold(Hub::builder(), HubBuilder::fake)
+            .without_graphics()
+            .verdicts(verdicts),
+    )
 }
 
 /// Where that is the truth: PoCL, and a fake device that uses the host's pages.
@@ -92,7 +98,7 @@ fn trusted_routes_imply_nothing_over_many_lives() {
 /// A driver that copies at a hand-over copies the whole allocation, and so the ledger says.
 #[test]
 fn hidden_copies_are_counted_whole() {
-    let builder = Hub::builder().without_opencl().verdicts(Verdicts::default());
+    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
     let machine = Machine::open(builder.fake(fakes()[0].clone()));
     let (host, fake) = (machine.side("host"), machine.side("fake:0"));
     let pool = Pool::new(&machine.hub);

@@ -42,7 +42,11 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A hub as a new process would have it, but for the folder.
 fn builder(cache: &Path) -> HubBuilder {
-    Hub::builder().verdicts(Default::default()).cache(cache).timeout(Duration::from_secs(60))
+    Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .cache(cache)
+        .timeout(Duration::from_secs(60))
 }
 
 fn hub(cache: &Path) -> Hub {

@@ -14,7 +14,7 @@ const N: usize = 300;
 
 /// One fake device and the host.
 fn fake(config: FakeConfig) -> Machine {
-    let builder = Hub::builder().without_opencl().verdicts(Default::default());
+    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
     Machine::open(builder.timeout(SECONDS).fake(config))
 }
 

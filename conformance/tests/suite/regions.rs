@@ -91,7 +91,7 @@ fn work_on_a_half_shows_on_its_pages_only() {
 
 #[test]
 fn a_half_does_not_wait_for_the_other() {
-    let builder = Hub::builder().without_opencl().verdicts(Default::default());
+    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
     let machine = Machine::open(builder.fake(FakeConfig::default()));
     let (side, device) = (machine.side("fake:0"), machine.hub.device("fake:0").unwrap());
     for form in [Strategy::Device, Strategy::MappedDevice, Strategy::CoarseSvm] {

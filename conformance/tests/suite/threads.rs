@@ -9,7 +9,7 @@ use std::thread;
 #[test]
 fn hubs_live_side_by_side() {
     let first = machine();
-    let builder = fakes().into_iter().fold(Hub::builder(), HubBuilder::fake);
+    let builder = fakes().into_iter().fold(Hub::builder(), HubBuilder::fake).without_graphics();
     // The machine of the suite has neither.
     let builder = builder.without_cuda().without_hip();
     let second = Machine::open(builder.verdicts(Default::default()));
@@ -39,7 +39,7 @@ fn hubs_live_side_by_side() {
 #[test]
 fn a_buffer_keeps_what_it_needs() {
     let _alone = machine();
-    let builder = fakes().into_iter().fold(Hub::builder(), HubBuilder::fake);
+    let builder = fakes().into_iter().fold(Hub::builder(), HubBuilder::fake).without_graphics();
     let machine = Machine::open(builder.verdicts(Default::default()));
     let mut kept: Vec<(Buffer<u32>, Vec<u32>)> = Vec::new();
     for side in &machine.sides {

@@ -47,6 +47,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::wrap::WORKLOAD,
     workload::wrap::WITHOUT_USE,
     workload::handoff::WORKLOAD,
+    workload::graft::HANDOFF,
+    workload::graft::PIPELINE,
     workload::imported::WORKLOAD,
     workload::pipeline::WORKLOAD,
     workload::staged::WORKLOAD,
@@ -151,7 +153,12 @@ mod tests {
 
     /// No OpenCL.
     fn bare() -> Bench {
-        let hub = Hub::builder().without_opencl().verdicts(Verdicts::default()).build().unwrap();
+        let hub = Hub::builder()
+            .without_graphics()
+            .without_opencl()
+            .verdicts(Verdicts::default())
+            .build()
+            .unwrap();
         Bench { hub, effort: Effort::QUICK, bytes: 1 << 16 }
     }
 

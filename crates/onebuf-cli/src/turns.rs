@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     fn buffer(words: usize) -> Buffer<u32> {
-        let hub = Hub::builder().without_opencl().without_cuda().without_hip();
+        let hub = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
         let hub = hub.verdicts(Default::default()).build().unwrap();
         hub.buffer(words).build().unwrap()
     }

@@ -1,4 +1,4 @@
-//! The installed headers of OpenCL, HIP and HSA, read by tests: the one authority on numbers and prototypes.
+//! The installed headers of OpenCL, HIP, HSA, EGL and OpenGL, read by tests: the one authority on numbers and prototypes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,7 +30,11 @@ fn without_comments(text: &str) -> String {
 
 /// Every `#define NAME number`.
 pub fn defines() -> Vec<(String, i64)> {
-    let text = text();
+    defines_in(&text())
+}
+
+/// The same of a text.
+pub fn defines_in(text: &str) -> Vec<(String, i64)> {
     text.lines().filter_map(define).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
@@ -167,6 +171,7 @@ fn size_in_hip(argument: &str) -> usize {
     match () {
         () if argument.contains(['*', '[']) || has("size_t") || has("hipDeviceptr_t") => 8,
         () if handles.into_iter().any(has) => 8,
+        () if has("hipIpcMemHandle_t") => 64,
         () if has("char") => 1,
         () if has("short") => 2,
         () => 4,
@@ -231,4 +236,26 @@ pub fn offsets(text: &str, name: &str) -> Vec<(String, usize)> {
         (field.rsplit([' ', '*']).next().unwrap_or_default().to_owned(), at)
     };
     fields.map(place).collect()
+}
+
+/// The size in bytes of each argument of each function of EGL and OpenGL.
+pub fn khronos_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
+    let mut all = HashMap::new();
+    for declaration in without_comments(text).split("APIENTRY ").skip(1) {
+        let Some((name, rest)) = declaration.split_once('(') else { continue };
+        let some = |argument: &String| !["", "void"].contains(&argument.trim());
+        let sizes =
+            arguments(rest).iter().filter(|a| some(a)).map(|a| size_in_khronos(a)).collect();
+        all.insert(name.trim().to_owned(), sizes);
+    }
+    all
+}
+
+/// Handles are pointers; whatever is not named here is a number of four bytes.
+fn size_in_khronos(argument: &str) -> usize {
+    let numbers = ["GLsizeiptr", "GLintptr", "GLuint64", "GLint64", "EGLAttrib", "EGLTime"];
+    let handles = ["GLsync", "EGLDisplay", "EGLContext", "EGLConfig", "EGLSurface", "EGLDeviceEXT"];
+    let wide = |word: &str| numbers.contains(&word) || handles.contains(&word);
+    let is_pointer = argument.contains(['*', '[']);
+    if is_pointer || argument.split_whitespace().any(wide) { 8 } else { 4 }
 }

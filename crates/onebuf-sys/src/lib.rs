@@ -27,16 +27,20 @@
 //! - an unknown status is a number, never an invalid `enum`.
 
 pub mod cuda_like;
+pub mod gl;
 pub mod hsa;
 pub mod loader;
 pub mod opencl;
 pub mod probe;
 pub mod status;
+pub mod vulkan;
 
 #[cfg(test)]
 mod headers;
 
 pub use cuda_like::{CuStatus, Flavor, Refused};
+pub use gl::{GlRefused, GlStatus};
 pub use loader::{Loaded, Missing, library_of};
 pub use probe::Probe;
 pub use status::ClStatus;
+pub use vulkan::VkRefused;

@@ -362,6 +362,12 @@ impl HubBuilder {
         self
     }
 
+    /// Looks for neither OpenGL nor Vulkan. Starting their drivers takes tens of milliseconds, which programs without
+    /// shaders can save.
+    pub fn without_graphics(self) -> Self {
+        self.without_vulkan().without_gl()
+    }
+
     /// Compiles CUDA C with this NVRTC, whatever the environment says.
     pub fn nvrtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
         self.switches.nvrtc = Switch::Library(path_or_soname.into());

@@ -55,7 +55,7 @@
 //! # Where to read on
 //!
 //! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in; [`Buffer::sub_buffer`] for regions,
-//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`peer`] for two processes. [`plan::plan`] chooses, as a pure
+//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`pipeline`] for frames that come without pause, [`peer`] for two processes. [`plan::plan`] chooses, as a pure
 //! function of a [`topology::Topology`]. [`fake`] has a device that exists only for tests.
 
 #![deny(unsafe_code)]
@@ -69,12 +69,14 @@ pub mod doctor;
 mod error;
 mod fence;
 pub mod foreign;
+pub mod graft;
 pub mod hal;
 mod hub;
 mod ledger;
 pub mod libs;
 mod mailbox;
 pub mod peer;
+pub mod pipeline;
 pub mod plan;
 pub mod pool;
 mod program;
@@ -125,6 +127,10 @@ struct ReadmeExamples;
 #[doc = include_str!("../../../docs/programs.md")]
 struct ProgramsPage;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/graft.md")]
+struct GraftPage;
+
 #[cfg(all(doctest, feature = "cpu-libs"))]
 #[doc = include_str!("../../../docs/libs.md")]
 struct LibsPage;
@@ -134,8 +140,16 @@ struct LibsPage;
 struct ForeignPage;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/backends/opengl.md")]
+struct OpenGlPage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/peers.md")]
 struct PeersPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/pipeline.md")]
+struct PipelinePage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]

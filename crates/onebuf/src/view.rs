@@ -263,6 +263,33 @@ impl<'b> Hold<'b> {
         }
     }
 
+    /// Whether the bytes are whole elements of a type.
+    fn check_cast<U>(&self) -> Result<()> {
+        let start = match self.memory().raw() {
+            RawHandle::Address(address) => address,
+            RawHandle::Object(_) => self.span.start,
+        };
+        let (bytes, name) = (self.bytes(), std::any::type_name::<U>());
+        let whole = size_of::<U>() > 0 && bytes.is_multiple_of(size_of::<U>());
+        if whole && start.is_multiple_of(align_of::<U>()) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{bytes} bytes from {start:#x} on are no elements of {name}")))
+    }
+
+    /// The native buffer on a queue of that API, and where in it the bytes begin.
+    pub fn object(&self, api: &str) -> Result<(u64, u64)> {
+        match self.raw()? {
+            RawHandle::Object(object) if self.api() == api => {
+                Ok((object as u64, self.memory().raw_offset() as u64))
+            }
+            _ => {
+                let what = format!("a {api} buffer of a view on {}", self.api());
+                Err(Error::unsupported(what, format!("a view taken on a {api} queue")))
+            }
+        }
+    }
+
     /// Whether another process can write the memory.
     #[inline]
     pub fn is_exposed(&self) -> bool {
@@ -393,6 +420,20 @@ macro_rules! view {
                 }
             }
 
+            /// The name of the OpenGL buffer, in the context of this queue. Valid until the view is dropped.
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] on a queue of another API.
+            pub fn gl_name(&self) -> Result<u32> {
+                match self.raw()? {
+                    RawHandle::Object(name) if self.hold.api() == "gl" => Ok(name as u32),
+                    _ => {
+                        let what = format!("an OpenGL buffer of a view on {}", self.hold.api());
+                        Err(Error::unsupported(what, "a view taken on a queue of OpenGL's"))
+                    }
+                }
+            }
+
             /// The `CUdeviceptr`, for CUDA code and libraries that enqueue on this queue's stream. Valid
             /// until the view is dropped.
             ///
@@ -409,6 +450,24 @@ macro_rules! view {
             /// [`Error::Unsupported`] on a queue of another API.
             pub fn hip_ptr(&self) -> Result<*mut std::ffi::c_void> {
                 self.hold.device_ptr("hip").map(|at| at as *mut _)
+            }
+
+            /// The same bytes as elements of another type.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`] where they are no whole elements, or begin where none can.
+            pub fn cast<U: Pod>(self) -> Result<$name<'b, U>> {
+                self.hold.check_cast::<U>()?;
+                Ok($name::new(self.hold))
+            }
+
+            /// The `VkBuffer`, and the offset in it at which the bytes begin, for Vulkan code that submits to this
+            /// queue's `VkQueue`. Valid until the view is dropped.
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] on a queue of another API.
+            pub fn vk_buffer(&self) -> Result<(u64, u64)> {
+                self.hold.object("vulkan")
             }
 
             /// The address that kernels on this queue use (an SVM pointer, a host pointer, a device pointer).

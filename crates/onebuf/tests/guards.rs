@@ -19,7 +19,7 @@ use std::{
 };
 
 fn hub_of(configs: impl IntoIterator<Item = FakeConfig>) -> Hub {
-    let builder = Hub::builder().without_opencl().verdicts(Verdicts::default());
+    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
     configs.into_iter().fold(builder, |builder, config| builder.fake(config)).build().unwrap()
 }
 
@@ -140,7 +140,11 @@ fn a_refuted_map_is_not_used() {
             Verdict { state: State::Refuted, why: "for a test".into(), ..Default::default() };
         verdicts.insert(&nodes[1], &nodes[0], kind, verdict);
     }
-    let builder = Hub::builder().without_opencl().verdicts(verdicts).fake(FakeConfig::default());
+    let builder = Hub::builder()
+        .without_graphics()
+        .without_opencl()
+        .verdicts(verdicts)
+        .fake(FakeConfig::default());
     let hub = builder.build().unwrap();
     let device = hub.device("fake:0").unwrap();
     let form = Strategy::MappedDevice;

@@ -14,7 +14,7 @@ pub const WORKLOAD: Workload = Workload {
 
 /// A topology of its own, so that every machine measures the same.
 fn run(bench: &Bench) -> Result<Row, Stop> {
-    let builder = Hub::builder().without_opencl().verdicts(Verdicts::default());
+    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
     let hub = (0..4).fold(builder, |hub, _| hub.fake(FakeConfig::default())).build()?;
     let topology = hub.topology();
     let lookup = || topology.between(black_box(DeviceIx(0)), black_box(DeviceIx(4))).len();

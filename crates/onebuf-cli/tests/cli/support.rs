@@ -44,7 +44,7 @@ impl Cli {
     /// The same on a machine without OpenCL.
     pub fn run_bare(&self, args: &str) -> Ran {
         let mut command = self.command(args);
-        for api in ["OPENCL", "CUDA", "HIP"] {
+        for api in ["OPENCL", "CUDA", "HIP", "VULKAN", "EGL"] {
             command.env(format!("ONEBUF_{api}_LIB"), "none");
         }
         command.output().expect("the program starts").into()

@@ -5,9 +5,15 @@
 pub mod cuda_like;
 pub mod fake;
 mod gates;
+// Every call into a driver is unsafe; each says which fact makes it sound.
+#[allow(unsafe_code)]
+pub mod gl;
 pub mod host;
 pub(crate) mod native;
 // Every call into a driver is unsafe; each says which fact makes it sound.
 #[allow(unsafe_code)]
 pub mod opencl;
 pub(crate) mod shaders;
+// Every call into a driver is unsafe; each says which fact makes it sound.
+#[allow(unsafe_code)]
+pub mod vulkan;

@@ -121,19 +121,20 @@ impl Experiment<'_> {
 
     /// Whether a hand-over takes longer for more bytes. How fast a hidden copy can be is not known (a
     /// GPU's own memory moves 64 MiB in 40 us), and timing is noisy; so a suspicious difference is
-    /// looked at again four times as far, where a copy must cost four times as much.
+    /// looked at again four times as far, or as far as the device goes, where a copy must cost as much more.
     fn grows(&mut self, small: &Timing, large: &Timing) -> Result<bool, Trouble> {
         if large.growth_since(small) < SUSPICIOUS {
             return Ok(false);
         }
-        let (bytes, far) = (self.large(), 4 * self.large());
-        if far > self.limit {
+        let bytes = self.large();
+        let times = (self.limit / bytes).min(4);
+        if times < 2 {
             return Ok(true);
         }
-        match self.time_hand_overs([SMALL.min(bytes), bytes, far]) {
+        match self.time_hand_overs([SMALL.min(bytes), bytes, times * bytes]) {
             Ok([small, large, far]) => {
                 let near = large.growth_since(&small);
-                Ok(far.growth_since(&small) > NOISE.max(2.0 * near))
+                Ok(far.growth_since(&small) > NOISE.max(times as f64 / 2.0 * near))
             }
             Err(Trouble::NotTried(_)) => Ok(true),
             Err(trouble) => Err(trouble),

@@ -33,26 +33,28 @@ const PRELUDE: &str = "
 #define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
 ";
 
-/// The same as shaders, by kernel: what they all begin with, and what each does to element `i` of `n`.
+/// The same as shaders, by kernel: what they all begin with, and what each does to element `i` of `n`. Devices take
+/// fewer groups than there are elements, so each work-item has several.
 const SHADER: &str = "#version 450
 layout(local_size_x = 64) in;
 layout(std430, binding = 0) buffer Data { uint p[]; };
 layout(std140, binding = 1) uniform Values { uint first; uint n; uint mul; uint add; };
 ";
+/// The groups that every device takes.
+const SHADER_GROUPS: usize = 65535;
 const SHADERS: [(&str, &str); 3] = [
     (
         "onebuf_step",
         "void main() {
-            uint i = gl_GlobalInvocationID.x;
-            if (i < n) p[first + i] = p[first + i] * mul + add + i;
+            for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * 64u) {
+                p[first + i] = p[first + i] * mul + add + i;
+            }
         }",
     ),
     // Whoever has a word's first byte does the whole word: a shader stores no single bytes.
     (
         "onebuf_step_bytes",
-        "void main() {
-            uint i = gl_GlobalInvocationID.x;
-            if (i >= n || (i > 0u && ((first + i) & 3u) != 0u)) return;
+        "void step(uint i) {
             uint at = (first + i) >> 2;
             uint word = p[at];
             for (; i < n && (first + i) >> 2 == at; i++) {
@@ -61,14 +63,20 @@ const SHADERS: [(&str, &str); 3] = [
                 word = (word & ~(255u << shift)) | ((x & 255u) << shift);
             }
             p[at] = word;
+        }
+        void main() {
+            for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * 64u) {
+                if (i == 0u || ((first + i) & 3u) == 0u) step(i);
+            }
         }",
     ),
     (
         "onebuf_step_pages",
         "void main() {
-            uint i = gl_GlobalInvocationID.x;
-            uint at = (first + i) * 1024u;
-            if (i < n) p[at] = p[at] * mul + add + i;
+            for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * 64u) {
+                uint at = (first + i) * 1024u;
+                p[at] = p[at] * mul + add + i;
+            }
         }",
     ),
 ];
@@ -191,10 +199,13 @@ impl Side {
         n: usize,
         step: Step,
     ) -> Result<()> {
-        let grid = crate::Grid::from([n.next_multiple_of(GROUP)]);
+        let grid = |items: usize| crate::Grid::from([items.next_multiple_of(GROUP)]);
         // The others choose: there, so many small groups may be more than a launch can have.
-        let in_groups = self.device.info().api.0 == "opencl";
-        let grid = if in_groups { grid.local([GROUP]) } else { grid };
+        let grid = match self.device.info().api.0 {
+            "opencl" => grid(n).local([GROUP]),
+            "gl" | "vulkan" => grid(n.min(SHADER_GROUPS * GROUP)),
+            _ => grid(n),
+        };
         let view = buffer.write_on(&self.queue)?;
         self.queue.launch(kernel, grid, args![view, first as u32, n as u32, step.mul, step.add])
     }

@@ -15,7 +15,11 @@ use std::{ffi::c_void, time::Instant};
 const TWICE: &str = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
 
 fn hub() -> Hub {
-    Hub::builder().verdicts(Verdicts::default()).build().expect("the host is always there")
+    Hub::builder()
+        .without_graphics()
+        .verdicts(Verdicts::default())
+        .build()
+        .expect("the host is always there")
 }
 
 /// A second context on every OpenCL device that was found.
@@ -125,7 +129,12 @@ fn wraps_of_one_object_share_one_state() {
 #[test]
 fn a_wrap_makes_the_calls_of_a_c_program() {
     let probe = Probe::new();
-    let hub = Hub::builder().verdicts(Verdicts::default()).probe(probe.clone()).build().unwrap();
+    let hub = Hub::builder()
+        .without_graphics()
+        .verdicts(Verdicts::default())
+        .probe(probe.clone())
+        .build()
+        .unwrap();
     for context in contexts(&hub) {
         let device = context.device();
         let mem = given_away(&hub, &device, 21);
@@ -169,7 +178,7 @@ fn an_owned_handle_is_given_back_once() {
             }
         };
         assert!(wrap().len(1).owned(count(&calls)).build().is_err());
-        let stranger = Hub::builder().without_opencl().build().unwrap().host();
+        let stranger = Hub::builder().without_graphics().without_opencl().build().unwrap().host();
         assert!(wrap().owned(count(&calls)).shared_with([&stranger]).build().is_err());
         drop(wrap().owned(count(&calls)));
         assert_eq!(calls.load(Ordering::Relaxed), 0, "not taken over");

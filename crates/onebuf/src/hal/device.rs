@@ -6,7 +6,9 @@
 
 #![allow(unsafe_code)]
 
-use super::{Access, DeviceInfo, FdKind, HostAccess, Program, Queue, QueueSpec, Source, Strategy};
+use super::{
+    Access, DeviceInfo, FdKind, HostAccess, IpcRange, Program, Queue, QueueSpec, Source, Strategy,
+};
 use crate::{Result, sync::Arc};
 use std::{any::Any, fmt, os::fd::OwnedFd, ptr::NonNull};
 
@@ -111,6 +113,10 @@ pub enum Export {
     Fd(FdRange),
     /// An address that kernels of both use as it is.
     Address(AddressRange),
+    /// Memory of another chip by the same API, which reaches it where it lies.
+    Peer(Arc<dyn Memory>),
+    /// Memory of another process, behind a handle of the API's.
+    Ipc(IpcRange),
 }
 
 impl Export {
@@ -121,6 +127,8 @@ impl Export {
             Export::Fd(FdRange { kind: FdKind::OpaqueFd, .. }) => "an opaque file descriptor",
             Export::Fd(FdRange { kind: FdKind::DmaBuf, .. }) => "a dma-buf",
             Export::Address(_) => "an address",
+            Export::Peer(_) => "memory of another device",
+            Export::Ipc(_) => "a handle of another process's memory",
         }
     }
 }
@@ -248,6 +256,14 @@ pub trait Memory: Send + Sync + fmt::Debug {
         true
     }
 
+    /// A handle that another process opens it by.
+    fn export_ipc(&self) -> Result<IpcRange> {
+        Err(crate::Error::unsupported(
+            format!("{} memory in another process", self.strategy()),
+            "a device whose plain memory has handles for that",
+        ))
+    }
+
     /// A part of it as memory of its own, for kernels: the same bytes, and one residency with the whole.
     /// The offset is a multiple of the device's alignment, the access no wider than the whole's, and a
     /// part has no parts.
@@ -255,6 +271,11 @@ pub trait Memory: Send + Sync + fmt::Debug {
 
     /// The native handle.
     fn raw(&self) -> RawHandle;
+
+    /// Where in the native object the bytes begin, for APIs whose objects have no parts.
+    fn raw_offset(&self) -> usize {
+        0
+    }
 
     /// What is worth telling of how it came out (huge pages, placement).
     fn remark(&self) -> Option<String> {

@@ -113,6 +113,14 @@ impl Found {
                 _ => self.cuda_like(flavor, libraries, probe.clone(), next),
             }
         }
+        match &switches.vulkan {
+            Switch::Off => self.unavailable.push(switched_off("vulkan")),
+            on => self.vulkan(on.library(), probe.clone(), next),
+        }
+        match &switches.egl {
+            Switch::Off => self.unavailable.push(switched_off("gl")),
+            on => self.gl(on.library(), probe.clone(), next),
+        }
     }
 
     fn opencl(
@@ -143,6 +151,36 @@ impl Found {
             Ok(found) => {
                 self.add_all(flavor.api(), found.devices.into_iter().map(|device| device as _));
                 self.note(flavor.pick(["a CUDA device", "a HIP device"]), found.problems);
+            }
+            Err(missing) => self.unavailable.push(missing.into()),
+        }
+    }
+
+    fn vulkan(
+        &mut self,
+        library: Option<&str>,
+        probe: Option<Arc<Probe>>,
+        next: &mut impl FnMut() -> Domain,
+    ) {
+        match backend::vulkan::discover(library, probe, next) {
+            Ok(found) => {
+                self.add_all("vulkan", found.devices.into_iter().map(|device| device as _));
+                self.note("a Vulkan device", found.problems);
+            }
+            Err(missing) => self.unavailable.push(missing.into()),
+        }
+    }
+
+    fn gl(
+        &mut self,
+        library: Option<&str>,
+        probe: Option<Arc<Probe>>,
+        next: &mut impl FnMut() -> Domain,
+    ) {
+        match backend::gl::discover(library, probe, next) {
+            Ok(found) => {
+                self.add_all("gl", found.devices.into_iter().map(|device| device as _));
+                self.note("an OpenGL device", found.problems);
             }
             Err(missing) => self.unavailable.push(missing.into()),
         }

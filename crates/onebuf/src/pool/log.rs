@@ -89,7 +89,12 @@ mod tests {
     fn every_take_and_give_is_told_with_its_place() {
         let lines = Lines::default();
         let place = tracing::subscriber::with_default(lines.clone(), || {
-            let hub = Hub::builder().without_opencl().verdicts(Default::default()).build().unwrap();
+            let hub = Hub::builder()
+                .without_graphics()
+                .without_opencl()
+                .verdicts(Default::default())
+                .build()
+                .unwrap();
             let pool = Pool::over(&hub, Log(Fresh::default()));
             let (buffer, line) = (pool.get(&hub.buffer::<u8>(100)).unwrap(), line!());
             drop(buffer);

@@ -171,7 +171,12 @@ mod tests {
 
     #[test]
     fn a_binary_depends_on_all_of_this() {
-        let info = Hub::builder().without_opencl().verdicts(Default::default()).build().unwrap();
+        let info = Hub::builder()
+            .without_graphics()
+            .without_opencl()
+            .verdicts(Default::default())
+            .build()
+            .unwrap();
         let info = info.host().info().clone();
         let source = || Source::opencl_c("text").with_options("-w");
         let mut keys = vec![disk_key(&info, &source())];

@@ -3,6 +3,7 @@
 mod addresses;
 mod descriptors;
 mod machines;
+mod peers;
 mod properties;
 
 use machines::{

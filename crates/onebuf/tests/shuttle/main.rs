@@ -72,7 +72,11 @@ impl World {
         let sharing = if matches!(way, Way::Pages) { Sharing::Alias } else { Sharing::Shadow };
         let gates = !matches!(way, Way::HostWaits);
         let fake = || FakeConfig { shares_host_pages: sharing, gates, ..Default::default() };
-        let hub = Hub::builder().without_opencl().verdicts(Verdicts::default()).timeout(SOON);
+        let hub = Hub::builder()
+            .without_graphics()
+            .without_opencl()
+            .verdicts(Verdicts::default())
+            .timeout(SOON);
         let hub = hub.fake(fake()).fake(fake()).build().unwrap();
         let side = |id| Side::new(&hub.device(id).unwrap());
         World { a: side("fake:0"), b: side("fake:1"), hub, way }

@@ -9,7 +9,11 @@ const BYTES: usize = 64;
 /// One fake device; the same under both schedulers.
 fn pooled(scenario: fn(Hub, Side)) {
     let run = move || {
-        let hub = Hub::builder().without_opencl().verdicts(Verdicts::default()).timeout(SOON);
+        let hub = Hub::builder()
+            .without_graphics()
+            .without_opencl()
+            .verdicts(Verdicts::default())
+            .timeout(SOON);
         let hub = hub.fake(FakeConfig::default()).build().unwrap();
         let side = Side::new(&hub.device("fake:0").unwrap());
         scenario(hub, side);
@@ -98,7 +102,11 @@ fn a_pool_dropped_before_its_buffers() {
     explore(|| {
         let probe = Probe::new();
         let fake = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };
-        let hub = Hub::builder().without_opencl().verdicts(Verdicts::default()).timeout(SOON);
+        let hub = Hub::builder()
+            .without_graphics()
+            .without_opencl()
+            .verdicts(Verdicts::default())
+            .timeout(SOON);
         let hub = hub.fake(fake).build().unwrap();
         let device = hub.device("fake:0").unwrap();
         let pool = Pool::new(&hub);

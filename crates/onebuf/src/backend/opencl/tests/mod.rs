@@ -122,7 +122,7 @@ const ENVIRONMENT: [(&str, &str); 4] = [
 
 /// Drivers of one process share LLVM and llvmpipe, which are not all sound when two of them start in
 /// two threads; so one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     static ENV: Once = Once::new();
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,98 @@
+//! Pipelines over every pair of devices, each frame's number and contents checked: a thousand small frames, and ten thousand
+//! with `ONEBUF_SOAK`.
+
+use onebuf::{
+    Buffer, Error, Grid, Hub, Result, args,
+    fake::{Delay, FakeConfig},
+    pipeline::{Filled, Pipeline, Work},
+};
+use onebuf_conformance::{GROUP, Side, Step, Watchdog, machine, note, step_model};
+use std::time::Duration;
+
+const N: usize = 128;
+const STEPS: [Step; 2] = [Step { mul: 3, add: 5 }, Step { mul: 5, add: 7 }];
+
+fn frames() -> u64 {
+    if std::env::var_os("ONEBUF_SOAK").is_some() { 10_000 } else { 1_000 }
+}
+
+/// What both stages make of a frame's number.
+fn expected(frame: u64) -> Vec<u32> {
+    let mut model = vec![frame as u32; N];
+    STEPS.iter().for_each(|step| step_model(&mut model, *step));
+    model
+}
+
+fn source(count: u64) -> impl FnMut(&Buffer<u32>, u64) -> Result<Filled> + Send {
+    move |slot, frame| {
+        if frame == count {
+            return Ok(Filled::End);
+        }
+        slot.map_mut()?.fill(frame as u32);
+        Ok(Filled::Frame)
+    }
+}
+
+/// A stage on one side: the kernel of the suite, by the pipeline's own queue.
+fn stage(side: &Side, step: Step) -> impl FnMut(Work<'_, Buffer<u32>>) -> Result<()> + Send {
+    move |work| {
+        let arguments = args![work.slot.write_on(work.queue)?, 0u32, N as u32, step.mul, step.add];
+        work.queue.launch(side.kernel(), Grid::from([N]).local([GROUP]), arguments)
+    }
+}
+
+fn sink(slot: &Buffer<u32>, frame: u64) -> Result<()> {
+    if slot.map()?[..] == expected(frame)[..] {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("frame {frame} is not what both stages make of it")))
+}
+
+/// Mesa's platforms share a rasteriser that two threads at once can crash.
+fn is_mesa(side: &Side) -> bool {
+    ["clover", "rusticl"].contains(&&*side.device.info().platform.to_lowercase())
+}
+
+/// Real devices in pairs, and each with itself.
+fn pairs_of(sides: &[Side]) -> Vec<[&Side; 2]> {
+    let real: Vec<&Side> = sides.iter().filter(|s| s.device.info().api.0 != "fake").collect();
+    real.iter().flat_map(|a| real.iter().map(|b| [*a, *b])).collect()
+}
+
+#[test]
+fn every_frame_on_every_pair() {
+    let machine = machine();
+    let _watchdog = Watchdog::new("pipelines over every pair", Duration::from_secs(400));
+    for [a, b] in pairs_of(&machine.sides) {
+        let devices = [&a.device, &b.device];
+        let make = |_| machine.hub.buffer(N).shared_with(devices).trust_declared(true).build();
+        let pipeline = Pipeline::builder(4, make).source(source(frames())).sink(sink).batch(2);
+        let pipeline = pipeline.stage("one", &a.device, stage(a, STEPS[0]));
+        let pipeline = pipeline.stage("two", &b.device, stage(b, STEPS[1]));
+        let one = is_mesa(a) || is_mesa(b);
+        let pipeline = if one { pipeline.one_thread() } else { pipeline };
+        let report = pipeline.build().unwrap().run();
+        let [from, to] = devices;
+        let report = report.unwrap_or_else(|failure| panic!("{from} -> {to}: {failure}"));
+        assert_eq!((report.frames, report.dropped, report.incomplete), (frames(), 0, 0));
+        note(&format!("{from} -> {to}: {:.0} frames/s", report.frames_per_second()));
+    }
+}
+
+/// A fence that is too late stops everything with its own error, and the ring can be used again.
+#[test]
+fn a_late_device_is_a_timeout() {
+    let late =
+        FakeConfig { delay: Delay::Fixed(Duration::from_millis(400)), ..FakeConfig::default() };
+    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = hub.verdicts(Default::default()).fake(late);
+    let hub = hub.timeout(Duration::from_millis(50)).build().unwrap();
+    let side = Side::open(&hub.device("fake").unwrap()).unwrap();
+    let make = |_| hub.buffer(N).shared_with([&side.device]).build();
+    let pipeline = Pipeline::builder(2, make).source(source(100)).sink(sink);
+    let mut pipeline =
+        pipeline.stage("late", &side.device, stage(&side, STEPS[0])).build().unwrap();
+    let failure = pipeline.run().unwrap_err();
+    assert!(matches!(failure.error, Error::Timeout { .. }), "{failure}");
+    assert!(failure.report.frames < 100);
+}

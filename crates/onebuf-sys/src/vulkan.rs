@@ -1,0 +1,214 @@
+//! Vulkan: `ash`'s function tables, found at run time, with a probe in front.
+//!
+//! Only calls that can fail go through the probe. Recording a command and destroying an object cannot:
+//! commands are recorded through [`Device::raw`], and what is destroyed is only counted.
+//!
+//! # Safety
+//!
+//! Each method has the contract of the C function it names; see the [crate page](crate#safety).
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::loader::{self, Missing, as_function, library_of};
+use crate::probe::Probe;
+
+mod device;
+
+#[cfg(test)]
+mod tests;
+
+pub use ash::vk;
+pub use device::Device;
+
+const SONAMES: &[&str] = &["libvulkan.so.1", "libvulkan.so"];
+const HINT: &str = "install a loader and a driver (on Debian or Ubuntu: apt install libvulkan1 mesa-vulkan-drivers)";
+
+/// A call that the driver refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VkRefused {
+    /// Its C name.
+    pub call: &'static str,
+    /// What it answered.
+    pub status: vk::Result,
+}
+
+impl fmt::Display for VkRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} returned {:?} ({})", self.call, self.status, self.status.as_raw())
+    }
+}
+
+impl std::error::Error for VkRefused {}
+
+/// What every table asks before a call, and tells after it.
+#[derive(Clone, Default)]
+struct Watch(Option<Arc<Probe>>);
+
+impl Watch {
+    /// Makes a call, unless it is the one to fail.
+    fn call<T>(
+        &self,
+        call: &'static str,
+        make: impl FnOnce() -> Result<T, vk::Result>,
+    ) -> Result<T, VkRefused> {
+        let refused = |status| VkRefused { call, status };
+        if let Some(probe) = &self.0 {
+            probe.enter(call).map_err(|code| refused(vk::Result::from_raw(code)))?;
+        }
+        make().map_err(refused)
+    }
+
+    fn count(&self, kind: &'static str, change: i64) {
+        if let Some(probe) = &self.0 {
+            probe.count(kind, change);
+        }
+    }
+}
+
+/// The loader.
+pub struct Vulkan {
+    watch: Watch,
+    entry: ash::Entry,
+}
+
+impl Vulkan {
+    /// Opens the loader. Asks no driver.
+    ///
+    /// `library` is a path or a soname, or `none`; without it `ONEBUF_VULKAN_LIB` is asked, and then the
+    /// usual names are tried. Every call that can fail goes through `probe`, where there is one.
+    pub fn load(library: Option<&str>, probe: Option<Arc<Probe>>) -> Result<Self, Missing> {
+        let loaded = loader::open("vulkan", library, "ONEBUF_VULKAN_LIB", SONAMES, HINT)?;
+        let Some(at) = loaded.symbol(c"vkGetInstanceProcAddr") else {
+            return Err(Missing::incomplete("vulkan", loaded, &["vkGetInstanceProcAddr"], HINT));
+        };
+        // SAFETY: every Vulkan loader exports it with this prototype, and the library is never closed.
+        let get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr = unsafe { as_function(at) };
+        // `ash` ends the process when a call is made that is not there.
+        let needed = [c"vkCreateInstance", c"vkEnumerateInstanceVersion"];
+        let is_there = |name: &CStr| {
+            // SAFETY: global calls are asked for without an instance.
+            unsafe { get_instance_proc_addr(vk::Instance::null(), name.as_ptr()) }.is_some()
+        };
+        let lacking = needed.iter().filter(|name| !is_there(name));
+        let lacking: Vec<_> = lacking.filter_map(|name| name.to_str().ok()).collect();
+        if !lacking.is_empty() {
+            return Err(Missing::incomplete("vulkan", loaded, &lacking, HINT));
+        }
+        // SAFETY: as above.
+        let entry = unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) };
+        Ok(Self { watch: Watch(probe), entry })
+    }
+
+    /// The file that the loader lies in.
+    pub fn library(&self) -> Option<PathBuf> {
+        library_of(self.entry.static_fn().get_instance_proc_addr as *const c_void)
+    }
+
+    /// `vkEnumerateInstanceVersion`
+    pub fn version(&self) -> Result<u32, VkRefused> {
+        self.watch.call("vkEnumerateInstanceVersion", || {
+            // SAFETY: needs nothing.
+            let version = unsafe { self.entry.try_enumerate_instance_version() };
+            version.map(|version| version.unwrap_or(vk::API_VERSION_1_0))
+        })
+    }
+
+    /// `vkCreateInstance`
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn create_instance(
+        &self,
+        info: &vk::InstanceCreateInfo<'_>,
+    ) -> Result<Instance, VkRefused> {
+        // SAFETY: the caller keeps the C function's contract.
+        let create = || unsafe { self.entry.create_instance(info, None) };
+        let raw = self.watch.call("vkCreateInstance", create)?;
+        self.watch.count("instance", 1);
+        Ok(Instance { watch: self.watch.clone(), raw })
+    }
+}
+
+impl fmt::Debug for Vulkan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Vulkan({:?})", self.library())
+    }
+}
+
+/// One instance's calls. It is destroyed by [`Instance::destroy`].
+pub struct Instance {
+    watch: Watch,
+    raw: ash::Instance,
+}
+
+impl Instance {
+    /// The calls that cannot fail.
+    pub fn raw(&self) -> &ash::Instance {
+        &self.raw
+    }
+
+    /// `vkEnumeratePhysicalDevices`
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>, VkRefused> {
+        // SAFETY: the caller keeps the C function's contract.
+        self.watch
+            .call("vkEnumeratePhysicalDevices", || unsafe { self.raw.enumerate_physical_devices() })
+    }
+
+    /// `vkEnumerateDeviceExtensionProperties`: their names.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn extensions(&self, device: vk::PhysicalDevice) -> Result<Vec<String>, VkRefused> {
+        // SAFETY: the caller keeps the C function's contract.
+        let all = self.watch.call("vkEnumerateDeviceExtensionProperties", || unsafe {
+            self.raw.enumerate_device_extension_properties(device)
+        })?;
+        let name = |one: &vk::ExtensionProperties| {
+            one.extension_name_as_c_str().map(|name| name.to_string_lossy().into_owned())
+        };
+        Ok(all.iter().filter_map(|one| name(one).ok()).collect())
+    }
+
+    /// `vkCreateDevice`
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    pub unsafe fn create_device(
+        &self,
+        physical: vk::PhysicalDevice,
+        info: &vk::DeviceCreateInfo<'_>,
+    ) -> Result<Device, VkRefused> {
+        // SAFETY: the caller keeps the C function's contract.
+        let create = || unsafe { self.raw.create_device(physical, info, None) };
+        let raw = self.watch.call("vkCreateDevice", create)?;
+        self.watch.count("device", 1);
+        Ok(Device::new(self.watch.clone(), &self.raw, raw))
+    }
+
+    /// `vkDestroyInstance`
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function; nothing of this instance is used afterwards.
+    pub unsafe fn destroy(&self) {
+        // SAFETY: the caller keeps the C function's contract.
+        unsafe { self.raw.destroy_instance(None) };
+        self.watch.count("instance", -1);
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Instance({:?})", self.raw.handle())
+    }
+}

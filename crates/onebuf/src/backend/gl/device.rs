@@ -1,0 +1,147 @@
+//! A device, and its context, which is made when it is first needed.
+
+use super::{
+    asked::Limits, context::Context, conv, habits::Habits, memory::Memory, program::Program,
+    queue::Queue,
+};
+use crate::{
+    Error, Result, hal,
+    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
+    sync::{Arc, Mutex, lock},
+};
+use onebuf_sys::gl::{EglDisplay, Gl, GlRefused};
+use std::fmt;
+
+/// A device's facts and the table to call its driver by. Nothing here needs releasing.
+pub(super) struct Driver {
+    pub table: Arc<Gl>,
+    pub display: EglDisplay,
+    pub domain: Domain,
+    pub info: DeviceInfo,
+    pub limits: Limits,
+    pub habits: Habits,
+}
+
+impl Driver {
+    /// A driver's answer, with the device in the error.
+    pub fn check<T>(&self, answer: Result<T, GlRefused>) -> Result<T> {
+        answer.map_err(|refused| conv::refused(refused, &self.info.name))
+    }
+
+    /// Whether objects of that domain may meet this device's.
+    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
+        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+    }
+
+    /// Something that is not of this device's context.
+    pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
+        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
+        let want = format!("gl device {} (domain {})", self.info.name, self.domain.0);
+        Error::ForeignContext { have: format!("{what} of {from}"), want }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("device", &self.info.name)
+            .field("domain", &self.domain)
+            .finish()
+    }
+}
+
+/// One device of OpenGL.
+#[derive(Debug)]
+pub struct Device {
+    driver: Arc<Driver>,
+    context: Mutex<Option<Arc<Context>>>,
+}
+
+impl Device {
+    pub(super) fn new(driver: Driver) -> Device {
+        Device { driver: Arc::new(driver), context: Mutex::new(None) }
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Its context, made once; one that could not be made is tried again.
+    fn context(&self) -> Result<Arc<Context>> {
+        let mut slot = lock(&self.context);
+        match &*slot {
+            Some(context) => Ok(context.clone()),
+            None => Ok(slot.insert(Arc::new(Context::open(&self.driver)?)).clone()),
+        }
+    }
+
+    fn check_bytes(&self, bytes: usize) -> Result<()> {
+        let info = &self.driver.info;
+        match bytes {
+            0 => Err(Error::invalid("memory of no bytes")),
+            _ if bytes as u64 > info.caps.max_alloc_bytes => Err(conv::out_of_memory(bytes, info)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl hal::Device for Device {
+    fn info(&self) -> &DeviceInfo {
+        &self.driver.info
+    }
+
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
+        self.check_bytes(spec.bytes)?;
+        let info = &self.driver.info;
+        if !info.caps.strategies.contains(&spec.strategy) {
+            let what = format!("{} memory on {}", spec.strategy, info.name);
+            return Err(Error::unsupported(what, "mapped_device or device memory"));
+        }
+        if !spec.align.is_power_of_two() {
+            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
+        }
+        if contents.is_some_and(|contents| contents.len() != spec.bytes) {
+            return Err(Error::invalid("contents of another length than the memory"));
+        }
+        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
+    }
+
+    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        let info = &self.driver.info;
+        match export {
+            Export::Host(_) if !info.caps.imports_host_pages => {
+                let what = format!("host pages on {}", info.name);
+                Err(Error::unsupported(what, "a driver with GL_AMD_pinned_memory"))
+            }
+            Export::Host(range) => {
+                self.check_bytes(range.bytes)?;
+                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
+            }
+            Export::Fd(range) => {
+                range.check_for(info)?;
+                self.check_bytes(range.bytes)?;
+                Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
+            }
+            Export::Address(_) | Export::Peer(_) | Export::Ipc(_) => {
+                let what = format!("{} on {}", export.name(), info.name);
+                Err(Error::unsupported(what, "host pages or a descriptor"))
+            }
+        }
+    }
+
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
+        if spec.order == QueueOrder::OutOfOrder {
+            let what = format!("an out-of-order queue on {}", self.driver.info.name);
+            return Err(Error::unsupported(what, "an in-order queue: OpenGL has no others"));
+        }
+        Ok(Arc::new(Queue::new(self.context()?, spec.profiling)))
+    }
+
+    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
+        Ok(Arc::new(Program::build(self.context()?, source)?))
+    }
+
+    fn compiles(&self) -> bool {
+        true
+    }
+}

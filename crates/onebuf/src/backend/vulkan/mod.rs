@@ -1,0 +1,42 @@
+//! Vulkan: compute shaders on buffers, and memory that every other API of the chip can import.
+//!
+//! Each of our queues has a timeline of its own. Commands are recorded into a batch; the batch is given to
+//! the driver when somebody asks for its end, and keeps what it uses until then.
+//!
+//! | file | what |
+//! |---|---|
+//! | `discover` | the loader, its devices, and what each can do |
+//! | `device` | the device, and the logical device that everything is made of |
+//! | `block` | one allocation: made, imported, exported, freed |
+//! | `memory` | memory as others know it, and parts of it |
+//! | `timeline`, `batch`, `queue` | how far a queue is, commands with what they use, handing them over |
+//! | `event`, `gate`, `transfer` | waiting, being held back, copies |
+//! | `glsl`, `spirv`, `program` | a text to a module, what a module says, the kernels of it |
+//! | `kernel` | pipelines, and launching them |
+//! | `conv` | every number that means something else elsewhere |
+//!
+//! # Safety
+//!
+//! Every handle is owned by exactly one struct, which keeps its device alive and destroys it once; so a
+//! handle that can be reached is alive. What the driver may still be using is kept by the batch that uses
+//! it, which goes when the timeline has come so far.
+
+mod batch;
+mod block;
+mod conv;
+mod device;
+mod discover;
+mod event;
+mod gate;
+mod glsl;
+mod kernel;
+mod memory;
+mod program;
+mod queue;
+mod spirv;
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests;
+mod timeline;
+mod transfer;
+
+pub use discover::discover;

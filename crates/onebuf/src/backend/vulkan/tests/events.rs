@@ -1,0 +1,156 @@
+//! Events, gates, and queues that wait for each other.
+
+use super::*;
+
+#[test]
+fn a_gate_holds_work_until_it_is_opened() {
+    each(|rig| {
+        let (queue, other, kernel) = (rig.queue(), rig.queue(), rig.step());
+        let (memory, free) = (
+            rig.memory(Strategy::MappedDevice, &[0; 4096]),
+            rig.memory(Strategy::Device, &[0; 4096]),
+        );
+        let gate = queue.gate().unwrap();
+        step(&*queue, &*kernel, &*memory, 1024, 3).unwrap();
+        let event = queue.mark().unwrap();
+        // Another queue goes on, on however few native queues there are.
+        step(&*other, &*kernel, &*free, 1024, 3).unwrap();
+        other.mark().unwrap().wait(SECONDS).unwrap();
+        assert!(!event.poll().unwrap() && !event.is_over());
+        let late = event.wait(Duration::from_millis(5));
+        assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+        gate.open(Ok(()));
+        event.wait(SECONDS).unwrap();
+        let mut model = vec![0; 1024];
+        step_model(&mut model, 3);
+        assert_eq!(words(&look(&*queue, &*memory)), model);
+    });
+}
+
+/// A write behind a gate takes the caller's bytes when the gate opens, and not when it was asked for.
+#[test]
+fn a_write_behind_a_gate_takes_what_is_there_then() {
+    each(|rig| {
+        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, &[0; 4096]));
+        let mut bytes = vec![1u8; 4096];
+        let at = bytes.as_mut_ptr();
+        let gate = queue.gate().unwrap();
+        // SAFETY: kept until the wait is over, and not written after the gate was opened.
+        let event = unsafe { queue.write(&*memory, 0, at, 4096) }.unwrap();
+        // SAFETY: the gate is shut, so nobody reads it yet.
+        unsafe { at.write_bytes(2, 4096) };
+        gate.open(Ok(()));
+        event.wait(SECONDS).unwrap();
+        assert_eq!(look(&*queue, &*memory), [2; 4096]);
+    });
+}
+
+#[test]
+fn a_failed_gate_is_told_and_the_queue_goes_on() {
+    each(|rig| {
+        let queue = rig.queue();
+        let memory = rig.memory(Strategy::Device, &[0; 64]);
+        drop(queue.gate().unwrap());
+        queue.fill(&*memory, 0, 64, &[1]).unwrap();
+        let failed = queue.mark().unwrap();
+        assert!(failed.wait(SECONDS).is_err() && failed.is_over());
+        queue.fill(&*memory, 0, 64, &[2]).unwrap();
+        queue.mark().unwrap().wait(SECONDS).unwrap();
+        assert_eq!(look(&*queue, &*memory), [2; 64]);
+    });
+}
+
+/// Queues in a row, the first behind a gate: nothing is lost, nothing runs early.
+#[test]
+fn queues_wait_for_each_other() {
+    each(|rig| {
+        let (kernel, memory) = (rig.step(), rig.memory(Strategy::Device, &numbers(8192)));
+        let queues: Vec<_> = (0..12).map(|_| rig.queue()).collect();
+        let gate = queues[0].gate().unwrap();
+        let mut model = words(&numbers(8192));
+        let mut before: Option<Arc<dyn hal::Event>> = None;
+        for (n, queue) in (0..).zip(&queues) {
+            if let Some(before) = before.take() {
+                queue.wait_for(&[before]).unwrap();
+            }
+            for round in 0..40 {
+                step(&**queue, &*kernel, &*memory, 2048, 2 * (n * 40 + round) + 1).unwrap();
+                step_model(&mut model, 2 * (n * 40 + round) + 1);
+            }
+            before = Some(queue.mark().unwrap());
+        }
+        let last = before.unwrap();
+        assert!(!last.poll().unwrap());
+        gate.open(Ok(()));
+        last.wait(SECONDS).unwrap();
+        assert_eq!(words(&look(&**queues.last().unwrap(), &*memory)), model);
+    });
+}
+
+/// Bytes that one queue reads are there when another writes them, though the host never waited.
+#[test]
+fn a_write_waits_for_the_read_that_it_is_of() {
+    each(|rig| {
+        let (first, second, kernel) = (rig.queue(), rig.queue(), rig.step());
+        let (from, to) = (
+            rig.memory(Strategy::Device, &numbers(4096)),
+            rig.memory(Strategy::Device, &[0; 4096]),
+        );
+        let mut bytes = vec![0u8; 4096];
+        step(&*first, &*kernel, &*from, 1024, 3).unwrap();
+        let mut model = words(&numbers(4096));
+        step_model(&mut model, 3);
+        // SAFETY: kept until the last wait is over, and touched by nobody else.
+        unsafe {
+            let read = first.read(&*from, 0, bytes.as_mut_ptr(), 4096).unwrap();
+            second.wait_for(&[read]).unwrap();
+            second.write(&*to, 0, bytes.as_ptr(), 4096).unwrap().wait(SECONDS).unwrap();
+        }
+        assert_eq!(words(&look(&*second, &*to)), model);
+    });
+}
+
+#[test]
+fn everything_can_go_before_its_work_is_done() {
+    each(|rig| {
+        let (queue, other, kernel) = (rig.queue(), rig.queue(), rig.step());
+        let memory = rig.memory(Strategy::Device, &numbers(1 << 20));
+        let gate = queue.gate().unwrap();
+        step(&*queue, &*kernel, &*memory, 1 << 18, 3).unwrap();
+        other.wait_for(&[queue.mark().unwrap()]).unwrap();
+        step(&*other, &*kernel, &*memory, 1 << 18, 3).unwrap();
+        let last = other.mark().unwrap();
+        drop((kernel, memory, queue, other));
+        gate.open(Ok(()));
+        last.wait(SECONDS).unwrap();
+    });
+}
+
+#[test]
+fn a_profile_has_times_where_it_was_asked_for() {
+    each(|rig| {
+        let spec = QueueSpec::default().profiled();
+        let (queue, kernel) = match rig.device.queue(spec) {
+            Ok(queue) => (queue, rig.step()),
+            Err(why) => return println!("skip: {why}"),
+        };
+        let memory = rig.memory(Strategy::Device, &[0; 1 << 20]);
+        let (n, mul) = ((1u32 << 18).to_le_bytes(), 3u32.to_le_bytes());
+        let args =
+            [Arg::Memory(&*memory, Access::ReadWrite, 1 << 20), Arg::Bytes(&n), Arg::Bytes(&mul)];
+        let mut before = 0;
+        for _ in 0..3 {
+            // SAFETY: as many words as there are.
+            let event = unsafe { queue.launch(&*kernel, &line(1 << 18), &args, &[], true) };
+            let event = event.unwrap().unwrap();
+            event.wait(SECONDS).unwrap();
+            let profile = event.profile().unwrap();
+            assert!(profile.ended_ns >= profile.started_ns, "{profile:?}");
+            assert!(profile.started_ns >= before, "{profile:?}");
+            before = profile.ended_ns;
+        }
+        assert!(before > 0);
+        let unasked = rig.queue().mark().unwrap().profile();
+        assert!(matches!(unasked, Err(Error::Unsupported { .. })), "{unasked:?}");
+    });
+}

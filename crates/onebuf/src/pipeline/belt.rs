@@ -1,0 +1,236 @@
+//! Where every slot of a ring is: free, waiting before a stage, or in somebody's hands.
+//!
+//! Whoever has a slot is the only one who has its number, so the slots themselves need no locks.
+
+use crate::{
+    Error,
+    sync::{Condvar, Mutex, MutexGuard, lock},
+};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// What to do when the source is faster than the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The source waits. For sources that can: files, memory, a sender that is told to wait.
+    #[default]
+    Block,
+    /// The frame that has waited longest before the first stage is dropped, and counted.
+    DropOldest,
+    /// The frame that has just come is dropped, and counted.
+    DropNewest,
+}
+
+/// One frame on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Car {
+    /// Which slot it lies in.
+    pub slot: usize,
+    /// Its number, from zero.
+    pub frame: u64,
+    /// When the source had filled it.
+    pub filled: Instant,
+    /// When it came to where it is.
+    pub came: Instant,
+}
+
+/// Somebody failed, at a frame.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub at: String,
+    pub frame: u64,
+    pub error: Error,
+}
+
+struct State {
+    free: Vec<usize>,
+    /// What waits before each stage; the last is the sink.
+    waiting: Vec<VecDeque<Car>>,
+    /// How many, from the source on, will pass nothing more on.
+    ended: usize,
+    failed: Option<Failed>,
+}
+
+pub(super) struct Belt {
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+impl Belt {
+    /// Every slot free, before so many stages and the sink.
+    pub fn new(slots: usize, stages: usize) -> Self {
+        let waiting = (0..=stages).map(|_| VecDeque::with_capacity(slots)).collect();
+        let state = State { free: (0..slots).rev().collect(), waiting, ended: 0, failed: None };
+        Self { state: Mutex::new(state), moved: Condvar::new() }
+    }
+
+    /// A free slot, waited for; `None` when everything stops.
+    pub fn take_free(&self) -> Option<usize> {
+        let mut state = lock(&self.state);
+        loop {
+            if state.failed.is_some() {
+                return None;
+            }
+            match state.free.pop() {
+                Some(slot) => return Some(slot),
+                None => state = self.wait(state, None),
+            }
+        }
+    }
+
+    pub fn put_free(&self, slot: usize) {
+        lock(&self.state).free.push(slot);
+        self.moved.notify_all();
+    }
+
+    /// A frame enters. Returns how many had to be dropped for the next one to have a slot.
+    pub fn enter(&self, car: Car, when_full: WhenFull) -> u64 {
+        let mut state = lock(&self.state);
+        state.waiting[0].push_back(car);
+        let dropped = if state.free.is_empty() { state.drop_one(when_full) } else { None };
+        state.free.extend(dropped);
+        self.moved.notify_all();
+        dropped.is_some().into()
+    }
+
+    /// The next frames for a stage: as many as it wants at once, or those that have waited long enough, or the last
+    /// ones. `None` when nothing will come any more.
+    pub fn take(&self, stage: usize, batch: usize, linger: Duration) -> Option<Vec<Car>> {
+        let mut state = lock(&self.state);
+        loop {
+            let waiting = &state.waiting[stage];
+            let since = waiting.front().map(|car| car.came.elapsed());
+            let last = state.ended > stage;
+            if state.failed.is_some() || (last && waiting.is_empty()) {
+                return None;
+            }
+            let patient = since.is_none_or(|since| since < linger);
+            if waiting.len() >= batch || (!waiting.is_empty() && (last || !patient)) {
+                let n = waiting.len().min(batch);
+                return Some(state.waiting[stage].drain(..n).collect());
+            }
+            let left = since.map(|since| linger.saturating_sub(since));
+            state = self.wait(state, left);
+        }
+    }
+
+    /// Frames go on to the next stage.
+    pub fn pass(&self, to: usize, cars: Vec<Car>) {
+        lock(&self.state).waiting[to].extend(cars);
+        self.moved.notify_all();
+    }
+
+    /// Whoever stands at this place passes nothing more on: the source at zero, the first stage at one.
+    pub fn end(&self, place: usize) {
+        lock(&self.state).ended = place + 1;
+        self.moved.notify_all();
+    }
+
+    /// Everything stops; the first reason stays.
+    pub fn fail(&self, why: Failed) {
+        lock(&self.state).failed.get_or_insert(why);
+        self.moved.notify_all();
+    }
+
+    pub fn has_failed(&self) -> bool {
+        lock(&self.state).failed.is_some()
+    }
+
+    pub fn into_failed(self) -> Option<Failed> {
+        let state = self.state.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        state.failed
+    }
+
+    /// How many frames are on their way, in whosever hands.
+    pub fn fill(&self, slots: usize) -> usize {
+        slots - lock(&self.state).free.len()
+    }
+
+    fn wait<'s>(
+        &self,
+        state: MutexGuard<'s, State>,
+        most: Option<Duration>,
+    ) -> MutexGuard<'s, State> {
+        let Some(most) = most else {
+            return self.moved.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        };
+        let woken = self.moved.wait_timeout(state, most);
+        woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+    }
+}
+
+impl State {
+    /// The slot of a frame that goes for others to come; nobody has begun with it.
+    fn drop_one(&mut self, when_full: WhenFull) -> Option<usize> {
+        let entrance = &mut self.waiting[0];
+        let dropped = match when_full {
+            WhenFull::Block => None,
+            WhenFull::DropOldest => entrance.pop_front(),
+            WhenFull::DropNewest => entrance.pop_back(),
+        };
+        dropped.map(|car| car.slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn car(slot: usize, frame: u64) -> Car {
+        let now = Instant::now();
+        Car { slot, frame, filled: now, came: now }
+    }
+
+    fn frames(cars: Option<Vec<Car>>) -> Option<Vec<u64>> {
+        cars.map(|cars| cars.iter().map(|car| car.frame).collect())
+    }
+
+    #[test]
+    fn a_batch_is_whole_or_the_last() {
+        let belt = Belt::new(4, 1);
+        for frame in 0..3 {
+            let slot = belt.take_free().unwrap();
+            assert_eq!(belt.enter(car(slot, frame), WhenFull::Block), 0);
+        }
+        assert_eq!(frames(belt.take(0, 2, LONG)), Some(vec![0, 1]));
+        assert_eq!(frames(belt.take(0, 2, Duration::ZERO)), Some(vec![2]), "it waited long enough");
+        belt.end(0);
+        assert_eq!(belt.take(0, 2, LONG), None);
+        belt.pass(1, vec![car(0, 0)]);
+        belt.end(1);
+        assert_eq!(frames(belt.take(1, 2, LONG)), Some(vec![0]), "the last");
+        assert_eq!(belt.take(1, 2, LONG), None);
+    }
+
+    #[test]
+    fn a_full_ring_drops_what_nobody_has_begun() {
+        for (when_full, left) in [(WhenFull::DropOldest, [1, 2]), (WhenFull::DropNewest, [0, 1])] {
+            let belt = Belt::new(3, 1);
+            let mut dropped = 0;
+            for frame in 0..3 {
+                let slot = belt.take_free().expect("there is always one");
+                dropped += belt.enter(car(slot, frame), when_full);
+            }
+            assert_eq!((dropped, belt.fill(3)), (1, 2), "{when_full:?}");
+            assert_eq!(frames(belt.take(0, 2, LONG)), Some(left.to_vec()), "{when_full:?}");
+            // Now that others hold the slots, what comes has to go again.
+            let slot = belt.take_free().unwrap();
+            assert_eq!(belt.enter(car(slot, 3), when_full), 1);
+        }
+    }
+
+    #[test]
+    fn the_first_reason_to_stop_stays() {
+        let belt = Belt::new(1, 0);
+        assert!(!belt.has_failed());
+        for at in ["stage", "sink"] {
+            belt.fail(Failed { at: at.into(), frame: 1, error: Error::invalid("late") });
+        }
+        assert_eq!((belt.take_free(), belt.take(0, 1, LONG)), (None, None));
+        assert_eq!(belt.into_failed().unwrap().at, "stage");
+    }
+}

@@ -1,0 +1,328 @@
+//! Frames that come without pause: a source, stages on devices, a sink, and a ring of slots between them.
+//!
+//! ```text
+//!            ┌──────────────── free slots ◄───────────────┐
+//!            ▼                                            │
+//!   source ─ fills ─► stage ─ enqueues ─► stage ─ … ─► sink reads
+//! ```
+//!
+//! A slot is whatever one frame needs: a buffer, or a structure of several, made once. Each part has a thread of its own
+//! and works on another slot; nobody waits for a device but who needs the bytes, since a buffer's own fences order the
+//! stages' queues. Stages can take several frames at once ([`Builder::batch`]), for devices that are slow to change
+//! from one API to another.
+//!
+//! ```
+//! use onebuf::{Access, Hub, Signature, Source, args, pipeline::{Filled, Pipeline}};
+//!
+//! # fn main() -> onebuf::Result<()> {
+//! let hub = Hub::discover()?;
+//! let device = hub.host();
+//! let twice = Source::opencl_c("kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }")
+//!     .with_native("twice", |args| {
+//!         args.slice_mut::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
+//!         Ok(())
+//!     });
+//! let fits = Signature::new().buffer::<f32>(Access::ReadWrite).require(|call| {
+//!     if call.global()[0] <= call.len(0) { Ok(()) } else { Err("more work-items than elements".into()) }
+//! });
+//! // SAFETY: work-item i touches x[i] only, and there are no more of them than elements.
+//! let twice = unsafe { device.program(&twice)?.kernel("twice", fits)? };
+//!
+//! let mut sum = 0.0;
+//! let mut pipeline = Pipeline::builder(3, |_| hub.buffer::<f32>(256).shared_with([&device]).build())
+//!     .source(|slot, frame| {
+//!         if frame == 10 {
+//!             return Ok(Filled::End);
+//!         }
+//!         slot.map_mut()?.fill(frame as f32);
+//!         Ok(Filled::Frame)
+//!     })
+//!     .stage("twice", &device, |work| {
+//!         work.queue.launch(&twice, [256], args![work.slot.write_on(work.queue)?])
+//!     })
+//!     .sink(|slot, _frame| {
+//!         sum += slot.map()?[255];
+//!         Ok(())
+//!     })
+//!     .build()?;
+//! let report = pipeline.run()?;
+//! drop(pipeline);
+//! assert_eq!((report.frames, sum), (10, 90.0));
+//! assert_eq!(hub.ledger().implied_bytes(), 0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod belt;
+mod report;
+mod run;
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests;
+mod times;
+
+pub use belt::WhenFull;
+pub use report::{Failure, Latency, Report, StageReport};
+
+use crate::{Device, Error, Queue, Result};
+use belt::{Belt, Failed};
+use report::Counters;
+use run::Run;
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+/// A hand-over on one chip that is slower than this is a change of context, which is worth a batch.
+const SWITCH_US: f64 = 50.0;
+/// Frames for one change of context: measured on an H200, where more gained little.
+const BATCH: usize = 8;
+
+/// What a source did with a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// It holds the next frame.
+    Frame,
+    /// Something of the frame is missing: it is counted, and not passed on.
+    Incomplete,
+    /// Nothing came for a while. The source is asked again, unless somebody wants to stop.
+    Idle,
+    /// There are no more.
+    End,
+}
+
+/// What a stage works on.
+#[derive(Debug)]
+pub struct Work<'w, S> {
+    /// The slot, which nobody else has.
+    pub slot: &'w S,
+    /// The stage's queue.
+    pub queue: &'w Queue,
+    /// The frame's number, from zero. Those of frames that were dropped or incomplete are left out.
+    pub frame: u64,
+}
+
+type MakeFn<'f, S> = dyn FnMut(usize) -> Result<S> + 'f;
+type SourceFn<'f, S> = dyn FnMut(&S, u64) -> Result<Filled> + Send + 'f;
+type StageFn<'f, S> = dyn FnMut(Work<'_, S>) -> Result<()> + Send + 'f;
+type SinkFn<'f, S> = dyn FnMut(&S, u64) -> Result<()> + Send + 'f;
+
+struct Stage<'f, S> {
+    queue: Queue,
+    run: Box<StageFn<'f, S>>,
+}
+
+/// What a [`Pipeline`] shall be.
+#[must_use = "nothing is made until `build`"]
+pub struct Builder<'f, S> {
+    depth: usize,
+    make: Box<MakeFn<'f, S>>,
+    source: Option<Box<SourceFn<'f, S>>>,
+    stages: Vec<(String, Device, Box<StageFn<'f, S>>)>,
+    sink: Option<Box<SinkFn<'f, S>>>,
+    batch: Option<usize>,
+    when_full: WhenFull,
+    one_thread: bool,
+}
+
+impl<'f, S: Send + Sync> Builder<'f, S> {
+    /// What fills a slot with the frame of this number. It runs on a thread of its own.
+    pub fn source(mut self, fill: impl FnMut(&S, u64) -> Result<Filled> + Send + 'f) -> Self {
+        self.source = Some(Box::new(fill));
+        self
+    }
+
+    /// The next stage: a function that enqueues one frame's work on a queue of the device. It runs on a thread of its
+    /// own, and waits for nothing.
+    pub fn stage(
+        mut self,
+        name: impl Into<String>,
+        device: &Device,
+        run: impl FnMut(Work<'_, S>) -> Result<()> + Send + 'f,
+    ) -> Self {
+        self.stages.push((name.into(), device.clone(), Box::new(run)));
+        self
+    }
+
+    /// What takes the results, in the order of the frames. It runs on the thread that calls [`Pipeline::run`].
+    pub fn sink(mut self, take: impl FnMut(&S, u64) -> Result<()> + Send + 'f) -> Self {
+        self.sink = Some(Box::new(take));
+        self
+    }
+
+    /// How many frames a stage enqueues before it passes them on. Otherwise eight where two neighbours are two APIs of
+    /// one chip that the doctor found slow to change between, and one elsewhere.
+    pub fn batch(mut self, frames: usize) -> Self {
+        self.batch = Some(frames);
+        self
+    }
+
+    /// What to do when the source is faster than the rest; it waits, unless something else is said.
+    pub fn when_full(mut self, what: WhenFull) -> Self {
+        self.when_full = what;
+        self
+    }
+
+    /// Everything runs on the thread that calls [`Pipeline::run`]: frames are still enqueued ahead of those that the
+    /// sink waits for, but the functions do not run beside each other. For drivers that two threads at once can crash, as
+    /// Mesa's of 2022 can, and for functions that are cheap. The source is asked when there is a slot, so nothing is dropped.
+    pub fn one_thread(mut self) -> Self {
+        self.one_thread = true;
+        self
+    }
+
+    /// Opens the queues and makes the slots.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] without a source, a sink or a slot, or for a batch that the ring has no room for;
+    /// those of the slots and queues.
+    pub fn build(mut self) -> Result<Pipeline<'f, S>> {
+        let devices: Vec<Device> =
+            self.stages.iter().map(|(_, device, _)| device.clone()).collect();
+        let batch = self.batch_for(&devices)?;
+        let missing = |what: &str| Error::invalid(format!("a pipeline without a {what}"));
+        let source = self.source.take().ok_or_else(|| missing("source"))?;
+        let sink = self.sink.take().ok_or_else(|| missing("sink"))?;
+        // Whoever drops always has a slot to fill: that is one more.
+        let slots = self.depth + usize::from(self.when_full != WhenFull::Block);
+        let slots = (0..slots).map(&mut self.make).collect::<Result<Vec<S>>>()?;
+        let names = self.stages.iter().map(|(name, device, _)| (name.clone(), device.id().into()));
+        let counters = Arc::new(Counters::new(names));
+        let open = |(_, device, run): (_, Device, _)| Ok(Stage { queue: device.queue()?, run });
+        let stages = self.stages.into_iter().map(open).collect::<Result<_>>()?;
+        let (when_full, one_thread) = (self.when_full, self.one_thread);
+        Ok(Pipeline { slots, source, stages, sink, batch, when_full, one_thread, counters })
+    }
+
+    fn batch_for(&self, devices: &[Device]) -> Result<usize> {
+        let depth = self.depth;
+        if depth == 0 {
+            return Err(Error::invalid("a pipeline without a slot: two or more keep it busy"));
+        }
+        match self.batch {
+            Some(batch) if batch == 0 || batch > depth => Err(Error::invalid(format!(
+                "batches of {batch} frames in a ring of {depth} slots: from 1 to {depth} fit"
+            ))),
+            Some(batch) => Ok(batch),
+            None if devices.windows(2).any(|pair| is_slow_to_change(&pair[0], &pair[1])) => {
+                Ok(BATCH.min(depth.div_ceil(2)))
+            }
+            None => Ok(1),
+        }
+    }
+}
+
+/// Whether two APIs of one chip were measured to take long for changing between them.
+fn is_slow_to_change(a: &Device, b: &Device) -> bool {
+    if a.id() == b.id() || !a.info().physical.same_chip(&b.info().physical) {
+        return false;
+    }
+    let routes = a.hub().topology().between(a.index(), b.index()).iter();
+    let mut proven = routes.filter(|route| route.verdict.zero_copy == Some(true));
+    proven.any(|route| route.verdict.handoff_us.is_some_and(|us| us > SWITCH_US))
+}
+
+/// A source, stages, a sink, and the ring between them; see the [module](self).
+///
+/// It can be run again and again: the slots stay.
+pub struct Pipeline<'f, S> {
+    slots: Vec<S>,
+    source: Box<SourceFn<'f, S>>,
+    stages: Vec<Stage<'f, S>>,
+    sink: Box<SinkFn<'f, S>>,
+    batch: usize,
+    when_full: WhenFull,
+    one_thread: bool,
+    counters: Arc<Counters>,
+}
+
+impl<'f, S: Send + Sync> Pipeline<'f, S> {
+    /// A ring of so many slots (two are double buffering), each made once by a function that is given its number.
+    pub fn builder(depth: usize, make: impl FnMut(usize) -> Result<S> + 'f) -> Builder<'f, S> {
+        Builder {
+            depth,
+            make: Box::new(make),
+            source: None,
+            stages: Vec::new(),
+            sink: None,
+            batch: None,
+            when_full: WhenFull::default(),
+            one_thread: false,
+        }
+    }
+
+    /// How many frames a stage enqueues before it passes them on.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// The slots, between runs.
+    pub fn slots(&self) -> &[S] {
+        &self.slots
+    }
+
+    /// For whoever wants to stop it, or to see how it does, from another thread.
+    pub fn handle(&self) -> Handle {
+        Handle(self.counters.clone())
+    }
+
+    /// Runs until the source ends, somebody stops it, or something fails. What is on its way then comes out first,
+    /// unless something failed.
+    ///
+    /// # Errors
+    /// The first failure, with where it was; the slots can be used again as far as their buffers can.
+    ///
+    /// # Panics
+    /// When one of the functions does; the others have ended then.
+    pub fn run(&mut self) -> Result<Report, Failure> {
+        let Self { slots, source, stages, sink, batch, when_full, one_thread, counters } = self;
+        counters.clear();
+        let (belt, batch) = (Belt::new(slots.len(), stages.len()), *batch);
+        let run = Run { slots, belt: &belt, counters, start: Instant::now() };
+        if *one_thread {
+            run.alone(&mut **source, stages, &mut **sink, batch);
+        } else {
+            run.beside_each_other(&mut **source, stages, &mut **sink, batch, *when_full);
+        }
+        run.note_time();
+        counters.stop.store(false, Ordering::Relaxed);
+        let report = counters.report();
+        match belt.into_failed() {
+            Some(Failed { at, frame, error }) => Err(Failure { at, frame, error, report }),
+            None => Ok(report),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Pipeline<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stages: Vec<_> = self.counters.stages.iter().map(|place| &place.name).collect();
+        f.debug_struct("Pipeline")
+            .field("slots", &self.slots.len())
+            .field("stages", &stages)
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Stops a [`Pipeline`] and sees how it does. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle(Arc<Counters>);
+
+impl Handle {
+    /// Asks the pipeline that runs to end: the source is not asked again, and what is on its way comes out.
+    pub fn stop(&self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// How it does, now.
+    pub fn report(&self) -> Report {
+        self.0.report()
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.report().fmt(f)
+    }
+}

@@ -1,0 +1,229 @@
+//! One run of a pipeline: each part on a thread of its own, or all on one.
+
+use super::{
+    Filled, SinkFn, SourceFn, Stage, WhenFull, Work,
+    belt::{Belt, Car, Failed},
+    report::Counters,
+};
+use crate::{Error, Result};
+use std::{
+    collections::VecDeque,
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a stage that takes several frames at once waits for the last of them.
+const LINGER: Duration = Duration::from_millis(10);
+
+/// One run, as its threads see it.
+pub(super) struct Run<'r, S> {
+    pub slots: &'r [S],
+    pub belt: &'r Belt,
+    pub counters: &'r Counters,
+    pub start: Instant,
+}
+
+impl<S> Clone for Run<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for Run<'_, S> {}
+
+impl<S: Send + Sync> Run<'_, S> {
+    pub fn beside_each_other(
+        self,
+        source: &mut SourceFn<'_, S>,
+        stages: &mut [Stage<'_, S>],
+        sink: &mut SinkFn<'_, S>,
+        batch: usize,
+        when_full: WhenFull,
+    ) {
+        let last = stages.len();
+        thread::scope(|threads| {
+            threads.spawn(move || self.guard("source", || self.source(source, when_full)));
+            for (at, stage) in stages.iter_mut().enumerate() {
+                let name = &self.counters.stages[at].name;
+                threads.spawn(move || self.guard(name, || self.stage(at, stage, batch)));
+            }
+            self.guard("sink", || self.sink(last, sink));
+        });
+    }
+
+    /// A batch through all stages; then the sink takes so many of the oldest that the next batch has room.
+    pub fn alone(
+        self,
+        source: &mut SourceFn<'_, S>,
+        stages: &mut [Stage<'_, S>],
+        sink: &mut SinkFn<'_, S>,
+        batch: usize,
+    ) {
+        self.guard("pipeline", || {
+            let (mut frame, mut on_the_way) = (0, VecDeque::new());
+            loop {
+                let (mut cars, ended) = self.fill_batch(source, &mut frame, batch)?;
+                for (at, stage) in stages.iter_mut().enumerate() {
+                    self.enqueue(at, stage, &mut cars)?;
+                }
+                on_the_way.extend(cars);
+                let room = if ended { self.slots.len() } else { batch };
+                while on_the_way.len() + room > self.slots.len()
+                    && let Some(car) = on_the_way.pop_front()
+                {
+                    self.take(sink, car)?;
+                }
+                if ended {
+                    return Ok(());
+                }
+            }
+        });
+    }
+
+    /// The next frames, and whether they are the last.
+    fn fill_batch(
+        &self,
+        source: &mut SourceFn<'_, S>,
+        frame: &mut u64,
+        batch: usize,
+    ) -> Result<(Vec<Car>, bool), Failed> {
+        let mut cars = Vec::with_capacity(batch);
+        while cars.len() < batch
+            && let Some(slot) = self.belt.take_free()
+        {
+            match self.fill(source, slot, *frame)? {
+                Some(filled) => cars.extend(filled),
+                None => return Ok((cars, true)),
+            }
+            *frame += 1;
+        }
+        Ok((cars, false))
+    }
+
+    fn source(self, source: &mut SourceFn<'_, S>, when_full: WhenFull) -> Result<(), Failed> {
+        let mut frame = 0;
+        while let Some(slot) = self.belt.take_free() {
+            let Some(filled) = self.fill(source, slot, frame)? else { break };
+            if let Some(car) = filled {
+                let dropped = self.belt.enter(car, when_full);
+                self.counters.dropped.fetch_add(dropped, Ordering::Relaxed);
+            }
+            frame += 1;
+        }
+        self.belt.end(0);
+        Ok(())
+    }
+
+    /// `None` at the end, and nothing in it for a frame that is incomplete; the slot is free again then.
+    fn fill(
+        &self,
+        source: &mut SourceFn<'_, S>,
+        slot: usize,
+        frame: u64,
+    ) -> Result<Option<Option<Car>>, Failed> {
+        let filled = self.ask(source, slot, frame).map_err(failed("source", frame))?;
+        if filled == Filled::Frame {
+            let now = Instant::now();
+            return Ok(Some(Some(Car { slot, frame, filled: now, came: now })));
+        }
+        self.belt.put_free(slot);
+        if filled == Filled::Incomplete {
+            self.counters.incomplete.fetch_add(1, Ordering::Relaxed);
+            return Ok(Some(None));
+        }
+        Ok(None)
+    }
+
+    /// Asks the source until there is something, or somebody wants to stop.
+    fn ask(&self, source: &mut SourceFn<'_, S>, slot: usize, frame: u64) -> Result<Filled> {
+        while !self.counters.stop.load(Ordering::Relaxed) && !self.belt.has_failed() {
+            let clock = Instant::now();
+            let filled = source(&self.slots[slot], frame)?;
+            if filled != Filled::Idle {
+                self.counters.source.note(clock.elapsed());
+                return Ok(filled);
+            }
+        }
+        Ok(Filled::End)
+    }
+
+    fn stage(self, at: usize, stage: &mut Stage<'_, S>, batch: usize) -> Result<(), Failed> {
+        while let Some(mut cars) = self.belt.take(at, batch, LINGER) {
+            self.enqueue(at, stage, &mut cars)?;
+            self.belt.pass(at + 1, cars);
+        }
+        self.belt.end(at + 1);
+        Ok(())
+    }
+
+    /// One stage's work on some frames. It is flushed once for all of them: the next stage's queue may wait for it.
+    fn enqueue(&self, at: usize, stage: &mut Stage<'_, S>, cars: &mut [Car]) -> Result<(), Failed> {
+        let (place, Stage { queue, run }) = (&self.counters.stages[at], stage);
+        for car in &*cars {
+            let clock = Instant::now();
+            let work = Work { slot: &self.slots[car.slot], queue, frame: car.frame };
+            run(work).map_err(failed(&place.name, car.frame))?;
+            place.busy.note(clock.elapsed());
+        }
+        let first = cars.first().map_or(0, |car| car.frame);
+        queue.flush().map_err(failed(&place.name, first))?;
+        for car in &mut *cars {
+            place.times.note(car.came.elapsed());
+            car.came = Instant::now();
+        }
+        place.frames.fetch_add(cars.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sink(self, at: usize, sink: &mut SinkFn<'_, S>) -> Result<(), Failed> {
+        while let Some(cars) = self.belt.take(at, 1, LINGER) {
+            cars.into_iter().try_for_each(|car| self.take(sink, car))?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, sink: &mut SinkFn<'_, S>, car: Car) -> Result<(), Failed> {
+        let clock = Instant::now();
+        sink(&self.slots[car.slot], car.frame).map_err(failed("sink", car.frame))?;
+        self.counters.sink.note(clock.elapsed());
+        self.counters.latency.note(car.filled.elapsed());
+        self.counters.frames.fetch_add(1, Ordering::Relaxed);
+        self.belt.put_free(car.slot);
+        self.note_time();
+        Ok(())
+    }
+
+    /// Runs one part; when it fails, or panics, the others stop: they would wait for it.
+    fn guard(&self, name: &str, part: impl FnOnce() -> Result<(), Failed>) {
+        let _alarm = Alarm(self.belt, name);
+        if let Err(failed) = part() {
+            let Failed { at, frame, error } = &failed;
+            tracing::error!("pipeline stopped: {at} at frame {frame}: {error}");
+            self.belt.fail(failed);
+        }
+    }
+
+    pub fn note_time(&self) {
+        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counters.elapsed_ns.store(ns, Ordering::Relaxed);
+        let fill = self.belt.fill(self.slots.len()) as u64;
+        self.counters.on_the_way.store(fill, Ordering::Relaxed);
+    }
+}
+
+fn failed(at: &str, frame: u64) -> impl FnOnce(Error) -> Failed {
+    let at = at.to_owned();
+    move |error| Failed { at, frame, error }
+}
+
+/// Rings when a thread panics.
+struct Alarm<'r>(&'r Belt, &'r str);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let error = Error::invalid("the function panicked");
+            self.0.fail(Failed { at: self.1.into(), frame: 0, error });
+        }
+    }
+}
