@@ -17,6 +17,14 @@ static void check(onebuf_status status) {
 
 static const char *TEXT = "kernel void scale(global float *x, float by) { x[get_global_id(0)] *= by; }";
 
+// The same for OpenGL and Vulkan: the buffer is argument 0, the value argument 1.
+static const char *SHADER =
+    "#version 450\n"
+    "layout(local_size_x = 64) in;\n"
+    "layout(std430, binding = 0) buffer Data { float x[]; };\n"
+    "layout(std140, binding = 1) uniform Values { float by; };\n"
+    "void main() { x[gl_GlobalInvocationID.x] *= by; }\n";
+
 // The same for the CPU: called once for the whole launch.
 static int32_t scale(void *user, const onebuf_native_call *call) {
     (void)user;
@@ -30,7 +38,10 @@ static onebuf_kernel build(onebuf_device device) {
     // A program in the forms it is there in: a device takes the one it can use.
     onebuf_native native = {"scale", scale, NULL};
     onebuf_program_options source = ONEBUF_OPTIONS(onebuf_program_options);
+    onebuf_shader shader = {"scale", SHADER};
     source.opencl_c = TEXT;
+    source.shaders = &shader;
+    source.shader_count = 1;
     source.natives = &native;
     source.native_count = 1;
     onebuf_program program;

@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::size_t N = 1 << 16;
 
+// The kernel for OpenGL and Vulkan: the buffer is argument 0, the value argument 1.
+constexpr const char *SHADER = R"(#version 450
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer Data { float x[]; };
+layout(std140, binding = 1) uniform Values { float by; };
+void main() { x[gl_GlobalInvocationID.x] *= by; }
+)";
+
 // The kernel for the CPU: called once for the whole launch.
 std::int32_t scale(void *, const onebuf_native_call *call) {
     auto *x = static_cast<float *>(call->args[0].data);
@@ -21,8 +29,11 @@ std::int32_t scale(void *, const onebuf_native_call *call) {
 
 bool scale_on(const onebuf::Hub &hub, const onebuf::Device &device) {
     onebuf_native native{"scale", scale, nullptr};
+    onebuf_shader shader{"scale", SHADER};
     onebuf::ProgramOptions source;
     source.opencl_c = "kernel void scale(global float *x, float by) { x[get_global_id(0)] *= by; }";
+    source.shaders = &shader;
+    source.shader_count = 1;
     source.natives = &native;
     source.native_count = 1;
     auto kernel = device.program(source).kernel(

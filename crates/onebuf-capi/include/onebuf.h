@@ -1332,59 +1332,6 @@ onebuf_status onebuf_bridge_to_host(onebuf_buffer from,
                                     size_t bytes,
                                     onebuf_crossing *crossing);
 
-//
-// For programs that keep one pointer to a buffer's memory and say whose turn it is: the host's, or the
-// kernels'. A buffer has one standing map at most, whoever asks for it, and asking again costs no driver
-// call. It ends when the kernels' turn comes, or with the buffer.
-
-// Gives the host its turn: maps the buffer, for reading with ONEBUF_READ, else for reading and writing,
-// unless it is mapped so already. Waits for the work before. `data` is valid, for as many bytes as the buffer
-// has, until onebuf_buffer_to_device() or the buffer's end; kernels that would use it are ONEBUF_BUSY
-// meanwhile.
-onebuf_status onebuf_buffer_to_host(onebuf_buffer buffer,
-                                    onebuf_access access,
-                                    void **data);
-
-// Gives the kernels their turn: ends the standing map, where there is one. Fails only where the host worked
-// on a copy that could not be written back; the map is over then too.
-onebuf_status onebuf_buffer_to_device(onebuf_buffer buffer);
-
-// Writes so many bytes from `offset` on: through the standing map, as the caller's own stores would, and as
-// onebuf_buffer_write() where there is none.
-onebuf_status onebuf_buffer_store(onebuf_buffer buffer,
-                                  size_t offset,
-                                  const void *data,
-                                  size_t bytes);
-
-// Reads so many bytes from `offset` on: through the standing map, as the caller's own loads would, and as
-// onebuf_buffer_read() where there is none.
-onebuf_status onebuf_buffer_load(onebuf_buffer buffer,
-                                 size_t offset,
-                                 void *data,
-                                 size_t bytes);
-
-// Waits until the host may read the buffer (ONEBUF_READ), or write it: until kernels no longer write, or no
-// longer use it. ONEBUF_TIMEOUT when that takes longer; the work goes on.
-onebuf_status onebuf_buffer_wait_ns(onebuf_buffer buffer,
-                                    onebuf_access access,
-                                    uint64_t timeout_ns);
-
-// Owners ==========================================================================================
-//
-// For languages whose variables are copied and ended without a word, such as Fortran: an object may have
-// owners, named by their addresses, and is freed with the last of them. An address owns one object at most,
-// whatever bits lie there: a copy that was not announced owns nothing, and frees nothing.
-
-// Makes an address the owner of an object: the `id` of a buffer's, fence's, program's or kernel's handle; of
-// nothing for zero. What it owned before loses an owner, and is freed when that was the last. The address is
-// never looked at. An object that nobody ever owned is the caller's to free.
-onebuf_status onebuf_own(const void *owner,
-                         uint64_t id);
-
-// The variable at an address ends, or is about to be assigned: it owns nothing from now on. The object whose
-// last owner it was goes with the thread's next call of these two: the right side of `b = b` is still needed.
-onebuf_status onebuf_disown(const void *owner);
-=======
 // Memory by descriptors ===========================================================================
 //
 // A buffer's memory for another API, library or process, and theirs as a buffer: by file descriptors. Who owns a
@@ -1571,7 +1518,60 @@ onebuf_status onebuf_lu_invert(onebuf_queue queue,
 // Frees the row exchanges. The factors are the buffer's.
 onebuf_status onebuf_lu_free(onebuf_lu lu);
 
-// Standing maps ============================================================================
+// Standing maps ===================================================================================
+//
+// For programs that keep one pointer to a buffer's memory and say whose turn it is: the host's, or the
+// kernels'. A buffer has one standing map at most, whoever asks for it, and asking again costs no driver
+// call. It ends when the kernels' turn comes, or with the buffer.
+
+// Gives the host its turn: maps the buffer, for reading with ONEBUF_READ, else for reading and writing,
+// unless it is mapped so already. Waits for the work before. `data` is valid, for as many bytes as the buffer
+// has, until onebuf_buffer_to_device() or the buffer's end; kernels that would use it are ONEBUF_BUSY
+// meanwhile.
+onebuf_status onebuf_buffer_to_host(onebuf_buffer buffer,
+                                    onebuf_access access,
+                                    void **data);
+
+// Gives the kernels their turn: ends the standing map, where there is one. Fails only where the host worked
+// on a copy that could not be written back; the map is over then too.
+onebuf_status onebuf_buffer_to_device(onebuf_buffer buffer);
+
+// Writes so many bytes from `offset` on: through the standing map, as the caller's own stores would, and as
+// onebuf_buffer_write() where there is none.
+onebuf_status onebuf_buffer_store(onebuf_buffer buffer,
+                                  size_t offset,
+                                  const void *data,
+                                  size_t bytes);
+
+// Reads so many bytes from `offset` on: through the standing map, as the caller's own loads would, and as
+// onebuf_buffer_read() where there is none.
+onebuf_status onebuf_buffer_load(onebuf_buffer buffer,
+                                 size_t offset,
+                                 void *data,
+                                 size_t bytes);
+
+// Waits until the host may read the buffer (ONEBUF_READ), or write it: until kernels no longer write, or no
+// longer use it. ONEBUF_TIMEOUT when that takes longer; the work goes on.
+onebuf_status onebuf_buffer_wait_ns(onebuf_buffer buffer,
+                                    onebuf_access access,
+                                    uint64_t timeout_ns);
+
+// Owners ==========================================================================================
+//
+// For languages whose variables are copied and ended without a word, such as Fortran: an object may have
+// owners, named by their addresses, and is freed with the last of them. An address owns one object at most,
+// whatever bits lie there: a copy that was not announced owns nothing, and frees nothing.
+
+// Makes an address the owner of an object: the `id` of a buffer's, fence's, program's or kernel's handle; of
+// nothing for zero. What it owned before loses an owner, and is freed when that was the last. The address is
+// never looked at. An object that nobody ever owned is the caller's to free.
+onebuf_status onebuf_own(const void *owner,
+                         uint64_t id);
+
+// The variable at an address ends, or is about to be assigned: it owns nothing from now on. The object whose
+// last owner it was goes with the thread's next call of these two: the right side of `b = b` is still needed.
+onebuf_status onebuf_disown(const void *owner);
+
 // Short hands ======================================================================================
 
 #ifndef __cplusplus

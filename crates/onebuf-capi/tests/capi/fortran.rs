@@ -99,12 +99,18 @@ fn speaking() -> impl Iterator<Item = &'static String> {
     found().iter().filter(move |id| known.contains(&id.split(':').next().unwrap_or_default()))
 }
 
-fn on(program: &Path, device: &str) -> String {
+/// A run on that device, whatever API it is of.
+fn at(program: &Path, device: &str) -> Command {
     let mut run = command(program);
-    said({
-        run.arg(device).env("ONEBUF_DEVICE", device);
-        run
-    })
+    run.env("ONEBUF_DEVICE", device);
+    run.env_remove("ONEBUF_EGL_LIB").env_remove("ONEBUF_VULKAN_LIB");
+    run
+}
+
+fn on(program: &Path, device: &str) -> String {
+    let mut run = at(program, device);
+    run.arg(device);
+    said(run)
 }
 
 /// Without drivers: those keep memory for good, and have errors of their own.
@@ -186,8 +192,8 @@ fn number(said: &str, before: &str) -> u64 {
 }
 
 fn conv2d(program: &Path, mode: &str, device: &str) -> String {
-    let mut run = command(program);
-    run.args([mode, "1024", "2"]).env("ONEBUF_DEVICE", device);
+    let mut run = at(program, device);
+    run.args([mode, "1024", "2"]);
     said(run)
 }
 

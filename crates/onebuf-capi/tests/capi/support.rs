@@ -140,6 +140,8 @@ pub fn under_valgrind(program: &Path) -> Option<Command> {
 
 fn with_surroundings(mut command: Command) -> Command {
     command.env("LD_LIBRARY_PATH", workshop()).env("XDG_CACHE_HOME", workshop().join("cache"));
+    // Programs in C speak OpenCL; drivers of graphics would only be started, and watched by valgrind.
+    command.env("ONEBUF_EGL_LIB", "none").env("ONEBUF_VULKAN_LIB", "none");
     // Drivers keep memory for good; what is lost is valgrind's to find.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
     command
