@@ -312,6 +312,8 @@ impl<'a> Asked<'a> {
             svm_atomics: false,
             svm_system: false,
             address_space: None,
+            peers: Vec::new(),
+            ipc: false,
             il_versions: vec![format!("SPIR-V_{}", self.spirv())],
         }
     }
