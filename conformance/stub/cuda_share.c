@@ -4,7 +4,8 @@
  * All device memory lies in files (memfd), so what is exported is really shared: whoever maps the descriptor sees the
  * bytes. It is strict. Sizes and addresses that are no multiples of the granularity, unknown flags and descriptors
  * that are closed or not of a stub's are refused; memory without access is none; what is freed twice, or under its
- * mapping or its buffers, ends the process with status 99, as does a call of the API in a function of the host.
+ * mapping or its buffers, ends the process with status 99, as does a call of the API in a function of the host, and a
+ * kernel, fill or copy on memory of another device that was not opened to this one.
  *
  * Who owns a descriptor: cuImportExternalMemory takes it, and closes that number at once; hipImportExternalMemory
  * leaves it alone, and so do both imports of allocations.
@@ -516,6 +517,23 @@ static uint64_t inode(int fd)
     return fstat(fd, &about) ? 0 : (uint64_t)about.st_ino;
 }
 
+EXPORT status cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t at)
+{
+    ENTER;
+    CALL("cuMemGetAddressRange_v2", "hipMemGetAddressRange");
+    lock();
+    struct range *r = at & TAG ? find(at, 1) : NULL;
+    if (!r) s = INVALID_VALUE;
+    else {
+        *base = tagged(r->at);
+        *bytes = r->bytes;
+    }
+    unlock();
+    return record(call, s, "at=%#llx", (unsigned long long)at);
+}
+status hipMemGetAddressRange(uint64_t *base, size_t *bytes, uint64_t at)
+    HIP(hipMemGetAddressRange, cuMemGetAddressRange_v2);
+
 EXPORT status cuIpcGetMemHandle(struct ipc_handle *handle, uint64_t at)
 {
     ENTER;
@@ -552,7 +570,7 @@ EXPORT status cuIpcOpenMemHandle_v2(uint64_t *at, struct ipc_handle handle, unsi
     if (flags != 1) s = INVALID_VALUE;
     else if (ipc.pid == getpid()) s = INVALID_CONTEXT; /* as the drivers: never in the process that gave it */
     int file = s ? -1 : file_of(&ipc);
-    if (!s && file < 0) s = INVALID_HANDLE;
+    if (!s && (file < 0 || ipc.offset > file_bytes(file) || ipc.bytes > file_bytes(file) - ipc.offset)) s = INVALID_HANDLE;
     lock();
     struct range *r = s ? NULL : map_file(OPENED, device, file, ipc.offset, ipc.bytes);
     if (!s && !r) s = OUT_OF_MEMORY;

@@ -428,10 +428,18 @@ static void *run(void *argument)
     return NULL;
 }
 
+/* Locked: what another device has is touched by leave alone. A driver may let it pass, and lose the bytes. */
+static void ask_leave(const struct range *r, int device)
+{
+    bool others = r->kind == MAPPED ? r->access & ~(1u << device) : is_device(r->kind) && r->device != device;
+    if (others && !may_touch(r, device)) die("memory of another device was used without access to it");
+}
+
 /* Locked: notes that a command uses memory; false where there is none such. */
 bool use(struct command *c, int slot, uint64_t at, size_t bytes)
 {
     struct range *r = find(at, bytes);
+    if (r) ask_leave(r, current());
     if (!r || (r->kind == MAPPED && !may_touch(r, current()))) return false;
     c->uses[slot] = r;
     r->uses++;
@@ -686,7 +694,7 @@ status hipMemsetD32Async(uint64_t to, unsigned v, size_t n, void *s) HIP(hipMems
 struct kernel { const char *name; size_t sizes[MAX_PARAMETERS + 1]; };
 static const struct kernel kernels[] = {
     { "add", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
-    { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
+    { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "told", { 8, 8, 8, 4, 4, 4, 4 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
 struct function { const struct kernel *kernel; struct module *module; };
 static struct function functions[4096]; /* handed out round and round: functions are never freed */
 static unsigned next_function;
@@ -865,6 +873,12 @@ static bool launch(const struct command *c)
     if (!strcmp(name, "shape")) {
         uint32_t *p = (uint32_t *)(void *)touch(c, 0, 0, 28);
         for (int i = 0; p && i < 3; i++) { p[i] = c->groups[i]; p[3 + i] = c->group[i]; }
+        if (p) p[6] = c->shared;
+        return p;
+    }
+    if (!strcmp(name, "told")) { /* every parameter but the first, and the shared bytes */
+        uint32_t *p = (uint32_t *)(void *)touch(c, 0, 0, 28);
+        for (int i = 0; p && i < 6; i++) p[i] = (uint32_t)c->parameters[1 + i];
         if (p) p[6] = c->shared;
         return p;
     }

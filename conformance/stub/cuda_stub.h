@@ -14,7 +14,7 @@ enum {
     NOT_READY = 600, ILLEGAL_ADDRESS = 700, PEER_ALREADY = 704, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
     NOT_SUPPORTED = 801,
     RTC_INVALID_INPUT = 3, RTC_INVALID_PROGRAM = 4, RTC_INVALID_OPTION = 5, RTC_COMPILATION = 6,
-    DEVICES = 2, MAX_PARAMETERS = 5
+    DEVICES = 2, MAX_PARAMETERS = 7
 };
 #define TAG ((uint64_t)1 << 62)     /* device pointers are real addresses plus this */
 #define MEMORY ((size_t)1 << 30)    /* bytes of each device */

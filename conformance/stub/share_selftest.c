@@ -50,7 +50,7 @@ struct info { U size, type; L agent, host; S bytes; L user, owner; U flags; bool
     F(I, hsa_init, void) F(I, hsa_shut_down, void) F(I, hsa_amd_pointer_info, const void *, struct info *, P, U *, P) \
     F(I, hsa_amd_portable_export_dmabuf, L, S, I *, L *) F(I, hsa_amd_portable_close_dmabuf, I) \
     F(S, onebuf_stub_record, char *, S) F(void, onebuf_stub_forget, void) F(void, onebuf_stub_fail, const char *, I, I) \
-    F(I, onebuf_stub_live, void)
+    F(I, onebuf_stub_live, void) F(I, cuMemGetAddressRange_v2, L *, S *, L) F(I, cuStreamDestroy_v2, P)
 #define DECLARE(R, name, ...) static R (*name)(__VA_ARGS__);
 FUNCTIONS(DECLARE)
 #define LOAD(R, name, ...) if (!(*(P *)&name = dlsym(library, #name))) { printf("no %s\n", #name); return 2; }
@@ -82,6 +82,7 @@ static struct prop prop(I device) { return (struct prop){ .kind = 1, .handles = 
 
 static void release_twice(P handle) { cuMemRelease(handle); cuMemRelease(handle); }
 static void free_mapped(P at) { cuMemAddressFree((L)(uintptr_t)at, 2 * MIB2); }
+static void fill_unasked(P at) { cuMemsetD32Async((L)(uintptr_t)at, 1, 1, stream); }
 static void unmap_half(P at) { cuMemUnmap((L)(uintptr_t)at, MIB2); }
 
 /* Virtual memory, exported: whoever maps the descriptor sees what the device stored. */
@@ -105,7 +106,7 @@ static void virtual_memory(void)
     CHECK(cuMemSetAccess(at, 2 * MIB2, &device, 1) == 1); /* not mapped yet */
     CHECK(cuMemMap(at, 2 * MIB2, 0, handle, 0) == 0 && cuMemMap(at, 2 * MIB2, 0, handle, 0) == 1);
     CHECK(cuMemsetD32Async(at, 7, 10, stream) == 1); /* no access yet */
-    CHECK(cuMemSetAccess(at, 2 * MIB2, &other, 1) == 0 && cuMemsetD32Async(at, 7, 10, stream) == 1);
+    CHECK(cuMemSetAccess(at, 2 * MIB2, &other, 1) == 0 && dies(fill_unasked, (P)(uintptr_t)at));
     CHECK(cuMemSetAccess(at, 2 * MIB2, &device, 1) == 0 && cuMemsetD32Async(at, 7, MIB2 / 2, stream) == 0);
     drain(false);
     CHECK(cuMemExportToShareableHandle(&fd, handle, 2, 0) == 1 && cuMemExportToShareableHandle(&fd, handle, 1, 0) == 0);
@@ -221,6 +222,19 @@ static void peers(void)
     CHECK(cuMemAlloc_v2(&a, 64) == 0 && cuCtxPushCurrent_v2(context[1]) == 0 && cuMemAlloc_v2(&b, 64) == 0);
     CHECK(cuCtxPopCurrent_v2(&(P){ 0 }) == 0 && cuMemsetD32Async(a, 9, 16, stream) == 0);
     CHECK(cuMemcpyPeerAsync(b, context[0], a, context[0], 64, stream) == 1);
+    CHECK(cuMemsetD32Async(b, 9, 1, stream) == 0); /* the one was let at the other's, and not the other way round */
+    drain(false);
+    P others;
+    CHECK(cuCtxPushCurrent_v2(context[1]) == 0 && cuStreamCreate(&others, 1) == 0);
+    P first = stream;
+    stream = others;
+    CHECK(dies(fill_unasked, (P)(uintptr_t)a));
+    stream = first;
+    CHECK(cuStreamDestroy_v2(others) == 0 && cuCtxPopCurrent_v2(&(P){ 0 }) == 0);
+    L base = 0;
+    S whole = 0;
+    CHECK(cuMemGetAddressRange_v2(&base, &whole, a + 8) == 0 && base == a && whole == 64);
+    CHECK(cuMemGetAddressRange_v2(&base, &whole, a + 64) == 1);
     CHECK(cuMemcpyPeerAsync(b, context[1], a, context[0], 64, stream) == 0);
     drain(false);
     CHECK(cuMemcpyDtoHAsync_v2(&back, b, 4, stream) == 0 && back == 9);

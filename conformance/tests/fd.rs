@@ -50,6 +50,9 @@ plays! {
     /// Work of both sides, late on both: a fence that is missing is a race.
     late_work_is_waited_for: shared_by(
         "imports,cached", "ONEBUF_STUB_DELAY_US" => "300", "ONEBUF_CUDA_STUB_DELAY_US" => "500");
+    /// The one whose number is waited for dies before it can write it.
+    a_dead_sender_is_told: dead_sender(
+        "imports,lost", "ONEBUF_STUB_DELAY_US" => "300000");
     the_doctor_proves_what_works: proven("imports");
     the_doctor_finds_copies_out: copying("imports,cached");
     the_doctor_refutes_what_does_not_work: refuted("imports,separate");
@@ -117,6 +120,24 @@ fn shared_by() {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn shared_by_hip() {
     interleaved(RouteKind::DmaBuf);
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn dead_sender() {
+    let hub = hub();
+    let (cl, api) = sides(&hub);
+    let wish = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let wish = wish.strategy(Strategy::Exportable).allocate_on(&api.device);
+    let buffer = wish.sync(Rung::WaitValue).build().unwrap();
+    // The stub's device dies after three kernels.
+    let outcome = (0..4).try_for_each(|n| {
+        cl.step(&buffer, Step::nth(n))?;
+        api.step(&buffer, Step::nth(n))
+    });
+    // Not by a timeout, which would be half a minute.
+    let error = outcome.and_then(|()| api.queue.finish()).unwrap_err();
+    assert!(!matches!(error, Error::Timeout { .. }), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// In the order of running: the helper's verdicts are what the two platforms plan with.
-const EXAMPLES: [(&str, &str); 17] = [
+const EXAMPLES: [(&str, &str); 18] = [
     ("06-own-helper", "without a copy"),
     ("01-one-buffer", "the last square is"),
     ("02-two-platforms", "both took their turn"),
@@ -25,6 +25,7 @@ const EXAMPLES: [(&str, &str); 17] = [
     ("15-libraries", "the solution is [1.0, 2.0]"),
     ("16-cudarc", "cudarc"),
     ("17-two-processes", "made 3 of it"),
+    ("18-graft", "graft"),
 ];
 
 /// Cargo builds the examples before the tests, into a folder beside theirs.

@@ -65,7 +65,8 @@ pub struct ClassA {
     pub queue: Own<ClQueue>,
     /// Of launches that may still wait: clover uses a kernel after its last reference was given back.
     kernels: Mutex<Vec<Own<ClKernel>>>,
-    program: Own<ClProgram>,
+    /// Its kernels: `a_step`, as [`crate::step_model`], and `a_spin`, of a buffer and three words each.
+    pub program: Own<ClProgram>,
     /// Its context. Last, because all else is made of it.
     pub context: Own<ClContext>,
 }

@@ -13,7 +13,7 @@ use onebuf_conformance::note;
 use std::{fs, thread, time::Duration};
 
 /// Of the stubs' first device.
-const UUID: &str = "01112131-4151-6171-8191-a1b1c1d1e1f1";
+pub const UUID: &str = "01112131-4151-6171-8191-a1b1c1d1e1f1";
 const ANOTHER_CHIP: &str = "deadbeef000000000000000000000000";
 const NO_IMPORT: &str = "cuImportExternalMemory:801";
 
@@ -60,7 +60,7 @@ fn a_driver_that_takes_its_own_memory_only_as_its_own() {
 }
 
 /// The device that has the memory.
-fn home(hub: &Hub) -> onebuf::Device {
+pub fn home(hub: &Hub) -> onebuf::Device {
     hub.device("cuda:0").or_else(|_| hub.device("hip:0")).expect("a stub")
 }
 
@@ -72,7 +72,7 @@ fn buffer(hub: &Hub, home: &onebuf::Device, hands: &Hands) -> Buffer<u32> {
     buffer
 }
 
-fn offer<'b>(buffer: &'b Buffer<u32>, stage: &Stage) -> Offer<'b, u32> {
+pub fn offer<'b>(buffer: &'b Buffer<u32>, stage: &Stage) -> Offer<'b, u32> {
     Offer::open(buffer, stage.socket().to_str().unwrap()).unwrap()
 }
 
@@ -91,7 +91,7 @@ fn rounds_with(hub: &Hub, home: &onebuf::Device, mine: &str, theirs: &str) {
     note(&format!("{mine} <-> {theirs}: {N} words, 3 rounds"));
 }
 
-fn on_device(id: &str) -> String {
+pub fn on_device(id: &str) -> String {
     format!("{id}{ON_DEVICE}")
 }
 
@@ -159,13 +159,13 @@ fn dies(hub: &Hub, home: &onebuf::Device, theirs: &str, times: usize) {
 }
 
 /// A second process with another environment.
-fn spawn(stage: &Stage, device: &str, environment: &[(&str, &str)]) -> Second {
+pub fn spawn(stage: &Stage, device: &str, environment: &[(&str, &str)]) -> Second {
     let mut command = stage.command("rounds", &on_device(device));
     Second(command.envs(environment.iter().copied()).spawn().expect("it starts"))
 }
 
 /// What a second process says that cannot attach; the owner is told, and serves the next.
-fn refused(offer: &mut Offer<'_, u32>, mut second: Second) -> String {
+pub fn refused(offer: &mut Offer<'_, u32>, mut second: Second) -> String {
     let error = offer.accept(SOON).map(drop).unwrap_err();
     assert!(matches!(error, Error::PeerLost { .. }), "{error}");
     second.says("error:")

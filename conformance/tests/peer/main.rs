@@ -3,6 +3,7 @@
 //! The second process is this test program again, told by its environment which part to play.
 
 mod device;
+mod ipc;
 
 use onebuf::{
     Buffer, BufferBuilder, CopyPolicy, Error, Hub, Result, RouteKind, Strategy,
@@ -69,25 +70,30 @@ struct Hands {
     side: Option<Side>,
     /// How the device sees the pages: in place, or as a copy of its own. None for device memory.
     route: Option<RouteKind>,
+    on_device: bool,
 }
 
 /// Behind the name of a device that is to have a copy of its own.
 const STAGED: &str = "+staged";
 /// Behind the name of one that is to see a device's memory, and copy nothing.
 const ON_DEVICE: &str = "+device";
+/// Behind the name of one that is to have a copy of another device's memory.
+const ACROSS: &str = "+across";
 
 impl Hands {
     fn open(hub: &Hub, device: &str) -> Result<Self> {
-        let (device, route) = match (device.strip_suffix(STAGED), device.strip_suffix(ON_DEVICE)) {
-            (Some(device), _) => (device, Some(RouteKind::Staged)),
-            (None, Some(device)) => (device, None),
-            (None, None) => (device, Some(RouteKind::HostPointer)),
+        let (device, sort) = device.split_at(device.find('+').unwrap_or(device.len()));
+        let (route, on_device) = match sort {
+            STAGED => (Some(RouteKind::Staged), false),
+            ON_DEVICE => (None, true),
+            ACROSS => (Some(RouteKind::Staged), true),
+            _ => (Some(RouteKind::HostPointer), false),
         };
         let side = match device {
             "host" => None,
             other => Some(Side::open(&hub.device(other)?)?),
         };
-        Ok(Self { side, route })
+        Ok(Self { side, route, on_device })
     }
 
     fn wish<'w>(&self, wish: BufferBuilder<'w, u32>) -> BufferBuilder<'w, u32> {
@@ -102,8 +108,8 @@ impl Hands {
     /// The device sees the buffer as it should, or the test would say nothing of it.
     fn assert_route(&self, buffer: &Buffer<u32>) {
         let plan = buffer.plan();
-        let on_device = plan.strategy == Strategy::Exportable;
-        assert_eq!(self.route.is_none(), on_device, "{}", buffer.explain());
+        let on_device = matches!(plan.strategy, Strategy::Exportable | Strategy::Device);
+        assert_eq!(self.on_device, on_device, "{}", buffer.explain());
         if let Some(side) = &self.side {
             let to = side.device.index();
             let hop = plan.routes.iter().find(|hop| hop.to == to).expect("planned");
@@ -150,7 +156,8 @@ fn second_process() {
 }
 
 fn play(part: &str, socket: &str, device: &str) -> Result<()> {
-    let hub = if device.ends_with(ON_DEVICE) { whole_hub() } else { hub() };
+    let whole = device.ends_with(ON_DEVICE) || device.ends_with(ACROSS);
+    let hub = if whole { whole_hub() } else { hub() };
     let hands = Hands::open(&hub, device)?;
     let attach = Attach::to(socket).timeout(SOON);
     let attach = match std::env::var("ONEBUF_TEST_TRUST") {
@@ -240,7 +247,8 @@ impl Second {
     fn says(&mut self, beginning: &str) -> String {
         let out = self.0.stdout.as_mut().expect("piped");
         let mut heard = String::new();
-        for line in BufReader::new(out).lines().map_while(|line| line.ok()) {
+        // Not a byte more than the line: what comes after it is for the next question.
+        for line in BufReader::with_capacity(1, out).lines().map_while(|line| line.ok()) {
             if let Some(rest) = line.strip_prefix(beginning) {
                 return rest.trim().to_owned();
             }
@@ -329,7 +337,7 @@ fn assert_found_out(stage: &Stage, hands: &Hands, buffer: &Buffer<u32>, theirs: 
     let mut offer = Offer::open(buffer, stage.socket().to_str().unwrap()).unwrap();
     let mut second = stage.spawn("apart", theirs);
     let mut visit = offer.accept(SOON).unwrap();
-    let pages = (N * 4).div_ceil(4096);
+    let pages = (buffer.len() * 4).div_ceil(4096);
     assert_eq!(own_rounds(hands, &mut visit, 1).unwrap(), pages);
     drop(visit);
     assert_eq!(second.says("wrong pages:"), pages.to_string());

@@ -6,7 +6,9 @@
 #![allow(unsafe_code)]
 
 use crate::Effort;
-use onebuf::{Access, Buffer, Device, Hub, Kernel, Queue, Result, Signature, Source, args};
+use onebuf::{
+    Access, Buffer, Device, Hub, Kernel, Program, Queue, Result, Signature, Source, args,
+};
 use std::{
     cell::Cell,
     sync::atomic::{AtomicU32, Ordering},
@@ -131,7 +133,16 @@ impl Side {
 
     /// Builds one of the texts above for a queue that is there.
     pub fn build(queue: &Queue, text: impl Into<String>) -> Result<Self> {
-        let program = queue.device().program(&Source::opencl_c(text.into()).with_ptx(TOUCH_PTX))?;
+        let source = Source::opencl_c(text.into()).with_ptx(TOUCH_PTX);
+        Self::of(queue, &queue.device().program(&source)?)
+    }
+
+    /// OpenCL's kernel in a queue of another API.
+    pub fn grafted(cl: &Device, queue: &Queue) -> Result<Self> {
+        Self::of(queue, &cl.program(&Source::opencl_c(TOUCH))?.graft(&queue.device())?)
+    }
+
+    fn of(queue: &Queue, program: &Program) -> Result<Self> {
         let signature = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
         // SAFETY: the kernel touches the first element, which every buffer has.
         let touch = unsafe { program.kernel("touch", signature)? };

@@ -290,12 +290,23 @@ impl RawLaunch {
         .map_err(driver("clEnqueueNDRangeKernel"))
     }
 
-    /// One launch on memory that is another API's, waited for: the contract is to acquire it before and to release it
+    /// One launch, waited for.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn turn(&self) -> Result<()> {
+        self.touch()?;
+        let RawQueue { cl, queue, .. } = &self.on;
+        // SAFETY: a live queue.
+        unsafe { cl.finish(*queue) }.map_err(driver("clFinish"))
+    }
+
+    /// The same on memory that is another API's: the contract is to acquire it before and to release it
     /// after.
     ///
     /// # Errors
     /// The driver's.
-    pub fn turn(&self, external: &ExternalCalls) -> Result<()> {
+    pub fn turn_with(&self, external: &ExternalCalls) -> Result<()> {
         let RawLaunch { on: RawQueue { cl, queue, .. }, mem, .. } = self;
         // SAFETY: a live queue, memory of its context, and its platform's calls.
         unsafe { cl.enqueue_acquire_external(external, *queue, *mem) }

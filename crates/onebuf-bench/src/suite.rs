@@ -47,6 +47,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::wrap::WORKLOAD,
     workload::wrap::WITHOUT_USE,
     workload::handoff::WORKLOAD,
+    workload::graft::HANDOFF,
+    workload::graft::PIPELINE,
     workload::imported::WORKLOAD,
     workload::pipeline::WORKLOAD,
     workload::staged::WORKLOAD,

@@ -2,6 +2,7 @@
 
 pub mod bridge;
 mod crossing;
+pub mod graft;
 pub mod handoff;
 pub mod imported;
 pub mod launch;

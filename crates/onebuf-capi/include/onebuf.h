@@ -322,6 +322,18 @@ typedef struct onebuf_hub_options {
     // Not zero: plans with no verdict of earlier experiments, and keeps programs on disk only where
     // `cache_folder` is given.
     uint32_t without_verdicts;
+    // The CUDA driver's path or soname; NULL: what the environment says, or the system's.
+    const char *cuda_library;
+    // The same of the compiler of CUDA C, NVRTC.
+    const char *nvrtc_library;
+    // The same of the HIP runtime.
+    const char *hip_library;
+    // The same of the compiler of HIP C, HIPRTC.
+    const char *hiprtc_library;
+    // Not zero: looks for no CUDA.
+    uint32_t without_cuda;
+    // Not zero: looks for no HIP.
+    uint32_t without_hip;
 } onebuf_hub_options;
 
 // Finds what is installed, and loads what experiments have shown before. A missing API is a fact, not an
@@ -377,6 +389,9 @@ onebuf_status onebuf_fence_poll(onebuf_fence fence, bool *done);
 
 // Waits until the work is done. ONEBUF_TIMEOUT when it takes longer; the work goes on.
 onebuf_status onebuf_fence_wait(onebuf_fence fence, uint64_t timeout_ms);
+
+// The same, for a timeout in nanoseconds: for callers who wait for less than a millisecond.
+onebuf_status onebuf_fence_wait_ns(onebuf_fence fence, uint64_t timeout_ns);
 
 // By which step of the ladder the fence orders, or ordered, what comes after it.
 onebuf_status onebuf_fence_rung(onebuf_fence fence, onebuf_rung *rung);
@@ -437,7 +452,7 @@ onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
                                     onebuf_fence fence,
                                     onebuf_rung *rung);
 
-// The native queue (a `cl_command_queue` for OpenCL) for libraries that enqueue work of their own; NULL
+// The native queue (a `cl_command_queue` for OpenCL, a `CUstream` for CUDA, a `hipStream_t` for HIP) for libraries that enqueue work of their own; NULL
 // where there is none. Work enqueued there while a view on this queue is held is fenced like work of
 // onebuf's. Valid until the queue is freed.
 onebuf_status onebuf_queue_native(onebuf_queue queue,
@@ -514,7 +529,7 @@ onebuf_status onebuf_buffer_region(onebuf_buffer buffer,
                                    onebuf_buffer *region);
 
 // Frees a buffer or region. The memory goes when its views, mappings and regions are freed too and no
-// work uses it; a buffer of a pool goes back to that.
+// work uses it; a buffer of a pool goes back to that. A standing map ends with it.
 onebuf_status onebuf_buffer_free(onebuf_buffer buffer);
 
 // How many bytes it has.
@@ -605,6 +620,16 @@ onebuf_status onebuf_view_cl_mem(onebuf_view view, void **cl_mem);
 // is freed. ONEBUF_UNSUPPORTED where the device sees the buffer as an object instead.
 onebuf_status onebuf_view_address(onebuf_view view,
                                   void **address);
+
+// The `CUdeviceptr`, for CUDA code and libraries that enqueue on the stream of the view's queue
+// (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+onebuf_status onebuf_view_cuda_ptr(onebuf_view view,
+                                   uint64_t *pointer);
+
+// The `hipDeviceptr_t`, for HIP code and libraries that enqueue on the stream of the view's queue
+// (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+onebuf_status onebuf_view_hip_ptr(onebuf_view view,
+                                  void **pointer);
 
 // By which step of the ladder the queue waited for the work before.
 onebuf_status onebuf_view_rung(onebuf_view view, onebuf_rung *rung);
@@ -699,6 +724,17 @@ typedef struct onebuf_native {
     void *user;
 } onebuf_native;
 
+// A kernel in GLSL, for OpenGL and Vulkan. A shader has but one `main`, so the kernel's name is given beside it.
+// A buffer is the storage block whose binding is the argument's number; all values together, in their order,
+// are one `std140` uniform block whose binding is the number of the first of them. Groups have the shader's
+// own size.
+typedef struct onebuf_shader {
+    // The kernel's name.
+    const char *name;
+    // The shader's text, ending with a zero.
+    const char *text;
+} onebuf_shader;
+
 // A program in as many forms as there are; a device takes the one it can use: its own binary first, then
 // SPIR-V, then text. The host takes functions. Pointers need to be valid during the call only.
 typedef struct onebuf_program_options {
@@ -722,6 +758,10 @@ typedef struct onebuf_program_options {
     size_t native_count;
     // Options for the compiler, such as `-cl-fast-relaxed-math`; NULL: none.
     const char *compiler_options;
+    // Kernels in GLSL, for OpenGL and Vulkan.
+    const onebuf_shader *shaders;
+    // How many kernels in GLSL.
+    size_t shader_count;
 } onebuf_program_options;
 
 // Builds a program for a device. ONEBUF_BUILD when the compiler refuses it: the message has its log.
@@ -1292,6 +1332,246 @@ onebuf_status onebuf_bridge_to_host(onebuf_buffer from,
                                     size_t bytes,
                                     onebuf_crossing *crossing);
 
+//
+// For programs that keep one pointer to a buffer's memory and say whose turn it is: the host's, or the
+// kernels'. A buffer has one standing map at most, whoever asks for it, and asking again costs no driver
+// call. It ends when the kernels' turn comes, or with the buffer.
+
+// Gives the host its turn: maps the buffer, for reading with ONEBUF_READ, else for reading and writing,
+// unless it is mapped so already. Waits for the work before. `data` is valid, for as many bytes as the buffer
+// has, until onebuf_buffer_to_device() or the buffer's end; kernels that would use it are ONEBUF_BUSY
+// meanwhile.
+onebuf_status onebuf_buffer_to_host(onebuf_buffer buffer,
+                                    onebuf_access access,
+                                    void **data);
+
+// Gives the kernels their turn: ends the standing map, where there is one. Fails only where the host worked
+// on a copy that could not be written back; the map is over then too.
+onebuf_status onebuf_buffer_to_device(onebuf_buffer buffer);
+
+// Writes so many bytes from `offset` on: through the standing map, as the caller's own stores would, and as
+// onebuf_buffer_write() where there is none.
+onebuf_status onebuf_buffer_store(onebuf_buffer buffer,
+                                  size_t offset,
+                                  const void *data,
+                                  size_t bytes);
+
+// Reads so many bytes from `offset` on: through the standing map, as the caller's own loads would, and as
+// onebuf_buffer_read() where there is none.
+onebuf_status onebuf_buffer_load(onebuf_buffer buffer,
+                                 size_t offset,
+                                 void *data,
+                                 size_t bytes);
+
+// Waits until the host may read the buffer (ONEBUF_READ), or write it: until kernels no longer write, or no
+// longer use it. ONEBUF_TIMEOUT when that takes longer; the work goes on.
+onebuf_status onebuf_buffer_wait_ns(onebuf_buffer buffer,
+                                    onebuf_access access,
+                                    uint64_t timeout_ns);
+
+// Owners ==========================================================================================
+//
+// For languages whose variables are copied and ended without a word, such as Fortran: an object may have
+// owners, named by their addresses, and is freed with the last of them. An address owns one object at most,
+// whatever bits lie there: a copy that was not announced owns nothing, and frees nothing.
+
+// Makes an address the owner of an object: the `id` of a buffer's, fence's, program's or kernel's handle; of
+// nothing for zero. What it owned before loses an owner, and is freed when that was the last. The address is
+// never looked at. An object that nobody ever owned is the caller's to free.
+onebuf_status onebuf_own(const void *owner,
+                         uint64_t id);
+
+// The variable at an address ends, or is about to be assigned: it owns nothing from now on. The object whose
+// last owner it was goes with the thread's next call of these two: the right side of `b = b` is still needed.
+onebuf_status onebuf_disown(const void *owner);
+=======
+// Memory by descriptors ===========================================================================
+//
+// A buffer's memory for another API, library or process, and theirs as a buffer: by file descriptors. Who owns a
+// descriptor is simple: what onebuf gives is the caller's, to be closed once; what onebuf is given stays the
+// caller's, whether the call succeeds or not.
+
+// What sort of descriptor memory is passed on as.
+typedef uint32_t onebuf_fd_kind;
+// One that only drivers of the chip's own vendor understand.
+#define ONEBUF_FD_OPAQUE 0
+// A dma-buf, which cameras, codecs and displays understand too.
+#define ONEBUF_FD_DMA_BUF 1
+
+// A buffer's memory as another program imports it.
+typedef struct onebuf_exported {
+    // The caller's, to be closed once; -1 when the call failed. It keeps the memory, whatever becomes of the
+    // buffer.
+    int32_t fd;
+    // What sort of descriptor it is.
+    onebuf_fd_kind kind;
+    // Where in the allocation the buffer begins, in bytes.
+    size_t offset;
+    // How many bytes the buffer has.
+    size_t bytes;
+    // How large the allocation is: most APIs import it whole.
+    size_t allocation_bytes;
+} onebuf_exported;
+
+// What memory to import.
+typedef struct onebuf_import_options {
+    // `sizeof(onebuf_import_options)`.
+    size_t size;
+    // The descriptor. It stays the caller's: onebuf works with a duplicate.
+    int32_t fd;
+    // What sort of descriptor it is.
+    onebuf_fd_kind kind;
+    // How large the allocation behind it is.
+    size_t allocation_bytes;
+    // Where in it the buffer begins.
+    size_t offset;
+    // How many bytes the buffer has; zero: all from `offset` on.
+    size_t bytes;
+    // What kernels do with it.
+    onebuf_access access;
+    // What to do about implied copies; of this and the hub's choice the stricter holds.
+    onebuf_copies copies;
+    // Who else sees it: by the same descriptor where they import such from that chip, else by copies.
+    const onebuf_device *devices;
+    // How many devices.
+    size_t device_count;
+} onebuf_import_options;
+
+// A descriptor of the buffer's memory. The newest contents are in it then, and nothing of onebuf's is at work on it;
+// what others do with it afterwards they order themselves. ONEBUF_UNSUPPORTED unless the buffer was made with
+// ONEBUF_STRATEGY_EXPORTABLE on a device that exports such, and for a region; ONEBUF_BUSY while a view is held.
+onebuf_status onebuf_buffer_export(onebuf_buffer buffer,
+                                   onebuf_fd_kind kind,
+                                   onebuf_exported *exported);
+
+// Memory that another program exported, as a buffer on a device. Order their work and onebuf's by other means.
+// ONEBUF_UNSUPPORTED where the device does not import such descriptors; ONEBUF_INVALID_ARGUMENT for one that is not
+// open, or a range that does not lie inside; ONEBUF_DRIVER where the driver finds it to be something else.
+onebuf_status onebuf_buffer_import(onebuf_hub hub,
+                                   onebuf_device device,
+                                   const onebuf_import_options *options,
+                                   onebuf_buffer *buffer);
+
+// Libraries =======================================================================================
+//
+// Matrix products, Fourier transforms and linear systems on buffers, in place: by cuBLAS, cuFFT and cuSOLVER on a CUDA
+// queue, by rocBLAS, rocFFT and rocSOLVER on a HIP queue, by the CPU on the host's. Each call takes its views by
+// itself, as a launch does, and enqueues; on the host it computes. Matrices are column-major: element (i, j) lies at
+// `i + j * ld`. ONEBUF_UNAVAILABLE where the library is not installed; ONEBUF_INVALID_ARGUMENT for sizes that the
+// buffers do not hold, before anything is done.
+
+// What matrices and signals are made of.
+typedef uint32_t onebuf_number;
+// `float`.
+#define ONEBUF_F32 0
+// `double`.
+#define ONEBUF_F64 1
+// Two `float`s, real and imaginary.
+#define ONEBUF_C32 2
+// Two `double`s, real and imaginary.
+#define ONEBUF_C64 3
+
+// What is done to a matrix before it is used.
+typedef uint32_t onebuf_op;
+// Nothing.
+#define ONEBUF_OP_NONE 0
+// It is transposed.
+#define ONEBUF_OP_TRANSPOSE 1
+// It is transposed and conjugated.
+#define ONEBUF_OP_ADJOINT 2
+
+// A product: `C = alpha op(A) op(B) + beta C`, where op(A) is m x k, op(B) is k x n, C is m x n.
+typedef struct onebuf_gemm_options {
+    // `sizeof(onebuf_gemm_options)`.
+    size_t size;
+    // What the matrices are made of.
+    onebuf_number number;
+    // What is done to A.
+    onebuf_op op_a;
+    // What is done to B.
+    onebuf_op op_b;
+    // Zero.
+    uint32_t reserved;
+    // Rows of C.
+    size_t m;
+    // Columns of C.
+    size_t n;
+    // Columns of op(A).
+    size_t k;
+    // Leading dimension of A; zero: its rows.
+    size_t lda;
+    // Leading dimension of B; zero: its rows.
+    size_t ldb;
+    // Leading dimension of C; zero: its rows.
+    size_t ldc;
+    // Two numbers, real and imaginary; NULL: one.
+    const double *alpha;
+    // Two numbers, real and imaginary; NULL: zero, and what C holds does not matter.
+    const double *beta;
+} onebuf_gemm_options;
+
+// Transforms of complex signals that lie one behind the other. Not divided by the length.
+typedef struct onebuf_fft_options {
+    // `sizeof(onebuf_fft_options)`.
+    size_t size;
+    // ONEBUF_C32 or ONEBUF_C64.
+    onebuf_number number;
+    // Not zero: by exp(+2 pi i j k / n), the way back.
+    uint32_t inverse;
+    // Samples of each signal.
+    size_t len;
+    // How many signals; zero: one.
+    size_t batch;
+} onebuf_fft_options;
+
+// The row exchanges of a factored matrix. Free it.
+typedef struct onebuf_lu {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_lu;
+
+// Multiplies on the queue. A and B may be one buffer; C is another.
+onebuf_status onebuf_gemm(onebuf_queue queue,
+                          const onebuf_gemm_options *options,
+                          onebuf_buffer a,
+                          onebuf_buffer b,
+                          onebuf_buffer c);
+
+// Transforms `from` into `to` on the queue; in place where `to` is the null handle, or the same.
+onebuf_status onebuf_fft(onebuf_queue queue,
+                         const onebuf_fft_options *options,
+                         onebuf_buffer from,
+                         onebuf_buffer to);
+
+// Replaces the n x n matrix in `a` by its factors, and gives the row exchanges. `ld` is the leading dimension, or zero
+// for n. Waits for the device. ONEBUF_INVALID_ARGUMENT for a singular matrix, whose contents are lost.
+onebuf_status onebuf_lu_factor(onebuf_queue queue,
+                               onebuf_number number,
+                               size_t n,
+                               size_t ld,
+                               onebuf_buffer a,
+                               onebuf_lu *lu);
+
+// Replaces the right-hand sides in `b`, so many columns, by the solutions of `op(A) X = B`; `a` holds the factors.
+// `ldb` is the leading dimension of `b`, or zero for its rows.
+onebuf_status onebuf_lu_solve(onebuf_queue queue,
+                              onebuf_lu lu,
+                              onebuf_op op,
+                              onebuf_buffer a,
+                              size_t columns,
+                              size_t ldb,
+                              onebuf_buffer b);
+
+// Writes the inverse of the matrix whose factors `a` holds into `inverse`, column by column without gaps.
+onebuf_status onebuf_lu_invert(onebuf_queue queue,
+                               onebuf_lu lu,
+                               onebuf_buffer a,
+                               onebuf_buffer inverse);
+
+// Frees the row exchanges. The factors are the buffer's.
+onebuf_status onebuf_lu_free(onebuf_lu lu);
+
+// Standing maps ============================================================================
 // Short hands ======================================================================================
 
 #ifndef __cplusplus

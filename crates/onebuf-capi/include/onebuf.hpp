@@ -13,6 +13,7 @@
 #include "onebuf.h"
 
 #include <chrono>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -252,6 +253,9 @@ enum class Rung : onebuf_rung {
     HostWait = ONEBUF_RUNG_HOST_WAIT
 };
 
+enum class FdKind : onebuf_fd_kind { Opaque = ONEBUF_FD_OPAQUE, DmaBuf = ONEBUF_FD_DMA_BUF };
+enum class Op : onebuf_op { None = ONEBUF_OP_NONE, Transpose = ONEBUF_OP_TRANSPOSE, Adjoint = ONEBUF_OP_ADJOINT };
+
 /// How long to wait; the hub's timeout unless said.
 class Timeout {
 public:
@@ -447,6 +451,10 @@ public:
         onebuf_status status = onebuf_queue_wait_for(handle(), fence.handle(), &used);
         return detail::result(status, [&] { return static_cast<Rung>(used); });
     }
+    /// The native queue whatever the API (`CUstream`, `hipStream_t`); valid as long as this lives.
+    Result<void *> native() const {
+        return detail::value<void *>([&](void **to) { return onebuf_queue_native(handle(), to); });
+    }
     /// The native queue; valid as long as this lives.
     Result<detail::ClQueue> cl_queue() const {
         void *native = nullptr;
@@ -602,6 +610,14 @@ public:
         onebuf_status status = onebuf_view_address(this->handle(), &found);
         return detail::result(status, [&] { return static_cast<T *>(found); });
     }
+    /// The `CUdeviceptr`, on a CUDA queue; valid as long as this lives.
+    Result<std::uint64_t> cuda_ptr() const {
+        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_view_cuda_ptr(this->handle(), to); });
+    }
+    /// The `hipDeviceptr_t`, on a HIP queue; valid as long as this lives.
+    Result<void *> hip_ptr() const {
+        return detail::value<void *>([&](void **to) { return onebuf_view_hip_ptr(this->handle(), to); });
+    }
     Result<Rung> rung() const {
         onebuf_rung used = 0;
         onebuf_status status = onebuf_view_rung(this->handle(), &used);
@@ -694,6 +710,13 @@ public:
         onebuf_fence found{0};
         onebuf_status status = onebuf_buffer_fence(this->handle(), &found);
         return detail::result(status, [&] { return Fence(found); });
+    }
+
+    /// A descriptor of its memory, for other APIs and processes: the caller's, to be closed once.
+    Result<onebuf_exported> export_fd(FdKind kind) const {
+        onebuf_exported found{};
+        onebuf_status status = onebuf_buffer_export(this->handle(), static_cast<onebuf_fd_kind>(kind), &found);
+        return detail::result(status, [&] { return found; });
     }
 
     /// Whether its memory is somebody else's.
@@ -871,6 +894,18 @@ struct HubOptions : onebuf_hub_options {
     HubOptions() : onebuf_hub_options{} { size = sizeof(onebuf_hub_options); }
 };
 
+/// What memory to import.
+struct ImportOptions : onebuf_import_options {
+    ImportOptions(int descriptor, FdKind sort, std::size_t allocation) : onebuf_import_options{} {
+        size = sizeof(onebuf_import_options);
+        fd = descriptor;
+        kind = static_cast<onebuf_fd_kind>(sort);
+        allocation_bytes = allocation;
+    }
+    /// Which bytes of the allocation; all of them otherwise.
+    ImportOptions &range(std::size_t at, std::size_t count) { return offset = at, bytes = count, *this; }
+};
+
 /// Buffers that come again.
 class Pool : public detail::Owner<onebuf_pool, onebuf_pool_free> {
 public:
@@ -933,6 +968,14 @@ public:
     Result<Buffer<T>> buffer(const std::vector<T> &contents, const BufferOptions &options = {}) const {
         return make<T>(contents.size(), options, contents.data());
     }
+    /// Memory that another program exported, on a device. The descriptor stays the caller's.
+    template <class T> Result<Buffer<T>> import_fd(const Device &device, ImportOptions options) const {
+        onebuf_buffer made{0};
+        std::size_t bytes = options.bytes ? options.bytes : options.allocation_bytes - options.offset;
+        onebuf_status status = onebuf_buffer_import(handle(), device.handle(), &options, &made);
+        return detail::result(status, [&] { return Buffer<T>(made, bytes / sizeof(T)); });
+    }
+
     // What somebody else made: raw handles, and objects of CL/opencl.hpp where that was included before.
 
     /// A buffer over a `cl_mem` or `cl::Buffer`; see onebuf_buffer_wrap() for what its owner may do meanwhile.
@@ -1023,6 +1066,76 @@ private:
         plain.contents = contents;
         onebuf_status status = onebuf_buffer_create(handle(), bytes, &plain, &made);
         return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+};
+
+// Libraries =======================================================================================
+
+namespace detail {
+
+template <class T> struct NumberOf;
+template <> struct NumberOf<float> { static constexpr onebuf_number value = ONEBUF_F32; };
+template <> struct NumberOf<double> { static constexpr onebuf_number value = ONEBUF_F64; };
+template <> struct NumberOf<std::complex<float>> { static constexpr onebuf_number value = ONEBUF_C32; };
+template <> struct NumberOf<std::complex<double>> { static constexpr onebuf_number value = ONEBUF_C64; };
+
+} // namespace detail
+
+/// A product `C = alpha op(A) op(B) + beta C` of column-major matrices.
+struct Gemm {
+    std::size_t m, n, k;
+    Op op_a = Op::None, op_b = Op::None;
+    std::complex<double> alpha = 1, beta = 0;
+    /// Leading dimensions; zero: as many as there are rows.
+    std::size_t lda = 0, ldb = 0, ldc = 0;
+};
+
+/// Multiplies on the queue; T is float, double or a std::complex of these.
+template <class T>
+Result<void> gemm(const Queue &queue, const Gemm &gemm, const Buffer<T> &a, const Buffer<T> &b, const Buffer<T> &c) {
+    const double alpha[] = {gemm.alpha.real(), gemm.alpha.imag()}, beta[] = {gemm.beta.real(), gemm.beta.imag()};
+    onebuf_gemm_options plain{};
+    plain.size = sizeof plain;
+    plain.number = detail::NumberOf<T>::value;
+    plain.op_a = static_cast<onebuf_op>(gemm.op_a);
+    plain.op_b = static_cast<onebuf_op>(gemm.op_b);
+    plain.m = gemm.m, plain.n = gemm.n, plain.k = gemm.k;
+    plain.lda = gemm.lda, plain.ldb = gemm.ldb, plain.ldc = gemm.ldc;
+    plain.alpha = alpha, plain.beta = beta;
+    return detail::check(onebuf_gemm(queue.handle(), &plain, a.handle(), b.handle(), c.handle()));
+}
+
+/// Transforms signals of `len` samples, one behind the other, in place. Not divided by the length.
+template <class T>
+Result<void> fft(const Queue &queue, const Buffer<T> &signals, std::size_t len, std::size_t batch = 1, bool inverse = false) {
+    onebuf_fft_options plain{};
+    plain.size = sizeof plain;
+    plain.number = detail::NumberOf<T>::value;
+    plain.inverse = inverse;
+    plain.len = len, plain.batch = batch;
+    return detail::check(onebuf_fft(queue.handle(), &plain, signals.handle(), onebuf_buffer{0}));
+}
+
+/// A factored matrix's row exchanges; the factors lie where the matrix was.
+template <class T> class Lu : public detail::Owner<onebuf_lu, onebuf_lu_free> {
+public:
+    using detail::Owner<onebuf_lu, onebuf_lu_free>::Owner;
+
+    /// Factors the n x n matrix in `a`; a singular one is an error.
+    static Result<Lu> factor(const Queue &queue, std::size_t n, const Buffer<T> &a, std::size_t ld = 0) {
+        onebuf_lu made{0};
+        onebuf_status status =
+            onebuf_lu_factor(queue.handle(), detail::NumberOf<T>::value, n, ld, a.handle(), &made);
+        return detail::result(status, [&] { return Lu(made); });
+    }
+    /// Replaces right-hand sides by solutions.
+    Result<void> solve(const Queue &queue, const Buffer<T> &a, const Buffer<T> &b, std::size_t columns = 1,
+                       Op op = Op::None, std::size_t ldb = 0) const {
+        return detail::check(onebuf_lu_solve(queue.handle(), this->handle(), static_cast<onebuf_op>(op), a.handle(),
+                                             columns, ldb, b.handle()));
+    }
+    Result<void> invert(const Queue &queue, const Buffer<T> &a, const Buffer<T> &inverse) const {
+        return detail::check(onebuf_lu_invert(queue.handle(), this->handle(), a.handle(), inverse.handle()));
     }
 };
 

@@ -11,6 +11,7 @@ use crate::{
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, array, bytes, bytes_mut, options, out},
+    standing,
     status::onebuf_status,
     string::{self, onebuf_string},
     words::{
@@ -265,10 +266,12 @@ pub extern "C" fn onebuf_buffer_region(
 }
 
 /// Frees a buffer or region. The memory goes when its views, mappings and regions are freed too and no
-/// work uses it; a buffer of a pool goes back to that.
+/// work uses it; a buffer of a pool goes back to that. A standing map ends with it.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_free(buffer: onebuf_buffer) -> onebuf_status {
-    free(buffer)
+    let status = free(buffer);
+    standing::forget(buffer);
+    status
 }
 
 /// How many bytes it has.

@@ -10,6 +10,7 @@ use crate::{
     words::{self, onebuf_rung},
 };
 use onebuf::Fence;
+use std::time::Duration;
 
 /// A fence. Free it.
 #[repr(C)]
@@ -59,6 +60,12 @@ pub extern "C" fn onebuf_fence_wait(fence: onebuf_fence, timeout_ms: u64) -> one
             None => Ok(fence.wait_default()?),
         }
     })
+}
+
+/// The same, for a timeout in nanoseconds: for callers who wait for less than a millisecond.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_fence_wait_ns(fence: onebuf_fence, timeout_ns: u64) -> onebuf_status {
+    entry(|| Ok(fence.get()?.wait(Duration::from_nanos(timeout_ns))?))
 }
 
 /// By which step of the ladder the fence orders, or ordered, what comes after it.

@@ -93,7 +93,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// By [`Noun::KIND`], for messages.
-const NOUNS: [&str; 15] = [
+const NOUNS: [&str; 16] = [
     "no object",
     "string",
     "hub",
@@ -109,6 +109,7 @@ const NOUNS: [&str; 15] = [
     "pool",
     "context",
     "user event",
+    "factored matrix",
 ];
 
 fn name_of(kind: u8) -> &'static str {

@@ -55,6 +55,18 @@ pub struct onebuf_hub_options {
     /// Not zero: plans with no verdict of earlier experiments, and keeps programs on disk only where
     /// `cache_folder` is given.
     pub without_verdicts: u32,
+    /// The CUDA driver's path or soname; NULL: what the environment says, or the system's.
+    pub cuda_library: *const c_char,
+    /// The same of the compiler of CUDA C, NVRTC.
+    pub nvrtc_library: *const c_char,
+    /// The same of the HIP runtime.
+    pub hip_library: *const c_char,
+    /// The same of the compiler of HIP C, HIPRTC.
+    pub hiprtc_library: *const c_char,
+    /// Not zero: looks for no CUDA.
+    pub without_cuda: u32,
+    /// Not zero: looks for no HIP.
+    pub without_hip: u32,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_hub_options {}
@@ -126,10 +138,39 @@ unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder
     if given.without_opencl != 0 {
         builder = builder.without_opencl();
     }
+    // SAFETY: the caller's promise.
+    builder = unsafe { like_cuda(builder, &given)? };
     if given.without_verdicts != 0 {
         builder = builder.verdicts(Default::default());
     }
     Ok(builder)
+}
+
+/// The libraries of CUDA and HIP.
+///
+/// # Safety
+/// As for [`onebuf_hub_discover`].
+unsafe fn like_cuda(
+    mut builder: onebuf::HubBuilder,
+    given: &onebuf_hub_options,
+) -> Result<onebuf::HubBuilder> {
+    // SAFETY: the caller's promise, for all of these.
+    let [cuda, nvrtc, hip, hiprtc] = unsafe {
+        [
+            text_if_given(given.cuda_library, "cuda_library")?,
+            text_if_given(given.nvrtc_library, "nvrtc_library")?,
+            text_if_given(given.hip_library, "hip_library")?,
+            text_if_given(given.hiprtc_library, "hiprtc_library")?,
+        ]
+    };
+    builder = cuda.into_iter().fold(builder, |b, name| b.cuda_library(name));
+    builder = nvrtc.into_iter().fold(builder, |b, name| b.nvrtc_library(name));
+    builder = hip.into_iter().fold(builder, |b, name| b.hip_library(name));
+    builder = hiprtc.into_iter().fold(builder, |b, name| b.hiprtc_library(name));
+    if given.without_cuda != 0 {
+        builder = builder.without_cuda();
+    }
+    Ok(if given.without_hip == 0 { builder } else { builder.without_hip() })
 }
 
 fn program_cache(number: onebuf_program_cache) -> Result<ProgramCache> {

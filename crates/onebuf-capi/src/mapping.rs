@@ -60,6 +60,24 @@ impl Guard {
     }
 }
 
+impl Mapping {
+    /// A mapping, and where its bytes are.
+    pub(crate) fn open(buffer: Arc<Buf>, writes: bool) -> Result<(Self, *mut c_void)> {
+        let mut guard = Guard::take(&buffer, writes)?;
+        let pointer = guard.pointer();
+        Ok((Self { guard: Mutex::new(Some(guard)), _buffer: buffer }, pointer))
+    }
+
+    pub(crate) fn close(&self) -> Result<()> {
+        let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match guard {
+            Some(Guard::Write(map)) => Ok(map.unmap()?),
+            Some(Guard::Read(_)) => Ok(()),
+            None => Err(Fault::invalid("a mapping that is over")),
+        }
+    }
+}
+
 /// Maps a buffer or region as a whole: for reading with ONEBUF_READ, else for reading and writing. `data`
 /// is valid, for as many bytes as the buffer has, until it is unmapped.
 ///
@@ -75,10 +93,7 @@ pub extern "C" fn onebuf_buffer_map(
     entry(|| {
         let (data, mapping) = (out(data, "data")?, out(mapping, "mapping")?);
         let writes = words::access(access)? != Access::Read;
-        let buffer = buffer.get()?;
-        let mut guard = Guard::take(&buffer, writes)?;
-        let pointer = guard.pointer();
-        let held = Mapping { guard: Mutex::new(Some(guard)), _buffer: buffer };
+        let (held, pointer) = Mapping::open(buffer.get()?, writes)?;
         *mapping = onebuf_mapping::put(held)?;
         *data = pointer;
         Ok(())
@@ -89,13 +104,5 @@ pub extern "C" fn onebuf_buffer_map(
 /// is over then too.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_mapping_unmap(mapping: onebuf_mapping) -> onebuf_status {
-    entry(|| {
-        let held = mapping.take()?;
-        let guard = held.guard.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match guard {
-            Some(Guard::Write(map)) => Ok(map.unmap()?),
-            Some(Guard::Read(_)) => Ok(()),
-            None => Err(Fault::invalid("a mapping that is over")),
-        }
-    })
+    entry(|| mapping.take()?.close())
 }

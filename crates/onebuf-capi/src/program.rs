@@ -69,6 +69,19 @@ pub struct onebuf_native {
     pub user: *mut c_void,
 }
 
+/// A kernel in GLSL, for OpenGL and Vulkan. A shader has but one `main`, so the kernel's name is given beside it.
+/// A buffer is the storage block whose binding is the argument's number; all values together, in their order,
+/// are one `std140` uniform block whose binding is the number of the first of them. Groups have the shader's
+/// own size.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_shader {
+    /// The kernel's name.
+    pub name: *const c_char,
+    /// The shader's text, ending with a zero.
+    pub text: *const c_char,
+}
+
 /// A program in as many forms as there are; a device takes the one it can use: its own binary first, then
 /// SPIR-V, then text. The host takes functions. Pointers need to be valid during the call only.
 #[repr(C)]
@@ -94,6 +107,10 @@ pub struct onebuf_program_options {
     pub native_count: usize,
     /// Options for the compiler, such as `-cl-fast-relaxed-math`; NULL: none.
     pub compiler_options: *const c_char,
+    /// Kernels in GLSL, for OpenGL and Vulkan.
+    pub shaders: *const onebuf_shader,
+    /// How many kernels in GLSL.
+    pub shader_count: usize,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_program_options {}
@@ -165,8 +182,8 @@ unsafe fn source(given: &onebuf_program_options) -> Result<Source> {
         Some(file) => Source::from_file(file)?,
         None => Source::default(),
     };
-    if let Some(text) = opencl_c {
-        source = source.with_opencl_c(text.to_owned());
+    if let Some(found) = opencl_c {
+        source = source.with_opencl_c(found.to_owned());
     }
     // SAFETY: the caller's promise, for all of these.
     unsafe {
@@ -179,6 +196,10 @@ unsafe fn source(given: &onebuf_program_options) -> Result<Source> {
         }
         for native in array(given.natives, given.native_count, "natives")? {
             source = with_native(source, native)?;
+        }
+        for shader in array(given.shaders, given.shader_count, "shaders")? {
+            let name = text(shader.name, "shaders' name")?.to_owned();
+            source = source.with_glsl(name, text(shader.text, "shaders' text")?.to_owned());
         }
     }
     Ok(compiler.into_iter().fold(source, |source, options| source.with_options(options)))

@@ -123,7 +123,7 @@ pub extern "C" fn onebuf_queue_wait_for(
     })
 }
 
-/// The native queue (a `cl_command_queue` for OpenCL) for libraries that enqueue work of their own; NULL
+/// The native queue (a `cl_command_queue` for OpenCL, a `CUstream` for CUDA, a `hipStream_t` for HIP) for libraries that enqueue work of their own; NULL
 /// where there is none. Work enqueued there while a view on this queue is held is fenced like work of
 /// onebuf's. Valid until the queue is freed.
 #[unsafe(no_mangle)]

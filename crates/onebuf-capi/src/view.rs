@@ -59,6 +59,18 @@ impl View {
         Error::Busy { what: what.into() }.into()
     }
 
+    /// The address on a queue of that API.
+    fn device_ptr(&self, api: &str) -> Result<usize> {
+        let own = self.queue.device().info().api.0;
+        match self.raw()? {
+            RawHandle::Address(address) if own == api => Ok(address),
+            _ => {
+                let what = format!("a {api} pointer of a view on {own}");
+                Err(Error::unsupported(what, format!("a view taken on a {api} queue")).into())
+            }
+        }
+    }
+
     fn raw(&self) -> Result<RawHandle> {
         let arg = self.arg.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(arg.as_ref().ok_or_else(|| self.lent())?.raw()?)
@@ -147,6 +159,31 @@ pub extern "C" fn onebuf_view_address(
             )
             .into()),
         }
+    })
+}
+
+/// The `CUdeviceptr`, for CUDA code and libraries that enqueue on the stream of the view's queue
+/// (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_cuda_ptr(view: onebuf_view, pointer: Slot<'_, u64>) -> onebuf_status {
+    entry(|| {
+        let pointer = out(pointer, "pointer")?;
+        *pointer = view.get()?.device_ptr("cuda")? as u64;
+        Ok(())
+    })
+}
+
+/// The `hipDeviceptr_t`, for HIP code and libraries that enqueue on the stream of the view's queue
+/// (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_hip_ptr(
+    view: onebuf_view,
+    pointer: Slot<'_, *mut c_void>,
+) -> onebuf_status {
+    entry(|| {
+        let pointer = out(pointer, "pointer")?;
+        *pointer = view.get()?.device_ptr("hip")? as *mut c_void;
+        Ok(())
     })
 }
 

@@ -20,6 +20,7 @@ use crate::{
     hub::onebuf_hub,
     input::{Options, Slot, array, options, out},
     queue::onebuf_queue,
+    standing,
     status::onebuf_status,
     words::{self, onebuf_copies, onebuf_route, onebuf_rung},
 };
@@ -269,6 +270,7 @@ pub extern "C" fn onebuf_buffer_into_cl_mem(
             return Err(Fault::invalid("a region cannot be given up: give its buffer up"));
         }
         let Buf::Whole(whole) = buffer.take_alone()? else { unreachable!("no handle changes") };
+        standing::forget(buffer);
         *cl_mem = whole.into_cl_mem(&device)?;
         Ok(())
     })

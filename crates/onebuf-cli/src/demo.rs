@@ -1,6 +1,7 @@
 //! `onebuf demo`: two devices take turns on one buffer, a transform here and a matrix product there, and what that costs.
 
 mod batch;
+mod graft;
 mod pipeline;
 mod report;
 mod signal;
@@ -11,6 +12,7 @@ use crate::{
     screen::Screen,
 };
 use batch::Batch;
+use graft::Graft;
 use onebuf::{
     BufferBuilder, Complex32, CopyPolicy, Device, Error, Hub, RouteKind,
     doctor::DEFAULT_REACH,
@@ -29,6 +31,7 @@ Examples:
   onebuf demo                             one chip seen by OpenCL and CUDA or HIP; else two OpenCL
                                           platforms; else OpenCL and the host
   onebuf demo --devices opencl:0,cuda:0 --frames 64 --batch 8
+  onebuf demo --no-graft                  OpenCL's kernels by OpenCL, CUDA's by CUDA
   onebuf demo --samples 1048576 --source file:capture.iq
   onebuf demo --json | jq .speedup
 
@@ -36,6 +39,7 @@ A frame is channels of up to 2048 complex samples. Stage 1, `fft`, transforms ev
 stage 2, `beams`, multiplies the spectrum with weights (a complex matrix product): by cuFFT and cuBLAS,
 rocFFT and rocBLAS or the CPU's libraries, on OpenCL by kernels of onebuf's own. Every number that comes
 out depends on a whole bin of all channels, and is checked against double precision on the CPU.
+Where it is proven that OpenCL's kernels run in CUDA's stream (docs/graft.md), they do so.
 Routes that no experiment has tried yet are tried first, once.")]
 pub struct Args {
     /// Who computes the first and the second stage
@@ -60,6 +64,9 @@ pub struct Args {
     /// Only run the staged way, for comparison
     #[arg(long)]
     staged: bool,
+    /// Run OpenCL's kernels by OpenCL, even where it is proven that they run in CUDA's stream as well
+    #[arg(long)]
+    no_graft: bool,
 }
 
 fn pair(text: &str) -> Result<[String; 2], String> {
@@ -89,6 +96,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
     let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
     let hub = with_verdicts(hub, &ids, bytes)?;
+    let hub = graft::with_verdict(hub, &ids, args)?;
     let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
     let one = devices[0].index() == devices[1].index();
     if one && args.staged {
@@ -96,20 +104,38 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
         return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
     }
     let wish = hub.buffer::<Complex32>(shape.samples()).shared_with(&devices);
-    let (policy, obstacle) = policy(&wish);
-    let direct = (!args.staged).then(|| wish.clone().copies(policy));
-    let staged = (!one).then(|| wish.allocate_on(&devices[0]).route(RouteKind::Staged));
+    let native = Pipeline::open(&devices, shape)?;
+    let graft = Graft::of(args, &devices, shape);
+    let in_place = hub.buffer::<Complex32>(shape.samples()).shared_with([&devices[1]]);
+    // In one queue of one device there is nothing to share.
+    let (best, direct) = match graft.pipeline() {
+        Some(grafted) => (grafted, in_place),
+        None => (&native, wish.clone()),
+    };
+    let (policy, obstacle) = policy(&direct);
+    let direct = (!args.staged).then(|| (best, direct.copies(policy)));
+    let staged = (!one).then(|| (&native, wish.allocate_on(&devices[0]).route(RouteKind::Staged)));
 
-    let pipeline = Pipeline::open(&devices, shape)?;
-    let wishes: Vec<_> = [&direct, &staged].into_iter().flatten().collect();
-    let batch = batch(args, &pipeline, wishes[0])?;
-    let way = |wish: &&BufferBuilder<'_, _>| pipeline.frames(wish, batch.frames).map(Way::new);
-    let ways = wishes.iter().map(way).collect::<onebuf::Result<_>>()?;
-    let measured = pipeline::measure(&pipeline, ways, &mut frames, args.frames as usize)?;
-    let mut measured = measured.into_iter();
-    let direct = direct.and_then(|_| measured.next());
-    let staged = staged.and_then(|_| measured.next());
-    Ok(Report { args, pipeline: &pipeline, direct, staged, batch, obstacle }.answer(screen))
+    let wishes: Vec<&(&Pipeline, _)> = [&direct, &staged].into_iter().flatten().collect();
+    let batch = batch(args, wishes[0].0, &wishes[0].1)?;
+    let mut ways = Vec::new();
+    for (pipeline, wish) in &wishes {
+        ways.push(way(pipeline, wish, batch.frames)?);
+    }
+    let mut measured = pipeline::measure(ways, &mut frames, args.frames as usize)?.into_iter();
+    let pipeline = wishes[0].0;
+    let direct = direct.as_ref().and_then(|_| measured.next());
+    let staged = staged.as_ref().and_then(|_| measured.next());
+    let report = Report { args, pipeline, direct, staged, batch, obstacle, graft: &graft };
+    Ok(report.answer(screen))
+}
+
+fn way<'p>(
+    pipeline: &'p Pipeline,
+    wish: &BufferBuilder<'_, Complex32>,
+    frames: usize,
+) -> onebuf::Result<Way<'p>> {
+    Ok(Way::new(pipeline, pipeline.frames(wish, frames)?))
 }
 
 /// Frames per switch: as asked, or as the better way's costs advise.

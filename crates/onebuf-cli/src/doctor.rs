@@ -9,11 +9,11 @@ use crate::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use onebuf::{
-    Hub, RouteKind,
-    doctor::{Doctor, Progress, Report, Verdicts},
+    Device, Hub, RouteKind,
+    doctor::{Doctor, Graft, Progress, Report, Verdicts},
     topology::{DeviceIx, Route, State},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     io::IsTerminal,
@@ -53,14 +53,18 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     };
     let start = Instant::now();
     let report = examine(&hub, args.fresh, args.reach, between)?;
+    let both =
+        |from: &Device, to: &Device| chosen.contains(&from.index()) && chosen.contains(&to.index());
+    let grafts = examine_grafts(&hub, args.fresh, both)?;
     let seconds = start.elapsed().as_secs_f64();
     let mut json = devices::json(&hub);
     json["routes"] = report.to_json();
+    json["grafts"] = grafts.iter().map(|graft| graft_row(&hub, graft)).collect();
     json["experiments"] = json!(report.experiments);
     json["seconds"] = json!(seconds);
     let text = match report.routes.is_empty() {
         true => "one device alone: there is no route to try\n".into(),
-        false => table(&report, screen) + &summary(&report, seconds),
+        false => table(&report, screen) + &grafts_text(&hub, &grafts) + &summary(&report, seconds),
     };
     Ok(Answer { json, text: text + &devices::missing_text(&hub) })
 }
@@ -100,6 +104,33 @@ pub fn examine(
     let report = Doctor::new(helper)?.fresh(fresh).reach(reach).run_where(hub, wanted, &mut show);
     bar.finish_and_clear();
     Ok(report?)
+}
+
+/// Tries whether OpenCL's programs can be grafted on CUDA, where they could.
+pub fn examine_grafts(
+    hub: &Hub,
+    fresh: bool,
+    wanted: impl Fn(&Device, &Device) -> bool,
+) -> Result<Vec<Graft>> {
+    let helper = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("the path of this program, the helper: {error}")))?;
+    Ok(Doctor::new(helper)?.fresh(fresh).grafts(hub, wanted, &mut |_| ())?)
+}
+
+fn graft_row(hub: &Hub, graft: &Graft) -> Value {
+    let id = |device| hub.topology().node(device).id.as_str();
+    let Graft { from, to, verdict } = graft;
+    json!({ "from": id(*from), "to": id(*to), "state": verdict.state, "why": verdict.why })
+}
+
+fn grafts_text(hub: &Hub, grafts: &[Graft]) -> String {
+    let id = |device| hub.topology().node(device).id.as_str();
+    let line = |graft: &Graft| {
+        let Graft { from, to, verdict } = graft;
+        let state = format!("{:?}", verdict.state).to_lowercase();
+        format!("\nkernels of {} on {}, grafted: {state} ({})\n", id(*from), id(*to), verdict.why)
+    };
+    grafts.iter().map(line).collect()
 }
 
 pub fn progress_bar() -> Result<ProgressBar> {

@@ -56,24 +56,32 @@ pub struct Args {
 enum Place {
     /// Host pages
     Pages,
-    /// Memory of a device
+    /// Memory of a device that comes by a descriptor
     Device,
+    /// Plain memory of a device, by a handle of its API: a multiple of 2 MiB
+    Handle,
 }
 
 impl Args {
-    /// The device whose memory it is to be; none for host pages.
-    fn home<'d>(&self, devices: &'d [Device]) -> Result<Option<&'d Device>> {
-        let exports = |device: &&Device| {
-            let info = device.info();
-            info.caps.strategies.contains(&Strategy::Exportable) && info.physical.uuid.is_some()
+    /// The device whose memory it is to be, and in which form; none for host pages.
+    fn home<'d>(&self, devices: &'d [Device]) -> Result<Option<(&'d Device, Strategy)>> {
+        let first = |form, has: fn(&Device) -> bool| {
+            let fits = |device: &&Device| has(device) && device.info().physical.uuid.is_some();
+            devices.iter().find(fits).map(|device| (device, form))
         };
-        let home = devices.iter().find(exports);
+        let exports =
+            |device: &Device| device.info().caps.strategies.contains(&Strategy::Exportable);
+        let home = match self.memory {
+            Some(Place::Pages) => return Ok(None),
+            Some(Place::Handle) => first(Strategy::Device, |device| device.info().caps.ipc),
+            Some(Place::Device) | None => first(Strategy::Exportable, exports),
+        };
         match self.memory {
-            Some(Place::Pages) => Ok(None),
-            Some(Place::Device) if home.is_none() => Err(Failure::new(
-                "--memory device: name one with --devices that exports its memory (see `onebuf devices`)",
-            )),
-            Some(Place::Device) | None => Ok(home),
+            Some(place) if home.is_none() => Err(Failure::new(format!(
+                "--memory {}: name one with --devices that has such (see `onebuf devices`)",
+                if place == Place::Handle { "handle" } else { "device" },
+            ))),
+            _ => Ok(home),
         }
     }
 }
@@ -100,7 +108,7 @@ pub fn run(args: &Args, output: &Output) -> Result<Answer> {
     let (hands, devices) = Hands::open(&hub, &args.devices)?;
     let wish = hub.buffer::<u32>(elements).shared_with(&devices);
     let buffer = match args.home(&devices)? {
-        Some(home) => wish.strategy(Strategy::Exportable).allocate_on(home).build()?,
+        Some((home, form)) => wish.strategy(form).allocate_on(home).build()?,
         None => wish.strategy(Strategy::HostPages).allocate_on(&hub.host()).build()?,
     };
     let name = args.name.clone().unwrap_or_else(|| format!("share-{}", std::process::id()));

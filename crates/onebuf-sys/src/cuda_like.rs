@@ -35,8 +35,8 @@ pub use solver::Solver;
 pub use types::{
     AccessDesc, AlignedFd, AllocationHandle, AllocationProp, Attribute, BlasHandle, CuContext,
     CuEvent, CuFunction, CuModule, CuStatus, CuStream, CufftPlan, DevicePtr, ExternalBufferDesc,
-    ExternalMemory, ExternalMemoryDesc, Flavor, HostFunction, HostPtr, Location, Refused,
-    RocfftInfo, RocfftPlan, RtcProgram, SolverHandle, Uuid, consts,
+    ExternalMemory, ExternalMemoryDesc, Flavor, HostFunction, HostPtr, IpcHandle, Location,
+    Refused, RocfftInfo, RocfftPlan, RtcProgram, SolverHandle, Uuid, consts,
 };
 
 /// Where a library is looked for: CUDA's, then HIP's.
@@ -196,6 +196,36 @@ table! {
     native_handles = "" | "hipGetBackendNativeHandles" (
         stream: usize, handles: *mut usize, count: *mut i32
     ) -> status;
+    [has_can_access_peer]
+    can_access_peer = "cuDeviceCanAccessPeer" | "hipDeviceCanAccessPeer" (
+        device: i32, peer: i32
+    ) -> get i32;
+    [has_cuda_enable_peer]
+    cuda_enable_peer = "cuCtxEnablePeerAccess" | "" (peer: CuContext, flags: u32) -> status;
+    [has_hip_enable_peer]
+    hip_enable_peer = "" | "hipDeviceEnablePeerAccess" (peer: i32, flags: u32) -> status;
+    [has_cuda_copy_peer]
+    cuda_copy_peer = "cuMemcpyPeerAsync" | "" (
+        to: DevicePtr, to_context: CuContext, from: DevicePtr, from_context: CuContext,
+        bytes: usize, stream: CuStream
+    ) -> status;
+    [has_hip_copy_peer]
+    hip_copy_peer = "" | "hipMemcpyPeerAsync" (
+        to: DevicePtr, to_device: i32, from: DevicePtr, from_device: i32, bytes: usize,
+        stream: CuStream
+    ) -> status;
+    [has_address_range]
+    address_range = "cuMemGetAddressRange_v2" | "hipMemGetAddressRange" (
+        base: *mut DevicePtr, bytes: *mut usize, at: DevicePtr
+    ) -> status;
+    [has_ipc_handle]
+    ipc_handle = "cuIpcGetMemHandle" | "hipIpcGetMemHandle" (at: DevicePtr) -> get IpcHandle;
+    [has_open_ipc]
+    open_ipc = "cuIpcOpenMemHandle_v2" | "hipIpcOpenMemHandle" (
+        handle: IpcHandle, flags: u32
+    ) -> create DevicePtr, "ipc";
+    [has_close_ipc]
+    close_ipc = "cuIpcCloseMemHandle" | "hipIpcCloseMemHandle" (at: DevicePtr) -> release, "ipc";
 
     write_async = "cuMemcpyHtoDAsync_v2" | "hipMemcpyHtoDAsync" (
         to: DevicePtr, from: *const c_void, bytes: usize, stream: CuStream

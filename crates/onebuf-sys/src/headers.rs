@@ -171,6 +171,7 @@ fn size_in_hip(argument: &str) -> usize {
     match () {
         () if argument.contains(['*', '[']) || has("size_t") || has("hipDeviceptr_t") => 8,
         () if handles.into_iter().any(has) => 8,
+        () if has("hipIpcMemHandle_t") => 64,
         () if has("char") => 1,
         () if has("short") => 2,
         () => 4,

@@ -69,6 +69,7 @@ pub mod doctor;
 mod error;
 mod fence;
 pub mod foreign;
+pub mod graft;
 pub mod hal;
 mod hub;
 mod ledger;
@@ -125,6 +126,10 @@ struct ReadmeExamples;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/programs.md")]
 struct ProgramsPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/graft.md")]
+struct GraftPage;
 
 #[cfg(all(doctest, feature = "cpu-libs"))]
 #[doc = include_str!("../../../docs/libs.md")]

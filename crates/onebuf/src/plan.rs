@@ -7,7 +7,7 @@
 use crate::{
     Error, Result,
     hal::{AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Hint, RouteKind, Rung, Strategy},
-    route::{is_host, zero_copy_by_contract},
+    route::{are_apart, is_host, serves, zero_copy_by_contract},
     topology::{DeviceIx, Route, State, Topology},
 };
 use std::borrow::Cow;
@@ -300,7 +300,7 @@ impl<'t> Planner<'t> {
     }
 
     fn assess(&self, place: Place, route: &'t Route) -> Result<Way<'t>, Bar> {
-        if route.strategy.is_some_and(|form| form != place.form) {
+        if !serves(route, place.form) {
             return Err(Bar::WrongForm);
         }
         let raw = route.kind == RouteKind::RawAddress && self.request.route.is_none();
@@ -444,6 +444,8 @@ impl<'t> Planner<'t> {
         };
         let by_fd = matches!(route.kind, RouteKind::OpaqueFd | RouteKind::DmaBuf);
         let best = match linked(from) && linked(to) {
+            // One API's streams wait for the events of all its devices.
+            _ if route.kind == RouteKind::Peer => Rung::Event,
             true if by_fd && self.info(from).caps.wait_values => Rung::WaitValue,
             true => Rung::Callback,
             false => Rung::HostWait,
@@ -481,7 +483,10 @@ impl<'t> Planner<'t> {
         let routes = self.topology.between(place.on, to).iter();
         let barred = routes.filter_map(|r| self.judge(place, r).err().map(|bar| (bar, r)));
         let barred = barred.filter(|(bar, _)| *bar != Bar::OtherKind);
-        let bar = barred.min_by_key(|(bar, r)| (r.kind == RouteKind::Staged, *bar, r.kind));
+        // A staged copy is always there, and says the least; but of chips that are apart it says why.
+        let apart = are_apart(self.info(place.on), self.info(to));
+        let last = |r: &Route| r.kind == RouteKind::Staged && !apart;
+        let bar = barred.min_by_key(|(bar, r)| (last(r), *bar, r.kind));
         let missing = self.devices().filter(|&to| self.best(place, to).is_none()).count();
         Obstacle { from: place.on, to, missing, bar }
     }

@@ -275,7 +275,8 @@ impl Line {
         if event.poll()? {
             return Ok(Rung::SameQueue);
         }
-        if event.domain() == self.hal.domain() {
+        let across = best <= Rung::Event && self.hal.takes(&**event);
+        if across || event.domain() == self.hal.domain() {
             return same_api(event.clone());
         }
         if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
@@ -351,6 +352,17 @@ impl Line {
             *lock(&self.untold) = Some(error);
             self.has_untold.store(true, Ordering::Release);
         }
+    }
+
+    /// Whether work of others is known that this queue waits for by a number.
+    fn waits_for_numbers(&self) -> bool {
+        self.has_untold.load(Ordering::Acquire) && !lock(&self.joined).is_empty()
+    }
+
+    /// An error when such work has failed. It stays known: this queue may never go on.
+    fn check_joined(&self) -> Result<()> {
+        let joined = lock(&self.joined).clone();
+        joined.iter().try_for_each(|event| event.poll().map(drop))
     }
 
     /// How the work ended that this queue waited for by a number. What has not ended is asked again.

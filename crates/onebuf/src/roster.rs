@@ -76,6 +76,11 @@ impl Roster {
         self.seats[device.get()].get().expect("an index of this hub's")
     }
 
+    /// What was remembered when it was made.
+    pub fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
+    }
+
     /// How many devices were found; guests come after them.
     pub fn found(&self) -> usize {
         self.found

@@ -263,6 +263,20 @@ impl<'b> Hold<'b> {
         }
     }
 
+    /// Whether the bytes are whole elements of a type.
+    fn check_cast<U>(&self) -> Result<()> {
+        let start = match self.memory().raw() {
+            RawHandle::Address(address) => address,
+            RawHandle::Object(_) => self.span.start,
+        };
+        let (bytes, name) = (self.bytes(), std::any::type_name::<U>());
+        let whole = size_of::<U>() > 0 && bytes.is_multiple_of(size_of::<U>());
+        if whole && start.is_multiple_of(align_of::<U>()) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{bytes} bytes from {start:#x} on are no elements of {name}")))
+    }
+
     /// The native buffer on a queue of that API, and where in it the bytes begin.
     pub fn object(&self, api: &str) -> Result<(u64, u64)> {
         match self.raw()? {
@@ -436,6 +450,15 @@ macro_rules! view {
             /// [`Error::Unsupported`] on a queue of another API.
             pub fn hip_ptr(&self) -> Result<*mut std::ffi::c_void> {
                 self.hold.device_ptr("hip").map(|at| at as *mut _)
+            }
+
+            /// The same bytes as elements of another type.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`] where they are no whole elements, or begin where none can.
+            pub fn cast<U: Pod>(self) -> Result<$name<'b, U>> {
+                self.hold.check_cast::<U>()?;
+                Ok($name::new(self.hold))
             }
 
             /// The `VkBuffer`, and the offset in it at which the bytes begin, for Vulkan code that submits to this

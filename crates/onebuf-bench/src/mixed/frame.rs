@@ -17,6 +17,8 @@ pub struct Pipeline {
     pub shape: Shape,
     /// Who transforms, and who makes beams.
     pub devices: [Device; 2],
+    /// Whose compiler made the first stage's kernel, where that is grafted.
+    pub grafted_from: Option<Device>,
     first: Spectrum,
     second: Beams,
 }
@@ -32,7 +34,19 @@ impl Pipeline {
     pub fn open(devices: &[Device; 2], shape: Shape) -> Result<Self> {
         let [first, second] = devices;
         let (first, second) = (Spectrum::open(first, &shape)?, Beams::open(second, &shape)?);
-        Ok(Self { shape, devices: devices.clone(), first, second })
+        Ok(Self { shape, devices: devices.clone(), grafted_from: None, first, second })
+    }
+
+    /// Both stages in one queue of the second device: the first one's kernel is OpenCL's, compiled by the first device
+    /// and grafted. Both stages are then the second device's.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::open`], and those of [`onebuf::Program::graft`].
+    pub fn grafted([cl, device]: &[Device; 2], shape: Shape) -> Result<Self> {
+        let second = Beams::open(device, &shape)?;
+        let first = Spectrum::grafted(cl, second.queue(), &shape)?;
+        let (devices, grafted_from) = ([device.clone(), device.clone()], Some(cl.clone()));
+        Ok(Self { shape, devices, grafted_from, first, second })
     }
 
     /// So many frames' memory, of which the shared part is as wished.
@@ -71,7 +85,7 @@ impl Pipeline {
         }
         // One switch for all of them: a GPU that is given work by two APIs at once goes back and forth
         // between their contexts.
-        if frames.len() > 1 {
+        if frames.len() > 1 && self.grafted_from.is_none() {
             self.first.queue().finish()?;
         }
         for frame in frames {

@@ -7,7 +7,7 @@
 
 use super::Shape;
 use onebuf::{
-    Access, Call, Complex32, Device, Error, Grid, Kernel, Result, Signature, Source,
+    Access, Call, Complex32, Device, Error, Grid, Kernel, Program, Result, Signature, Source,
     hal::DeviceKind,
 };
 use std::fmt::Write;
@@ -152,7 +152,17 @@ pub struct FftKernel {
 impl FftKernel {
     pub fn build(device: &Device, length: usize) -> Result<Self> {
         let group = group(device, length)?;
-        let program = device.program(&Source::opencl_c(fft_text(length, group)))?;
+        Self::of(&device.program(&Source::opencl_c(fft_text(length, group)))?, length, group)
+    }
+
+    /// Built by one device for a queue of another's.
+    pub fn graft(cl: &Device, device: &Device, length: usize) -> Result<Self> {
+        let group = group(cl, length)?;
+        let program = cl.program(&Source::opencl_c(fft_text(length, group)))?;
+        Self::of(&program.graft(device)?, length, group)
+    }
+
+    fn of(program: &Program, length: usize, group: usize) -> Result<Self> {
         let fits = move |call: &Call<'_>| match call.global() {
             [items, 1, 1] if items / group * length <= call.len(0) && length <= call.len(1) => {
                 Ok(())

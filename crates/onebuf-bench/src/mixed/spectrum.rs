@@ -20,6 +20,13 @@ enum Way {
     Library(Fft),
 }
 
+impl Way {
+    fn kernel(fft: FftKernel, device: &Device, length: usize) -> Result<Self> {
+        let table = device.hub().buffer(length).shared_with([device]);
+        Ok(Way::Kernel(fft, table.init(turns(length)).build()?))
+    }
+}
+
 impl Spectrum {
     /// Its name.
     pub const NAME: &str = "fft";
@@ -30,13 +37,21 @@ impl Spectrum {
     /// The driver's; [`onebuf::Error::Unavailable`] where the library is not installed.
     pub fn open(device: &Device, shape: &Shape) -> Result<Self> {
         let (queue, length) = (device.queue()?, shape.length);
-        let way = if has_kernels(device) {
-            let table = device.hub().buffer(length).shared_with([device]);
-            Way::Kernel(FftKernel::build(device, length)?, table.init(turns(length)).build()?)
-        } else {
-            Way::Library(Fft::on(&queue)?)
+        let way = match has_kernels(device) {
+            true => Way::kernel(FftKernel::build(device, length)?, device, length)?,
+            false => Way::Library(Fft::on(&queue)?),
         };
         Ok(Self { queue, length, way })
+    }
+
+    /// OpenCL's kernel in a queue of another API.
+    ///
+    /// # Errors
+    /// The driver's, and those of [`onebuf::Program::graft`].
+    pub fn grafted(cl: &Device, queue: &Queue, shape: &Shape) -> Result<Self> {
+        let (queue, length) = (queue.clone(), shape.length);
+        let fft = FftKernel::graft(cl, &queue.device(), length)?;
+        Ok(Self { way: Way::kernel(fft, &queue.device(), length)?, queue, length })
     }
 
     /// Its queue.

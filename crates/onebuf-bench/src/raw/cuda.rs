@@ -62,11 +62,11 @@ impl RawCuda {
         Ok(Self { cu, device, module, function, stream, at, added, _owner: owner.clone() })
     }
 
-    /// One launch, waited for as onebuf has to: it never blocks without an end.
+    /// One launch, not waited for.
     ///
     /// # Errors
     /// The driver's.
-    pub fn turn(&self) -> Result<()> {
+    pub fn touch(&self) -> Result<()> {
         let (mut at, mut add) = (self.at, next(&self.added));
         let mut parameters = [(&raw mut at).cast::<c_void>(), (&raw mut add).cast()];
         let Self { cu, function, stream, .. } = self;
@@ -77,7 +77,16 @@ impl RawCuda {
             let parameters = parameters.as_mut_ptr();
             cu.launch(*function, 1, 1, 1, items, 1, 1, 0, *stream, parameters, null_mut())
         }
-        .map_err(|refused| driver(cu, refused))?;
+        .map_err(|refused| driver(cu, refused))
+    }
+
+    /// One launch, waited for as onebuf has to: it never blocks without an end.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn turn(&self) -> Result<()> {
+        self.touch()?;
+        let Self { cu, stream, .. } = self;
         loop {
             // SAFETY: a live stream.
             match unsafe { cu.stream_query(*stream) } {

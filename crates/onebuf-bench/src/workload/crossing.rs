@@ -50,7 +50,7 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
         sides[1].turn(&ours)
     };
     let raw_round = || -> Result<()> {
-        raw_cl.turn(&external)?;
+        raw_cl.turn_with(&external)?;
         raw_cuda.turn()
     };
     let batch = |round: &dyn Fn() -> Result<()>| -> Result<f64> {

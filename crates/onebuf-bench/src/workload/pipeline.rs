@@ -90,7 +90,7 @@ fn run(bench: &Bench, pair: &[Device; 2], batch: usize) -> Result<Row, Stop> {
     Ok(found.row("", Unit::Us).remark(remark))
 }
 
-fn shape(bench: &Bench, pair: &[Device; 2]) -> Result<Shape> {
+pub(super) fn shape(bench: &Bench, pair: &[Device; 2]) -> Result<Shape> {
     let cpus = pair.iter().all(|device| device.info().kind == DeviceKind::Cpu);
     let most = if cpus { MOST_ON_CPUS } else { MOST };
     let asked = (bench.bytes / size_of::<Complex32>()).clamp(4, most);
@@ -98,7 +98,7 @@ fn shape(bench: &Bench, pair: &[Device; 2]) -> Result<Shape> {
 }
 
 /// Nanoseconds per frame. What is transformed again and again has to stay finite: silence does.
-fn round(pipeline: &Pipeline, frames: &[Frame]) -> Result<f64> {
+pub(super) fn round(pipeline: &Pipeline, frames: &[Frame]) -> Result<f64> {
     pipeline.prepare(frames)?;
     let clock = Instant::now();
     pipeline.run(frames)?;
@@ -106,7 +106,7 @@ fn round(pipeline: &Pipeline, frames: &[Frame]) -> Result<f64> {
 }
 
 /// A wrong result is not worth measuring. Leaves silence behind.
-fn check(pipeline: &Pipeline, frames: &[Frame]) -> Result<()> {
+pub(super) fn check(pipeline: &Pipeline, frames: &[Frame]) -> Result<()> {
     let samples: Vec<Complex32> = (0..pipeline.shape.samples())
         .map(|i| Complex32::new((i * 7 % 23) as f32 - 11.0, (i * 5 % 19) as f32 - 9.0))
         .collect();

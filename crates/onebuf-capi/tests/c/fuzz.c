@@ -5,7 +5,7 @@
 #include "check.h"
 #include <string.h>
 
-enum { KEPT = 24, KINDS = 14, AREA = 1 << 17, MOST = 1 << 16 };
+enum { KEPT = 24, KINDS = 15, AREA = 1 << 17, MOST = 1 << 16 };
 
 static uint64_t state;
 static uint64_t any(void) { // splitmix64
@@ -33,7 +33,7 @@ static bool note(onebuf_status status, int line) {
 #define TRY(call) note(call, __LINE__)
 
 // Handles by kind, freed ones among them.
-enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT };
+enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT, LU };
 static uint64_t kept[KINDS][KEPT];
 
 static void keep(int kind, uint64_t id) {
@@ -87,6 +87,9 @@ static union {
     onebuf_foreign_context_info context_info;
     onebuf_foreign_queue_info queue_info;
     onebuf_crossing crossing;
+    onebuf_import_options import;
+    onebuf_gemm_options gemm;
+    onebuf_fft_options fft;
     char bytes[8192];
 } options;
 static void size_options(size_t right) {
@@ -223,7 +226,8 @@ static void buffers(void) {
     onebuf_fence fence = {0};
     onebuf_transfer transfer = {0};
     size_t bytes = room(), found;
-    switch (below(12)) {
+    void *pointer = NULL;
+    switch (below(16)) {
     case 0:
         if (TRY(onebuf_buffer_create(PICK(onebuf_hub, HUB), bytes, buffer_options(bytes), rarely() ? NULL : &made))) keep(BUFFER, made.id);
         break;
@@ -246,6 +250,17 @@ static void buffers(void) {
         break;
     case 10:
         if (TRY(onebuf_buffer_read_async(buffer, size(), size(), rarely() ? NULL : &transfer))) keep(TRANSFER, transfer.id);
+        break;
+    case 11:
+        if (TRY(onebuf_buffer_to_host(buffer, choice(), rarely() ? NULL : &pointer))) memcpy(area, pointer, 1);
+        break;
+    case 12: TRY(onebuf_buffer_to_device(buffer)); break;
+    case 13:
+        TRY(below(2) ? onebuf_buffer_store(buffer, size(), data(), size()) : onebuf_buffer_load(buffer, size(), data(), size()));
+        break;
+    case 14:
+        TRY(onebuf_buffer_wait_ns(buffer, choice(), timeout()));
+        if (rarely()) TRY(below(2) ? onebuf_own(area + below(4), below(3) ? buffer.id : 0) : onebuf_disown(area + below(4)));
         break;
     default:
         if (TRY(onebuf_buffer_write_async(buffer, size(), data(), size(), &transfer))) keep(TRANSFER, transfer.id);
@@ -282,6 +297,63 @@ static void guards(void) {
     default:
         TRY(onebuf_transfer_poll(transfer, rarely() ? NULL : &done));
         if (below(2)) TRY(onebuf_transfer_free(transfer));
+    }
+}
+
+static size_t side(void) { return rarely() ? size() : below(9); }
+
+static void maths(void) {
+    onebuf_queue queue = PICK(onebuf_queue, QUEUE);
+    onebuf_buffer a = PICK(onebuf_buffer, BUFFER), b = PICK(onebuf_buffer, BUFFER), c = PICK(onebuf_buffer, BUFFER);
+    onebuf_lu lu = PICK(onebuf_lu, LU), made = {0};
+    static const double scale[] = {2, 0};
+    blank();
+    switch (below(6)) {
+    case 0:
+        options.gemm.number = rarely() ? choice() : below(4);
+        options.gemm.op_a = choice(), options.gemm.op_b = choice();
+        options.gemm.m = side(), options.gemm.n = side(), options.gemm.k = side();
+        options.gemm.lda = below(2) ? 0 : side(), options.gemm.ldb = below(2) ? 0 : side();
+        options.gemm.alpha = below(2) ? scale : NULL, options.gemm.beta = below(2) ? scale : NULL;
+        size_options(sizeof options.gemm);
+        TRY(onebuf_gemm(queue, given(), a, b, c));
+        break;
+    case 1:
+        options.fft.number = rarely() ? choice() : 2 + below(2);
+        options.fft.inverse = below(2), options.fft.len = side(), options.fft.batch = side();
+        size_options(sizeof options.fft);
+        TRY(onebuf_fft(queue, given(), a, below(2) ? b : (onebuf_buffer){0}));
+        break;
+    case 2:
+        if (TRY(onebuf_lu_factor(queue, choice(), side(), below(2) ? 0 : side(), a, rarely() ? NULL : &made))) keep(LU, made.id);
+        break;
+    case 3: TRY(onebuf_lu_solve(queue, lu, choice(), a, side(), below(2) ? 0 : side(), b)); break;
+    case 4: TRY(onebuf_lu_invert(queue, lu, a, b)); break;
+    default:
+        if (rarely()) TRY(onebuf_lu_free(lu));
+    }
+}
+
+// Nothing here exports: what is asked, and what is given, is refused.
+static void descriptors(void) {
+    onebuf_exported out;
+    onebuf_buffer made = {0};
+    uint64_t pointer;
+    void *address;
+    onebuf_view view = PICK(onebuf_view, VIEW);
+    blank();
+    switch (below(4)) {
+    case 0: TRY(onebuf_buffer_export(PICK(onebuf_buffer, BUFFER), choice(), rarely() ? NULL : &out)); break;
+    case 1:
+        options.import.fd = below(2) ? -1 : below(2) ? 1 : 10000 + (int)below(9);
+        options.import.kind = choice();
+        options.import.allocation_bytes = size(), options.import.offset = below(2) ? 0 : size();
+        options.import.bytes = below(2) ? 0 : size();
+        size_options(sizeof options.import);
+        if (TRY(onebuf_buffer_import(PICK(onebuf_hub, HUB), PICK(onebuf_device, DEVICE), given(), rarely() ? NULL : &made))) keep(BUFFER, made.id);
+        break;
+    case 2: TRY(onebuf_view_cuda_ptr(view, rarely() ? NULL : &pointer)); break;
+    default: TRY(onebuf_view_hip_ptr(view, rarely() ? NULL : &address));
     }
 }
 
@@ -588,6 +660,7 @@ static void end(void) {
         TRY(onebuf_program_free((onebuf_program){kept[PROGRAM][i]}));
         TRY(onebuf_queue_free((onebuf_queue){kept[QUEUE][i]}));
         TRY(onebuf_string_free((onebuf_string){kept[STRING][i]}));
+        TRY(onebuf_lu_free((onebuf_lu){kept[LU][i]}));
         TRY(onebuf_user_event_free((onebuf_user_event){kept[EVENT][i]}));
         TRY(onebuf_context_free((onebuf_context){kept[CONTEXT][i]}));
         TRY(onebuf_hub_free((onebuf_hub){kept[HUB][i]}));
@@ -599,10 +672,10 @@ int main(int argc, char **argv) {
     state = strtoull(argv[1], NULL, 10);
     selector = argv[3];
     void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
-                             guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges};
+                             guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges, maths, descriptors};
     for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
         if (step % 400 == 0) begin(); // what was freed for good makes room for new
-        calls[below(19)]();
+        calls[below(21)]();
     }
     end();
     TRUE(outcomes[ONEBUF_OK] > 0 && outcomes[ONEBUF_INVALID_HANDLE] > 0 && outcomes[ONEBUF_NULL_POINTER] > 0);

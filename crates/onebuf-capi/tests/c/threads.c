@@ -32,7 +32,7 @@ static void use(unsigned thread, unsigned round) {
     onebuf_grid grid = onebuf_grid_1d(BYTES / 4);
     onebuf_arg args[] = {onebuf_arg_view(view), ONEBUF_VALUE(n)};
     onebuf_status status;
-    switch ((thread + round) % 6) {
+    switch ((thread + round) % 8) {
     case 0: expected(onebuf_buffer_read(buffer, 0, data, BYTES)); break;
     case 1: expected(onebuf_queue_launch(queue, kernel, &grid, args, 2, NULL)); break;
     case 2: expected(onebuf_view_free(view)); break;
@@ -41,6 +41,8 @@ static void use(unsigned thread, unsigned round) {
         args[0] = onebuf_arg_buffer(buffer, ONEBUF_READ_WRITE);
         expected(onebuf_queue_launch(queue, kernel, &grid, args, 2, NULL));
         break;
+    case 5: expected(onebuf_buffer_to_host(buffer, ONEBUF_READ, &mapped)); break;
+    case 6: expected(onebuf_buffer_to_device(buffer)); break;
     default:
         expected(status = onebuf_buffer_map(buffer, ONEBUF_READ_WRITE, &mapped, &mapping));
         if (status == ONEBUF_OK) {

@@ -3,10 +3,10 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The order of the header: a section uses only what stands before it.
-const SECTIONS: [&str; 21] = [
+const SECTIONS: [&str; 25] = [
     "status", "version", "words", "string", "device", "hub", "fence", "queue", "buffer", "mapping",
     "view", "transfer", "program", "kernel", "pool", "ledger", "doctor", "foreign", "wrap",
-    "event", "bridge",
+    "event", "bridge", "export", "libs", "standing", "owner",
 ];
 
 fn path(name: &str) -> PathBuf {

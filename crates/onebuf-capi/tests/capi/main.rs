@@ -1,5 +1,6 @@
-//! The C ABI from outside: its header, and programs in C and C++ that use it.
+//! The C ABI from outside: its header, and programs in C, C++ and Fortran that use it.
 
+mod fortran;
 mod header;
 mod programs;
 mod support;

@@ -4,7 +4,7 @@ use crate::support::{
     Build, OPENCL, command, compile, crate_folder, has_header, on_driver, said, under_valgrind,
     workshop,
 };
-use onebuf_conformance::{absent, note, stub};
+use onebuf_conformance::{absent, cuda_stub, note, stub};
 use std::{
     collections::BTreeSet,
     fs,
@@ -47,6 +47,7 @@ fn examples_in_c_run() {
         ("02-two-devices.c", "both took their turns"),
         ("03-errors.c", "all as expected"),
         ("04-foreign.c", "squared in place: element 99 is 9801"),
+        ("05-libraries.c", "and the solution is 1, 2"),
     ];
     examples("c", &phrases);
 }
@@ -59,6 +60,7 @@ fn examples_in_cpp_run() {
         ("03-errors.cpp", "all as expected"),
         ("04-opencl-hpp.cpp", "the last element is 42"),
         ("05-foreign.cpp", "squared in place, twice: element 3 is 81"),
+        ("06-libraries.cpp", "and the solution is 1, 2"),
     ];
     examples("cpp", &phrases);
 }
@@ -72,17 +74,27 @@ fn the_program_on_the_page_compiles() {
     compile(&file, Build::Shared, &[]);
 }
 
-/// The devices that `everything` is tried on: the host, and each OpenCL platform that `./dev` installs.
+/// All devices here.
 ///
 /// Looked for once: some drivers are not sound when two threads start them.
-fn devices() -> &'static [String] {
+pub fn found() -> &'static [String] {
     static FOUND: OnceLock<Vec<String>> = OnceLock::new();
     FOUND.get_or_init(|| {
         let found = onebuf::Hub::discover().expect("the host").devices();
+        found.iter().map(|device| device.id().to_owned()).collect()
+    })
+}
+
+/// The devices that `everything` is tried on: the host, and each OpenCL platform that `./dev` installs.
+fn devices() -> &'static [String] {
+    static SPEAKING: OnceLock<Vec<String>> = OnceLock::new();
+    SPEAKING.get_or_init(|| {
+        let speaks = |id: &&String| *id == "host" || id.starts_with("opencl:");
+        let found: Vec<String> = found().iter().filter(speaks).cloned().collect();
         if found.len() == 1 {
             absent("OpenCL devices for C programs", "none found");
         }
-        found.iter().map(|device| device.id().to_owned()).collect()
+        found
     })
 }
 
@@ -95,6 +107,20 @@ fn everything_works_on_every_device() {
         let said = said(run);
         assert!(said.contains(&format!("everything works on {device}")), "{said}");
     }
+}
+
+#[test]
+fn standing_maps_and_owners_work() {
+    let Some(program) = compile(&source("c/standing.c"), Build::Shared, &[]) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(device);
+        assert!(said(run).contains(&format!("owners work on {device}")));
+    }
+    let Some(checked) = compile(&source("c/standing.c"), Build::Sanitized, &[]) else { return };
+    assert!(said(command(&checked)).contains("owners work on host"));
+    let Some(run) = under_valgrind(&program) else { return };
+    assert!(said(run).contains("owners work on host"));
 }
 
 #[test]
@@ -116,6 +142,56 @@ fn cpp_works_with_exceptions_and_without() {
     assert!(said(command(&program)).contains("owners work"));
     let Some(run) = under_valgrind(&program_without_sanitizers("cpp/owners.cpp")) else { return };
     assert!(said(run).contains("owners work"));
+}
+
+/// The libraries for mathematics that the stub of CUDA and HIP plays, by the variables that name them.
+const MATHS: [&str; 6] = [
+    "ONEBUF_CUBLAS_LIB",
+    "ONEBUF_CUFFT_LIB",
+    "ONEBUF_CUSOLVER_LIB",
+    "ONEBUF_ROCBLAS_LIB",
+    "ONEBUF_ROCFFT_LIB",
+    "ONEBUF_ROCSOLVER_LIB",
+];
+
+#[test]
+fn libraries_compute_on_the_host_and_on_gpus() {
+    for build in [Build::Shared, Build::Sanitized] {
+        let Some(program) = compile(&source("c/libs.c"), build, &[]) else { return };
+        assert!(said(command(&program)).contains("libraries work on host"));
+        let Some(library) = cuda_stub() else { return };
+        for (api, device) in [("CUDA", "cuda:0"), ("HIP", "hip:1")] {
+            let mut run = command(&program);
+            run.arg(device).env(format!("ONEBUF_{api}_LIB"), &library);
+            run.envs(MATHS.map(|name| (name, &library)));
+            assert!(said(run).contains(&format!("libraries work on {device}")));
+        }
+    }
+    let Some(run) = under_valgrind(&program_without_sanitizers("c/libs.c")) else { return };
+    assert!(said(run).contains("libraries work on host"));
+}
+
+#[test]
+fn descriptors_and_native_handles() {
+    let Some(library) = cuda_stub() else { return };
+    for build in [Build::Shared, Build::Sanitized] {
+        let Some(program) = compile(&source("c/export.c"), build, &["-D_GNU_SOURCE"]) else {
+            return;
+        };
+        for api in [&[][..], &["hip"]] {
+            let mut run = command(&program);
+            run.arg(&library).args(api);
+            assert!(said(run).contains("descriptors work"), "{api:?}");
+        }
+    }
+    let Some(program) = compile(&source("cpp/export.cpp"), Build::Sanitized, &[]) else { return };
+    let mut run = command(&program);
+    run.arg(&library);
+    assert!(said(run).contains("descriptors work in C++"));
+    let program = compile(&source("c/export.c"), Build::Shared, &["-D_GNU_SOURCE"]);
+    let Some(mut run) = program.and_then(|program| under_valgrind(&program)) else { return };
+    run.arg(&library);
+    assert!(said(run).contains("descriptors work"));
 }
 
 #[test]

@@ -35,7 +35,8 @@ pub fn hops<'p>(pipeline: &Pipeline, plan: &'p Plan) -> Vec<&'p Hop> {
 }
 
 /// One way of sharing while it is measured: a frame's memory for each of a batch.
-pub struct Way {
+pub struct Way<'p> {
+    pipeline: &'p Pipeline,
     slots: Vec<Frame>,
     batch_us: Vec<f64>,
     copied: u64,
@@ -44,10 +45,18 @@ pub struct Way {
     sync: [Rung; 2],
 }
 
-impl Way {
-    pub fn new(slots: Vec<Frame>) -> Self {
+impl<'p> Way<'p> {
+    pub fn new(pipeline: &'p Pipeline, slots: Vec<Frame>) -> Self {
         let sync = [Rung::SameQueue; 2];
-        Self { slots, batch_us: Vec::new(), copied: 0, io_copied: 0, max_rel_error: 0.0, sync }
+        Self {
+            pipeline,
+            slots,
+            batch_us: Vec::new(),
+            copied: 0,
+            io_copied: 0,
+            max_rel_error: 0.0,
+            sync,
+        }
     }
 
     /// What was copied so far although nobody asked. Ways take turns, so a difference is one way's own.
@@ -64,8 +73,8 @@ impl Way {
     }
 
     /// Both stages against the clock, on so many of the slots.
-    fn run(&mut self, pipeline: &Pipeline, count: usize) -> Result<()> {
-        let (slots, before) = (&self.slots[..count], self.implied());
+    fn run(&mut self, count: usize) -> Result<()> {
+        let (pipeline, slots, before) = (self.pipeline, &self.slots[..count], self.implied());
         // The buffers go to the first device before the clock starts: that belongs to the upload.
         pipeline.prepare(slots)?;
         let prepared = self.implied();
@@ -100,13 +109,13 @@ impl Way {
         (self.copied, self.io_copied) = (0, 0);
     }
 
-    fn sum_up(self, pipeline: &Pipeline) -> Result<Measured> {
+    fn sum_up(self) -> Result<Measured> {
         let plan = self.slots[0].signal.plan().clone();
         // A hand-over that found the work done already had nothing to wait for: the plan says by what.
         let planned = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(Rung::SameQueue);
         Ok(Measured {
             frame_us: median(self.batch_us),
-            handoff_us: handoff_us(pipeline, &self.slots[0])?,
+            handoff_us: handoff_us(self.pipeline, &self.slots[0])?,
             bytes_copied: self.copied,
             io_bytes_copied: self.io_copied,
             max_rel_error: self.max_rel_error,
@@ -117,29 +126,19 @@ impl Way {
 }
 
 /// Runs the frames through every way in turn: what else the machine does meanwhile hits all alike.
-pub fn measure(
-    pipeline: &Pipeline,
-    mut ways: Vec<Way>,
-    frames: &mut Frames,
-    count: usize,
-) -> Result<Vec<Measured>> {
+pub fn measure(mut ways: Vec<Way<'_>>, frames: &mut Frames, count: usize) -> Result<Vec<Measured>> {
     let size = ways.first().map_or(1, |way| way.slots.len());
-    batch(pipeline, &mut ways, frames, 0..size)?;
+    batch(&mut ways, frames, 0..size)?;
     ways.iter_mut().for_each(Way::forget);
     let end = size + count;
     for first in (size..end).step_by(size) {
-        batch(pipeline, &mut ways, frames, first..end.min(first + size))?;
+        batch(&mut ways, frames, first..end.min(first + size))?;
     }
-    ways.into_iter().map(|way| way.sum_up(pipeline)).collect()
+    ways.into_iter().map(Way::sum_up).collect()
 }
 
 /// The frames with these numbers, through every way.
-fn batch(
-    pipeline: &Pipeline,
-    ways: &mut [Way],
-    frames: &mut Frames,
-    numbers: std::ops::Range<usize>,
-) -> Result<()> {
+fn batch(ways: &mut [Way<'_>], frames: &mut Frames, numbers: std::ops::Range<usize>) -> Result<()> {
     let (first, size) = (numbers.start, ways.first().map_or(1, |way| way.slots.len()));
     let mut wanted = Vec::with_capacity(size);
     for (slot, number) in numbers.enumerate() {
@@ -150,7 +149,7 @@ fn batch(
     let many = ways.len();
     for turn in 0..many {
         let way = &mut ways[(turn + first / size) % many];
-        way.run(pipeline, wanted.len())?;
+        way.run(wanted.len())?;
         way.check(first, &wanted)?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! What the demonstration found, for people and for programs.
 
 use super::{
-    Args,
+    Args, Graft,
     batch::Batch,
     pipeline::{Measured, hops},
 };
@@ -25,6 +25,7 @@ pub struct Report<'r> {
     pub batch: Batch,
     /// Why copies could not be forbidden.
     pub obstacle: Option<String>,
+    pub graft: &'r Graft,
 }
 
 impl Report<'_> {
@@ -47,7 +48,10 @@ impl Report<'_> {
         let bytes = |way: &Option<Measured>, value: fn(&Measured) -> u64| way.as_ref().map(value);
         let stage =
             |(name, device): (&str, &Device)| json!({ "name": name, "device": device.id() });
-        let stages: Vec<Value> = self.stages().map(stage).collect();
+        let mut stages: Vec<Value> = self.stages().map(stage).collect();
+        if let Some(from) = &self.pipeline.grafted_from {
+            stages[0]["grafted_from"] = json!(from.id());
+        }
         let errors = [&self.direct, &self.staged].into_iter().flatten().map(|m| m.max_rel_error);
         json!({
             "stages": stages,
@@ -56,6 +60,8 @@ impl Report<'_> {
             "frames": self.args.frames,
             "samples": self.pipeline.shape.samples(),
             "beams": self.pipeline.shape.beams,
+            "grafted": self.pipeline.grafted_from.is_some(),
+            "not_grafted_why": self.graft.why_not(),
             "batch": self.batch.frames,
             "batch_why": self.batch.why,
             "stage_us": self.batch.stage_us,
@@ -123,8 +129,15 @@ impl Report<'_> {
 
     fn switching(&self) -> String {
         let Batch { frames, why, .. } = &self.batch;
+        if let Some(from) = &self.pipeline.grafted_from {
+            return format!(
+                "the fft is OpenCL's, compiled by {from} and grafted: no switch between the stages\n\n"
+            );
+        }
+        let not = self.graft.why_not().map(|why| format!("not grafted: {why}\n"));
+        let not = not.unwrap_or_default();
         let many = if *frames == 1 { "frame" } else { "frames" };
-        format!("{frames} {many} per switch: {why}\n\n")
+        format!("{not}{frames} {many} per switch: {why}\n\n")
     }
 
     fn costs(&self, screen: Screen) -> String {
@@ -159,7 +172,12 @@ impl Report<'_> {
             ),
             (Some(direct), _, Some(speedup)) => {
                 let (copied, colour) = copied(direct);
-                let turns = format!("{first} and {second} took turns on one buffer: {copied}.");
+                let turns = match &self.pipeline.grafted_from {
+                    Some(from) => format!(
+                        "{from}'s kernel and {second}'s library ran in one stream: {copied}."
+                    ),
+                    None => format!("{first} and {second} took turns on one buffer: {copied}."),
+                };
                 let turns = screen.paint(colour, &turns);
                 format!("{turns} Staged frames take {speedup:.2} times as long.")
             }

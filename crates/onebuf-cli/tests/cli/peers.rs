@@ -151,7 +151,14 @@ fn device_memory_is_seen_from_both_sides() {
     assert_eq!(two.attach("--json --devices cuda:0").json()["memory"], "host_pages");
     assert_eq!(owner.end().json()["memory"], "host_pages");
     let run = |args: &str| Ran::from(two.command(args).output().unwrap());
+    let owner = two.share("--bytes 4MiB --devices cuda:0 --memory handle");
+    let attached = two.attach("--json --devices cuda:0").json();
+    assert_eq!((&attached["memory"], &attached["bytes_copied"]), (&"device".into(), &0.into()));
+    let shared = owner.end().json();
+    assert_eq!((&shared["memory"], &shared["pages_wrong"]), (&"device".into(), &0.into()));
+
     run("share --memory device").failed(1, "name one with --devices");
+    run("share --memory handle").failed(1, "name one with --devices");
 }
 
 #[test]

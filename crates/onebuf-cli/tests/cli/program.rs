@@ -18,7 +18,7 @@ const ROUTE: [&str; 10] = [
     "gb_per_s",
     "envelope",
 ];
-const DEMO: [&str; 16] = [
+const DEMO: [&str; 18] = [
     "stages",
     "routes",
     "sync",
@@ -35,6 +35,8 @@ const DEMO: [&str; 16] = [
     "max_rel_error",
     "batch",
     "beams",
+    "grafted",
+    "not_grafted_why",
 ];
 const RUNGS: [&str; 6] =
     ["same_queue", "semaphore", "event", "wait_value", "callback", "host_wait"];
@@ -334,6 +336,7 @@ fn demo_doctor_and_plan_on_what_is_there() {
     assert_device_lists(&report);
     assert_fields(&report["routes"], &ROUTE);
     assert_has(&report, &["experiments", "seconds"]);
+    assert_fields(&report["grafts"], &["from", "to", "state", "why"]);
     let again = cli.run(&format!("doctor --devices {pair}")).ok().stdout;
     assert!(again.contains("proven") && again.contains("(0 experiments"), "{again}");
 

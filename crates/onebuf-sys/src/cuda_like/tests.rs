@@ -109,6 +109,7 @@ fn numbers_are_those_of_hips_headers() {
         ("NotFound", CuStatus::NOT_FOUND),
         ("NotReady", CuStatus::NOT_READY),
         ("IllegalAddress", CuStatus::ILLEGAL_ADDRESS),
+        ("PeerAccessAlreadyEnabled", CuStatus::PEER_ACCESS_ALREADY_ENABLED),
         ("HostMemoryAlreadyRegistered", CuStatus::HOST_MEMORY_ALREADY_REGISTERED),
         ("LaunchFailure", CuStatus::LAUNCH_FAILED),
         ("NotSupported", CuStatus::NOT_SUPPORTED),

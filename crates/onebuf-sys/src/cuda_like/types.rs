@@ -177,6 +177,23 @@ impl DevicePtr {
     }
 }
 
+/// `CUipcMemHandle`, `hipIpcMemHandle_t`: what another process opens memory by. Passed by value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct IpcHandle(pub [u8; 64]);
+
+impl Default for IpcHandle {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+impl fmt::Debug for IpcHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IpcHandle")
+    }
+}
+
 /// `cufftHandle`: a number, of which none is said to be no plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
@@ -223,6 +240,7 @@ impl CuStatus {
     pub const ILLEGAL_ADDRESS: Self = Self(700);
     pub const LAUNCH_OUT_OF_RESOURCES: Self = Self(701);
     pub const LAUNCH_TIMEOUT: Self = Self(702);
+    pub const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
     pub const CONTEXT_IS_DESTROYED: Self = Self(709);
     pub const ASSERT: Self = Self(710);
     pub const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
@@ -311,6 +329,8 @@ pub mod consts {
     pub const GRANULARITY_RECOMMENDED: i32 = 1;
     pub const EXTERNAL_OPAQUE_FD: i32 = 1;
     pub const EXTERNAL_DEDICATED: u32 = 1;
+    /// The one flag with which handles of other processes are opened: both APIs want it.
+    pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
     /// Until the value is at least this one, as a signed distance.
     pub const WAIT_VALUE_GEQ: u32 = 0;
     pub const EVENT_DEFAULT: u32 = 0;

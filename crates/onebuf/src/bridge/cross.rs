@@ -188,7 +188,9 @@ fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let way = match (read, written) {
         _ if chunks > 0 => RouteKind::Staged,
         (Some(_), _) => pointer_way(a),
-        _ => pointer_way(b),
+        (_, Some(_)) => pointer_way(b),
+        // Neither in chunks nor by a pointer: from one device straight to the other.
+        (None, None) => RouteKind::Peer,
     };
     Ok(Went { way, bytes, chunks, under_way: None })
 }

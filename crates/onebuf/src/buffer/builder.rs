@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Access, CopyPolicy, Error, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
     device::Device,
-    hal::{FdRange, HostRange},
+    hal::{Export, HostRange},
     plan::{Plan, plan},
     sync::Arc,
     topology::DeviceIx,
@@ -244,22 +244,26 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         Ok(Buffer::new(core))
     }
 
-    /// The same around memory that came by a descriptor, on a device that imports such.
-    pub(crate) fn build_imported(mut self, device: DeviceIx, range: FdRange) -> Result<Buffer<T>> {
+    /// The same around memory of others, on a device that imports such.
+    pub(crate) fn build_imported(mut self, device: DeviceIx, from: &Export) -> Result<Buffer<T>> {
         let bytes = self.bytes()?;
         if self.initial.is_some() || self.memory.is_some() || self.needs.any() {
             return Err(Error::invalid(
                 "memory of others holds what it holds: leave `init`, `host_memory` away",
             ));
         }
-        if range.bytes != bytes || !range.offset.is_multiple_of(align_of::<T>()) {
-            let (have, offset) = (range.bytes, range.offset);
+        let (have, offset) = match from {
+            Export::Fd(range) => (range.bytes, range.offset),
+            Export::Ipc(range) => (range.bytes, range.offset),
+            other => return Err(Error::unsupported(other.name(), "a descriptor or a handle")),
+        };
+        if have != bytes || !offset.is_multiple_of(align_of::<T>()) {
             let what = format!("{have} bytes at offset {offset} for {bytes} bytes of elements");
             return Err(Error::invalid(what));
         }
         self.shape.add_device(device);
         self.shape.allocate_on = Some(device);
-        Ok(Buffer::new(make_imported(&self.hub, &self.shape, range)?))
+        Ok(Buffer::new(make_imported(&self.hub, &self.shape, from)?))
     }
 
     /// How many bytes it will have, when everything said so far is right.

@@ -528,13 +528,25 @@ impl Core {
 
     /// The last writes of the bytes as a fence, or the last reads where nothing was written.
     pub fn fence(&self, span: Span) -> Option<Fence> {
+        self.fence_of(span, |writes, reads| if writes.is_empty() { reads } else { writes })
+    }
+
+    /// The last writes of the bytes and the reads since, as a fence.
+    pub fn uses(&self, span: Span) -> Option<Fence> {
+        self.fence_of(span, |writes, reads| [writes, reads].concat())
+    }
+
+    fn fence_of(
+        &self,
+        span: Span,
+        choose: impl FnOnce(Vec<Position>, Vec<Position>) -> Vec<Position>,
+    ) -> Option<Fence> {
         let state = self.lock_state();
         let all = |uses: &[Use]| -> Vec<Position> {
             let mine = uses.iter().filter(|used| used.span.overlaps(span));
             mine.map(|used| used.position.clone()).collect()
         };
-        let writes = all(&state.writes);
-        let positions = if writes.is_empty() { all(&state.reads) } else { writes };
+        let positions = choose(all(&state.writes), all(&state.reads));
         if positions.is_empty() {
             return None;
         }

@@ -3,7 +3,7 @@
 use super::{Buffer, core::HOME, imported::make_imported, make::Shape};
 use crate::{
     Access, CopyPolicy, Device, Error, Hub, Queue, Result,
-    hal::{FdKind, FdRange},
+    hal::{Export, FdKind, FdRange},
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -164,7 +164,7 @@ impl<T: Pod> ImportBuilder<T> {
             self.shape.add_device(device.index());
         }
         self.shape.allocate_on = Some(device.index());
-        Ok(Buffer::new(make_imported(&hub, &self.shape, range)?))
+        Ok(Buffer::new(make_imported(&hub, &self.shape, &Export::Fd(range))?))
     }
 }
 

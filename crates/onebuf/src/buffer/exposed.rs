@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Error, Result, Strategy,
-    hal::{Export, FdRange, HostRange, Residency},
+    hal::{Export, FdRange, HostRange, IpcRange, Residency},
 };
 
 impl Core {
@@ -27,21 +27,29 @@ impl Core {
         Err(Error::unsupported(
             format!("sharing this buffer with another process ({why_not})"),
             "a buffer of its own host pages (`strategy(Strategy::HostPages)`, `allocate_on(&hub.host())`) or of a \
-             device's exportable memory (`strategy(Strategy::Exportable)`)",
+             device's memory (`strategy(Strategy::Exportable)`, or plain memory of an API with handles for that)",
         ))
+    }
+
+    fn check_pool(&self) -> Result<()> {
+        if self.pool.is_none() {
+            return Ok(());
+        }
+        let what = "sharing a pooled buffer with another process";
+        Err(Error::unsupported(what, "one that was built: a pool's has what others left"))
+    }
+
+    /// A handle of a device's plain memory that another process may be given.
+    pub fn handle_for_peers(&self) -> Result<IpcRange> {
+        self.check_pool()?;
+        self.home().export_ipc()
     }
 
     /// A descriptor of a device's memory that another process may be given, of the first sort that the device
     /// exports.
     pub fn descriptor_for_peers(&self) -> Result<FdRange> {
         let device = &self.hub.topology().node(self.sites[HOME].device);
-        if self.pool.is_some() {
-            let what = "sharing a pooled buffer with another process";
-            return Err(Error::unsupported(
-                what,
-                "one that was built: a pool's has what others left",
-            ));
-        }
+        self.check_pool()?;
         let kind = device.info.caps.exports.first().ok_or_else(|| {
             let what = format!("sharing memory of {} with another process", device.id);
             Error::unsupported(what, "memory of a device that exports descriptors")

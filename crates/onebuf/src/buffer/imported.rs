@@ -1,4 +1,4 @@
-//! Around memory that came by a descriptor. The planner has no say: where it lies is somebody else's choice.
+//! Around memory that came by a descriptor, or by another process's handle. The planner has no say: where it lies is somebody else's choice.
 
 use super::{
     Core,
@@ -6,37 +6,43 @@ use super::{
 };
 use crate::{
     CopyPolicy, Error, Hub, Result, RouteKind, Rung, Strategy,
-    hal::{Export, FdKind, FdRange},
+    hal::{Export, FdKind},
     plan::{Hop, Plan, Score},
     topology::{DeviceIx, Route, State},
 };
 
-/// The core around memory that came by a descriptor: whoever of the same chip takes such sees it by it, too.
-pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: FdRange) -> Result<Core> {
-    let plan = plan_imported(hub, shape, from.kind);
+/// The core around memory of others: whoever of the same chip takes such descriptors sees it by them, too. A handle is
+/// opened once, and whoever else sees the memory has a copy.
+pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: &Export) -> Result<Core> {
+    let came_by = match from {
+        Export::Fd(range) => Some(range),
+        _ => None,
+    };
+    let plan = plan_imported(hub, shape, came_by.map(|range| range.kind));
     check_copies(hub, shape, &plan)?;
-    let maker = Maker { hub, shape, plan: &plan, came_by: Some(&from) };
-    let home = hub.hal(plan.allocate_on).import(&Export::Fd(from.clone()), shape.access)?;
-    let sites = maker.sites(&home, &maker.spec(from.bytes))?;
-    Ok(assemble(hub, shape, from.bytes, plan, sites))
+    let maker = Maker { hub, shape, plan: &plan, came_by };
+    let home = hub.hal(plan.allocate_on).import(from, shape.access)?;
+    let bytes = home.bytes();
+    let sites = maker.sites(&home, &maker.spec(bytes))?;
+    Ok(assemble(hub, shape, bytes, plan, sites))
 }
 
-fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
+fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {
     let topology = hub.topology();
     let allocate_on = shape.allocate_on.unwrap_or(hub.host_index());
     let home = &topology.node(allocate_on).info.physical;
-    let ordered = shape.route.is_none_or(|route| route == kind.route());
-    let refuted =
-        |route: &Route| route.kind == kind.route() && route.verdict.state == State::Refuted;
+    let by = sort.map_or(RouteKind::Ipc, FdKind::route);
+    let ordered = shape.route.is_none_or(|route| route == by);
+    let refuted = |route: &Route| route.kind == by && route.verdict.state == State::Refuted;
     let takes = |to: DeviceIx| {
-        let info = &topology.node(to).info;
+        let (info, Some(kind)) = (&topology.node(to).info, sort) else { return false };
         let able = info.caps.imports.contains(&kind) && info.physical.same_chip(home);
         ordered && able && !topology.between(allocate_on, to).iter().any(refuted)
     };
     let hop = |&to: &DeviceIx| {
         let (kind, zero_copy, why) = match () {
             () if to == allocate_on => (RouteKind::Same, true, "one device"),
-            () if takes(to) => (kind.route(), true, "by contract: the same descriptor"),
+            () if takes(to) => (by, true, "by contract: the same descriptor"),
             () => (RouteKind::Staged, false, "by contract: copies through the host"),
         };
         let known = topology.between(allocate_on, to).iter().find(|route| route.kind == kind);
@@ -48,7 +54,8 @@ fn plan_imported(hub: &Hub, shape: &Shape, kind: FdKind) -> Plan {
     // The host never sees what another process may write.
     let score = Score { host_blind_late: true, ..Score::default() };
     let routes = shape.devices.iter().map(hop).collect();
-    Plan { allocate_on, strategy: Strategy::Exportable, routes, rejected: Vec::new(), score }
+    let strategy = if sort.is_some() { Strategy::Exportable } else { Strategy::Device };
+    Plan { allocate_on, strategy, routes, rejected: Vec::new(), score }
 }
 
 /// A plan that was made without the planner keeps to the policy, too.

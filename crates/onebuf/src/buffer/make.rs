@@ -339,16 +339,19 @@ fn takes_contents(strategy: Strategy) -> bool {
     !matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm)
 }
 
-/// A buffer that the host may not read and write is for one device.
+/// A buffer that the host may not read and write is for one device, or for several that see it without the host's
+/// help.
 fn check_host_access(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
-    let shared = plan.routes.iter().find(|hop| hop.kind != RouteKind::Same);
+    use RouteKind::{DmaBuf, OpaqueFd, Peer, Same};
+    let alone = |hop: &&Hop| !matches!(hop.kind, Same | OpaqueFd | DmaBuf | Peer);
+    let shared = plan.routes.iter().find(alone);
     match shared.filter(|_| shape.host != HostAccess::ReadWrite) {
         None => Ok(()),
         Some(hop) => {
             let id = &hub.topology().node(hop.to).id;
             Err(Error::unsupported(
                 format!("host access `{}` on a buffer that {id} sees by {}", shape.host, hop.kind),
-                "one device alone: sharing maps or copies the memory as the host does",
+                "one device alone, or routes by descriptors or between peers: others map or copy the memory as the host does",
             ))
         }
     }
@@ -473,7 +476,9 @@ impl Maker<'_> {
 
     /// Whether a staged copy may take the place of a route that failed.
     fn check_next(&self, hop: &Hop, error: &Error) -> Result<()> {
-        if self.shape.route.is_some() || !may_go_on(error) {
+        // Staging would read and write what the host may not.
+        let kept_away = self.shape.host != HostAccess::ReadWrite;
+        if self.shape.route.is_some() || kept_away || !may_go_on(error) {
             return Err(error.clone());
         }
         let node = |device| &self.hub.topology().node(device).id;
@@ -494,6 +499,7 @@ impl Maker<'_> {
             _ if self.goes_by_address(hop) => self.by_address(home, hop)?,
             RouteKind::OpaqueFd => Export::Fd(self.descriptor(home, FdKind::OpaqueFd)?),
             RouteKind::DmaBuf => Export::Fd(self.descriptor(home, FdKind::DmaBuf)?),
+            RouteKind::Peer => Export::Peer(home.clone()),
             _ => home.export(&*self.hub.service_line(self.plan.allocate_on)?.hal)?,
         };
         self.hub.hal(hop.to).import(&export, self.shape.access)

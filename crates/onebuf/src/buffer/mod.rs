@@ -193,6 +193,12 @@ impl<T: Pod> Buffer<T> {
         self.core.fence(self.part().span)
     }
 
+    /// The last writes and the reads since as one fence: what a writer waits for. `None` when there was no
+    /// work at all.
+    pub fn uses(&self) -> Option<Fence> {
+        self.core.uses(self.part().span)
+    }
+
     /// Checks a range of elements; gives its first byte and its number of bytes.
     fn byte_range(&self, range: impl RangeBounds<usize>) -> Result<(usize, usize)> {
         byte_range::<T>(range, self.len())

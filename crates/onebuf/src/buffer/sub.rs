@@ -214,6 +214,11 @@ impl<T: Pod> SubBuffer<'_, T> {
     pub fn fence(&self) -> Option<Fence> {
         self.buffer.core.fence(self.span)
     }
+
+    /// The last writes of this region's bytes and the reads since as one fence: what a writer waits for.
+    pub fn uses(&self) -> Option<Fence> {
+        self.buffer.core.uses(self.span)
+    }
 }
 
 impl<T: Pod> fmt::Debug for SubBuffer<'_, T> {

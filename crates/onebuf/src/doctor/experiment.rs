@@ -3,7 +3,7 @@
 
 use super::subject::{Page, Side, Step, Unit, step_model};
 use crate::{
-    Buffer, BufferBuilder, Error, Hub, Result, RouteKind, Rung,
+    Buffer, BufferBuilder, Error, Hub, Result, RouteKind, Rung, Strategy,
     topology::{Envelope, State, Verdict},
 };
 use bytemuck::Pod;
@@ -91,6 +91,8 @@ pub(super) struct Experiment<'e> {
     reach: usize,
     /// Forced below the best rung when that one failed.
     pub(super) sync: Option<Rung>,
+    /// Another form of the memory than the planner's choice.
+    form: Option<Strategy>,
     seed: u64,
     pub(super) tell: &'e mut dyn FnMut(&str),
 }
@@ -113,7 +115,18 @@ impl<'e> Experiment<'e> {
         let (from, to) = (Side::open(&near)?, Side::open(&far)?);
         let limit = limit(&from).min(limit(&to)) as usize;
         let reach = limit.min(reach as usize);
-        Ok(Self { hub, from, to, kind, limit, reach, sync: None, seed: fresh_seed(), tell })
+        Ok(Self {
+            hub,
+            from,
+            to,
+            kind,
+            limit,
+            reach,
+            sync: None,
+            form: None,
+            seed: fresh_seed(),
+            tell,
+        })
     }
 
     fn verdict(&mut self) -> Result<Verdict, Trouble> {
@@ -128,6 +141,7 @@ impl<'e> Experiment<'e> {
             self.sync = Some(lower);
             why = format!("{why}; not by {rung}: {reason}");
         }
+        self.other_forms()?;
         let max_bytes = self.reach()?;
         let cost = self.cost_by_best_rung()?;
         let sync = Some(self.planned()?);
@@ -144,6 +158,20 @@ impl<'e> Experiment<'e> {
                 sizes: self.sizes().map(|size| size as u64).collect(),
             }),
         })
+    }
+
+    /// A route that serves memory of several forms is tried with each: they are made and opened to the other device by
+    /// other calls.
+    fn other_forms(&mut self) -> Result<(), Trouble> {
+        let form = Strategy::Exportable;
+        let has_it = self.from.device.info().caps.strategies.contains(&form);
+        if self.kind != RouteKind::Peer || !has_it {
+            return Ok(());
+        }
+        self.form = Some(form);
+        self.sharing().map_err(|trouble| trouble.at(&form.to_string()))?;
+        self.form = None;
+        Ok(())
     }
 
     /// The sizes that both devices take.
@@ -166,6 +194,7 @@ impl<'e> Experiment<'e> {
         let builder =
             self.hub.buffer::<T>(elements).shared_with([&self.from.device, &self.to.device]);
         let builder = builder.allocate_on(&self.from.device).route(self.kind).trust_declared(true);
+        let builder = self.form.into_iter().fold(builder, BufferBuilder::strategy);
         match self.sync {
             Some(rung) => builder.sync(rung),
             None => builder,
@@ -383,7 +412,7 @@ impl<'e> Experiment<'e> {
 /// The next rung across APIs, below the best that was planned.
 pub(super) fn lower(rung: Rung) -> Option<Rung> {
     match rung {
-        Rung::WaitValue => Some(Rung::Callback),
+        Rung::Event | Rung::WaitValue => Some(Rung::Callback),
         Rung::Callback => Some(Rung::HostWait),
         _ => None,
     }

@@ -3,12 +3,13 @@
 //! The helper writes `stage <text>` before each step and `verdict <json>` at the end. A line more
 //! than the silence limit after the last one means that the driver hangs in that stage.
 
-use super::{experiment, identity};
+use super::{experiment, graft, identity};
 use crate::{
     Error, Hub, Result, RouteKind,
     topology::{Node, State, Verdict},
 };
 use std::{
+    fmt,
     io::{BufRead, BufReader, Read, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
@@ -40,8 +41,10 @@ pub fn helper_main() {
 
 /// The helper's side. Everything it learns goes to standard output at once.
 fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
-    let kind: RouteKind = serde_json::from_value(kind.into())
-        .map_err(|_| Error::invalid(format!("`{kind}` is not a kind of route")))?;
+    let route = match kind {
+        graft::KIND => None,
+        kind => Some(route_kind(kind)?),
+    };
     let number =
         |text: &str| text.parse().map_err(|_| Error::invalid(format!("`{text}` is no number")));
     let (timeout, reach) = (Duration::from_millis(number(wait_ms)?), number(reach)?);
@@ -49,10 +52,19 @@ fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
     let hub = Hub::builder().timeout(timeout).verdicts(Default::default()).build()?;
     let of = |id: &str| hub.device(id).map(|d| identity::of_node(hub.topology().node(d.index())));
     say("devices", &format!("{} and {}", of(ids[0])?, of(ids[1])?));
-    let verdict = experiment::run(&hub, ids, kind, reach, &mut |stage| say("stage", stage));
+    let mut tell = |stage: &str| say("stage", stage);
+    let verdict = match route {
+        Some(kind) => experiment::run(&hub, ids, kind, reach, &mut tell),
+        None => graft::run(&hub, ids, &mut tell),
+    };
     let text = serde_json::to_string(&verdict).map_err(|e| Error::invalid(e.to_string()))?;
     say("verdict", &text);
     Ok(())
+}
+
+fn route_kind(name: &str) -> Result<RouteKind> {
+    serde_json::from_value(name.into())
+        .map_err(|_| Error::invalid(format!("`{name}` is not a kind of route")))
 }
 
 fn say(word: &str, text: &str) {
@@ -72,8 +84,8 @@ pub(super) struct Helper<'d> {
 }
 
 impl Helper<'_> {
-    /// Tries one route. A helper that dies or hangs refutes it; one that cannot be started is an error.
-    pub fn run(&self, from: &Node, to: &Node, kind: RouteKind) -> Result<Verdict> {
+    /// Tries one route, or grafting. A helper that dies or hangs refutes it; one that cannot be started is an error.
+    pub fn run(&self, from: &Node, to: &Node, kind: impl fmt::Display) -> Result<Verdict> {
         // Waits inside the helper are shorter than the silence: a hang that the library can see is
         // told in its own words.
         let wait_ms = (self.silence / 5 * 4).as_millis().to_string();

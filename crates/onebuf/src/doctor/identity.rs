@@ -1,8 +1,8 @@
 //! What a verdict depends on: change any of it, and the verdict no longer speaks.
 
 use super::EXPERIMENT_VERSION;
-use crate::{RouteKind, roster::GUEST_MARK, topology::Node};
-use std::{ffi::OsString, sync::OnceLock};
+use crate::{roster::GUEST_MARK, topology::Node};
+use std::{ffi::OsString, fmt, sync::OnceLock};
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
@@ -57,7 +57,7 @@ pub(super) fn of_node(node: &Node) -> String {
 }
 
 /// The whole key, readable: it is only ever compared.
-pub(super) fn key(from: &Node, to: &Node, kind: RouteKind) -> String {
+pub(super) fn key(from: &Node, to: &Node, kind: impl fmt::Display) -> String {
     let kernel = rustix::system::uname();
     let kernel = kernel.release().to_string_lossy().into_owned();
     let selects = |name: &OsString| SELECTORS.iter().any(|selector| name == selector);

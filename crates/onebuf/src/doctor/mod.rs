@@ -6,12 +6,14 @@
 
 mod cost;
 mod experiment;
+mod graft;
 mod helper;
 pub(crate) mod identity;
 mod subject;
 mod verdicts;
 
 pub use experiment::{DEFAULT_REACH, EXPERIMENT_VERSION, SIZES};
+pub use graft::Graft;
 pub use helper::{HELPER_COMMAND, helper_main};
 pub use verdicts::Verdicts;
 
@@ -139,6 +141,38 @@ impl Doctor {
         progress(&Progress { done: total, total, route: String::new() });
         let devices = topology.nodes().iter().map(|n| n.id.clone()).collect();
         Ok(Report { devices, routes, experiments })
+    }
+
+    /// Tries, where it is not known yet, whether programs of OpenCL's can be grafted on CUDA's device of the same
+    /// chip; see [`crate::Program::graft`]. One for each such pair of devices that `wanted` accepts.
+    ///
+    /// # Errors
+    /// Those of the cache folder, and of a helper that cannot be started.
+    pub fn grafts(
+        &self,
+        hub: &Hub,
+        wanted: impl Fn(&Device, &Device) -> bool,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Vec<Graft>> {
+        let mut verdicts =
+            if self.fresh { Verdicts::default() } else { Verdicts::load(&self.cache)? };
+        let mut pairs = graft::pairs(hub);
+        pairs.retain(|[from, to]| wanted(from, to));
+        let (total, mut found) = (pairs.len(), Vec::new());
+        for (done, [from, to]) in pairs.into_iter().enumerate() {
+            progress(&Progress { done, total, route: format!("{from} -> {to} graft") });
+            let [near, far] = [&from, &to].map(|device| hub.topology().node(device.index()));
+            let verdict = match verdicts.find_graft(near, far) {
+                Some(known) => known,
+                None => self.helper(hub.libraries()).run(near, far, graft::KIND)?,
+            };
+            if verdict.state != State::Declared {
+                verdicts.insert_graft(near, far, verdict.clone());
+                verdicts.save(&self.cache)?;
+            }
+            found.push(Graft { from: from.index(), to: to.index(), verdict });
+        }
+        Ok(found)
     }
 
     /// Whether a verdict speaks of sizes as large as asked for, or as large as the devices can. One that

@@ -1,6 +1,6 @@
 //! Remembered verdicts: a file in the user's cache folder.
 
-use super::identity;
+use super::{graft, identity};
 use crate::{
     Error, Result, RouteKind, cache,
     topology::{Node, Verdict},
@@ -34,6 +34,19 @@ impl Verdicts {
     /// Remembers.
     pub fn insert(&mut self, from: &Node, to: &Node, kind: RouteKind, verdict: Verdict) {
         self.verdicts.insert(identity::key(from, to, kind), verdict);
+    }
+
+    /// What is remembered of grafting programs of one device on another.
+    pub fn find_graft(&self, from: &Node, to: &Node) -> Option<Verdict> {
+        if self.is_empty() {
+            return None;
+        }
+        self.verdicts.get(&identity::key(from, to, graft::KIND)).cloned()
+    }
+
+    /// Remembers that.
+    pub fn insert_graft(&mut self, from: &Node, to: &Node, verdict: Verdict) {
+        self.verdicts.insert(identity::key(from, to, graft::KIND), verdict);
     }
 
     /// How many there are.

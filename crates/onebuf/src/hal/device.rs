@@ -6,7 +6,9 @@
 
 #![allow(unsafe_code)]
 
-use super::{Access, DeviceInfo, FdKind, HostAccess, Program, Queue, QueueSpec, Source, Strategy};
+use super::{
+    Access, DeviceInfo, FdKind, HostAccess, IpcRange, Program, Queue, QueueSpec, Source, Strategy,
+};
 use crate::{Result, sync::Arc};
 use std::{any::Any, fmt, os::fd::OwnedFd, ptr::NonNull};
 
@@ -111,6 +113,10 @@ pub enum Export {
     Fd(FdRange),
     /// An address that kernels of both use as it is.
     Address(AddressRange),
+    /// Memory of another chip by the same API, which reaches it where it lies.
+    Peer(Arc<dyn Memory>),
+    /// Memory of another process, behind a handle of the API's.
+    Ipc(IpcRange),
 }
 
 impl Export {
@@ -121,6 +127,8 @@ impl Export {
             Export::Fd(FdRange { kind: FdKind::OpaqueFd, .. }) => "an opaque file descriptor",
             Export::Fd(FdRange { kind: FdKind::DmaBuf, .. }) => "a dma-buf",
             Export::Address(_) => "an address",
+            Export::Peer(_) => "memory of another device",
+            Export::Ipc(_) => "a handle of another process's memory",
         }
     }
 }
@@ -246,6 +254,14 @@ pub trait Memory: Send + Sync + fmt::Debug {
     /// Whether the queue's reads, writes, fills and copies know this memory. Where they do not, only kernels use it.
     fn takes_transfers(&self) -> bool {
         true
+    }
+
+    /// A handle that another process opens it by.
+    fn export_ipc(&self) -> Result<IpcRange> {
+        Err(crate::Error::unsupported(
+            format!("{} memory in another process", self.strategy()),
+            "a device whose plain memory has handles for that",
+        ))
     }
 
     /// A part of it as memory of its own, for kernels: the same bytes, and one residency with the whole.

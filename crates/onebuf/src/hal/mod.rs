@@ -6,6 +6,8 @@
 //! between parts that trust each other, while everything public is safe to call.
 
 mod device;
+mod ipc;
+pub(crate) mod packing;
 mod program;
 mod queue;
 mod source;
@@ -15,9 +17,10 @@ pub use device::RawHandle;
 pub(crate) use device::{
     AddressFrom, AddressRange, AllocSpec, Device, Export, FdRange, HostRange, Memory, Residency,
 };
+pub(crate) use ipc::IpcRange;
 pub use program::NativeArgs;
 pub(crate) use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
-pub(crate) use queue::{Callback, Event, Gate, Queue};
+pub(crate) use queue::{Callback, Event, Gate, PeerStretch, Queue};
 pub use queue::{Profile, QueueOrder, QueueSpec};
 pub use source::Source;
 pub(crate) use source::{Language, Shader, is_spirv};

@@ -78,6 +78,12 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// Makes later work wait for events of the same domain.
     fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()>;
 
+    /// Whether [`Queue::wait_for`] takes this event: one of the same domain, and of other domains where the API
+    /// says so.
+    fn takes(&self, event: &dyn Event) -> bool {
+        event.domain() == self.domain()
+    }
+
     /// Makes later work wait at a gate that the host opens.
     fn gate(&self) -> Result<Box<dyn Gate>>;
 
@@ -137,6 +143,19 @@ pub trait Queue: Send + Sync + fmt::Debug {
         bytes: usize,
     ) -> Result<()>;
 
+    /// Copies from a memory of another device, behind everything that its queue was given, without a detour over the
+    /// host. `None` where the two have no such way.
+    fn copy_from_peer(
+        &self,
+        from: PeerStretch<'_>,
+        to: &dyn Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        let _ = (from, to, to_offset, bytes);
+        Ok(None)
+    }
+
     /// Starts a kernel, after events of the same domain beside what the queue's order says. Gives an
     /// event of its own when asked for one.
     ///
@@ -167,6 +186,17 @@ pub trait Queue: Send + Sync + fmt::Debug {
 
     /// For the backend's own downcasts.
     fn as_any(&self) -> &dyn Any;
+}
+
+/// A queue of another device, memory of that device, and from where on.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerStretch<'a> {
+    /// What was enqueued there comes first.
+    pub queue: &'a dyn Queue,
+    /// What to copy from.
+    pub memory: &'a dyn Memory,
+    /// From which byte on.
+    pub offset: usize,
 }
 
 /// Runs once, with how the work ended. It may run on a driver's thread and must not block.

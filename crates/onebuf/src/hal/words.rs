@@ -314,6 +314,10 @@ pub struct Caps {
     pub exports: Vec<FdKind>,
     /// The file descriptors of others' memory that it says it imports.
     pub imports: Vec<FdKind>,
+    /// The chips whose memory its kernels can reach where that lies, by the same API.
+    pub peers: Vec<PhysicalId>,
+    /// Whether another process can open its plain `Device` memory, by a handle of the API's.
+    pub ipc: bool,
     /// Alignment that its memory needs, in bytes.
     pub align_bytes: usize,
     /// Device and host use one physical memory.
@@ -360,6 +364,8 @@ impl Caps {
             ("export_dma_buf", self.exports.contains(&FdKind::DmaBuf)),
             ("import_opaque_fd", self.imports.contains(&FdKind::OpaqueFd)),
             ("import_dma_buf", self.imports.contains(&FdKind::DmaBuf)),
+            ("peers", !self.peers.is_empty()),
+            ("ipc", self.ipc),
             ("unified_memory", self.unified_memory),
             ("out_of_order", self.out_of_order),
             ("callbacks", self.callbacks),

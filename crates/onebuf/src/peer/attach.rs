@@ -10,8 +10,8 @@ use super::{
     folder::socket_path,
     link::{Link, Side},
     socket::{Deadline, Peer, Socket},
-    taken,
-    wire::{Grant, Kind, Message},
+    taken::{self, Came},
+    wire::{Grant, Message},
 };
 use crate::{Buffer, BufferBuilder, Error, Hub, Result, hal::HostRange};
 use bytemuck::Pod;
@@ -51,7 +51,8 @@ impl Attach {
     ///
     /// `wish` says what the buffer shall be here, apart from its length and its memory: who sees it
     /// ([`BufferBuilder::shared_with`]) and how. Memory of a device is imported by one of those named that is of
-    /// the same chip and takes such descriptors; by any other such device where none of them is.
+    /// the same chip and takes such descriptors or handles; by any other such device where none of them is. Those of
+    /// other chips then have copies.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when nobody offers it; [`Error::Timeout`] when the owner does not answer;
@@ -67,15 +68,15 @@ impl Attach {
         let socket = Socket::connect(&socket_path(&self.name)?, deadline)?;
         let owner = socket.peer()?.check(&self.allowed)?;
         let (grant, file) = ask(&socket, size_of::<T>() as u32, deadline)?;
-        let buffer = match taken::sort(grant.kind) {
-            None => {
+        let buffer = match taken::sort(&grant, file, owner)? {
+            Came::Pages(file) => {
                 let range = hub.map_file(file, grant.allocation_bytes)?;
                 socket.send(&Message::Ready, &[], deadline)?;
                 buffer_over(hub, part(&grant, &range)?, wish)?
             }
-            Some(sort) => {
+            Came::Device(from) => {
                 let wish = checked(hub, elements::<T>(grant.bytes)?, wish)?;
-                let buffer = taken::buffer_on(hub, &grant, (file, sort), &wish)?;
+                let buffer = taken::buffer_on(hub, &grant, &from, &wish)?;
                 socket.send(&Message::Ready, &[], deadline)?;
                 buffer
             }
@@ -86,7 +87,11 @@ impl Attach {
 }
 
 /// Says hello, and gets what was asked for.
-fn ask(socket: &Socket, element_bytes: u32, deadline: Deadline) -> Result<(Grant, OwnedFd)> {
+fn ask(
+    socket: &Socket,
+    element_bytes: u32,
+    deadline: Deadline,
+) -> Result<(Grant, Option<OwnedFd>)> {
     socket.send(&Message::Hello { element_bytes }, &[], deadline)?;
     let (grant, fds) = match socket.receive(deadline, "the owner to give the buffer")? {
         (Message::Grant(grant), fds) => (*grant, fds),
@@ -98,13 +103,7 @@ fn ask(socket: &Socket, element_bytes: u32, deadline: Deadline) -> Result<(Grant
     if grant.element_bytes != element_bytes {
         return Err(super::other_elements(grant.element_bytes, element_bytes));
     }
-    match (grant.kind, fds.into_iter().next()) {
-        (Kind::HostPages | Kind::OpaqueFd | Kind::DmaBuf, Some(file)) => Ok((grant, file)),
-        (kind, _) => Err(Error::unsupported(
-            format!("attaching to {} of {}", kind.name(), grant.device),
-            "a buffer in host pages, or in device memory that comes by a descriptor",
-        )),
-    }
+    Ok((grant, fds.into_iter().next()))
 }
 
 /// The buffer in its allocation.

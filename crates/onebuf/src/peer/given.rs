@@ -4,7 +4,7 @@ use super::wire::{Grant, Kind};
 use crate::{
     Buffer, Error, Result, Strategy,
     buffer::Core,
-    hal::{FdKind, FdRange},
+    hal::{DeviceInfo, FdKind, FdRange, IpcRange},
     hub::PageFile,
 };
 use bytemuck::Pod;
@@ -16,14 +16,17 @@ pub(super) enum Given {
     Pages(PageFile),
     /// Memory of a device on that chip.
     Device { range: FdRange, chip: [u8; 16] },
+    /// Memory that has no descriptor.
+    Handle { kind: Kind, range: IpcRange, chip: [u8; 16] },
 }
 
 impl Given {
     pub fn of(core: &Core) -> Result<Self> {
-        if core.plan.strategy != Strategy::Exportable {
+        let node = core.hub.topology().node(core.plan.allocate_on);
+        let kind = ipc(&node.info).filter(|_| core.plan.strategy == Strategy::Device);
+        if core.plan.strategy != Strategy::Exportable && kind.is_none() {
             return core.hub.page_file(&core.pages_for_peers()?).map(Given::Pages);
         }
-        let node = core.hub.topology().node(core.plan.allocate_on);
         let chip = node.info.physical.uuid.ok_or_else(|| {
             let what = format!("sharing memory of {} with another process", node.id);
             Error::unsupported(
@@ -31,13 +34,25 @@ impl Given {
                 "a driver that tells the chip's UUID, by which the other finds it",
             )
         })?;
-        Ok(Given::Device { range: core.descriptor_for_peers()?, chip })
+        match kind {
+            None => Ok(Given::Device { range: core.descriptor_for_peers()?, chip }),
+            Some(kind) => Ok(Given::Handle { kind, range: core.handle_for_peers()?, chip }),
+        }
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Given::Pages(file) => file.as_fd(),
-            Given::Device { range, .. } => range.fd.as_fd(),
+            Given::Pages(file) => vec![file.as_fd()],
+            Given::Device { range, .. } => vec![range.fd.as_fd()],
+            Given::Handle { .. } => Vec::new(),
+        }
+    }
+
+    /// What its API passes on in place of a descriptor, and where that begins.
+    fn handle(&self) -> (Vec<u8>, u64) {
+        match self {
+            Given::Handle { range, .. } => (range.handle.to_vec(), range.base),
+            Given::Pages(_) | Given::Device { .. } => (Vec::new(), 0),
         }
     }
 
@@ -48,20 +63,34 @@ impl Given {
             Given::Device { range, chip } => {
                 (range.kind.into(), range.allocation_bytes as u64, range.offset as u64, Some(*chip))
             }
+            Given::Handle { kind, range, chip } => {
+                (*kind, range.allocation_bytes as u64, range.offset as u64, Some(*chip))
+            }
         };
+        let (handle, base) = self.handle();
         Grant {
             kind,
-            fds: 1,
+            fds: self.fds().len() as u8,
             element_bytes: size_of::<T>() as u32,
             allocation_bytes,
             offset,
             bytes: buffer.size_bytes() as u64,
-            base: 0,
+            base,
             session,
             uuid,
             device: buffer.hub().topology().node(buffer.plan().allocate_on).id.clone(),
-            handle: Vec::new(),
+            handle,
         }
+    }
+}
+
+/// By what handle a device's plain memory goes to another process.
+fn ipc(info: &DeviceInfo) -> Option<Kind> {
+    match info.api.0 {
+        _ if !info.caps.ipc => None,
+        "cuda" => Some(Kind::CudaIpc),
+        "hip" => Some(Kind::HipIpc),
+        _ => None,
     }
 }
 

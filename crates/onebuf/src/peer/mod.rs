@@ -78,6 +78,8 @@ mod attach;
 mod device_tests;
 mod folder;
 mod given;
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod ipc_tests;
 mod link;
 mod offer;
 mod socket;

@@ -50,7 +50,8 @@ impl<'b, T: Pod> Offer<'b, T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless the buffer lies in host pages of its own, or in memory of a device that exports
-    /// it ([`Strategy::Exportable`](crate::Strategy::Exportable)); [`Error::Busy`] while a guard of it is held, while it is offered already, or while the
+    /// it ([`Strategy::Exportable`](crate::Strategy::Exportable)), or in a device's plain memory of whole 2 MiB that has a
+    /// handle for other processes; [`Error::Busy`] while a guard of it is held, while it is offered already, or while the
     /// name is another owner's; [`Error::Cache`] for a folder that others can enter.
     pub fn open(buffer: &'b Buffer<T>, name: &str) -> Result<Self> {
         let core = buffer.whole_core()?;
@@ -119,7 +120,7 @@ impl<'b, T: Pod> Offer<'b, T> {
             _ => return Err(Error::refused("its first word was another than hello")),
         }
         let grant = Message::Grant(Box::new(self.given.grant(self.buffer, session)));
-        socket.send(&grant, &[self.given.fd()], deadline)?;
+        socket.send(&grant, &self.given.fds(), deadline)?;
         match socket.receive(deadline, "a peer to map the buffer")?.0 {
             Message::Ready => Ok(()),
             _ => Err(Error::refused("its second word was another than ready")),

@@ -33,12 +33,12 @@ fn hub() -> Hub {
     hub.verdicts(Default::default()).build().unwrap()
 }
 
-fn private() -> TempDir {
+pub(super) fn private() -> TempDir {
     let rights = fs::Permissions::from_mode(0o700);
     tempfile::Builder::new().permissions(rights).tempdir().unwrap()
 }
 
-fn socket(folder: &TempDir) -> PathBuf {
+pub(super) fn socket(folder: &TempDir) -> PathBuf {
     folder.path().join("x.sock")
 }
 
@@ -173,12 +173,32 @@ fn other_answers_have_errors_of_their_own() {
     let refusal = attach_to(&Message::WrongElement { element_bytes: 16 }.encode(), vec![]);
     assert!(refusal.to_string().contains("16 bytes"), "{refusal}");
     assert!(matches!(attach_to(b"", vec![]), Error::Timeout { .. }));
-    for kind in [Kind::OpaqueFd, Kind::DmaBuf, Kind::CudaIpc, Kind::HipIpc] {
-        let fds = usize::from(!matches!(kind, Kind::CudaIpc | Kind::HipIpc));
-        let answer = packet(|g| (g.kind, g.fds, g.uuid) = (kind, fds as u8, Some([7; 16])));
-        let error = attach_to(&answer, good().into_iter().take(fds).collect());
+    for kind in [Kind::OpaqueFd, Kind::DmaBuf] {
+        let answer = packet(|g| (g.kind, g.uuid) = (kind, Some([7; 16])));
+        let error = attach_to(&answer, good());
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(kind.name()), "{error}");
+    }
+    for kind in [Kind::CudaIpc, Kind::HipIpc] {
+        let handle = |g: &mut Grant| (g.kind, g.fds, g.handle) = (kind, 0, vec![7; 64]);
+        let error = attach_to(
+            &packet(|g| {
+                handle(g);
+                g.uuid = Some([7; 16]);
+            }),
+            vec![],
+        );
+        assert!(error.to_string().contains("the one that exported it"), "{error}");
+        assert_refused(
+            &attach_to(
+                &packet(|g| {
+                    handle(g);
+                    g.handle.pop();
+                }),
+                vec![],
+            ),
+            "`handle`",
+        );
     }
     assert_eq!((fds_to(name), mappings_of(name)), (0, 0));
 }

@@ -16,7 +16,9 @@ pub(super) const MAX_BYTES: usize = 512;
 
 const MAGIC: [u8; 4] = *b"1buf";
 const HEAD_BYTES: usize = 12;
-/// The longest handle that an API passes between processes, and the longest device id.
+/// The handle that both APIs pass between processes.
+const HANDLE_BYTES: usize = 64;
+/// As long as that, and as the longest device id.
 const MAX_TAIL: usize = 64;
 
 /// One packet.
@@ -87,6 +89,11 @@ impl Kind {
             Kind::CudaIpc => "cuda_ipc",
             Kind::HipIpc => "hip_ipc",
         }
+    }
+
+    /// How long its handle is; nothing but such a kind has one.
+    fn handle_bytes(self) -> usize {
+        if matches!(self, Kind::CudaIpc | Kind::HipIpc) { HANDLE_BYTES } else { 0 }
     }
 
     /// How many fds come with it.
@@ -233,6 +240,7 @@ impl Grant {
         let end = self.offset.checked_add(self.bytes);
         let rules = [
             (self.fds == self.kind.fds(), "fds"),
+            (self.handle.len() == self.kind.handle_bytes(), "handle"),
             (self.allocation_bytes <= i64::MAX as u64, "allocation_bytes"),
             (self.bytes > 0 && self.bytes.is_multiple_of(self.element_bytes.into()), "bytes"),
             (end.is_some_and(|end| end <= self.allocation_bytes), "offset"),
@@ -292,9 +300,14 @@ mod tests {
     fn grants() -> impl Strategy<Value = Grant> {
         let numbers = (1_u32..=64, 1_u64..1 << 40, 0_u64..1 << 40, 0_u64..1 << 20);
         let rest = (any::<u64>(), any::<u64>(), any::<Option<[u8; 16]>>(), 0_usize..5);
-        let tails = ("[a-z]{1,8}:[0-9]{1,3}", prop::collection::vec(any::<u8>(), 0..=MAX_TAIL));
+        let tails = ("[a-z]{1,8}:[0-9]{1,3}", prop::collection::vec(any::<u8>(), MAX_TAIL));
         (numbers, rest, tails).prop_map(
-            |((element_bytes, n, offset, more), (base, session, uuid, kind), (device, handle))| {
+            |(
+                (element_bytes, n, offset, more),
+                (base, session, uuid, kind),
+                (device, mut handle),
+            )| {
+                handle.truncate(Kind::ALL[kind].handle_bytes());
                 let (kind, bytes) = (Kind::ALL[kind], n * u64::from(element_bytes));
                 Grant {
                     kind,
@@ -366,6 +379,7 @@ mod tests {
                 prop_assert!(end.is_some_and(|end| end <= grant.allocation_bytes));
                 prop_assert_eq!(grant.bytes % u64::from(grant.element_bytes), 0);
                 prop_assert!(grant.bytes > 0 && grant.fds == grant.kind.fds());
+                prop_assert_eq!(grant.handle.len(), grant.kind.handle_bytes());
             }
         }
     }

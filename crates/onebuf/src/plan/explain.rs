@@ -86,6 +86,6 @@ fn unproven_size(route: &Route, bytes: u64) -> String {
 }
 
 fn wrong_form(route: &Route) -> String {
-    let form = route.strategy.map_or_else(String::new, |form| form.to_string());
+    let form = route.strategy.map_or("device or exportable".into(), |form| form.to_string());
     format!("serves memory of the form {form} only")
 }

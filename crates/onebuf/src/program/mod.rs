@@ -3,6 +3,7 @@
 mod arg;
 mod build;
 mod cache;
+mod graft;
 mod grid;
 mod kernel;
 mod once;

@@ -2,10 +2,18 @@
 
 use super::Line;
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    fence::is_timeout,
+    hal,
     sync::{Arc, Ordering},
 };
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+/// How long a wait goes on before it asks after the work of others that it depends on.
+const WATCH: Duration = Duration::from_millis(100);
 
 /// A point in a queue. Turned into an event only when somebody else has to wait for it.
 #[derive(Clone, Debug)]
@@ -79,10 +87,24 @@ impl Position {
     /// Waits on the calling thread.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let Some(event) = self.event()? else { return Ok(()) };
-        event.wait(timeout)?;
+        self.wait_watching(&**event, timeout)?;
         self.line.tell()?;
         self.note_complete();
         Ok(())
+    }
+
+    /// A queue that waits for a number waits for ever when whoever was to write it has failed. So that is asked now and
+    /// then, where there is such.
+    fn wait_watching(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        let left = || timeout.saturating_sub(start.elapsed());
+        while left() > WATCH && self.line.waits_for_numbers() {
+            match event.wait(WATCH) {
+                Err(error) if is_timeout(&error) => self.line.check_joined()?,
+                outcome => return outcome,
+            }
+        }
+        event.wait(left())
     }
 
     /// Everything up to here is done: later questions need no driver call. An own event does not tell:

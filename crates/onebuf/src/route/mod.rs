@@ -10,7 +10,7 @@ pub(crate) mod staged;
 pub(crate) use address::by_address;
 
 use crate::{
-    hal::{Api, DeviceInfo, FdKind, RouteKind, Strategy},
+    hal::{Api, DeviceInfo, DeviceKind, FdKind, RouteKind, Strategy},
     topology::{DeviceIx, Node, Route, Verdict},
 };
 
@@ -32,6 +32,25 @@ pub fn zero_copy_by_contract(route: &Route) -> Option<bool> {
         (RouteKind::SvmPointer, Some(Strategy::FineSvm)) if route.guaranteed => Some(true),
         _ => None,
     }
+}
+
+/// Whether a route takes memory of that form. Another chip reaches what its peer allocated for itself, in either form.
+pub fn serves(route: &Route, form: Strategy) -> bool {
+    match (route.kind, route.strategy) {
+        (RouteKind::Peer, None) => matches!(form, Strategy::Device | Strategy::Exportable),
+        (_, strategy) => strategy.is_none_or(|only| only == form),
+    }
+}
+
+/// Whether kernels of `b` reach memory of `a` where it lies, by what `b` says.
+fn reaches(a: &DeviceInfo, b: &DeviceInfo) -> bool {
+    a.api == b.api && b.caps.peers.iter().any(|chip| chip.same_chip(&a.physical))
+}
+
+/// Whether these are two GPUs of one API, of which the second does not reach the first's memory.
+pub fn are_apart(a: &DeviceInfo, b: &DeviceInfo) -> bool {
+    let gpus = [a, b].iter().all(|info| info.kind == DeviceKind::Gpu);
+    gpus && a.api == b.api && !a.physical.same_chip(&b.physical) && !reaches(a, b)
 }
 
 /// Every candidate route, at most one for each ordered pair and kind.
@@ -61,7 +80,8 @@ impl Pair<'_> {
             return vec![self.same()];
         }
         let shared = self.host_pointer().into_iter().chain(self.svm_pointer()).chain(self.by_fd());
-        shared.chain(self.raw_address()).chain(self.by_dma_buf()).chain([self.staged()]).collect()
+        let shared = shared.chain(self.raw_address()).chain(self.by_dma_buf());
+        shared.chain(self.peer()).chain([self.staged()]).collect()
     }
 
     fn same(&self) -> Route {
@@ -127,8 +147,20 @@ impl Pair<'_> {
         })
     }
 
+    /// Links between chips have been seen to lose writes without a word: nothing but an experiment vouches for them.
+    fn peer(&self) -> Option<Route> {
+        let needs = "two chips of one API, of which the one reaches the other's memory";
+        let why = "the driver says that the one reaches the other's memory";
+        let hoped = |route: Route| Route { guaranteed: false, ..route };
+        reaches(self.a.1, self.b.1)
+            .then(|| hoped(self.promised(RouteKind::Peer, None, 30, needs, why)))
+    }
+
     fn staged(&self) -> Route {
-        let why = "copies through the host, always counted";
+        let why = match are_apart(self.a.1, self.b.1) {
+            true => "the one does not reach the other's memory: copies, always counted",
+            false => "copies through the host, always counted",
+        };
         let needs = "room for a second copy of the bytes";
         self.promised(RouteKind::Staged, None, 1000, needs, why)
     }

@@ -10,7 +10,7 @@
 use super::bay::{self, Bay, CHUNK_BYTES};
 use crate::{
     Result,
-    hal::{Device, Event, Memory, Queue},
+    hal::{Device, Event, Memory, PeerStretch, Queue},
     sync::Arc,
 };
 use std::{mem, ptr::NonNull, time::Duration};
@@ -73,6 +73,11 @@ pub(crate) fn copy(from: &End<'_>, to: &End<'_>, bytes: usize, means: Means<'_>)
             unsafe { download_to(from, to.as_ptr(), bytes, means) }.map(|()| chunks(bytes))
         }
         (End::Device(a, from, from_at), End::Device(b, to, to_at)) => {
+            let peer = PeerStretch { queue: a, memory: from, offset: from_at };
+            if let Some(copied) = b.copy_from_peer(peer, to, to_at, bytes)? {
+                b.flush()?;
+                return copied.wait(means.timeout).map(|()| 0);
+            }
             let (from, to) = (Stretch(a, from, from_at), Stretch(b, to, to_at));
             relay(from, to, bytes, Order::Up, means)
         }

@@ -37,6 +37,8 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         svm_system: false,
         address_space: None,
         il_versions: Vec::new(),
+        peers: Vec::new(),
+        ipc: false,
     }
 }
 

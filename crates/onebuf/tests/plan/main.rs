@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod machines;
+mod peers;
 mod properties;
 
 use machines::{

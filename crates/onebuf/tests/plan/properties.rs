@@ -13,6 +13,15 @@ use proptest::{
     strategy::Strategy as Gen,
 };
 
+/// Whether a route takes memory of that form: a link between chips takes what a device allocates for itself.
+fn serves(route: &Route, form: Strategy) -> bool {
+    let own = [Strategy::Device, Strategy::Exportable].contains(&form);
+    match route.strategy {
+        None => route.kind != RouteKind::Peer || own,
+        Some(only) => only == form,
+    }
+}
+
 fn any_verdict() -> impl Gen<Value = Verdict> {
     let state = select(vec![State::Proven, State::Declared, State::Refuted]);
     let sizes = prop::option::of((0..MIB, MIB / 2..4 * MIB));
@@ -115,7 +124,7 @@ fn fewest_copies(topology: &Topology, request: &Request) -> Option<u64> {
 }
 
 fn copies_from(t: &Topology, request: &Request, on: DeviceIx, form: Strategy) -> Option<u64> {
-    let fits = |r: &&Route| r.strategy.is_none_or(|f| f == form) && usable(r, request);
+    let fits = |r: &&Route| serves(r, form) && usable(r, request);
     let copies = |&to: &DeviceIx| {
         let routes = t.between(on, to).iter().filter(fits);
         let best = routes.map(|r| u64::from(!copy_free(r, request))).min();
@@ -154,7 +163,7 @@ proptest! {
         prop_assert_eq!(plan.routes.len(), request.devices.len());
         for hop in &plan.routes {
             let taken = |r: &Route| r.kind == hop.kind
-                && r.strategy.is_none_or(|form| form == plan.strategy)
+                && serves(r, plan.strategy)
                 && usable(r, &request);
             let edge = topology.between(plan.allocate_on, hop.to).iter().any(taken);
             let same = hop.to == plan.allocate_on && hop.kind == RouteKind::Same;

@@ -135,6 +135,11 @@ impl Context {
         Ok(Context { driver, raw, graveyard, flags, couriers, outside, ids })
     }
 
+    /// The context itself; null for HIP.
+    pub fn raw(&self) -> CuContext {
+        self.raw
+    }
+
     pub fn table(&self) -> &CudaLike {
         &self.driver.table
     }
@@ -307,6 +312,14 @@ impl hal::Device for Device {
             Export::Address(range) => {
                 self.check_bytes(range.bytes)?;
                 Ok(Arc::new(Memory::at_address(self.context()?, range, access)?))
+            }
+            Export::Peer(memory) => {
+                Ok(Arc::new(Memory::of_peer(self.context()?, &**memory, access)?))
+            }
+            Export::Ipc(range) => {
+                range.check_for(&self.driver.info)?;
+                self.check_bytes(range.allocation_bytes)?;
+                Ok(Arc::new(Memory::open(self.context()?, range, access)?))
             }
         }
     }

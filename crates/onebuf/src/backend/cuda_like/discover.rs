@@ -5,7 +5,7 @@ use super::{
     compile::Compiler,
     conv,
     device::{Device, Driver, Limits},
-    external, gate,
+    external, gate, ipc, peers,
     pins::Pins,
     rocr::Rocr,
     vmm,
@@ -227,6 +227,8 @@ impl Library {
             strategies: forms.into_iter().filter_map(|(has, form)| has.then_some(form)).collect(),
             imports_host_pages: maps,
             exports: (exports || by_rocr).then_some(fd).into_iter().collect(),
+            peers: self.peers(asked),
+            ipc: ipc::is_there(&self.table),
             imports: external::is_there(&self.table).then_some(fd).into_iter().collect(),
             align_bytes: ALIGN_BYTES,
             unified_memory: unified,
@@ -244,6 +246,30 @@ impl Library {
             address_space: self.under.space(),
             il_versions: Vec::new(),
         })
+    }
+}
+
+impl Library {
+    /// The chips that this device says it reaches.
+    fn peers(&self, asked: &Asked<'_>) -> Vec<PhysicalId> {
+        if !peers::is_there(&self.table) {
+            return Vec::new();
+        }
+        // SAFETY: initialised, and ordinals below the count.
+        let others = unsafe {
+            let all = 0..self.table.device_count().unwrap_or(0);
+            all.filter_map(|ordinal| self.table.device(ordinal).ok()).collect::<Vec<_>>()
+        };
+        let reached = |other: &i32| {
+            // SAFETY: two devices of this driver.
+            let can = unsafe { self.table.can_access_peer(asked.device, *other) };
+            *other != asked.device && can.is_ok_and(|can| can != 0)
+        };
+        let identity = |device| {
+            let asked = Asked { table: &self.table, device };
+            PhysicalId { uuid: asked.uuid(), pci: asked.pci() }
+        };
+        others.into_iter().filter(reached).map(identity).collect()
     }
 }
 

@@ -52,7 +52,7 @@ impl Event {
         }
     }
 
-    fn driver(&self) -> &Arc<Driver> {
+    pub fn driver(&self) -> &Arc<Driver> {
         &self.queue.context.driver
     }
 

@@ -3,7 +3,8 @@
 //! A work-item is a thread, a group is a block. The driver has no grids of any size as OpenCL has: there
 //! are whole groups only, so the groups have to divide the work-items evenly. Group-local arguments are no
 //! parameters here: their sum is the launch's dynamic shared memory, which a kernel finds as its one
-//! `extern __shared__` array, each argument's part aligned to 16 bytes behind the one before.
+//! `extern __shared__` array, each argument's part aligned to 16 bytes behind the one before. A kernel that
+//! was compiled for another API says by its [`Packing`] what it wants instead.
 
 use super::{
     conv,
@@ -14,7 +15,10 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Arg, Domain, Grid},
+    hal::{
+        Arg, Domain, Grid,
+        packing::{Hidden, Packing, Slot},
+    },
     sync::Arc,
 };
 use onebuf_sys::{
@@ -44,11 +48,18 @@ pub(super) struct Kernel {
     shared_bytes: u64,
     /// The parameters' sizes, where the driver tells them.
     sizes: Option<Vec<usize>>,
+    /// How it takes its arguments, where that is not as usual.
+    packing: Option<Packing>,
 }
 
 impl Kernel {
     /// Looks a kernel up; arguments that are parameters are counted when it is launched.
-    pub fn new(module: &Arc<RawModule>, name: &str, parameters: usize) -> Result<Kernel> {
+    pub fn new(
+        module: &Arc<RawModule>,
+        packing: Option<Packing>,
+        name: &str,
+        parameters: usize,
+    ) -> Result<Kernel> {
         let driver = &module.context.driver;
         let c_name = CString::new(name)
             .map_err(|_| Error::invalid(format!("a zero byte in the kernel's name {name:?}")))?;
@@ -74,16 +85,54 @@ impl Kernel {
             max_group,
             shared_bytes,
             sizes,
+            packing,
         };
         match &kernel.sizes {
+            _ if kernel.packing.is_some() => kernel.check_packing().map(|()| kernel),
             Some(sizes) if sizes.len() > parameters => Err(kernel.miscounted(parameters)),
             _ => Ok(kernel),
         }
     }
 
+    /// Whether a packing speaks of this kernel, as far as the driver tells, and of so many arguments.
+    fn check_packing(&self) -> Result<()> {
+        let Some(packing) = &self.packing else { return Ok(()) };
+        if packing.slots.len() != self.parameters {
+            return Err(self.miscounted(self.parameters));
+        }
+        let slots = packing.slots.iter().map(|slot| match slot {
+            Slot::Value(bytes) => *bytes,
+            Slot::Memory | Slot::Local(_) => size_of::<DevicePtr>(),
+        });
+        let wanted: Vec<_> = slots.chain(packing.hidden.iter().map(|_| size_of::<u32>())).collect();
+        match &self.sizes {
+            Some(sizes) if *sizes != wanted => {
+                let name = &self.name;
+                Err(Error::invalid(format!(
+                    "kernel `{name}` has parameters of {sizes:?} bytes, its packing speaks of {wanted:?}"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn hidden(&self) -> &[Hidden] {
+        self.packing.as_ref().map_or(&[], |packing| &packing.hidden)
+    }
+
+    /// The alignment of a local argument that is a parameter.
+    fn local_align(&self, index: usize) -> Option<usize> {
+        match self.packing.as_ref()?.slots.get(index) {
+            Some(Slot::Local(align)) => Some(*align),
+            _ => None,
+        }
+    }
+
     #[cold]
     fn miscounted(&self, given: usize) -> Error {
-        let (name, takes) = (&self.name, self.sizes.as_ref().map_or(self.parameters, Vec::len));
+        let packed = self.packing.as_ref().map(|packing| packing.slots.len());
+        let takes = packed.or(self.sizes.as_ref().map(Vec::len)).unwrap_or(self.parameters);
+        let name = &self.name;
         Error::invalid(format!("kernel `{name}` takes {takes} arguments, {given} given"))
     }
 
@@ -100,16 +149,18 @@ impl Kernel {
             return wrong([1; 3], "1 to 3 dimensions are possible, and no empty ones");
         }
         if grid.offset != [0; 3] {
-            let what = format!("an offset of kernel `{}`'s work-items", self.name);
-            return Err(Error::unsupported(what, "an API with offsets: pass it as an argument"));
+            self.check_offset(grid)?;
         }
         let used = |sizes: [usize; 3]| [0, 1, 2].map(|i| if i < grid.dims { sizes[i] } else { 1 });
         let (global, caps) = (used(grid.global), &driver.info.caps);
         let most = self.max_group.clamp(1, caps.max_group_size.max(1));
         let group = match grid.local {
             Some(local) => used(local),
-            None => self.choose(global, most, driver),
+            None => self.fixed_group().unwrap_or_else(|| self.choose(global, most, driver)),
         };
+        if self.fixed_group().is_some_and(|fixed| fixed != group) {
+            return wrong(group, &format!("it is compiled for groups of {:?}", self.fixed_group()));
+        }
         let items = group.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
         if group.contains(&0) || items.is_none_or(|items| items > most) {
             return wrong(group, &format!("a group may have 1 to {most} work-items in all"));
@@ -127,6 +178,25 @@ impl Kernel {
         }
         let narrow = |sizes: [usize; 3]| sizes.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         Ok([narrow(groups), narrow(group)])
+    }
+
+    fn fixed_group(&self) -> Option<[usize; 3]> {
+        self.packing.as_ref().and_then(|packing| packing.group)
+    }
+
+    /// There are none here, but a kernel may have parameters for them.
+    #[cold]
+    fn check_offset(&self, grid: &Grid) -> Result<()> {
+        let takes = self.packing.as_ref().is_some_and(|packing| packing.takes_offsets);
+        if !takes {
+            let what = format!("an offset of kernel `{}`'s work-items", self.name);
+            return Err(Error::unsupported(what, "an API with offsets: pass it as an argument"));
+        }
+        let end = |(first, count): (usize, usize)| first.saturating_add(count);
+        match grid.offset.into_iter().zip(grid.global).map(end).max() {
+            Some(end) if end <= i32::MAX as usize => Ok(()),
+            _ => Err(self.wrong(grid, [1; 3], "no index may be 2^31 or more")),
+        }
     }
 
     /// Groups as usual; larger ones, where those would be too many.
@@ -262,9 +332,9 @@ pub(super) unsafe fn launch(
     }
     let [groups, group] = kernel.shape(grid, driver)?;
     let mut room = Parameters::new();
-    let (values, places) = room.room(args.len());
+    let (values, places) = room.room(args.len() + kernel.hidden().len());
     let (mut count, mut local) = (0, 0u64);
-    for arg in args {
+    for (index, arg) in args.iter().enumerate() {
         let place = match arg {
             Arg::Memory(memory, access, _) => {
                 let memory: &Memory = queue.own(*memory)?;
@@ -275,11 +345,22 @@ pub(super) unsafe fn launch(
             }
             Arg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
             Arg::Local(bytes) => {
-                local = local.saturating_add(bytes.next_multiple_of(SHARED_ALIGN) as u64);
-                continue;
+                let align = kernel.local_align(index);
+                let start = rounded(local, align.unwrap_or(SHARED_ALIGN));
+                local = start.saturating_add(rounded(*bytes as u64, SHARED_ALIGN));
+                if align.is_none() {
+                    continue;
+                }
+                values[count] = DevicePtr(start);
+                (&raw mut values[count]).cast()
             }
         };
         places[count] = place;
+        count += 1;
+    }
+    for hidden in kernel.hidden() {
+        values[count] = DevicePtr(u64::from(told(*hidden, grid)).to_le());
+        places[count] = (&raw mut values[count]).cast();
         count += 1;
     }
     check_sizes(kernel, args, count)?;
@@ -300,9 +381,26 @@ pub(super) unsafe fn launch(
     }
 }
 
+/// Up to a multiple; what is too large stays so, for `Kernel::shared` to refuse.
+fn rounded(bytes: u64, align: usize) -> u64 {
+    bytes.checked_next_multiple_of(align as u64).unwrap_or(u64::MAX)
+}
+
+/// What a kernel is told of its launch. `Kernel::shape` has seen that it fits.
+fn told(what: Hidden, grid: &Grid) -> u32 {
+    let number = match what {
+        Hidden::Offset(dimension) => grid.offset[dimension],
+        Hidden::Dims => grid.dims,
+    };
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 /// The driver copies as many bytes of each argument as the kernel has, whatever was given.
 #[inline]
 fn check_sizes(kernel: &Kernel, args: &[Arg<'_>], count: usize) -> Result<()> {
+    if let Some(packing) = &kernel.packing {
+        return check_slots(kernel, packing, args);
+    }
     let Some(sizes) = &kernel.sizes else { return Ok(()) };
     if sizes.len() != count {
         return Err(kernel.miscounted(count));
@@ -317,6 +415,22 @@ fn check_sizes(kernel: &Kernel, args: &[Arg<'_>], count: usize) -> Result<()> {
         Some(at) => {
             let (name, wants) = (&kernel.name, sizes[at]);
             Err(Error::invalid(format!("parameter {at} of kernel `{name}` has {wants} bytes")))
+        }
+    }
+}
+
+/// The same for a kernel that says what it takes.
+fn check_slots(kernel: &Kernel, packing: &Packing, args: &[Arg<'_>]) -> Result<()> {
+    let fits = |(arg, slot): (&Arg<'_>, &Slot)| match (arg, slot) {
+        (Arg::Memory(..), Slot::Memory) | (Arg::Local(_), Slot::Local(_)) => true,
+        (Arg::Bytes(bytes), Slot::Value(wanted)) => bytes.len() == *wanted,
+        _ => false,
+    };
+    match args.iter().zip(&packing.slots).position(|pair| !fits(pair)) {
+        None => Ok(()),
+        Some(at) => {
+            let (name, slot) = (&kernel.name, packing.slots[at]);
+            Err(Error::invalid(format!("parameter {at} of kernel `{name}` is {slot}")))
         }
     }
 }

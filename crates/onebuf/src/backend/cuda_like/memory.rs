@@ -9,6 +9,8 @@ use super::{
     conv,
     device::Context,
     external::External,
+    ipc::Opened,
+    peers,
     pins::Share,
     queue::{Queue, RawQueue},
     transfer,
@@ -19,7 +21,7 @@ use crate::{
     Error, Result, hal,
     hal::{
         Access, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdKind, FdRange, HostRange,
-        RawHandle, Residency, Strategy,
+        IpcRange, RawHandle, Residency, Strategy,
     },
     sync::Arc,
 };
@@ -41,6 +43,10 @@ enum Allocation {
     Pinned(Share, Option<HostRange>),
     /// Memory that another API allocated: what keeps it.
     Address(AddressRange),
+    /// Another process's memory.
+    Opened(Opened),
+    /// Another device's memory, which this keeps.
+    Peer(Arc<Inner>),
 }
 
 impl Allocation {
@@ -57,6 +63,8 @@ impl Allocation {
                 drop(pages);
             }
             Allocation::Address(range) => drop(range),
+            Allocation::Opened(opened) => opened.free(&context.driver),
+            Allocation::Peer(home) => drop(home),
         }
     }
 }
@@ -158,6 +166,36 @@ impl Memory {
             format!("a read, write, fill or copy by {api} of memory that another API allocated"),
             "kernels, or a queue of the device that it was allocated on",
         ))
+    }
+
+    /// Memory of another device of this library, where it lies.
+    pub fn of_peer(
+        context: Arc<Context>,
+        memory: &dyn hal::Memory,
+        access: Access,
+    ) -> Result<Memory> {
+        context.sweep();
+        let driver = &context.driver;
+        let home = memory.as_any().downcast_ref::<Memory>();
+        let home = home.ok_or_else(|| driver.foreign("memory", None))?;
+        if home.part.is_some() {
+            return Err(Error::unsupported("a region on another device", "the whole memory"));
+        }
+        Ok(Memory::whole(Inner::of_peer(context, &home.inner)?, access))
+    }
+
+    /// Memory of another process.
+    pub fn open(context: Arc<Context>, range: &IpcRange, access: Access) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::opened(context, range)?, access))
+    }
+
+    /// What keeps it, and the device that it lies on; none for memory of the host's, and for what lies elsewhere.
+    pub fn on_device(&self) -> Option<(Arc<Inner>, &Arc<Context>)> {
+        match &self.inner.allocation {
+            None | Some(Allocation::Pinned(..) | Allocation::Peer(_)) => None,
+            Some(_) => Some((self.inner.clone(), &self.inner.context)),
+        }
     }
 
     fn whole(inner: Inner, access: Access) -> Memory {
@@ -302,6 +340,18 @@ impl hal::Memory for Memory {
         !matches!(self.inner.allocation, Some(Allocation::Address(_)))
     }
 
+    fn export_ipc(&self) -> Result<IpcRange> {
+        match &self.inner.allocation {
+            Some(Allocation::Device(at)) if self.part.is_none() => {
+                super::ipc::export(&self.inner.context, *at, self.bytes)
+            }
+            _ => {
+                let what = format!("{} memory in another process", self.inner.strategy);
+                Err(Error::unsupported(what, "a whole memory that was allocated as device"))
+            }
+        }
+    }
+
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
         self.check_part(offset, bytes, access)?;
         let (inner, at) = (self.inner.clone(), self.range(offset, bytes)?);
@@ -318,6 +368,12 @@ impl hal::Memory for Memory {
             return Some(self.inner.at_address(range));
         }
         let what = match self.inner.strategy {
+            _ if matches!(self.inner.allocation, Some(Allocation::Peer(_))) => {
+                "memory of another device, which kernels reach over the link between the two"
+            }
+            _ if matches!(self.inner.allocation, Some(Allocation::Opened(_))) => {
+                "another process's device memory"
+            }
             Strategy::Device => "device memory, which the host reaches by copies",
             Strategy::Exportable => "device memory of its own pages, passed on by descriptors",
             Strategy::FineSvm => "managed memory, which the host uses at the same time",
@@ -361,8 +417,7 @@ impl Inner {
         let current = context.enter()?;
         let external = External::import(&context.driver, range)?;
         drop(current);
-        let (bytes, strategy, access) = (range.bytes, Strategy::Exportable, Access::ReadWrite);
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host: Default::default() };
+        let spec = spec_of(range.bytes, Strategy::Exportable);
         Ok(Inner::of(context, external.at, None, &spec, Allocation::External(external)))
     }
 
@@ -383,6 +438,33 @@ impl Inner {
         let place = rocr.and_then(|rocr| rocr.placement(&self.context, range.address));
         let place = place.map_or_else(String::new, |place| format!(", {place}"));
         format!("another API's memory at its own address, {from}{place}: for kernels only")
+    }
+
+    fn opened(context: Arc<Context>, range: &IpcRange) -> Result<Inner> {
+        let current = context.enter()?;
+        let opened = Opened::open(&context.driver, range)?;
+        drop(current);
+        let at = DevicePtr(opened.base.0 + range.offset as u64);
+        let spec = spec_of(range.bytes, Strategy::Device);
+        Ok(Inner::of(context, at, None, &spec, Allocation::Opened(opened)))
+    }
+
+    fn of_peer(context: Arc<Context>, home: &Arc<Inner>) -> Result<Inner> {
+        peers::check(&context, &home.context)?;
+        match &home.allocation {
+            Some(Allocation::Device(_)) => peers::enable(&context, &home.context)?,
+            Some(Allocation::Exportable(vmm)) => {
+                let _current = context.enter()?;
+                context.driver.check(vmm.allow(&context.driver))?;
+            }
+            _ => {
+                let what = format!("{} memory of another device's in place", home.strategy);
+                return Err(Error::unsupported(what, "memory that the other device allocated"));
+            }
+        }
+        let spec = AllocSpec { align: home.align, ..spec_of(home.bytes, home.strategy) };
+        let (at, keeps) = (home.at, Allocation::Peer(home.clone()));
+        Ok(Inner::of(context, at, None, &spec, keeps))
     }
 
     fn pinned(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
@@ -407,14 +489,7 @@ impl Inner {
         let seen = driver.pins.device_pointer(&driver, &share);
         let seen = driver.check(seen.inspect_err(|_| driver.pins.release(&context, &share)))?;
         drop(current);
-        let (bytes, strategy) = (range.bytes, Strategy::HostPages);
-        let spec = AllocSpec {
-            bytes,
-            align: 1,
-            strategy,
-            access: Access::ReadWrite,
-            host: hal::HostAccess::default(),
-        };
+        let spec = spec_of(range.bytes, Strategy::HostPages);
         let allocation = Allocation::Pinned(share, Some(range.clone()));
         Ok(Inner::of(context, seen, Some(HostAddress(range.pointer)), &spec, allocation))
     }
@@ -430,6 +505,12 @@ impl Inner {
         let (users, allocation) = (Users::default(), Some(allocation));
         Inner { context, at, host, bytes, align, strategy, users, allocation }
     }
+}
+
+/// What memory that was made elsewhere is taken for.
+fn spec_of(bytes: usize, strategy: Strategy) -> AllocSpec {
+    let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
+    AllocSpec { bytes, align: 1, strategy, access, host }
 }
 
 /// Allocates; once more where what waits to be freed may be what is lacking.

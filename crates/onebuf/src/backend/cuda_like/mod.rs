@@ -11,6 +11,7 @@
 //! | `memory`, `pins` | device memory, pinned memory, registered host pages; who pinned what |
 //! | `vmm`, `external` | memory that others import by a descriptor, and theirs |
 //! | `address`, `rocr` | addresses that another API's kernels use, too; who vouches for them |
+//! | `peers`, `ipc` | memory of other devices, reached or copied; memory of other processes |
 //! | `users`, `grave` | which streams use a thing, and freeing it behind them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
 //! | `gate`, `courier` | waiting for what the host opens; calling the host back |
@@ -34,8 +35,10 @@ mod event;
 mod external;
 mod gate;
 mod grave;
+mod ipc;
 mod kernel;
 mod memory;
+mod peers;
 mod pins;
 mod program;
 mod queue;

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Language, Source},
+    hal::{
+        Language, Source,
+        packing::{self, Packing},
+    },
     sync::Arc,
 };
 use onebuf_sys::{
@@ -69,6 +72,8 @@ pub(super) struct Program {
     image: Vec<u8>,
     log: String,
     of_binary: bool,
+    /// How each kernel takes its arguments, for an image that was compiled for another API.
+    packing: Option<Vec<Packing>>,
 }
 
 impl Program {
@@ -107,11 +112,12 @@ impl Program {
         if image.is_empty() {
             return Err(Error::invalid("a program's binary of no bytes"));
         }
+        let packing = packing::read(&image)?;
         image.push(0);
         let loaded = RawModule::new(context.clone(), &image);
         image.pop();
         match loaded {
-            Ok(raw) => Ok(Program { raw: Arc::new(raw), image, log, of_binary }),
+            Ok(raw) => Ok(Program { raw: Arc::new(raw), image, log, of_binary, packing }),
             Err((refused, said)) => Err(misfit(&context.driver, refused, &said)),
         }
     }
@@ -142,7 +148,11 @@ fn no_form(driver: &Driver, source: &Source) -> Error {
 
 impl hal::Program for Program {
     fn kernel(&self, name: &str, parameters: usize) -> Result<Arc<dyn hal::Kernel>> {
-        Ok(Arc::new(Kernel::new(&self.raw, name, parameters)?))
+        let packed = self.packing.iter().flatten().find(|kernel| kernel.name == name);
+        match (&self.packing, packed) {
+            (Some(_), None) => Err(Error::invalid(format!("the program has no kernel `{name}`"))),
+            _ => Ok(Arc::new(Kernel::new(&self.raw, packed.cloned(), name, parameters)?)),
+        }
     }
 
     fn log(&self) -> &str {

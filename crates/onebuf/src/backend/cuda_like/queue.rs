@@ -143,10 +143,8 @@ impl Queue {
     }
 
     fn own_event<'a>(&self, event: &'a Arc<dyn hal::Event>) -> Result<&'a Event> {
-        let driver = self.raw.driver();
-        driver.same_domain("an event", event.domain())?;
-        let own = event.as_any().downcast_ref::<Event>();
-        own.ok_or_else(|| driver.foreign("an event", None))
+        let own = event.as_any().downcast_ref::<Event>().filter(|_| self.is_ours(&**event));
+        own.ok_or_else(|| self.raw.driver().foreign("an event", Some(event.domain())))
     }
 
     /// Makes later work wait. The context is current.
@@ -155,8 +153,13 @@ impl Queue {
             let event = self.own_event(event)?;
             event.check_gates()?;
             let (driver, stream) = (self.raw.driver(), self.raw.raw);
-            // SAFETY: a live stream and event of one context.
-            driver.check(unsafe { driver.table.stream_wait_event(stream, event.handle(), 0) })?;
+            // SAFETY: a live stream of the current context, a live event of this library.
+            let wait = || unsafe { driver.table.stream_wait_event(stream, event.handle(), 0) };
+            match event.driver().domain == driver.domain {
+                true => driver.check(wait())?,
+                // What that waits for, this context's frees would wait for too, and do not know.
+                false => self.raw.wait_outside(|| driver.check(wait()))?,
+            }
             self.raw.gates.extend(event.behind());
         }
         Ok(())
@@ -176,6 +179,10 @@ impl hal::Queue for Queue {
     fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
         let _current = self.raw.context.enter()?;
         self.wait_for_all(events)
+    }
+
+    fn takes(&self, event: &dyn hal::Event) -> bool {
+        self.is_ours(event)
     }
 
     fn gate(&self) -> Result<Box<dyn hal::Gate>> {
@@ -261,6 +268,17 @@ impl hal::Queue for Queue {
         let (from, to) = (self.own(from)?, self.own(to)?);
         let _current = self.raw.context.enter()?;
         transfer::copy(&self.raw, (from, from_offset), (to, to_offset), bytes)
+    }
+
+    fn copy_from_peer(
+        &self,
+        from: hal::PeerStretch<'_>,
+        to: &dyn hal::Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<Option<Arc<dyn hal::Event>>> {
+        let copied = self.copy_peer(from, (self.own(to)?, to_offset), bytes)?;
+        Ok(copied.map(|event| Arc::new(event) as _))
     }
 
     unsafe fn launch(

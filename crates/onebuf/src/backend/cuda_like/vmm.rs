@@ -77,6 +77,13 @@ impl Vmm {
         Ok(vmm)
     }
 
+    /// Lets kernels of another device at it, too. Such memory does not ask what was enabled between contexts.
+    pub fn allow(&self, other: &Driver) -> Result<(), Refused> {
+        let access = AccessDesc { location: location(other), flags: consts::ACCESS_READ_WRITE };
+        // SAFETY: mapped, for as long as whoever asks keeps it.
+        unsafe { other.table.set_access(self.at, self.bytes, &raw const access, 1) }
+    }
+
     /// The context is current, and nobody uses it any more. Who imported it keeps the memory itself.
     pub fn free(self, driver: &Driver) {
         self.unmap(driver);

@@ -78,7 +78,7 @@ impl Device for FakeDevice {
                 let FakeConfig { name, shares_host_pages, .. } = &self.config;
                 Ok(self.wrap(Block::import(name, *shares_host_pages, range, access)?))
             }
-            Export::Fd(_) | Export::Address(_) => {
+            Export::Fd(_) | Export::Address(_) | Export::Peer(_) | Export::Ipc(_) => {
                 Err(Error::unsupported(format!("{} on {API}", export.name()), "host pages"))
             }
         }
@@ -139,5 +139,7 @@ fn caps(config: &FakeConfig) -> Caps {
         svm_system: false,
         address_space: None,
         il_versions: Vec::new(),
+        peers: Vec::new(),
+        ipc: false,
     }
 }

@@ -184,6 +184,8 @@ impl Asking<'_> {
             imports_host_pages: has(PINNED),
             exports: Vec::new(),
             imports: imports_fd.then_some(FdKind::OpaqueFd).into_iter().collect(),
+            peers: Vec::new(),
+            ipc: false,
             align_bytes: size(align).max(ALIGN_BYTES),
             unified_memory: is_cpu,
             // A kernel sees a buffer as one storage block.
@@ -198,6 +200,7 @@ impl Asking<'_> {
             wait_values: false,
             svm_atomics: false,
             svm_system: false,
+            address_space: None,
             il_versions: Vec::new(),
         })
     }

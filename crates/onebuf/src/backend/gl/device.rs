@@ -122,6 +122,10 @@ impl hal::Device for Device {
                 self.check_bytes(range.bytes)?;
                 Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
             }
+            Export::Address(_) | Export::Peer(_) | Export::Ipc(_) => {
+                let what = format!("{} on {}", export.name(), info.name);
+                Err(Error::unsupported(what, "host pages or a descriptor"))
+            }
         }
     }
 

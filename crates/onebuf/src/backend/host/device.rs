@@ -57,7 +57,7 @@ impl Device for HostDevice {
         match export {
             Export::Host(range) if range.bytes == 0 => Err(Error::invalid("an import of no bytes")),
             Export::Host(range) => Ok(Arc::new(HostMemory::from_range(self.domain, range.clone()))),
-            Export::Fd(_) | Export::Address(_) => {
+            Export::Fd(_) | Export::Address(_) | Export::Peer(_) | Export::Ipc(_) => {
                 Err(Error::unsupported(format!("{} on host", export.name()), "host pages"))
             }
         }
@@ -117,6 +117,8 @@ fn caps(memory_bytes: u64) -> Caps {
         svm_system: true,
         address_space: None,
         il_versions: Vec::new(),
+        peers: Vec::new(),
+        ipc: false,
     }
 }
 

@@ -233,6 +233,10 @@ impl hal::Device for Device {
                 super::address::check(&self.driver, range)?;
                 Ok(Arc::new(Memory::at_address(self.context()?, range, access)))
             }
+            Export::Peer(_) | Export::Ipc(_) => {
+                let what = format!("{} on {}", export.name(), self.driver.info.name);
+                Err(Error::unsupported(what, "host pages or a descriptor"))
+            }
         }
     }
 

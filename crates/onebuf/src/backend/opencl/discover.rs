@@ -298,6 +298,8 @@ impl Asked<'_> {
             svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
             address_space: None,
             il_versions: Vec::new(),
+            peers: Vec::new(),
+            ipc: false,
         })
     }
 

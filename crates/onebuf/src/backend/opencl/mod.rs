@@ -15,7 +15,7 @@
 //! | `address` | memory by the address that kernels see: another API's, and ours for that |
 //! | `foreign` | objects that somebody else made: what they are, and holding on to them |
 //! | `event`, `gate` | how far the work is, and what it waits for |
-//! | `program`, `log` | compiling, and the compiler's log |
+//! | `program`, `log`, `binaries` | compiling, the compiler's log, and what it made |
 //! | `kernel`, `slots` | launching; the `cl_kernel`s that threads set arguments of |
 //! | `conv` | every number that means something else elsewhere |
 //! | `query` | the one way to ask the driver for a value |
@@ -28,6 +28,7 @@
 //! gives back exactly once, or that is taken back when registering fails.
 
 mod address;
+pub mod binaries;
 mod conv;
 mod device;
 mod discover;

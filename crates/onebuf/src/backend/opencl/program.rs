@@ -1,7 +1,7 @@
 //! Compiling programs.
 
 use super::{
-    OPENCL_C, conv,
+    OPENCL_C, binaries, conv,
     conv::Version,
     device::{Context, Driver},
     kernel::Kernel,
@@ -110,21 +110,10 @@ impl RawProgram {
 
     /// Its binary; empty where the driver has none.
     fn binary(&self) -> Result<Vec<u8>, ClStatus> {
-        let (driver, program) = (self.driver(), self.raw);
-        let ask = |what, n, at, len| {
-            // SAFETY: a live program; each caller below gives a place of the length it says.
-            unsafe { driver.cl.get_program_info(program, what, n, at, len) }
-        };
-        let sizes =
-            query::list::<usize>(|n, at, len| ask(cl::CL_PROGRAM_BINARY_SIZES, n, at, len))?;
+        // SAFETY: a live program.
+        let binaries = unsafe { binaries::of(&self.driver().cl, self.raw) }?;
         // One device per context, so one binary.
-        let mut binary = vec![0u8; sizes.first().copied().unwrap_or(0)];
-        if !binary.is_empty() {
-            let mut at = binary.as_mut_ptr();
-            let (bytes, list) = (size_of_val(&at), (&raw mut at).cast());
-            ask(cl::CL_PROGRAM_BINARIES, bytes, list, ptr::null_mut())?;
-        }
-        Ok(binary)
+        Ok(binaries.into_iter().next().unwrap_or_default())
     }
 }
 

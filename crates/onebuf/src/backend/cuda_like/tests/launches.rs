@@ -97,6 +97,7 @@ fn wrong_launches_say_what_is_wrong() {
         says(&Grid { dims: 4, ..line(1) }, &[], "1 to 3 dimensions");
         says(&Grid { offset: [8, 0, 0], ..line(64) }, &[], "an API with offsets");
         says(&line(64), &[97 << 10], "where the device has 98304");
+        says(&line(64), &[usize::MAX, 16, usize::MAX], "where the device has 98304");
         let tall = Grid { dims: 3, global: [1, 1, 65536 * 2], local: Some([1; 3]), offset: [0; 3] };
         says(&tall, &[], "more groups than");
     });

@@ -5,6 +5,7 @@ mod faults;
 mod gates;
 mod launches;
 mod memories;
+mod packed;
 mod real;
 mod sharing;
 mod streams;
@@ -51,20 +52,26 @@ fn build() -> Option<String> {
     let program = std::env::current_exe().unwrap();
     let name = format!("libcuda_stub-{}.so", std::process::id());
     let library: PathBuf = program.with_file_name(name);
+    compile(&library)?;
+    // Loaded now, so that the file can go; loading it again finds it by its name.
+    onebuf_sys::cuda_like::CudaLike::load(Flavor::Cuda, library.to_str(), None).unwrap();
+    std::fs::remove_file(&library).unwrap();
+    library.to_str().map(str::to_owned)
+}
+
+/// The stub library as a file of that name; `None`, after a printed skip, without a C compiler.
+pub(crate) fn compile(library: &std::path::Path) -> Option<()> {
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
     let sources = ["cuda_stub.c", "cuda_share.c", "hsa_stub.c", "agent_stub.c"]
         .map(|name| format!("{STUBS}/{name}"));
-    match Command::new("cc").args(flags).arg(&library).args(sources).arg("-lm").status() {
+    match Command::new("cc").args(flags).arg(library).args(sources).arg("-lm").status() {
         Ok(status) => assert!(status.success(), "the stub does not build"),
         Err(why) => {
             println!("skip: no stub library without a C compiler: {why}");
             return None;
         }
     }
-    // Loaded now, so that the file can go; loading it again finds it by its name.
-    onebuf_sys::cuda_like::CudaLike::load(Flavor::Cuda, library.to_str(), None).unwrap();
-    std::fs::remove_file(&library).unwrap();
-    library.to_str().map(str::to_owned)
+    Some(())
 }
 
 /// The stub's two devices.

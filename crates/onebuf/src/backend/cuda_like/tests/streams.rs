@@ -30,8 +30,15 @@ fn one_queue_waits_for_another() {
         first.fill(&*memory, 0, 4096, &[7]).unwrap();
         second.wait_for(&[first.mark().unwrap()]).unwrap();
         assert_eq!(get(&*second, &*memory, 0, 4096), [7; 4096]);
+        // A queue of another device, too; but not one of another library.
         let there = rig.other.queue(QueueSpec::default()).unwrap();
-        let strange = there.wait_for(&[first.mark().unwrap()]).unwrap_err();
+        nap(rig, &*first, 20);
+        first.fill(&*memory, 0, 4096, &[8]).unwrap();
+        there.wait_for(&[first.mark().unwrap()]).unwrap();
+        there.mark().unwrap().wait(SECONDS).unwrap();
+        assert_eq!(get(&*second, &*memory, 0, 4096), [8; 4096]);
+        let stranger = found(rig.flavor, &Probe::new()).unwrap().queue();
+        let strange = stranger.wait_for(&[first.mark().unwrap()]).unwrap_err();
         assert!(matches!(strange, Error::ForeignContext { .. }), "{strange}");
     });
 }

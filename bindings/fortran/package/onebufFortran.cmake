@@ -1,0 +1,15 @@
+# onebuf::fortran: the Fortran modules, built of their sources by the compiler that uses them.
+get_filename_component(_onebuf_sources "${CMAKE_CURRENT_LIST_DIR}/../../../share/onebuf/fortran" ABSOLUTE)
+
+if(NOT TARGET onebuf::fortran)
+  file(GLOB _onebuf_files "${_onebuf_sources}/*.f90")
+  add_library(onebuf_fortran STATIC EXCLUDE_FROM_ALL ${_onebuf_files})
+  set_target_properties(onebuf_fortran PROPERTIES
+    Fortran_MODULE_DIRECTORY "${CMAKE_BINARY_DIR}/onebuf-fortran")
+  target_include_directories(onebuf_fortran PUBLIC "${CMAKE_BINARY_DIR}/onebuf-fortran")
+  target_link_libraries(onebuf_fortran PUBLIC onebuf::onebuf)
+  add_library(onebuf::fortran ALIAS onebuf_fortran)
+  unset(_onebuf_files)
+endif()
+
+unset(_onebuf_sources)

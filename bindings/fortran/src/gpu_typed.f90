@@ -1,0 +1,68 @@
+! The same procedures for arrays of six element types: typed.inc, once for each. There the element type is that of
+! names that begin with d; the generic names of all six are one in gpu_unified_buffers.
+
+module gpu_typed_real32
+  use, intrinsic :: iso_c_binding, only: c_associated, c_f_pointer, c_loc, c_ptr
+  use, intrinsic :: iso_fortran_env, only: int64, real32
+  use gpu_buffer_core
+  implicit real(real32) (d)
+  private
+  include 'generics.inc'
+contains
+  include 'typed.inc'
+end module
+
+module gpu_typed_real64
+  use, intrinsic :: iso_c_binding, only: c_associated, c_f_pointer, c_loc, c_ptr
+  use, intrinsic :: iso_fortran_env, only: int64, real64
+  use gpu_buffer_core
+  implicit real(real64) (d)
+  private
+  include 'generics.inc'
+contains
+  include 'typed.inc'
+end module
+
+module gpu_typed_int32
+  use, intrinsic :: iso_c_binding, only: c_associated, c_f_pointer, c_loc, c_ptr
+  use, intrinsic :: iso_fortran_env, only: int64, int32
+  use gpu_buffer_core
+  implicit integer(int32) (d)
+  private
+  include 'generics.inc'
+contains
+  include 'typed.inc'
+end module
+
+module gpu_typed_int64
+  use, intrinsic :: iso_c_binding, only: c_associated, c_f_pointer, c_loc, c_ptr
+  use, intrinsic :: iso_fortran_env, only: int64
+  use gpu_buffer_core
+  implicit integer(int64) (d)
+  private
+  include 'generics.inc'
+contains
+  include 'typed.inc'
+end module
+
+module gpu_typed_complex32
+  use, intrinsic :: iso_c_binding, only: c_associated, c_f_pointer, c_loc, c_ptr
+  use, intrinsic :: iso_fortran_env, only: int64, real32
+  use gpu_buffer_core
+  implicit complex(real32) (d)
+  private
+  include 'generics.inc'
+contains
+  include 'typed.inc'
+end module
+
+module gpu_typed_complex64
+  use, intrinsic :: iso_c_binding, only: c_associated, c_f_pointer, c_loc, c_ptr
+  use, intrinsic :: iso_fortran_env, only: int64, real64
+  use gpu_buffer_core
+  implicit complex(real64) (d)
+  private
+  include 'generics.inc'
+contains
+  include 'typed.inc'
+end module

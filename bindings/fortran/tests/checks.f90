@@ -1,0 +1,37 @@
+! A check that says where it failed.
+module checks
+  use, intrinsic :: iso_fortran_env, only: error_unit
+  use onebuf_c, only: onebuf_handle, onebuf_buffer_size, ONEBUF_OK, c_size_t
+  use gpu_unified_buffers, only: unified_buffer
+  implicit none
+  private
+  public :: check, alive
+
+contains
+
+  subroutine check(holds, what)
+    logical, intent(in) :: holds
+    character(*), intent(in) :: what
+
+    if (holds) return
+    write (error_unit, '(2a)') 'failed: ', what
+    error stop 1
+  end subroutine
+
+  ! Whether the buffer that had this handle still exists. The last one that lost its owners goes with the next end
+  ! of a variable: here is one.
+  function alive(handle)
+    type(onebuf_handle), intent(in) :: handle
+    logical :: alive
+    integer(c_size_t) :: bytes
+
+    call end_a_variable
+    alive = onebuf_buffer_size(handle, bytes) == ONEBUF_OK
+  end function
+
+  subroutine end_a_variable
+    type(unified_buffer) :: one
+
+    if (one%size_bytes /= 0) error stop 'a new variable is not empty'
+  end subroutine
+end module

@@ -1,0 +1,102 @@
+//! OpenCL's kernels in CUDA's streams: a kernel of each, beside two of CUDA's by the raw C calls; and the pipeline of
+//! `onebuf demo`, beside the same by CUDA's libraries alone.
+//!
+//! # Safety
+//! Memory of onebuf's is given to raw C calls.
+
+#![allow(unsafe_code)]
+
+use super::pipeline::{check as check_frames, one_chip, round, shape};
+use crate::{
+    Bar, Bench, Case, RawCuda, Row, Side, Stop, Unit, Workload,
+    abba::compare,
+    machine::{TOUCH, check},
+    mixed::Pipeline,
+    solo::try_timed,
+};
+use onebuf::{Complex32, Device, Error, Result};
+
+/// Rounds in one measurement.
+const BATCH: u64 = 8;
+
+pub const HANDOFF: Workload = Workload {
+    name: "graft_handoff_<a>_<b>_us",
+    about: "a kernel of OpenCL's and one of CUDA's in one stream, and a wait, over two raw CUDA launches",
+    cases: |bench| cases(bench, HANDOFF.name, run),
+};
+
+pub const PIPELINE: Workload = Workload {
+    name: "graft_pipeline_<a>_<b>_us",
+    about: "a frame through OpenCL's fft and CUDA's product in one stream, over cuFFT and the product",
+    cases: |bench| cases(bench, PIPELINE.name, run_pipeline),
+};
+
+type Run = fn(&Bench, &[Device; 2]) -> Result<Row, Stop>;
+
+/// A case for every chip that both see.
+fn cases(bench: &Bench, name: &'static str, run: Run) -> Vec<Case> {
+    let is_cuda = |pair: &[Device; 2]| pair[1].info().api.0 == "cuda";
+    let pairs: Vec<_> = one_chip(&bench.hub).into_iter().filter(is_cuda).collect();
+    if pairs.is_empty() {
+        return vec![Case::absent(name, "a chip that both OpenCL and CUDA see is needed, found 0")];
+    }
+    let case = |pair: [Device; 2]| {
+        let name = name.replace("<a>", pair[0].id()).replace("<b>", pair[1].id());
+        Case::new(name.clone(), move |bench| {
+            run(bench, &pair).map(|row| Row { name: name.clone(), ..row })
+        })
+    };
+    pairs.into_iter().map(case).collect()
+}
+
+fn run(bench: &Bench, [cl, cuda]: &[Device; 2]) -> Result<Row, Stop> {
+    let queue = cuda.queue()?;
+    let buffer = || bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with([cuda]).build();
+    let (ours, theirs) = (buffer()?, buffer()?);
+    let sides = [grafted(cl, &queue)?, Side::build(&queue, TOUCH)?];
+    let at = theirs.write_on(&queue)?.cuda_ptr()?;
+    // SAFETY: the hub loaded CUDA by its default name, the address is of the queue's device, and only the raw calls
+    // use it until they have finished.
+    let raw = unsafe { RawCuda::new(&queue, at)? };
+    let round = || -> Result<()> {
+        sides[0].touch(&ours)?;
+        sides[1].turn(&ours)
+    };
+    let raw_round = || -> Result<()> {
+        raw.touch()?;
+        raw.turn()
+    };
+    let batch = |round: &dyn Fn() -> Result<()>| -> Result<f64> {
+        Ok(try_timed(BATCH, round)?.as_nanos() as f64 / BATCH as f64)
+    };
+    let found = compare(bench.effort, || batch(&round), || batch(&raw_round))?;
+    check(&ours, sides[0].added().wrapping_add(sides[1].added()))?;
+    check(&theirs, raw.added())?;
+    let row = found.row("", Unit::Us).bar(Bar::RatioAtMost(1.15));
+    Ok(row.remark("two kernels and a wait, over the raw C calls"))
+}
+
+/// A driver whose programs are not to be grafted is no failure.
+fn grafted(cl: &Device, queue: &onebuf::Queue) -> Result<Side, Stop> {
+    Side::grafted(cl, queue).map_err(absent)
+}
+
+fn absent(error: Error) -> Stop {
+    match error {
+        Error::Unsupported { .. } | Error::Unavailable { .. } => Stop::Absent(error.to_string()),
+        other => other.into(),
+    }
+}
+
+fn run_pipeline(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
+    let (shape, cuda) = (shape(bench, pair)?, &pair[1]);
+    let wish = bench.hub.buffer::<Complex32>(shape.samples()).shared_with([cuda]);
+    let grafted = Pipeline::grafted(pair, shape).map_err(absent)?;
+    let native = Pipeline::open(&[cuda.clone(), cuda.clone()], shape).map_err(absent)?;
+    let (ours, theirs) = (grafted.frames(&wish, 1)?, native.frames(&wish, 1)?);
+    check_frames(&grafted, &ours)?;
+    check_frames(&native, &theirs)?;
+    let found = compare(bench.effort, || round(&grafted, &ours), || round(&native, &theirs))?;
+    let remark = format!("{} x {}, {} beams", shape.channels, shape.length, shape.beams);
+    Ok(found.row("", Unit::Us).remark(remark))
+}

@@ -1,0 +1,384 @@
+//! Libraries
+//!
+//! Matrix products, Fourier transforms and linear systems on buffers, in place: by cuBLAS, cuFFT and cuSOLVER on a CUDA
+//! queue, by rocBLAS, rocFFT and rocSOLVER on a HIP queue, by the CPU on the host's. Each call takes its views by
+//! itself, as a launch does, and enqueues; on the host it computes. Matrices are column-major: element (i, j) lies at
+//! `i + j * ld`. ONEBUF_UNAVAILABLE where the library is not installed; ONEBUF_INVALID_ARGUMENT for sizes that the
+//! buffers do not hold, before anything is done.
+
+use crate::{
+    buffer::{Buf, onebuf_buffer},
+    entry::{Fault, Result, entry, free},
+    handle::{Noun, noun},
+    input::{Options, Slot, array, options, out},
+    queue::onebuf_queue,
+    status::onebuf_status,
+};
+use onebuf::{
+    Complex32, Complex64, Queue, ReadView, WriteView,
+    libs::{Blas, Columns, Direction, Fft, Fft1d, Gemm, Lu, Number, Op, Sample, Solver, Square},
+};
+
+/// What matrices and signals are made of.
+pub type onebuf_number = u32;
+/// `float`.
+pub const ONEBUF_F32: onebuf_number = 0;
+/// `double`.
+pub const ONEBUF_F64: onebuf_number = 1;
+/// Two `float`s, real and imaginary.
+pub const ONEBUF_C32: onebuf_number = 2;
+/// Two `double`s, real and imaginary.
+pub const ONEBUF_C64: onebuf_number = 3;
+
+/// What is done to a matrix before it is used.
+pub type onebuf_op = u32;
+/// Nothing.
+pub const ONEBUF_OP_NONE: onebuf_op = 0;
+/// It is transposed.
+pub const ONEBUF_OP_TRANSPOSE: onebuf_op = 1;
+/// It is transposed and conjugated.
+pub const ONEBUF_OP_ADJOINT: onebuf_op = 2;
+
+/// A product: `C = alpha op(A) op(B) + beta C`, where op(A) is m x k, op(B) is k x n, C is m x n.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_gemm_options {
+    /// `sizeof(onebuf_gemm_options)`.
+    pub size: usize,
+    /// What the matrices are made of.
+    pub number: onebuf_number,
+    /// What is done to A.
+    pub op_a: onebuf_op,
+    /// What is done to B.
+    pub op_b: onebuf_op,
+    /// Zero.
+    pub reserved: u32,
+    /// Rows of C.
+    pub m: usize,
+    /// Columns of C.
+    pub n: usize,
+    /// Columns of op(A).
+    pub k: usize,
+    /// Leading dimension of A; zero: its rows.
+    pub lda: usize,
+    /// Leading dimension of B; zero: its rows.
+    pub ldb: usize,
+    /// Leading dimension of C; zero: its rows.
+    pub ldc: usize,
+    /// Two numbers, real and imaginary; NULL: one.
+    pub alpha: *const f64,
+    /// Two numbers, real and imaginary; NULL: zero, and what C holds does not matter.
+    pub beta: *const f64,
+}
+// SAFETY: plain numbers and pointers, the size first.
+unsafe impl Options for onebuf_gemm_options {}
+
+/// Transforms of complex signals that lie one behind the other. Not divided by the length.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_fft_options {
+    /// `sizeof(onebuf_fft_options)`.
+    pub size: usize,
+    /// ONEBUF_C32 or ONEBUF_C64.
+    pub number: onebuf_number,
+    /// Not zero: by exp(+2 pi i j k / n), the way back.
+    pub inverse: u32,
+    /// Samples of each signal.
+    pub len: usize,
+    /// How many signals; zero: one.
+    pub batch: usize,
+}
+// SAFETY: plain numbers, the size first.
+unsafe impl Options for onebuf_fft_options {}
+
+/// The row exchanges of a factored matrix. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_lu {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_lu, Factored, 15);
+
+/// By what the matrix is made of.
+#[doc(hidden)]
+pub enum Factored {
+    F32(Lu<f32>),
+    F64(Lu<f64>),
+    C32(Lu<Complex32>),
+    C64(Lu<Complex64>),
+}
+
+/// A number that C can say.
+trait Scalar: Number {
+    fn of(parts: [f64; 2]) -> Result<Self>;
+    fn keep(lu: Lu<Self>) -> Factored;
+}
+
+macro_rules! real {
+    ($type:ty, $kept:ident) => {
+        impl Scalar for $type {
+            fn of([re, im]: [f64; 2]) -> Result<Self> {
+                match im == 0.0 {
+                    true => Ok(re as $type),
+                    false => Err(Fault::invalid("an imaginary part with real matrices")),
+                }
+            }
+
+            fn keep(lu: Lu<Self>) -> Factored {
+                Factored::$kept(lu)
+            }
+        }
+    };
+}
+real!(f32, F32);
+real!(f64, F64);
+
+macro_rules! complex {
+    ($type:ty, $part:ty, $kept:ident) => {
+        impl Scalar for $type {
+            fn of([re, im]: [f64; 2]) -> Result<Self> {
+                Ok(Self::new(re as $part, im as $part))
+            }
+
+            fn keep(lu: Lu<Self>) -> Factored {
+                Factored::$kept(lu)
+            }
+        }
+    };
+}
+complex!(Complex32, f32, C32);
+complex!(Complex64, f64, C64);
+
+fn op(number: onebuf_op) -> Result<Op> {
+    match number {
+        ONEBUF_OP_NONE => Ok(Op::None),
+        ONEBUF_OP_TRANSPOSE => Ok(Op::Transpose),
+        ONEBUF_OP_ADJOINT => Ok(Op::Adjoint),
+        _ => Err(Fault::invalid(format!("op {number}: choose one of 0 to 2"))),
+    }
+}
+
+fn no_number(number: onebuf_number, choices: &str) -> Fault {
+    Fault::invalid(format!("number {number}: choose one of {choices}"))
+}
+
+/// A view of bytes as one of numbers.
+fn read<'b, T: Number>(buffer: &'b Buf, queue: &'b Queue) -> Result<ReadView<'b, T>> {
+    Ok(match buffer {
+        Buf::Whole(buffer) => buffer.read_on(queue)?.cast()?,
+        Buf::Region { region, .. } => region.read_on(queue)?.cast()?,
+    })
+}
+
+fn write<'b, T: Number>(buffer: &'b Buf, queue: &'b Queue) -> Result<WriteView<'b, T>> {
+    Ok(match buffer {
+        Buf::Whole(buffer) => buffer.write_on(queue)?.cast()?,
+        Buf::Region { region, .. } => region.write_on(queue)?.cast()?,
+    })
+}
+
+/// # Safety
+/// Null, or two numbers.
+unsafe fn scalar<T: Scalar>(given: *const f64, name: &'static str) -> Result<Option<T>> {
+    if given.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let parts = unsafe { array(given, 2, name)? };
+    T::of([parts[0], parts[1]]).map(Some)
+}
+
+/// # Safety
+/// What the options point at is as they say.
+unsafe fn gemm<T: Scalar>(
+    queue: &Queue,
+    given: &onebuf_gemm_options,
+    [a, b, c]: [&Buf; 3],
+) -> Result<()> {
+    let mut product = Gemm::<T>::new(given.m, given.n, given.k);
+    product = product.a(op(given.op_a)?).b(op(given.op_b)?);
+    let set = |product: Gemm<T>, ld, way: fn(Gemm<T>, usize) -> Gemm<T>| match ld {
+        0 => product,
+        ld => way(product, ld),
+    };
+    product = set(product, given.lda, Gemm::lda);
+    product = set(product, given.ldb, Gemm::ldb);
+    product = set(product, given.ldc, Gemm::ldc);
+    // SAFETY: the caller's promise.
+    let (alpha, beta) = unsafe { (scalar(given.alpha, "alpha")?, scalar(given.beta, "beta")?) };
+    product = alpha.into_iter().fold(product, Gemm::alpha);
+    product = beta.into_iter().fold(product, Gemm::beta);
+    let blas = Blas::on(queue)?;
+    let (a, b, mut c) = (read(a, queue)?, read(b, queue)?, write(c, queue)?);
+    Ok(blas.gemm(&product, &a, &b, &mut c)?)
+}
+
+/// Multiplies on the queue. A and B may be one buffer; C is another.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_gemm(
+    queue: onebuf_queue,
+    options: *const onebuf_gemm_options,
+    a: onebuf_buffer,
+    b: onebuf_buffer,
+    c: onebuf_buffer,
+) -> onebuf_status {
+    entry(|| {
+        // SAFETY: the caller's promise.
+        let given = unsafe { self::options(options)? };
+        let queue = queue.get()?;
+        let [a, b, c] = [a.get()?, b.get()?, c.get()?];
+        let all = [&*a, &*b, &*c];
+        // SAFETY: the caller's promise, of each.
+        unsafe {
+            match given.number {
+                ONEBUF_F32 => gemm::<f32>(&queue, &given, all),
+                ONEBUF_F64 => gemm::<f64>(&queue, &given, all),
+                ONEBUF_C32 => gemm::<Complex32>(&queue, &given, all),
+                ONEBUF_C64 => gemm::<Complex64>(&queue, &given, all),
+                other => Err(no_number(other, "0 to 3")),
+            }
+        }
+    })
+}
+
+fn fft<T: Sample>(queue: &Queue, plan: &Fft1d, from: &Buf, to: Option<&Buf>) -> Result<()> {
+    let fft = Fft::on(queue)?;
+    let Some(to) = to else {
+        return Ok(fft.transform(plan, &mut write::<T>(from, queue)?)?);
+    };
+    let (from, mut to) = (read::<T>(from, queue)?, write::<T>(to, queue)?);
+    Ok(fft.transform_into(plan, &from, &mut to)?)
+}
+
+/// Transforms `from` into `to` on the queue; in place where `to` is the null handle, or the same.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_fft(
+    queue: onebuf_queue,
+    options: *const onebuf_fft_options,
+    from: onebuf_buffer,
+    to: onebuf_buffer,
+) -> onebuf_status {
+    entry(|| {
+        // SAFETY: the caller's promise.
+        let given = unsafe { self::options(options)? };
+        let (queue, source) = (queue.get()?, from.get()?);
+        let target = if to.id == 0 || to.id == from.id { None } else { Some(to.get()?) };
+        let (batch, to) = (given.batch.max(1), target.as_deref());
+        let plan = match direction(given.inverse) {
+            Direction::Forward => Fft1d::forward(given.len, batch),
+            Direction::Inverse => Fft1d::inverse(given.len, batch),
+        };
+        match given.number {
+            ONEBUF_C32 => fft::<Complex32>(&queue, &plan, &source, to),
+            ONEBUF_C64 => fft::<Complex64>(&queue, &plan, &source, to),
+            other => Err(no_number(other, "2 and 3: a transform is of complex numbers")),
+        }
+    })
+}
+
+fn direction(inverse: u32) -> Direction {
+    if inverse == 0 { Direction::Forward } else { Direction::Inverse }
+}
+
+fn factor<T: Scalar>(queue: &Queue, square: Square, a: &Buf) -> Result<Factored> {
+    let lu = Solver::on(queue)?.factor(square, &mut write::<T>(a, queue)?)?;
+    Ok(T::keep(lu))
+}
+
+/// Replaces the n x n matrix in `a` by its factors, and gives the row exchanges. `ld` is the leading dimension, or zero
+/// for n. Waits for the device. ONEBUF_INVALID_ARGUMENT for a singular matrix, whose contents are lost.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_lu_factor(
+    queue: onebuf_queue,
+    number: onebuf_number,
+    n: usize,
+    ld: usize,
+    a: onebuf_buffer,
+    lu: Slot<'_, onebuf_lu>,
+) -> onebuf_status {
+    entry(|| {
+        let lu = out(lu, "lu")?;
+        let (queue, a) = (queue.get()?, a.get()?);
+        let square = if ld == 0 { Square::new(n) } else { Square::new(n).ld(ld) };
+        let factored = match number {
+            ONEBUF_F32 => factor::<f32>(&queue, square, &a)?,
+            ONEBUF_F64 => factor::<f64>(&queue, square, &a)?,
+            ONEBUF_C32 => factor::<Complex32>(&queue, square, &a)?,
+            ONEBUF_C64 => factor::<Complex64>(&queue, square, &a)?,
+            other => return Err(no_number(other, "0 to 3")),
+        };
+        *lu = onebuf_lu::put(factored)?;
+        Ok(())
+    })
+}
+
+fn solve<T: Number>(
+    queue: &Queue,
+    (lu, op): (&Lu<T>, Op),
+    a: &Buf,
+    columns: Columns,
+    b: &Buf,
+) -> Result<()> {
+    let solver = Solver::on(queue)?;
+    let (a, mut b) = (read::<T>(a, queue)?, write::<T>(b, queue)?);
+    Ok(solver.solve(lu, op, &a, columns, &mut b)?)
+}
+
+/// Replaces the right-hand sides in `b`, so many columns, by the solutions of `op(A) X = B`; `a` holds the factors.
+/// `ldb` is the leading dimension of `b`, or zero for its rows.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_lu_solve(
+    queue: onebuf_queue,
+    lu: onebuf_lu,
+    op: onebuf_op,
+    a: onebuf_buffer,
+    columns: usize,
+    ldb: usize,
+    b: onebuf_buffer,
+) -> onebuf_status {
+    entry(|| {
+        let (queue, lu, op) = (queue.get()?, lu.get()?, self::op(op)?);
+        let (a, b) = (a.get()?, b.get()?);
+        let columns = Columns::new(columns);
+        let columns = if ldb == 0 { columns } else { columns.ld(ldb) };
+        match &*lu {
+            Factored::F32(lu) => solve(&queue, (lu, op), &a, columns, &b),
+            Factored::F64(lu) => solve(&queue, (lu, op), &a, columns, &b),
+            Factored::C32(lu) => solve(&queue, (lu, op), &a, columns, &b),
+            Factored::C64(lu) => solve(&queue, (lu, op), &a, columns, &b),
+        }
+    })
+}
+
+fn invert<T: Number>(queue: &Queue, lu: &Lu<T>, a: &Buf, inverse: &Buf) -> Result<()> {
+    let solver = Solver::on(queue)?;
+    let (a, mut inverse) = (read::<T>(a, queue)?, write::<T>(inverse, queue)?);
+    Ok(solver.invert(lu, &a, &mut inverse)?)
+}
+
+/// Writes the inverse of the matrix whose factors `a` holds into `inverse`, column by column without gaps.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_lu_invert(
+    queue: onebuf_queue,
+    lu: onebuf_lu,
+    a: onebuf_buffer,
+    inverse: onebuf_buffer,
+) -> onebuf_status {
+    entry(|| {
+        let (queue, lu) = (queue.get()?, lu.get()?);
+        let (a, inverse) = (a.get()?, inverse.get()?);
+        match &*lu {
+            Factored::F32(lu) => invert(&queue, lu, &a, &inverse),
+            Factored::F64(lu) => invert(&queue, lu, &a, &inverse),
+            Factored::C32(lu) => invert(&queue, lu, &a, &inverse),
+            Factored::C64(lu) => invert(&queue, lu, &a, &inverse),
+        }
+    })
+}
+
+/// Frees the row exchanges. The factors are the buffer's.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_lu_free(lu: onebuf_lu) -> onebuf_status {
+    free(lu)
+}

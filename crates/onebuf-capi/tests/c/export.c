@@ -1,0 +1,140 @@
+// Descriptors and native handles from C, on a device that exports its memory: `export CUDA-LIBRARY` or `export HIP-LIBRARY hip`.
+
+#include "check.h"
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTES = 3 << 20 };
+
+static bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
+
+static onebuf_hub discover(const char *library, bool hip) {
+    onebuf_hub_options options = ONEBUF_OPTIONS(onebuf_hub_options);
+    options.without_opencl = 1;
+    options.without_verdicts = 1;
+    if (hip) {
+        options.hip_library = options.hiprtc_library = library;
+        options.without_cuda = 1;
+    } else {
+        options.cuda_library = options.nvrtc_library = library;
+        options.without_hip = 1;
+    }
+    onebuf_hub hub;
+    OK(onebuf_hub_discover(&options, &hub));
+    onebuf_string text;
+    OK(onebuf_hub_missing(hub, &text));
+    TRUE(strstr(onebuf_string_data(text), hip ? "cuda: switched off" : "hip: switched off"));
+    OK(onebuf_string_free(text));
+    return hub;
+}
+
+static onebuf_buffer exportable(onebuf_hub hub, onebuf_device device) {
+    onebuf_buffer_options options = ONEBUF_OPTIONS(onebuf_buffer_options);
+    options.devices = &device;
+    options.device_count = 1;
+    options.strategy = ONEBUF_STRATEGY_EXPORTABLE;
+    onebuf_buffer buffer;
+    OK(onebuf_buffer_create(hub, BYTES, &options, &buffer));
+    return buffer;
+}
+
+// The same memory under two buffers: every page from both sides, and another memory as the control.
+static void share(onebuf_hub hub, onebuf_device device, onebuf_fd_kind kind) {
+    onebuf_buffer ours = exportable(hub, device), apart = exportable(hub, device);
+    onebuf_exported out;
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_export(ours, 7, &out));
+    TRUE(out.fd == -1);
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_export(ours, !kind, &out)); // a sort that this API has not
+    onebuf_buffer part;
+    OK(onebuf_buffer_region(ours, 0, 4096, ONEBUF_READ, &part));
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_export(part, kind, &out));
+    OK(onebuf_buffer_free(part));
+    OK(onebuf_buffer_export(ours, kind, &out));
+    TRUE(out.fd >= 0 && out.kind == kind && out.bytes == BYTES && out.allocation_bytes >= out.offset + BYTES);
+
+    onebuf_import_options in = ONEBUF_OPTIONS(onebuf_import_options);
+    in.fd = out.fd;
+    in.kind = kind;
+    in.allocation_bytes = out.allocation_bytes;
+    in.offset = out.offset;
+    in.bytes = out.bytes;
+    onebuf_buffer theirs;
+    OK(onebuf_buffer_import(hub, device, &in, &theirs));
+    TRUE(is_open(out.fd)); // still ours
+    static unsigned char pages[BYTES], seen[BYTES];
+    for (size_t i = 0; i < BYTES; i++) pages[i] = (unsigned char)(i * 31 + i / 4096);
+    OK(onebuf_buffer_write(ours, 0, pages, BYTES));
+    OK(onebuf_buffer_read(theirs, 0, seen, BYTES));
+    TRUE(!memcmp(pages, seen, BYTES));
+    for (size_t i = 0; i < BYTES; i++) pages[i] ^= 0x5a;
+    OK(onebuf_buffer_write(theirs, 0, pages, BYTES));
+    OK(onebuf_buffer_read(ours, 0, seen, BYTES));
+    TRUE(!memcmp(pages, seen, BYTES));
+    OK(onebuf_buffer_read(apart, 0, seen, BYTES));
+    for (size_t page = 0; page < BYTES; page += 4096) TRUE(memcmp(pages + page, seen + page, 4096));
+
+    // What is wrong with an import is said, and the descriptor stays ours each time.
+    onebuf_buffer none;
+    in.bytes = out.allocation_bytes + 1;
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_import(hub, device, &in, &none));
+    in.bytes = out.bytes;
+    in.kind = !kind;
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_import(hub, device, &in, &none));
+    in.kind = kind;
+    int other = open("/dev/null", O_RDWR);
+    in.fd = other;
+    TRUE(onebuf_buffer_import(hub, device, &in, &none) != ONEBUF_OK && none.id == 0);
+    TRUE(is_open(other) && is_open(out.fd));
+    close(other);
+    in.fd = other; // closed
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_import(hub, device, &in, &none));
+    in.fd = -1;
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_import(hub, device, &in, &none));
+    ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_import(hub, device, &in, NULL));
+
+    // The descriptor keeps the memory when the buffer is gone.
+    OK(onebuf_buffer_free(ours));
+    OK(onebuf_buffer_read(theirs, 0, seen, BYTES));
+    TRUE(!memcmp(pages, seen, BYTES));
+    TRUE(close(out.fd) == 0);
+    OK(onebuf_buffer_free(theirs));
+    OK(onebuf_buffer_free(apart));
+}
+
+// For code that calls the API by itself.
+static void natives(onebuf_hub hub, onebuf_device device, bool hip) {
+    onebuf_buffer buffer = exportable(hub, device);
+    onebuf_queue queue;
+    onebuf_view view;
+    uint64_t cuda = 0;
+    void *at = NULL, *stream = NULL, *address = NULL;
+    OK(onebuf_queue_create(device, NULL, &queue));
+    OK(onebuf_queue_native(queue, &stream));
+    OK(onebuf_view_take(buffer, queue, ONEBUF_READ, &view));
+    OK(onebuf_view_address(view, &address));
+    ENDS(hip ? ONEBUF_UNSUPPORTED : ONEBUF_OK, onebuf_view_cuda_ptr(view, &cuda));
+    ENDS(hip ? ONEBUF_OK : ONEBUF_UNSUPPORTED, onebuf_view_hip_ptr(view, &at));
+    TRUE(stream && address && (hip ? at == address && !cuda : cuda == (uint64_t)(uintptr_t)address && !at));
+    ENDS(ONEBUF_NULL_POINTER, onebuf_view_cuda_ptr(view, NULL));
+    onebuf_exported out;
+    ENDS(ONEBUF_OK, onebuf_view_free(view));
+    OK(onebuf_view_take(buffer, queue, ONEBUF_READ_WRITE, &view));
+    ENDS(ONEBUF_BUSY, onebuf_buffer_export(buffer, hip, &out)); // somebody is at it
+    OK(onebuf_view_free(view));
+    OK(onebuf_queue_free(queue));
+    OK(onebuf_buffer_free(buffer));
+}
+
+int main(int argc, char **argv) {
+    bool hip = argc > 2;
+    TRUE(argc > 1);
+    onebuf_hub hub = discover(argv[1], hip);
+    onebuf_device device;
+    OK(onebuf_hub_device(hub, hip ? "hip:0" : "cuda:0", &device));
+    share(hub, device, hip ? ONEBUF_FD_DMA_BUF : ONEBUF_FD_OPAQUE);
+    natives(hub, device, hip);
+    OK(onebuf_hub_free(hub));
+    printf("descriptors work\n");
+    return 0;
+}

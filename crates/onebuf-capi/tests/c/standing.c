@@ -1,0 +1,163 @@
+// Standing maps and owners, on one device: `standing host`, `standing opencl`.
+
+#include "check.h"
+#include <string.h>
+
+enum { N = 3 * 4096 + 10, BYTES = N * 4 };
+
+static onebuf_hub hub;
+static onebuf_device device;
+
+static onebuf_buffer fresh(void) {
+    onebuf_buffer_options options = ONEBUF_OPTIONS(onebuf_buffer_options);
+    options.devices = &device;
+    options.device_count = 1;
+    onebuf_buffer buffer;
+    OK(onebuf_buffer_create(hub, BYTES, &options, &buffer));
+    return buffer;
+}
+
+static void add(onebuf_queue queue, onebuf_kernel kernel, onebuf_buffer buffer, uint32_t n) {
+    onebuf_arg args[] = {onebuf_arg_buffer(buffer, ONEBUF_READ_WRITE), ONEBUF_VALUE(n)};
+    onebuf_grid grid = onebuf_grid_1d(N);
+    OK(onebuf_queue_launch(queue, kernel, &grid, args, 2, NULL));
+}
+
+static bool all_are(const uint32_t *data, uint32_t first) {
+    for (uint32_t i = 0; i < N; i++)
+        if (data[i] != first + i) return false;
+    return true;
+}
+
+// Host and kernels by turns, every element.
+static void turns(onebuf_queue queue, onebuf_kernel kernel) {
+    onebuf_buffer buffer = fresh();
+    void *data, *again;
+    OK(onebuf_buffer_to_host(buffer, ONEBUF_READ_WRITE, &data));
+    for (uint32_t i = 0; i < N; i++) ((uint32_t *)data)[i] = i;
+    for (uint32_t round = 1; round <= 4; round++) {
+        OK(onebuf_buffer_to_host(buffer, round % 2 ? ONEBUF_READ : ONEBUF_READ_WRITE, &again));
+        TRUE(all_are(again, 10 * (round - 1)));
+        onebuf_arg args[] = {onebuf_arg_buffer(buffer, ONEBUF_READ_WRITE), ONEBUF_VALUE(round)};
+        onebuf_grid grid = onebuf_grid_1d(N);
+        ENDS(ONEBUF_BUSY, onebuf_queue_launch(queue, kernel, &grid, args, 2, NULL)); // it is the host's turn
+        OK(onebuf_buffer_to_device(buffer));
+        OK(onebuf_buffer_to_device(buffer));
+        add(queue, kernel, buffer, 10);
+        OK(onebuf_buffer_wait_ns(buffer, ONEBUF_READ_WRITE, 60000000000ull));
+        OK(onebuf_buffer_to_host(buffer, ONEBUF_READ, &again));
+        TRUE(all_are(again, 10 * round));
+        // Reading turns into writing.
+        OK(onebuf_buffer_to_host(buffer, ONEBUF_READ_WRITE, &data));
+        ((uint32_t *)data)[N - 1] = 5;
+        ((uint32_t *)data)[N - 1] = 10 * round + N - 1;
+    }
+    OK(onebuf_buffer_free(buffer)); // and its map
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_to_host(buffer, ONEBUF_READ, &again));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_to_device(buffer));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_wait_ns(buffer, ONEBUF_READ, 1));
+}
+
+// With a map and without.
+static void stores(void) {
+    onebuf_buffer buffer = fresh();
+    uint32_t *data, word = 7, found = 0;
+    for (int mapped = 0; mapped < 2; mapped++) {
+        if (mapped) OK(onebuf_buffer_to_host(buffer, ONEBUF_READ_WRITE, (void **)&data));
+        word += 1;
+        OK(onebuf_buffer_store(buffer, BYTES - 4, &word, 4));
+        if (mapped) TRUE(data[N - 1] == word);
+        OK(onebuf_buffer_load(buffer, BYTES - 4, &found, 4));
+        TRUE(found == word);
+        ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_store(buffer, BYTES - 3, &word, 4));
+        ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_load(buffer, SIZE_MAX, &found, 4));
+        ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_store(buffer, 0, NULL, 4));
+        ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_load(buffer, 0, NULL, 4));
+    }
+    // A part of the buffer as the data of another, and beside itself.
+    OK(onebuf_buffer_store(buffer, 4, data, BYTES - 4));
+    TRUE(data[N - 1] == 0);
+    OK(onebuf_buffer_to_device(buffer));
+    // A map for reading is no way to write.
+    OK(onebuf_buffer_to_host(buffer, ONEBUF_READ, (void **)&data));
+    ENDS(ONEBUF_BUSY, onebuf_buffer_store(buffer, 0, &word, 4));
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_to_host(buffer, 77, (void **)&data));
+    ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_to_host(buffer, ONEBUF_READ, NULL));
+    OK(onebuf_buffer_free(buffer));
+}
+
+static bool lives(onebuf_buffer buffer) {
+    size_t bytes;
+    return onebuf_buffer_size(buffer, &bytes) == ONEBUF_OK;
+}
+
+// The addresses of variables that own, whatever is in them.
+static void owners(onebuf_kernel kernel) {
+    int a, b, c;
+    onebuf_buffer one = fresh(), two = fresh();
+    OK(onebuf_own(&a, one.id));
+    OK(onebuf_own(&b, one.id));
+    OK(onebuf_own(&b, one.id)); // b = b
+    OK(onebuf_own(&a, two.id));
+    TRUE(lives(one) && lives(two));
+    OK(onebuf_own(&b, two.id));
+    TRUE(!lives(one));
+    OK(onebuf_disown(&c)); // it owned nothing
+    OK(onebuf_own(&a, 0));
+    TRUE(lives(two));
+    OK(onebuf_disown(&b)); // and then b = b again: the value is still there
+    OK(onebuf_own(&b, two.id));
+    OK(onebuf_disown(&c));
+    TRUE(lives(two));
+    OK(onebuf_disown(&b));
+    OK(onebuf_disown(&c));
+    TRUE(!lives(two));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_own(&a, two.id));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_own(&a, device.id));
+    ENDS(ONEBUF_NULL_POINTER, onebuf_own(NULL, 0));
+    ENDS(ONEBUF_NULL_POINTER, onebuf_disown(NULL));
+    // What somebody frees by hand is gone for its owners, too.
+    one = fresh();
+    OK(onebuf_own(&a, one.id));
+    OK(onebuf_buffer_free(one));
+    OK(onebuf_own(&a, 0));
+    // The last owner of a kernel.
+    OK(onebuf_own(&a, kernel.id));
+    OK(onebuf_own(&a, 0));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_kernel_free(kernel));
+}
+
+static void fences(onebuf_queue queue, onebuf_kernel kernel) {
+    onebuf_buffer buffer = fresh();
+    onebuf_fence fence;
+    add(queue, kernel, buffer, 1);
+    OK(onebuf_queue_fence(queue, &fence));
+    OK(onebuf_fence_wait_ns(fence, 60000000000ull));
+    OK(onebuf_fence_wait_ns(fence, 0)); // reached
+    OK(onebuf_fence_free(fence));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_fence_wait_ns(fence, 1));
+    OK(onebuf_buffer_free(buffer));
+}
+
+int main(int argc, char **argv) {
+    const char *selector = argc > 1 ? argv[1] : "host";
+    onebuf_hub_options options = ONEBUF_OPTIONS(onebuf_hub_options);
+    options.without_opencl = strcmp(selector, "host") == 0;
+    options.without_verdicts = 1;
+    options.timeout_ms = 120000; // valgrind is slow
+    OK(onebuf_hub_discover(&options, &hub));
+    OK(onebuf_hub_device(hub, selector, &device));
+    onebuf_program program = build_add(device, NULL);
+    onebuf_kernel kernel = kernel_add(program);
+    onebuf_queue queue;
+    OK(onebuf_queue_create(device, NULL, &queue));
+    turns(queue, kernel);
+    stores();
+    fences(queue, kernel);
+    owners(kernel);
+    OK(onebuf_program_free(program));
+    OK(onebuf_queue_free(queue));
+    OK(onebuf_hub_free(hub));
+    printf("standing maps and owners work on %s\n", selector);
+    return 0;
+}

@@ -1,0 +1,36 @@
+//! Constant memory as an argument.
+//!
+//! OpenCL's driver brings such a buffer to the bank of constants and passes its place there. CUDA has no such
+//! arguments, so it is read where it lies; and since a pointer may come from an argument or from a table of the
+//! program, the tables move as well.
+
+use super::{
+    Refusal,
+    edits::Edits,
+    lex::Token,
+    parse::{Module, Statement},
+};
+
+/// Makes all constant memory of a module global memory that nobody writes.
+pub(super) fn to_global(module: &Module<'_>, edits: &mut Edits) -> Result<(), Refusal> {
+    for variable in &module.variables {
+        for word in variable.words.iter().filter(|word| word.is(".const")) {
+            edits.replace(word, word, ".global");
+        }
+    }
+    let bodies = module.functions.iter().filter_map(|function| function.body.as_ref());
+    bodies.flatten().try_for_each(|statement| of_statement(statement, edits))
+}
+
+fn of_statement(statement: &Statement<'_>, edits: &mut Edits) -> Result<(), Refusal> {
+    let names_it = |word: &&Token<'_>| word.text.split('.').any(|part| part == "const");
+    let Some(word) = statement.words.iter().find(names_it) else { return Ok(()) };
+    let by = match word.text.split_once(".const.") {
+        Some(("ld", rest)) => format!("ld.global.nc.{rest}"),
+        Some(("cvta", rest)) => format!("cvta.global.{rest}"),
+        Some(("cvta.to", rest)) => format!("cvta.to.global.{rest}"),
+        _ => return Err(Refusal::at(word, format!("`{}` beside constant arguments", word.text))),
+    };
+    edits.replace(word, word, by);
+    Ok(())
+}

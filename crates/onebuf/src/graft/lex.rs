@@ -1,0 +1,131 @@
+//! PTX as words and signs, each with its line.
+
+use super::Refusal;
+
+/// One word or sign of a PTX text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token<'t> {
+    pub text: &'t str,
+    /// Its first byte in the text.
+    pub at: usize,
+    /// Counted from 1.
+    pub line: usize,
+}
+
+impl Token<'_> {
+    /// The first byte behind it.
+    pub fn end(&self) -> usize {
+        self.at + self.text.len()
+    }
+
+    /// Whether it is this word or sign.
+    pub fn is(&self, text: &str) -> bool {
+        self.text == text
+    }
+
+    /// Whether it is a word: a name, a register, a directive, an instruction or a number.
+    pub fn is_word(&self) -> bool {
+        self.text.bytes().next().is_some_and(in_word)
+    }
+}
+
+/// Instructions keep their dots, directives and registers their first letter.
+fn in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_$%.".contains(&byte)
+}
+
+/// All tokens of a text, without comments and spaces.
+pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Refusal> {
+    let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let (len, is_token) = measure(rest).map_err(|why| Refusal::new(line, why))?;
+        let Some(part) = text.get(at..at + len).filter(|_| len > 0) else {
+            return Err(Refusal::new(line, "a letter that no PTX has"));
+        };
+        if is_token {
+            found.push(Token { text: part, at, line });
+        }
+        line += part.bytes().filter(|byte| *byte == b'\n').count();
+        at += len;
+    }
+    Ok(found)
+}
+
+/// How long the next piece is, and whether it is a token.
+fn measure(rest: &str) -> Result<(usize, bool), &'static str> {
+    let bytes = rest.as_bytes();
+    let run = |so: fn(u8) -> bool| bytes.iter().position(|byte| !so(*byte)).unwrap_or(bytes.len());
+    match bytes[0] {
+        byte if byte.is_ascii_whitespace() => Ok((run(|byte| byte.is_ascii_whitespace()), false)),
+        _ if rest.starts_with("//") => Ok((run(|byte| byte != b'\n'), false)),
+        _ if rest.starts_with("/*") => match rest[2..].find("*/") {
+            Some(at) => Ok((at + 4, false)),
+            None => Err("a comment that does not end"),
+        },
+        b'"' => match rest[1..].find('"') {
+            Some(at) => Ok((at + 2, true)),
+            None => Err("a string that does not end"),
+        },
+        // Only the first letter of a register is its sign.
+        b'%' => Ok((1 + word(&rest[1..]), true)),
+        byte if in_word(byte) => Ok((word(rest), true)),
+        byte if byte.is_ascii_graphic() => Ok((1, true)),
+        _ => Err("a letter that no PTX has"),
+    }
+}
+
+/// How many bytes go on with a word.
+fn word(rest: &str) -> usize {
+    let ends = |byte: u8| byte == b'%' || !in_word(byte);
+    rest.bytes().position(ends).unwrap_or(rest.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<&str> {
+        tokens(text).unwrap().iter().map(|token| token.text).collect()
+    }
+
+    #[test]
+    fn words_keep_their_dots() {
+        let text =
+            "@!%p1 ld.param.u64 %rd1, [k_param_0+8]; // no\n.reg .b32 %r<3>; /* a\n; */ $L_1:";
+        let expected = [
+            "@",
+            "!",
+            "%p1",
+            "ld.param.u64",
+            "%rd1",
+            ",",
+            "[",
+            "k_param_0",
+            "+",
+            "8",
+            "]",
+            ";",
+            ".reg",
+            ".b32",
+            "%r",
+            "<",
+            "3",
+            ">",
+            ";",
+            "$L_1",
+            ":",
+        ];
+        assert_eq!(words(text), expected);
+        assert_eq!(tokens(text).unwrap().last().map(|token| token.line), Some(3));
+        assert_eq!(words(".file 1 \"a // b.cl\""), [".file", "1", "\"a // b.cl\""]);
+    }
+
+    #[test]
+    fn what_does_not_end_is_told_with_its_line() {
+        for wrong in ["\n/* never", "\n\"never", "\n/*/", "\nä"] {
+            assert_eq!(tokens(wrong).unwrap_err().line, 2, "{wrong:?}");
+        }
+        assert_eq!(words(""), [""; 0]);
+        assert_eq!(words("28%envreg3%"), ["28", "%envreg3", "%"]);
+    }
+}

@@ -1,0 +1,92 @@
+//! Graft: OpenCL kernels in another API's stream.
+//!
+//! NVIDIA's OpenCL compiler makes PTX, which CUDA loads, but not as it is: what OpenCL tells a kernel of its
+//! launch by registers of its own, CUDA does not, and local memory comes by another way. [`rewrite`] changes
+//! what differs and refuses, with the line, what it does not know to be the same. [`Program::graft`] does the
+//! whole.
+//!
+//! | OpenCL's PTX | becomes |
+//! |---|---|
+//! | `.target …, texmode_independent` | without it |
+//! | `%envreg0` to `2`: the group's offset, where a launch is cut into several | zero |
+//! | `%envreg3` to `5`: the global offset; `%envreg9`: the number of dimensions | a parameter behind the others |
+//! | `%envreg6` to `8`: the number of groups | `%nctaid` |
+//! | a parameter `.ptr .shared` | an offset, to which the kernel adds the address of its dynamic memory |
+//! | a parameter `.ptr .const`, and with it all constant memory of the module | global memory that is only read |
+//! | images, samplers, `printf`, every other register of the environment | refused |
+//!
+//! This part is pure text: it knows nothing of devices and runs anywhere.
+//!
+//! [`Program::graft`]: crate::Program::graft
+
+mod constants;
+mod edits;
+mod lex;
+mod parse;
+mod registers;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+
+use crate::{Error, Result};
+use lex::Token;
+use std::fmt;
+
+/// Why a text is not rewritten, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Refusal {
+    line: usize,
+    why: String,
+}
+
+impl Refusal {
+    fn new(line: usize, why: impl Into<String>) -> Self {
+        Self { line, why: why.into() }
+    }
+
+    fn at(token: &Token<'_>, why: impl Into<String>) -> Self {
+        Self::new(token.line, why)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.why)
+    }
+}
+
+/// Makes PTX that CUDA runs of what NVIDIA's OpenCL compiler made. The result is for [`Source::ptx`]; it
+/// begins with comments that say how its kernels take their arguments.
+///
+/// ```
+/// let ptx = "
+/// .version 8.0
+/// .target sm_90, texmode_independent
+/// .address_size 64
+/// .entry twice(.param .u64 .ptr .global .align 4 twice_param_0)
+/// {
+///     .reg .b32 %r<2>;
+///     mov.u32 %r1, %envreg3;
+///     ret;
+/// }";
+/// let grafted = onebuf::graft::rewrite(ptx)?;
+/// assert!(!grafted.contains("texmode") && !grafted.contains("envreg"));
+///
+/// let images = ptx.replace("%envreg3", "%envreg30");
+/// let refused = onebuf::graft::rewrite(&images).unwrap_err();
+/// assert!(refused.to_string().contains("line 8"));
+/// # Ok::<(), onebuf::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Unsupported`] with the line that could not be rewritten.
+///
+/// [`Source::ptx`]: crate::Source::ptx
+pub fn rewrite(ptx: &str) -> Result<String> {
+    rewrite::rewrite(ptx).map_err(|refusal| {
+        Error::unsupported(
+            format!("grafting this program (its PTX, {refusal})"),
+            "its own device, where it runs as it is",
+        )
+    })
+}

@@ -1,0 +1,355 @@
+//! What of a PTX module matters here: its head, its functions with their parameters, and where each statement
+//! begins and ends. What an instruction computes is the assembler's business.
+
+use super::{
+    Refusal,
+    lex::{Token, tokens},
+};
+
+/// A module, as it was written.
+pub(super) struct Module<'t> {
+    /// The words behind `.target`.
+    pub target: Vec<Token<'t>>,
+    /// The last word of the head, behind which declarations may stand.
+    pub address_size: Token<'t>,
+    pub functions: Vec<Function<'t>>,
+    pub variables: Vec<Variable<'t>>,
+    /// What OpenCL notes of itself: the first and the last sign of each.
+    pub notes: Vec<[Token<'t>; 2]>,
+}
+
+/// A kernel, or a function that kernels call.
+pub(super) struct Function<'t> {
+    pub is_entry: bool,
+    pub name: Token<'t>,
+    pub params: Vec<Param<'t>>,
+    /// The sign behind the last parameter; none where there is no list.
+    pub close: Option<Token<'t>>,
+    /// What stands between the parameters and the body, such as `.reqntid 32, 2, 1`.
+    pub tuning: Vec<Token<'t>>,
+    /// None for a declaration.
+    pub body: Option<Vec<Statement<'t>>>,
+}
+
+/// A parameter of a function.
+pub(super) struct Param<'t> {
+    pub name: Token<'t>,
+    pub bytes: usize,
+    pub pointer: Option<Pointer<'t>>,
+}
+
+/// What a parameter says of the memory that it points to.
+pub(super) struct Pointer<'t> {
+    /// From `.ptr` on.
+    pub words: Vec<Token<'t>>,
+    /// Such as `.shared`; none for an address of any space.
+    pub space: Option<Token<'t>>,
+    pub align: usize,
+}
+
+/// A variable of the module.
+pub(super) struct Variable<'t> {
+    pub words: Vec<Token<'t>>,
+}
+
+/// An instruction or declaration of a body, without the sign that ends it.
+pub(super) struct Statement<'t> {
+    pub words: Vec<Token<'t>>,
+    /// The sign that ends it.
+    pub end: Token<'t>,
+}
+
+/// Reads a whole module.
+pub(super) fn parse(text: &str) -> Result<Module<'_>, Refusal> {
+    let tokens = tokens(text)?;
+    let mut parser = Parser { tokens: &tokens, next: 0 };
+    let mut module = parser.head()?;
+    while let Some(token) = parser.peek() {
+        parser.item(token, &mut module)?;
+    }
+    Ok(module)
+}
+
+struct Parser<'p, 't> {
+    tokens: &'p [Token<'t>],
+    next: usize,
+}
+
+/// Alignment of a pointer that names none, by PTX's manual.
+const POINTER_ALIGN: usize = 4;
+
+impl<'t> Parser<'_, 't> {
+    fn peek(&self) -> Option<Token<'t>> {
+        self.tokens.get(self.next).copied()
+    }
+
+    fn peek_is(&self, text: &str) -> bool {
+        self.peek().is_some_and(|token| token.is(text))
+    }
+
+    /// The line of the last token that was read.
+    fn line(&self) -> usize {
+        let last = self.next.saturating_sub(1).min(self.tokens.len().saturating_sub(1));
+        self.tokens.get(last).map_or(1, |token| token.line)
+    }
+
+    fn take(&mut self) -> Result<Token<'t>, Refusal> {
+        let line = self.line();
+        let token = self.peek().ok_or_else(|| Refusal::new(line, "the text ends too early"))?;
+        self.next += 1;
+        Ok(token)
+    }
+
+    fn take_if(&mut self, text: &str) -> Option<Token<'t>> {
+        let token = self.peek().filter(|token| token.is(text))?;
+        self.next += 1;
+        Some(token)
+    }
+
+    fn expect(&mut self, text: &str) -> Result<Token<'t>, Refusal> {
+        let token = self.take()?;
+        match token.is(text) {
+            true => Ok(token),
+            false => Err(Refusal::at(&token, format!("`{}` where `{text}` belongs", token.text))),
+        }
+    }
+
+    fn word(&mut self) -> Result<Token<'t>, Refusal> {
+        let token = self.take()?;
+        match token.is_word() {
+            true => Ok(token),
+            false => Err(Refusal::at(&token, format!("`{}` where a word belongs", token.text))),
+        }
+    }
+
+    /// What somebody chose to call a thing.
+    fn name(&mut self) -> Result<Token<'t>, Refusal> {
+        let token = self.word()?;
+        let strange = |byte: u8| byte.is_ascii_digit() || b".%".contains(&byte);
+        match token.text.bytes().next().is_some_and(strange) {
+            true => Err(Refusal::at(&token, format!("`{}` where a name belongs", token.text))),
+            false => Ok(token),
+        }
+    }
+
+    fn number(&mut self) -> Result<usize, Refusal> {
+        let token = self.word()?;
+        let number = token.text.parse();
+        number.map_err(|_| Refusal::at(&token, format!("`{}` where a number belongs", token.text)))
+    }
+
+    /// `.version`, `.target` and `.address_size`, in this order.
+    fn head(&mut self) -> Result<Module<'t>, Refusal> {
+        self.expect(".version")?;
+        self.word()?;
+        self.expect(".target")?;
+        let mut target = vec![self.word()?];
+        while self.take_if(",").is_some() {
+            target.push(self.word()?);
+        }
+        self.expect(".address_size")?;
+        let address_size = self.word()?;
+        let (functions, variables, notes) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Module { target, address_size, functions, variables, notes })
+    }
+
+    /// A function, a variable, or a note for debuggers.
+    fn item(&mut self, first: Token<'t>, module: &mut Module<'t>) -> Result<(), Refusal> {
+        match first.text {
+            ".file" => self.skip_line(first.line),
+            ".pragma" => drop(self.until_semicolon()?),
+            ".visible" | ".weak" | ".extern" | ".common" | ".entry" | ".func" => {
+                let linking = [".visible", ".weak", ".extern", ".common"];
+                let is_linking = linking.iter().any(|word| first.is(word));
+                let after = self.tokens.get(self.next + usize::from(is_linking));
+                match after.map(|token| token.text) {
+                    Some(".entry" | ".func") => module.functions.push(self.function()?),
+                    _ => module.variables.push(Variable { words: self.until_semicolon()? }),
+                }
+            }
+            ".global" | ".const" | ".shared" => {
+                module.variables.push(Variable { words: self.until_semicolon()? });
+            }
+            ".metadata_section" => module.notes.push([first, self.skip_braces()?]),
+            other => return Err(Refusal::at(&first, format!("`{other}` between functions"))),
+        }
+        Ok(())
+    }
+
+    fn skip_line(&mut self, line: usize) {
+        while self.peek().is_some_and(|token| token.line == line) {
+            self.next += 1;
+        }
+    }
+
+    /// A word and what stands in brackets behind it; the last of those.
+    fn skip_braces(&mut self) -> Result<Token<'t>, Refusal> {
+        self.take()?;
+        self.expect("{")?;
+        let mut depth = 1;
+        loop {
+            let token = self.take()?;
+            depth = match token.text {
+                "{" => depth + 1,
+                "}" if depth == 1 => return Ok(token),
+                "}" => depth - 1,
+                _ => depth,
+            };
+        }
+    }
+
+    fn until_semicolon(&mut self) -> Result<Vec<Token<'t>>, Refusal> {
+        let mut words = Vec::new();
+        loop {
+            let token = self.take()?;
+            if token.is(";") {
+                return Ok(words);
+            }
+            words.push(token);
+        }
+    }
+
+    fn function(&mut self) -> Result<Function<'t>, Refusal> {
+        let mut first = self.take()?;
+        if ![".entry", ".func"].contains(&first.text) {
+            first = self.take()?;
+        }
+        let is_entry = first.is(".entry");
+        if self.peek_is("(") {
+            self.params()?; // what a function returns
+        }
+        let name = self.name()?;
+        let (params, close) = match self.peek_is("(") {
+            true => self.params().map(|(params, close)| (params, Some(close)))?,
+            false => (Vec::new(), None),
+        };
+        let tuning = self.tuning()?;
+        let body = match self.take()?.is("{") {
+            true => Some(self.body()?),
+            false => None,
+        };
+        Ok(Function { is_entry, name, params, close, tuning, body })
+    }
+
+    /// Directives that bound a launch or help the compiler, and their numbers.
+    fn tuning(&mut self) -> Result<Vec<Token<'t>>, Refusal> {
+        let known = [".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".noreturn", ","];
+        let mut words = Vec::new();
+        while !self.peek_is("{") && !self.peek_is(";") {
+            let word = self.take()?;
+            let is_number = word.text.bytes().all(|byte| byte.is_ascii_digit());
+            if !known.contains(&word.text) && !is_number {
+                return Err(Refusal::at(&word, format!("`{}` before a body", word.text)));
+            }
+            words.push(word);
+        }
+        Ok(words)
+    }
+
+    /// A list in brackets, and the one that closes it.
+    fn params(&mut self) -> Result<(Vec<Param<'t>>, Token<'t>), Refusal> {
+        self.expect("(")?;
+        let mut params = Vec::new();
+        if let Some(close) = self.take_if(")") {
+            return Ok((params, close));
+        }
+        loop {
+            params.push(self.param()?);
+            if let Some(close) = self.take_if(")") {
+                return Ok((params, close));
+            }
+            self.expect(",")?;
+        }
+    }
+
+    /// `.param [.align N] .type [.ptr …] name [\[N\]]`.
+    fn param(&mut self) -> Result<Param<'t>, Refusal> {
+        self.expect(".param")?;
+        if self.take_if(".align").is_some() {
+            self.number()?;
+        }
+        let kind = self.word()?;
+        let element = type_bytes(kind.text).ok_or_else(|| strange_type(&kind))?;
+        let pointer = match self.peek_is(".ptr") {
+            true => Some(self.pointer()?),
+            false => None,
+        };
+        let name = self.name()?;
+        let mut bytes = element;
+        if self.take_if("[").is_some() {
+            let count = self.number()?;
+            bytes = element.checked_mul(count).ok_or_else(|| Refusal::at(&name, "too large"))?;
+            self.expect("]")?;
+        }
+        Ok(Param { name, bytes, pointer })
+    }
+
+    /// `.ptr [.space] [.align N]`.
+    fn pointer(&mut self) -> Result<Pointer<'t>, Refusal> {
+        let start = self.next;
+        self.expect(".ptr")?;
+        let spaces = [".global", ".shared", ".const", ".local"];
+        let space = self.peek().filter(|token| spaces.contains(&token.text));
+        self.next += usize::from(space.is_some());
+        let align = match self.take_if(".align") {
+            Some(_) => self.number()?,
+            None => POINTER_ALIGN,
+        };
+        if let Some(kind) = self.peek().filter(|token| token.text.starts_with('.')) {
+            return Err(strange_type(&kind));
+        }
+        let words = self.tokens[start..self.next].to_vec();
+        Ok(Pointer { words, space, align })
+    }
+
+    /// Statements up to the bracket that closes the body; inner scopes are no more than statements here.
+    fn body(&mut self) -> Result<Vec<Statement<'t>>, Refusal> {
+        let (mut statements, mut depth) = (Vec::new(), 1usize);
+        loop {
+            let first = self.take()?;
+            match first.text {
+                "{" => depth += 1,
+                "}" if depth == 1 => return Ok(statements),
+                "}" => depth -= 1,
+                ";" => {}
+                ".loc" => self.skip_line(first.line),
+                _ if is_label(&first) && self.take_if(":").is_some() => {}
+                _ => statements.push(self.statement(first)?),
+            }
+        }
+    }
+
+    fn statement(&mut self, first: Token<'t>) -> Result<Statement<'t>, Refusal> {
+        let mut words = vec![first];
+        loop {
+            let token = self.take()?;
+            if token.is(";") {
+                return Ok(Statement { words, end: token });
+            }
+            words.push(token);
+        }
+    }
+}
+
+fn is_label(token: &Token<'_>) -> bool {
+    token.is_word() && !token.text.starts_with(['%', '.'])
+}
+
+fn strange_type(kind: &Token<'_>) -> Refusal {
+    let why = match kind.text {
+        ".texref" | ".surfref" | ".samplerref" => "images and samplers are not grafted",
+        _ => "which is not known",
+    };
+    Refusal::at(kind, format!("a parameter of type `{}`: {why}", kind.text))
+}
+
+/// The size of a parameter's type, where it is one of numbers.
+fn type_bytes(name: &str) -> Option<usize> {
+    Some(match name {
+        ".b8" | ".u8" | ".s8" => 1,
+        ".b16" | ".u16" | ".s16" | ".f16" => 2,
+        ".b32" | ".u32" | ".s32" | ".f32" => 4,
+        ".b64" | ".u64" | ".s64" | ".f64" => 8,
+        _ => return None,
+    })
+}

@@ -1,0 +1,76 @@
+//! Memory of another process, by a handle of the API's that is no file descriptor.
+
+use super::DeviceInfo;
+use crate::{Error, Result};
+
+/// What another process opens memory by, and which bytes of it are meant. Every number may be a stranger's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpcRange {
+    /// Only the API can read it.
+    pub handle: [u8; 64],
+    /// The process that exported it: there it is never opened.
+    pub process: u32,
+    /// Where the allocation begins in that process. Only a name.
+    pub base: u64,
+    /// How large the allocation is: handles are of whole ones.
+    pub allocation_bytes: usize,
+    /// Where in it the bytes begin.
+    pub offset: usize,
+    /// How many there are.
+    pub bytes: usize,
+}
+
+impl IpcRange {
+    /// Whether a device opens such here, and the bytes lie inside the allocation.
+    pub fn check_for(&self, info: &DeviceInfo) -> Result<()> {
+        if !info.caps.ipc {
+            let what = format!("another process's memory on {}", info.name);
+            return Err(Error::unsupported(what, "a driver that opens handles of other processes"));
+        }
+        self.check_process()?;
+        self.check()
+    }
+
+    /// Whether another process exported it.
+    pub fn check_process(&self) -> Result<()> {
+        if self.process != std::process::id() {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "opening a handle for other processes in the one that exported it",
+            "another process: here the drivers refuse it",
+        ))
+    }
+
+    fn check(&self) -> Result<()> {
+        let IpcRange { offset, bytes, allocation_bytes, .. } = *self;
+        match offset.checked_add(bytes) {
+            Some(end) if end <= allocation_bytes && bytes > 0 => Ok(()),
+            _ => Err(Error::invalid(format!(
+                "{bytes} bytes at offset {offset} of an allocation of {allocation_bytes} bytes"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_lie_inside() {
+        let range = |offset, bytes| IpcRange {
+            handle: [0; 64],
+            process: 0,
+            base: 0,
+            allocation_bytes: 4096,
+            offset,
+            bytes,
+        };
+        assert!(range(0, 4096).check().is_ok() && range(4095, 1).check().is_ok());
+        for (offset, bytes) in [(0, 0), (4096, 1), (0, 4097), (usize::MAX, 2), (1, usize::MAX)] {
+            let refused = range(offset, bytes).check();
+            assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{offset} {bytes}");
+        }
+    }
+}

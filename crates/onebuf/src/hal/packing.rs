@@ -1,0 +1,152 @@
+//! How a kernel that was compiled for another API takes its arguments.
+//!
+//! Such a kernel takes local memory by parameters, and learns of the launch what this API does not tell. What
+//! its image needs for that stands in comments at its beginning, so that image and packing cannot part, on disk
+//! least of all.
+
+use crate::{Error, Result};
+use std::fmt;
+
+/// With which the first line of such an image begins.
+const MAGIC: &str = "// onebuf packing 1";
+const KERNEL: &str = "// kernel ";
+
+/// Where one argument goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// The address of a buffer.
+    Memory,
+    /// A value of so many bytes.
+    Value(usize),
+    /// Group-local memory, so aligned: its place in the launch's.
+    Local(usize),
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Slot::Memory => f.write_str("a buffer"),
+            Slot::Value(bytes) => write!(f, "a value of {bytes} bytes"),
+            Slot::Local(_) => f.write_str("local memory"),
+        }
+    }
+}
+
+/// What a kernel learns of its launch, by 32-bit parameters behind those of its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    /// The first work-item's index in a dimension.
+    Offset(usize),
+    /// How many dimensions there are.
+    Dims,
+}
+
+/// The parameters of one kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Packing {
+    /// The kernel's name.
+    pub name: String,
+    /// One for each argument.
+    pub slots: Vec<Slot>,
+    /// Behind them.
+    pub hidden: Vec<Hidden>,
+    /// The group size that it was compiled for.
+    pub group: Option<[usize; 3]>,
+    /// Whether it may be launched from an index other than zero on.
+    pub takes_offsets: bool,
+}
+
+/// The comments with which an image begins.
+pub(crate) fn write(kernels: &[Packing]) -> String {
+    let lines = kernels.iter().map(|kernel| format!("{KERNEL}{}\n", line(kernel)));
+    format!("{MAGIC}\n{}", lines.collect::<String>())
+}
+
+fn line(kernel: &Packing) -> String {
+    let slots = kernel.slots.iter().map(|slot| match slot {
+        Slot::Memory => "memory".to_owned(),
+        Slot::Value(bytes) => format!("value:{bytes}"),
+        Slot::Local(align) => format!("local:{align}"),
+    });
+    let hidden = kernel.hidden.iter().map(|hidden| match hidden {
+        Hidden::Offset(dimension) => format!("offset:{dimension}"),
+        Hidden::Dims => "dims".to_owned(),
+    });
+    let group = kernel.group.map(|[x, y, z]| format!("group:{x}:{y}:{z}"));
+    let fixed = (!kernel.takes_offsets).then(|| "from-zero".to_owned());
+    let words =
+        [kernel.name.clone()].into_iter().chain(slots).chain(hidden).chain(group).chain(fixed);
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The packing of an image; none where it has none, as most have.
+pub(crate) fn read(image: &[u8]) -> Result<Option<Vec<Packing>>> {
+    if !image.starts_with(MAGIC.as_bytes()) {
+        return Ok(None);
+    }
+    let lines = image.split(|byte| *byte == b'\n').skip(1);
+    let lines = lines.map_while(|line| std::str::from_utf8(line).ok()?.strip_prefix(KERNEL));
+    lines.map(read_line).collect::<Result<Vec<_>>>().map(Some)
+}
+
+fn read_line(line: &str) -> Result<Packing> {
+    let wrong = || Error::invalid(format!("no packing of a kernel: `{line}`"));
+    let mut words = line.split(' ');
+    let name = words.next().ok_or_else(wrong)?.to_owned();
+    let mut packing = Packing { name, takes_offsets: true, ..Packing::default() };
+    for word in words {
+        packing.note(word).ok_or_else(wrong)?;
+    }
+    Ok(packing)
+}
+
+impl Packing {
+    fn note(&mut self, word: &str) -> Option<()> {
+        let mut parts = word.split(':');
+        let what = parts.next()?;
+        let numbers: Vec<usize> = parts.map(|part| part.parse().ok()).collect::<Option<_>>()?;
+        match (what, &numbers[..]) {
+            ("memory", []) => self.slots.push(Slot::Memory),
+            ("value", [bytes]) => self.slots.push(Slot::Value(*bytes)),
+            ("local", [align]) if align.is_power_of_two() => self.slots.push(Slot::Local(*align)),
+            ("offset", [dimension @ 0..3]) => self.hidden.push(Hidden::Offset(*dimension)),
+            ("dims", []) => self.hidden.push(Hidden::Dims),
+            ("group", [x, y, z]) => self.group = Some([*x, *y, *z]),
+            ("from-zero", []) => self.takes_offsets = false,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packing() -> Packing {
+        Packing {
+            name: "k".into(),
+            slots: vec![Slot::Memory, Slot::Value(12), Slot::Local(16)],
+            hidden: vec![Hidden::Offset(2), Hidden::Dims],
+            group: Some([32, 2, 1]),
+            takes_offsets: false,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let other = Packing { name: "j".into(), takes_offsets: true, ..Packing::default() };
+        let text = write(&[packing(), other.clone()]) + ".version 8.0\n// kernel none of it\n";
+        assert_eq!(read(text.as_bytes()), Ok(Some(vec![packing(), other])));
+        assert_eq!(read(b".version 8.0"), Ok(None));
+        assert_eq!(read(&[0x7f, b'E', b'L', b'F']), Ok(None));
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        for wrong in ["memory:1", "value", "local:3", "local:0", "offset:3", "group:1:2", "", "x"] {
+            let text = format!("{MAGIC}\n{KERNEL}k {wrong}\n");
+            assert!(read(text.as_bytes()).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Programs of one device's compiler on another device.
+//!
+//! # Safety
+//! Handles of others are the caller's promise.
+
+#![allow(unsafe_code)]
+
+use super::Program;
+use crate::{
+    Error, Hub, Result,
+    backend::opencl::{self, binaries},
+    device::Device,
+    graft,
+    hal::{Api, Source},
+    topology::{State, Verdict},
+};
+use std::ffi::c_void;
+
+/// Whose kernels run there.
+const CUDA: Api = Api("cuda");
+
+impl Program {
+    /// The same program on a CUDA device of the GPU that it was compiled for, where its kernels run in CUDA's
+    /// streams: what goes before and after them there costs no switch of the GPU to another API and back. Its
+    /// kernels take the same arguments by the same [`Signature`](crate::Signature)s, local memory and offsets
+    /// among them; buffers must be shared with that device.
+    ///
+    /// The result is remembered as any program is. See `docs/graft.md` for what is rewritten, and what is refused.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Hub, Result, Signature, Source, args};
+    /// # fn run(hub: &Hub) -> Result<()> {
+    /// let (cl, cuda) = (hub.device("opencl:0")?, hub.device("cuda:0")?);
+    /// let text = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }";
+    /// let program = cl.program(&Source::opencl_c(text))?.graft(&cuda)?;
+    /// let fits = Signature::new().buffer::<f32>(Access::ReadWrite).require(|call| {
+    ///     if call.global()[0] <= call.len(0) { Ok(()) } else { Err("too many work-items".into()) }
+    /// });
+    /// // SAFETY: work-item i touches x[i] only, and `fits` checks that there is an x[i].
+    /// let twice = unsafe { program.kernel("twice", fits)? };
+    ///
+    /// let (x, queue) = (hub.buffer::<f32>(1024).shared_with([&cuda]).build()?, cuda.queue()?);
+    /// queue.launch(&twice, [1024], args![x.write_on(&queue)?])?; // OpenCL C, in a CUDA stream
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for images, samplers, `printf` and whatever else is not known to mean the same there,
+    /// with the line of the PTX; for programs whose driver does not make PTX, and for devices that are not CUDA's.
+    /// Then the program still runs where it was built.
+    pub fn graft(&self, device: &Device) -> Result<Program> {
+        check_target(device)?;
+        if self.device().info().api != opencl::API {
+            let what = format!("grafting a program of {} on {device}", self.device());
+            return Err(Error::unsupported(what, "a program that was compiled by OpenCL"));
+        }
+        transplant(&self.binary()?, device)
+    }
+
+    /// As [`Program::graft`], where the doctor has proven that for these two devices and the program can be; else this
+    /// program itself, with the reason in the log. [`Program::device`] says where its kernels are to be launched.
+    ///
+    /// ```
+    /// # use onebuf::{Hub, Result, Source};
+    /// # fn run(hub: &Hub, text: &'static str) -> Result<()> {
+    /// let (cl, cuda) = (hub.device("opencl:0")?, hub.device("cuda:0")?);
+    /// let program = cl.program(&Source::opencl_c(text))?.graft_if_proven(&cuda);
+    /// let queue = program.device().queue()?; // CUDA's where that is proven, OpenCL's elsewhere
+    /// # let _ = queue;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn graft_if_proven(&self, device: &Device) -> Program {
+        let own = self.device();
+        let verdict = own.hub().graft_verdict(own, device);
+        let grafted = match verdict.state {
+            State::Proven => self.graft(device).map_err(|error| error.to_string()),
+            _ => Err(verdict.why),
+        };
+        grafted.unwrap_or_else(|why| {
+            tracing::info!(from = %own, to = %device, "not grafted: {why}");
+            self.clone()
+        })
+    }
+}
+
+impl Hub {
+    /// What the doctor found of grafting programs of one device on another: [`State::Proven`] where it did so, and
+    /// every byte came out as natively. [`Program::graft`] works without; what is to be used unasked should be proven.
+    ///
+    /// [`State::Proven`]: crate::topology::State::Proven
+    pub fn graft_verdict(&self, from: &Device, to: &Device) -> Verdict {
+        let [from, to] = [from, to].map(|device| self.topology().node(device.index()));
+        let unproven =
+            || Verdict { why: "unproven: run `onebuf doctor`".into(), ..Verdict::default() };
+        self.roster().verdicts().find_graft(from, to).unwrap_or_else(unproven)
+    }
+
+    /// As [`Program::graft`], for a `cl_program` that somebody else built, of which there may be no source: its
+    /// binary is asked of its driver. The program is not kept.
+    ///
+    /// ```
+    /// # use onebuf::{Device, Hub, Program, Result};
+    /// # fn run(hub: &Hub, theirs: *mut std::ffi::c_void) -> Result<Program> {
+    /// let cuda = hub.device("cuda:0")?;
+    /// // SAFETY: the library that owns it lent it for this call.
+    /// unsafe { hub.graft_foreign(theirs, &cuda) }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Program::graft`]; [`Error::InvalidArgument`] for null, and for what the driver knows to be no
+    /// program.
+    ///
+    /// # Safety
+    /// Null, or a live `cl_program` of the OpenCL library that this hub has loaded, which nobody builds or
+    /// releases meanwhile.
+    pub unsafe fn graft_foreign(&self, program: *mut c_void, device: &Device) -> Result<Program> {
+        check_target(device)?;
+        let cl = &self.guests().known()?.cl;
+        // SAFETY: the caller's promise.
+        let binaries = unsafe { binaries::foreign(cl, program.addr()) }?;
+        let ptx = binaries.iter().find(|binary| is_ptx(binary));
+        let any = ptx.or(binaries.iter().find(|binary| !binary.is_empty()));
+        let any = any.ok_or_else(|| Error::invalid("a cl_program that is not built"))?;
+        transplant(any, device)
+    }
+}
+
+fn check_target(device: &Device) -> Result<()> {
+    match device.info().api == CUDA {
+        true => Ok(()),
+        false => {
+            let what = format!("grafting an OpenCL program on {device}");
+            Err(Error::unsupported(what, "a CUDA device: no other is known to take such programs"))
+        }
+    }
+}
+
+/// Only drivers that say so by their first directive are believed.
+fn is_ptx(binary: &[u8]) -> bool {
+    let text = std::str::from_utf8(binary).unwrap_or_default();
+    let code = |line: &&str| !line.is_empty() && !line.starts_with("//");
+    text.lines().map(str::trim).find(code).is_some_and(|line| line.starts_with(".version"))
+}
+
+fn transplant(binary: &[u8], device: &Device) -> Result<Program> {
+    let text = std::str::from_utf8(binary).ok().filter(|_| is_ptx(binary));
+    let text = text.ok_or_else(|| {
+        let what = format!("grafting an OpenCL program on {device}");
+        Error::unsupported(what, "a driver whose programs are PTX, as those of NVIDIA's are")
+    })?;
+    let rewritten = graft::rewrite(text);
+    device.program(&Source::ptx(rewritten.inspect_err(|why| tracing::debug!(%device, "{why}"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ptx;
+
+    #[test]
+    fn ptx_is_known_by_its_first_directive() {
+        assert!(is_ptx(b"//\n// Generated by a compiler\n//\n\n.version 8.8\n.target sm_90\n\0"));
+        for other in [&b""[..], b"\x7fELF", b"; .version 8.8", b"\xff.version", b"BC\xc0\xde"] {
+            assert!(!is_ptx(other), "{other:?}");
+        }
+    }
+}
