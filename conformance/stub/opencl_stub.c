@@ -30,6 +30,7 @@
  *                | kernels which use one of HIP's must not overlap: without a barrier the second is first     |
  *   apart        | with the above: the two APIs find different bytes at one address             | beside, reach
  *   wrong_address| with the above: a kernel sees an address that is nobody's                    | tell_address
+ *   crowded      | says that its contexts have two devices                                      | clGetContextInfo
  *   no_devices   | a platform without devices                                                   | clGetDeviceIDs
  *   no_platforms | clGetPlatformIDs gives -1001                                                 | clGetPlatformIDs
  *
@@ -100,7 +101,7 @@ enum {
 /* ---- Behaviour -------------------------------------------------------------------------------------------- */
 struct quirks {
     bool good, shadow, moving, last_page, separate, stale_read, crash, crash_kernel, hang, hang_map, liar, no_devices,
-        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses, amd, apart, wrong_address;
+        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses, amd, apart, wrong_address, crowded;
 };
 enum magic { PLATFORM = 0x0b501, DEVICE, CONTEXT, QUEUE, MEM, PROGRAM, KERNEL, EVENT };
 struct object { _Atomic int magic, refs, holds; void (*destroy)(void *); };
@@ -135,7 +136,7 @@ static void choose(struct quirks *q, const char *list)
         MODE(good), MODE(shadow), MODE(moving), MODE(last_page), MODE(separate), MODE(stale_read), MODE(crash),
         MODE(crash_kernel), MODE(hang), MODE(hang_map), MODE(liar), MODE(no_devices), MODE(no_platforms), MODE(oom),
         MODE(lost), MODE(ti), MODE(imports), MODE(dma_buf), MODE(cached), MODE(refuses), MODE(amd), MODE(apart),
-        MODE(wrong_address) };
+        MODE(wrong_address), MODE(crowded) };
     for (size_t n; *list; list += n + (list[n] == ',')) {
         n = strcspn(list, ",");
         size_t i = 0, count = sizeof modes / sizeof *modes;
@@ -514,7 +515,7 @@ cl_int clGetContextInfo(struct context *c, cl_uint what, INFO)
     case 0x1080: return GIVE(cl_uint, (cl_uint)c->o.refs);
     case 0x1081: return GIVE(struct device *, &c->platform->device);
     case 0x1082: return give(c->properties, c->properties[0] ? sizeof c->properties : 0, room, out, need);
-    case 0x1083: return GIVE(cl_uint, 1);
+    case 0x1083: return GIVE(cl_uint, c->platform->quirks.crowded ? 2 : 1);
     default: return CL_INVALID_VALUE;
     }
 }

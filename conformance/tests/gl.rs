@@ -4,8 +4,8 @@
 //! them start in two threads.
 
 use onebuf::{
-    Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, Probe, Result, RouteKind, Rung,
-    Signature, Source, Strategy, args,
+    Access, Buffer, CopyPolicy, Device, Error, Exported, FdKind, Hub, HubBuilder, Probe, Result,
+    RouteKind, Rung, Signature, Source, Strategy, args,
     doctor::Doctor,
     topology::{Route, State},
 };
@@ -257,7 +257,9 @@ fn what_cannot_be_made_falls_back_as_the_policy_says() {
     let mapped = build(&gl, CopyPolicy::Forbid).unwrap();
     assert_eq!(mapped.plan().strategy, Strategy::MappedDevice);
     // Storage that cannot be made, a map that fails, pages that are not taken.
-    for (call, on) in [("glMapBufferRange", &gl), ("glBufferData", &host)] {
+    let pins = gl.info().caps.imports_host_pages;
+    let calls = [("glMapBufferRange", &gl, true), ("glBufferData", &host, pins)];
+    for (call, on, _) in calls.into_iter().filter(|(.., called)| *called) {
         probe.fail_always(call, 0x0505);
         let refused = build(on, CopyPolicy::Forbid);
         assert!(probe.failed() == Some(call) && refused.is_err(), "{call}: {refused:?}");
@@ -364,4 +366,38 @@ fn wrong_input_is_named() {
     let arguments = args![buffer.write_on(&side.queue).unwrap(), 0u32, 64u32, 1u32, 0u32];
     let said = side.queue.launch(side.kernel(), [65], arguments).unwrap_err().to_string();
     assert!(said.contains("65 work-items") && said.contains("do not divide"), "{said}");
+}
+
+/// Vulkan's memory in OpenGL, by its descriptor: where both are one chip, by its UUID.
+#[test]
+fn memory_of_vulkan_is_used_in_place() {
+    let _alone = alone();
+    let builder = Hub::builder().without_opencl().without_cuda().without_hip();
+    let builder = builder.timeout(Duration::from_secs(30)).verdicts(Default::default());
+    let hub = builder.build().expect("the host");
+    let (Some(gl), vulkan) = (gl_of(&hub), hub.device("vulkan")) else { return };
+    let vulkan = match vulkan {
+        Ok(vulkan) => vulkan,
+        Err(why) => return absent("Vulkan", &why.to_string()),
+    };
+    let (from, to) = (Side::open(&vulkan).unwrap(), Side::open(&gl).unwrap());
+    let declared = kinds(&hub, &from, &to);
+    if !vulkan.info().physical.same_chip(&gl.info().physical) {
+        return note(&format!(
+            "skip: {vulkan} and {gl} are not known to be one chip: {declared:?}"
+        ));
+    }
+    assert!(declared.contains(&RouteKind::OpaqueFd), "{declared:?}");
+    let buffer = shared(&from, &to, RouteKind::OpaqueFd, Rung::HostWait, N).expect("no alignment");
+    turns(&[&from, &to], &buffer);
+    assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
+    note(&buffer.explain());
+
+    // llvmpipe calls an allocation that is all buffer out of memory.
+    if gl.info().name.contains("llvmpipe") {
+        let Exported { fd, kind, allocation_bytes, .. } = buffer.export(FdKind::OpaqueFd).unwrap();
+        let tight = hub.import::<u32>(fd, kind, allocation_bytes).build(&gl);
+        let said = tight.unwrap_err().to_string();
+        assert!(said.contains("out of memory") && said.contains("4096 bytes more"), "{said}");
+    }
 }

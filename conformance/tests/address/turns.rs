@@ -14,6 +14,7 @@ plays! {
     another_chip_has_no_such_routes: on_two_chips("amd", "ONEBUF_STUB_BUS" => "07");
     another_driver_has_no_such_routes: on_two_chips("amd", "ONEBUF_STUB_VERSION" => "3602.0 (PAL,LC)");
     where_memory_lies_is_told: placed("amd");
+    a_second_device_in_the_context_makes_it_host_memory: crowded("amd,crowded");
     hips_own_memory_is_the_wrong_allocators: wrong_allocator("amd");
     managed_memory_is_the_hosts_too: managed("amd", "ONEBUF_CUDA_STUB_INTEGRATED" => "1");
     each_call_fails: swept("amd");
@@ -34,6 +35,32 @@ fn interleaved() {
     assert_eq!(rig.hub.ledger().implied_bytes(), 0, "{}", rig.hub.ledger());
     control(&rig);
     rig.end();
+}
+
+/// The same on whatever is really there.
+#[test]
+fn real_devices_share_by_addresses() {
+    let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
+    let in_one_space = |route: &&Route| route.needs.contains("one address space");
+    let routes: Vec<_> = hub.topology().routes().iter().filter(in_one_space).collect();
+    if routes.is_empty() {
+        return note("skip: no two APIs here whose kernels work in one address space");
+    }
+    for route in routes {
+        let [from, to] = [route.from, route.to].map(|end| hub.topology().node(end).id.clone());
+        note(&format!("{from} -> {to} {}", route.kind));
+        let is_cl = from.starts_with("opencl");
+        let side = |id: &str| Side::open(&hub.device(id).unwrap()).unwrap();
+        let (cl, hip) = if is_cl { (side(&from), side(&to)) } else { (side(&to), side(&from)) };
+        let rig = Rig { probe: Probe::new(), hub: hub.clone(), cl, hip };
+        let on = hub.device(&from).unwrap();
+        for n in [1, 1023, N, (2 << 18) + 1] {
+            let buffer = rig.wish(&on, route.kind, n).copies(CopyPolicy::Forbid).build();
+            take_turns(&buffer.unwrap_or_else(|e| panic!("{from} -> {to}: {e}")), &rig);
+        }
+        control(&rig);
+    }
+    assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
 }
 
 /// Two buffers are not one: what is compared above could differ.
@@ -210,6 +237,25 @@ fn placed() {
     says(&alone(Strategy::MappedDevice), &["; in host memory"]);
     says(&alone(Strategy::Device), &["; in the device's own memory"]);
     drop((svm, theirs, raw));
+    rig.end();
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn crowded() {
+    let rig = Rig::new();
+    for kind in [RouteKind::SvmPointer, RouteKind::DmaBuf] {
+        let why = rig.wish(&rig.cl.device, kind, N).build().unwrap_err();
+        assert!(matches!(why, Error::Unsupported { .. }), "{why}");
+        assert!(why.to_string().contains("a context of one device"), "{why}");
+    }
+    let svm = rig.hub.buffer::<u32>(N).shared_with([&rig.cl.device]);
+    let svm = svm.strategy(Strategy::CoarseSvm).build().unwrap();
+    let text = svm.explain();
+    assert!(text.contains("in host memory: 2 devices in the context"), "{text}");
+    // HIP's memory is where it was.
+    take_turns(&rig.wish(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap(), &rig);
+    drop(svm);
     rig.end();
 }
 

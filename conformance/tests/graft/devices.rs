@@ -9,7 +9,11 @@ const TEXT: &str = "kernel void twice(global float *x) { x[get_global_id(0)] *= 
 /// Whatever OpenCL there is, and a stub for CUDA.
 fn hub() -> Option<Hub> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
-    let builder = Hub::builder().cuda_library(&library).nvrtc_library(library).without_hip();
+    let builder = Hub::builder()
+        .without_graphics()
+        .cuda_library(&library)
+        .nvrtc_library(library)
+        .without_hip();
     let builder = builder.verdicts(Default::default()).timeout(Duration::from_secs(30));
     Some(builder.build().expect("the host"))
 }

@@ -40,7 +40,10 @@ fn text(file: &str) -> &'static str {
 
 /// A GPU as OpenCL and as CUDA see it; nothing, after a printed skip, where there is none.
 fn pair() -> Option<(Device, Device)> {
-    let builder = Hub::builder().verdicts(Default::default()).program_cache(ProgramCache::Memory);
+    let builder = Hub::builder()
+        .without_graphics()
+        .verdicts(Default::default())
+        .program_cache(ProgramCache::Memory);
     let hub = builder.timeout(Duration::from_secs(60)).build().expect("the host");
     let seen_twice = |cl: &Device| {
         let chip = cl.info().physical;
@@ -186,7 +189,8 @@ fn a_graft_is_remembered_on_disk() {
     let cache = tempfile::tempdir().unwrap();
     fs::set_permissions(cache.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let origin = || {
-        let builder = Hub::builder().verdicts(Default::default()).cache(cache.path());
+        let builder =
+            Hub::builder().without_graphics().verdicts(Default::default()).cache(cache.path());
         let hub = builder.timeout(Duration::from_secs(60)).build().unwrap();
         let chip = cl.info().physical;
         let find = |api: &str| {

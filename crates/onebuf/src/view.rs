@@ -464,6 +464,15 @@ macro_rules! view {
             /// The `VkBuffer`, and the offset in it at which the bytes begin, for Vulkan code that submits to this
             /// queue's `VkQueue`. Valid until the view is dropped.
             ///
+            /// ```
+            /// # fn submit(buffer: &onebuf::Buffer<f32>, queue: &onebuf::Queue) -> onebuf::Result<()> {
+            /// let view = buffer.write_on(queue)?; // behind whoever used it before
+            /// let (buffer, offset) = view.vk_buffer()?; // for commands that are submitted to `queue.raw()`
+            /// # let _ = (buffer, offset);
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
             /// # Errors
             /// [`Error::Unsupported`] on a queue of another API.
             pub fn vk_buffer(&self) -> Result<(u64, u64)> {

@@ -172,6 +172,17 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     /// Also lets another API's kernels use the address that this one's kernels see ([`RouteKind::RawAddress`]): no API
     /// promises that it means anything there, so it has to be asked for. It is used where it was proven here, and
     /// where the runtime under both APIs says whose memory it is.
+    ///
+    /// ```no_run
+    /// # fn main() -> onebuf::Result<()> {
+    /// # let hub = onebuf::Hub::discover()?;
+    /// let (cl, hip) = (hub.device("opencl:0")?, hub.device("hip:0")?);
+    /// let signal = hub.buffer::<f32>(1 << 20).shared_with([&cl, &hip]).allocate_on(&cl);
+    /// let signal = signal.raw_addresses(true).build()?;
+    /// println!("{}", signal.explain()); // by which route, and where it lies
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn raw_addresses(mut self, allow: bool) -> Self {
         self.shape.raw_addresses = allow;
         self

@@ -192,7 +192,7 @@ mod tests {
     /// The kernels are OpenCL C that any driver takes, and the control sees that they do something.
     #[test]
     fn the_kernels_run_natively() {
-        let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
+        let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
         let Some(device) = hub.select("opencl").into_iter().next() else {
             println!("skip: the kernels that the doctor grafts: no OpenCL");
             return;
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_grafted_is_refuted_with_the_reason() {
-        let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
+        let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
         let verdict = run(&hub, ["host", "host"], &mut |_| ());
         assert_eq!(verdict.state, State::Refuted);
         assert!(!verdict.why.is_empty());

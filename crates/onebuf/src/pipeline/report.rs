@@ -154,7 +154,7 @@ pub struct Failure {
     /// What went wrong.
     pub error: Error,
     /// What had been done.
-    pub report: Report,
+    pub report: Box<Report>,
 }
 
 impl fmt::Display for Failure {

@@ -1,5 +1,6 @@
 //! The planner on machines as they are found, and on random ones.
 
+mod addresses;
 mod descriptors;
 mod machines;
 mod peers;

@@ -62,13 +62,15 @@ fn any_request(n: u16) -> impl Gen<Value = Request> {
     let policy = select(vec![CopyPolicy::Allow, CopyPolicy::Warn, CopyPolicy::Forbid]);
     let hints = vec![Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming];
     let hint = prop::option::of(select(hints));
-    let parts = (devices.prop_shuffle(), 1..4 * MIB, policy, hint, any::<bool>());
-    parts.prop_map(|(devices, bytes, policy, hint, trust_declared)| Request {
+    let words = (any::<bool>(), any::<bool>());
+    let parts = (devices.prop_shuffle(), 1..4 * MIB, policy, hint, words);
+    parts.prop_map(|(devices, bytes, policy, hint, (trust_declared, raw_addresses))| Request {
         devices,
         bytes,
         policy,
         hint,
         trust_declared,
+        raw_addresses,
         ..Request::default()
     })
 }
@@ -93,6 +95,7 @@ fn usable(route: &Route, request: &Request) -> bool {
     let covered = verdict.envelope.as_ref().is_none_or(|e| e.covers(request.bytes));
     match verdict.state {
         State::Refuted => false,
+        _ if route.kind == RouteKind::RawAddress && !request.raw_addresses => false,
         State::Proven if covered => true,
         _ => route.guaranteed || request.trust_declared,
     }

@@ -9,7 +9,7 @@
 //! | `device` | the device, and the logical device that everything is made of |
 //! | `block` | one allocation: made, imported, exported, freed |
 //! | `memory` | memory as others know it, and parts of it |
-//! | `timeline`, `batch`, `queue` | how far a queue is, commands with what they use, handing them over |
+//! | `timeline`, `batch`, `work`, `queue` | how far a queue is, commands with what they use, handing them over |
 //! | `event`, `gate`, `transfer` | waiting, being held back, copies |
 //! | `glsl`, `spirv`, `program` | a text to a module, what a module says, the kernels of it |
 //! | `kernel` | pipelines, and launching them |
@@ -38,5 +38,6 @@ mod spirv;
 mod tests;
 mod timeline;
 mod transfer;
+mod work;
 
 pub use discover::discover;

@@ -143,31 +143,52 @@ impl Walk {
     }
 
     fn one(&mut self, code: u16, operands: &[u32], bound: u32) -> Result<(), String> {
-        match (code, operands) {
-            (OP_CAPABILITY, [one]) => drop(self.capabilities.insert(*one)),
-            (OP_MEMORY_MODEL, [_, _]) => self.memory_models += 1,
+        let id = match (code, operands) {
             (OP_ENTRY_POINT, [MODEL_COMPUTE, id, name @ ..]) => {
                 self.entries.push((*id, literal(name)?));
+                *id
             }
             (OP_EXECUTION_MODE, [id, MODE_LOCAL_SIZE, x, y, z]) => {
                 self.sizes.insert(*id, [*x, *y, *z]);
+                *id
             }
             (OP_CONSTANT | OP_SPEC_CONSTANT, [_, id, value]) => {
                 self.numbers.insert(*id, *value);
+                *id
             }
             (OP_CONSTANT_COMPOSITE | OP_SPEC_CONSTANT_COMPOSITE, [_, id, x, y, z]) => {
                 self.composites.insert(*id, [*x, *y, *z]);
+                *id
             }
-            (OP_TYPE_POINTER, [id, _, to]) => drop(self.pointers.insert(*id, *to)),
+            (OP_TYPE_POINTER, [id, _, to]) => {
+                self.pointers.insert(*id, *to);
+                *id
+            }
             (OP_VARIABLE, [kind, id, class, ..]) => {
                 self.variables.insert(*id, (*kind, *class));
+                *id
             }
-            (OP_DECORATE, [id, what, more @ ..]) => self.decorate(*id, *what, more),
-            _ => return Ok(()),
-        }
-        match operands.iter().take(2).all(|operand| *operand < bound.max(MOST_IDS)) {
+            (OP_DECORATE, [id, what, more @ ..]) => {
+                self.decorate(*id, *what, more);
+                *id
+            }
+            _ => {
+                self.plain(code, operands);
+                return Ok(());
+            }
+        };
+        match id < bound {
             true => Ok(()),
-            false => Err(format!("an instruction of kind {code} names an id beyond {bound}")),
+            false => Err(format!("an instruction of kind {code} names id {id} of {bound}")),
+        }
+    }
+
+    /// An instruction without an id of its own.
+    fn plain(&mut self, code: u16, operands: &[u32]) {
+        match (code, operands) {
+            (OP_CAPABILITY, [one]) => drop(self.capabilities.insert(*one)),
+            (OP_MEMORY_MODEL, [_, _]) => self.memory_models += 1,
+            _ => {}
         }
     }
 

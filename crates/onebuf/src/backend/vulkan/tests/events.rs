@@ -154,3 +154,31 @@ fn a_profile_has_times_where_it_was_asked_for() {
         assert!(matches!(unasked, Err(Error::Unsupported { .. })), "{unasked:?}");
     });
 }
+
+/// Threads with queues of their own, on however few native ones: memory of each, and one that all of them read.
+#[test]
+fn threads_have_queues_of_their_own() {
+    each(|rig| {
+        let (kernel, common) = (rig.step(), rig.memory(Strategy::Device, &numbers(4096)));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (kernel, common) = (&kernel, &common);
+                scope.spawn(move || {
+                    let (queue, memory) =
+                        (rig.queue(), rig.memory(Strategy::MappedDevice, &[0; 4096]));
+                    let mut model = words(&numbers(4096));
+                    queue.copy(&**common, 0, &*memory, 0, 4096).unwrap();
+                    for round in 0..50 {
+                        let mul = 2 * (thread * 50 + round) + 1;
+                        step(&*queue, &**kernel, &*memory, 1024, mul).unwrap();
+                        step_model(&mut model, mul);
+                        if round % 10 == thread {
+                            assert_eq!(words(&look(&*queue, &*memory)), model);
+                        }
+                    }
+                    assert_eq!(words(&look(&*queue, &*memory)), model);
+                });
+            }
+        });
+    });
+}

@@ -85,5 +85,8 @@ fn no_instruction_reaches_outside() {
     let mut parts = parts();
     parts[2] = vec![0];
     assert!(Module::new(parts.concat(), 6).unwrap_err().contains("has 0 words"));
+    let mut few = whole.clone();
+    few[3] = 12;
+    assert!(Module::new(few, 6).unwrap_err().contains("names id 12 of 12"));
     assert!(Module::new(whole, 2).unwrap_err().contains("takes up to 1.2"));
 }
