@@ -20,6 +20,17 @@ extern \"C\" __global__ void axpy(const float *x, float *y, float a) {
     y[i] = a * x[i] + y[i];
 }";
 
+/// The same for OpenGL and Vulkan: a storage block for each buffer, and one uniform block for the values.
+const SHADER: &str = "#version 450
+layout(local_size_x = 32) in;
+layout(std430, binding = 0) readonly buffer X { float x[]; };
+layout(std430, binding = 1) buffer Y { float y[]; };
+layout(std140, binding = 2) uniform Values { float a; };
+void main() {
+    uint i = gl_GlobalInvocationID.x;
+    y[i] = a * x[i] + y[i];
+}";
+
 /// The same as a function: called once for the whole grid, on the thread that launches. Arguments are
 /// typed on the way out; asking for the wrong one is an error, not a crash.
 fn axpy(args: &mut NativeArgs<'_>) -> Result<()> {
@@ -52,6 +63,7 @@ fn run(hub: &Hub, device: &Device) -> Result<Vec<f32>> {
     let y = hub.buffer(N).shared_with([device]).init(vec![1.0_f32; N]).build()?;
 
     let texts = Source::opencl_c(TEXT).with_cuda_c(LIKE_CUDA).with_hip_c(LIKE_CUDA);
+    let texts = texts.with_glsl("axpy", SHADER);
     let program = device.program(&texts.with_native("axpy", axpy))?;
     let signature = Signature::new()
         .buffer::<f32>(Access::Read)

@@ -255,7 +255,7 @@ fn libraries_and_devices_that_are_not_there() {
     let off = off.verdicts(Default::default()).build().unwrap();
     assert_eq!(off.devices().len(), 1);
     let apis: Vec<_> = off.unavailable().iter().map(|api| api.api).collect();
-    assert_eq!(apis, ["opencl", "cuda", "hip"]);
+    assert_eq!(apis, ["opencl", "cuda", "hip", "vulkan", "gl"]);
     assert!(!off.unavailable()[0].loaded, "{:?}", off.unavailable());
     refused!(off.device("gpu"), Error::Unavailable { .. }, "`gpu`", "host");
     refused!(off.device(""), Error::Unavailable { .. }, "``");

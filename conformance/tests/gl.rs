@@ -372,7 +372,11 @@ fn wrong_input_is_named() {
 #[test]
 fn memory_of_vulkan_is_used_in_place() {
     let _alone = alone();
-    let builder = Hub::builder().without_opencl().without_cuda().without_hip();
+    let builder = Hub::builder()
+        .vulkan_library("libvulkan.so.1")
+        .without_opencl()
+        .without_cuda()
+        .without_hip();
     let builder = builder.timeout(Duration::from_secs(30)).verdicts(Default::default());
     let hub = builder.build().expect("the host");
     let (Some(gl), vulkan) = (gl_of(&hub), hub.device("vulkan")) else { return };

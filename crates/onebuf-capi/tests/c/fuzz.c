@@ -578,10 +578,14 @@ static void foreigners(void) {
     }
 }
 
+// References that are never given back: a few events that live for good, and are not lost. Volatile, since nobody reads it.
+static void *volatile held[8192];
+static size_t held_count;
+
 static void events(void) {
     onebuf_user_event event = PICK(onebuf_user_event, EVENT), made = {0};
     onebuf_fence fence = {0};
-    void *raw[4], *native;
+    void *raw[4] = {0}, *native;
     size_t count;
     switch (below(5)) {
     case 0:
@@ -598,8 +602,10 @@ static void events(void) {
         if (TRY(onebuf_fence_wrap(PICK(onebuf_hub, HUB), rarely() ? NULL : natives.event, &fence))) keep(FENCE, fence.id);
         break;
     default:
-        // The references that this gives are never given back: a few events that live for good.
         TRY(onebuf_fence_cl_events(PICK(onebuf_fence, FENCE), rarely() ? NULL : raw, below(5), rarely() ? NULL : &count));
+        for (int i = 0; i < 4; i++) {
+            if (raw[i] && held_count < sizeof held / sizeof *held) held[held_count++] = raw[i];
+        }
         if (below(3) == 0) TRY(onebuf_user_event_free(event));
     }
 }

@@ -155,7 +155,7 @@ fn an_api_that_is_switched_off_is_a_fact_with_a_reason() {
     assert!(missing["reason"].as_str().unwrap().contains("ONEBUF_OPENCL_LIB"), "{missing}");
     let missing = value["unavailable"].as_array().unwrap();
     let apis: Vec<_> = missing.iter().map(|api| &api["api"]).collect();
-    assert_eq!(apis, ["opencl", "cuda", "hip"]);
+    assert_eq!(apis, ["opencl", "cuda", "hip", "vulkan", "gl"]);
     assert!(cli.run_bare("devices").ok().stdout.contains("not available: opencl"));
 }
 

@@ -7,7 +7,7 @@ use rustix::{
 };
 use std::{fs::File, io::Read};
 
-/// Runs the program without OpenCL on a terminal of so many columns.
+/// Runs the program with the host alone on a terminal of so many columns.
 fn shown(args: &str, columns: u16, no_colour: bool) -> String {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("its other end");
@@ -17,7 +17,10 @@ fn shown(args: &str, columns: u16, no_colour: bool) -> String {
     tcsetwinsize(&inner, size).expect("its size");
     let cli = Cli::new();
     let mut command = cli.command(args);
-    command.env("ONEBUF_OPENCL_LIB", "none").env("TERM", "xterm");
+    for api in ["OPENCL", "VULKAN", "EGL"] {
+        command.env(format!("ONEBUF_{api}_LIB"), "none");
+    }
+    command.env("TERM", "xterm");
     command.stdout(inner.try_clone().expect("a second handle")).stderr(inner);
     if no_colour {
         command.env("NO_COLOR", "1");

@@ -288,7 +288,9 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         counters.stop.store(false, Ordering::Relaxed);
         let report = counters.report();
         match belt.into_failed() {
-            Some(Failed { at, frame, error }) => Err(Failure { at, frame, error, report: report.into() }),
+            Some(Failed { at, frame, error }) => {
+                Err(Failure { at, frame, error, report: report.into() })
+            }
             None => Ok(report),
         }
     }
