@@ -3,5 +3,6 @@
 mod bench;
 mod peers;
 mod program;
+mod send;
 mod support;
 mod terminal;
