@@ -4,13 +4,22 @@ use super::window::{Spot, Window};
 use crate::pipeline::net::{
     mmsg::{self, BATCH, Got},
     packet::{HEADER, Header},
+    socket,
 };
 use std::{
     io::{self, IoSliceMut},
     net::UdpSocket,
     ops::Range,
     os::fd::AsFd,
+    time::{Duration, Instant},
 };
+
+/// The longest message, of however many packets.
+const LONGEST: usize = 1 << 16;
+
+/// So many packets one by one, in so short a time, and a call is better made for many of those.
+const ALONE: u32 = 256;
+const BUSY: Duration = Duration::from_millis(10);
 
 /// A packet by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +40,14 @@ pub(super) struct Batch {
     stride: usize,
     /// Those that lie in the spare places and are still to be put where they belong.
     held: Range<usize>,
+    /// The kernel hands over together what came together: one such message is one call's. Otherwise many packets are.
+    joined: bool,
+    /// How many have come one by one, and since when.
+    alone: (u32, Instant),
 }
 
 impl Batch {
-    pub fn new(stride: usize) -> Self {
+    pub fn new(stride: usize, joined: bool) -> Self {
         Self {
             heads: [[0; HEADER]; BATCH],
             got: [Got::default(); BATCH],
@@ -43,6 +56,8 @@ impl Batch {
             spare: vec![0; BATCH * stride],
             stride,
             held: 0..0,
+            joined,
+            alone: (0, Instant::now()),
         }
     }
 
@@ -56,6 +71,8 @@ impl Batch {
     ) -> io::Result<usize> {
         let mut places = window.places(from, first);
         let (mut parts, mut any) = (Vec::with_capacity(BATCH), false);
+        // One message has to find room, whatever was expected of it.
+        let least = if self.joined { LONGEST.div_ceil(HEADER + self.stride) } else { 1 };
         self.expected = [None; BATCH];
         let spares = self.heads.iter_mut().zip(self.spare.chunks_mut(self.stride));
         for (expected, (head, spare)) in self.expected.iter_mut().zip(spares) {
@@ -64,14 +81,36 @@ impl Batch {
                 Some((spot, place)) => {
                     (*expected, any) = (Some(spot), true);
                     // A longer packet than the one that was expected goes on in the spare place.
-                    let rest = if place.len() < self.stride { spare } else { &mut [] };
+                    let rest = &mut spare[place.len()..];
                     [head, IoSliceMut::new(place), IoSliceMut::new(rest)]
                 }
-                None if any => break,
+                None if any && parts.len() >= least => break,
                 None => [head, IoSliceMut::new(spare), IoSliceMut::new(&mut [])],
             });
         }
-        mmsg::receive(socket.as_fd(), &mut parts, &mut self.got)
+        if !self.joined {
+            return mmsg::receive(socket.as_fd(), &mut parts, &mut self.got);
+        }
+        let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
+        let (mut parts, packet) = (parts.collect::<Vec<_>>(), HEADER + self.stride);
+        let came = mmsg::receive_joined(socket.as_fd(), &mut parts, packet, &mut self.got)?;
+        self.consider(came, socket);
+        Ok(came)
+    }
+
+    /// A sender whose packets come one by one, and quickly, is better served many at a time.
+    fn consider(&mut self, came: usize, socket: &UdpSocket) {
+        if came > 1 || self.alone.0 == 0 {
+            self.alone = (u32::from(came == 1), Instant::now());
+            return;
+        }
+        self.alone.0 += 1;
+        if self.alone.0 == ALONE {
+            self.alone.0 = 0;
+            if self.alone.1.elapsed() < BUSY {
+                self.joined = socket::set_joined(socket, false);
+            }
+        }
     }
 
     /// What the packet with this number is, by its own word.
@@ -105,15 +144,12 @@ impl Batch {
         expected.is_some() && self.found[number] == expected
     }
 
-    /// Moves a payload to its spare place, where a rest of it may lie already.
+    /// Moves a payload to its spare place, where what is longer than was expected lies already.
     fn keep(&mut self, number: usize, window: &mut Window, first: &mut [u8]) {
         let (Some(_), Some(spot)) = (self.found[number], self.expected[number]) else { return };
-        let payload = self.got[number].bytes - HEADER;
         let place = window.memory(spot, first);
-        let here = place.len().min(payload);
-        let spare = &mut self.spare[number * self.stride..][..self.stride];
-        spare.copy_within(..payload - here, here);
-        spare[..here].copy_from_slice(&place[..here]);
+        let here = place.len().min(self.got[number].bytes - HEADER);
+        self.spare[number * self.stride..][..here].copy_from_slice(&place[..here]);
     }
 
     /// The next packet that was kept, and its payload. It stays until it is let go.
