@@ -74,7 +74,7 @@ pub(crate) struct Core {
     /// What the host may.
     pub host: HostAccess,
     pub sites: Vec<Site>,
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     pub policy: CopyPolicy,
     pub state: Mutex<State>,
     pub lease: Lease,
