@@ -17,6 +17,7 @@ use crate::{
     route::bay::Bay,
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
+    trace::Tap,
 };
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
@@ -56,6 +57,7 @@ struct Inner {
     programs: Programs,
     mailboxes: Mailboxes,
     maths: Libraries,
+    tap: Tap,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -245,6 +247,12 @@ impl Hub {
         &self.0.maths
     }
 
+    /// Where what happens is recorded.
+    #[inline]
+    pub(crate) fn tap(&self) -> &Tap {
+        &self.0.tap
+    }
+
     /// Host memory for copies to and from a device.
     pub(crate) fn bay(&self, device: DeviceIx) -> &Bay {
         &self.seat(device).bay
@@ -257,7 +265,10 @@ impl Hub {
             Some(line) => Ok(line.clone()),
             None => {
                 let (hal, spec) = (self.hal(device), QueueSpec::default());
-                let line = Line::of(device, hal.queue(spec)?, hal, spec, None);
+                let line = Line::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tap());
+                if let Some(recorder) = self.tap().recorder() {
+                    recorder.name_queue(line.number, "onebuf's own");
+                }
                 Ok(slot.insert(Arc::new(line)).clone())
             }
         }
@@ -299,6 +310,7 @@ pub struct HubBuilder {
     program_cache: ProgramCache,
     program_cache_limit: Option<u64>,
     math_libraries: BTreeMap<Library, String>,
+    trace: Option<usize>,
 }
 
 impl HubBuilder {
@@ -442,6 +454,12 @@ impl HubBuilder {
         self
     }
 
+    /// Records what happens, and keeps so many of the newest events: see [`crate::trace`]. Without it nothing is recorded.
+    pub fn trace(mut self, events: usize) -> Self {
+        self.trace = Some(events);
+        self
+    }
+
     /// What programs are remembered in.
     fn programs(&self) -> Programs {
         let users = || cache::user_folder().ok().filter(|_| self.verdicts.is_none());
@@ -491,6 +509,7 @@ impl HubBuilder {
             programs,
             mailboxes: Mailboxes::default(),
             maths,
+            tap: self.trace.map(Tap::new).unwrap_or_default(),
         })))
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     program::{Arg, Grid, Kernel},
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
+    trace::{Tap, What},
 };
 use std::{
     fmt,
@@ -33,7 +34,7 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
         let (native, guest) = (hub.hal(device).queue(spec)?, hub.guests().of(device));
-        let line = Line::of(device, native, hub.hal(device), spec, guest);
+        let line = Line::of(device, native, hub.hal(device), spec, guest).traced(hub.tap());
         Ok(Self { hub: hub.clone(), line: Arc::new(line) })
     }
 
@@ -179,6 +180,8 @@ pub(crate) struct Line {
     given_away: AtomicBool,
     /// It is somebody else's, who orders what they enqueue there.
     pub is_foreign: bool,
+    /// Where what happens is recorded.
+    pub tap: Tap,
     /// What libraries keep with it: handles and plans, which keep the native queue.
     pub libs: Shelf,
     /// What keeps a foreign context; none for what the hub itself opens there.
@@ -212,9 +215,15 @@ impl Line {
             joined: Mutex::default(),
             given_away: AtomicBool::new(false),
             is_foreign: false,
+            tap: Tap::default(),
             libs: Shelf::default(),
             _guest: guest,
         }
+    }
+
+    /// What happens there is recorded where its hub's is.
+    pub fn traced(self, tap: &Tap) -> Self {
+        Self { tap: tap.clone(), ..self }
     }
 
     /// The native queue is somebody else's.
@@ -271,6 +280,26 @@ impl Line {
         if self.is_in_order() && std::ptr::eq(Arc::as_ptr(&position.line), self) {
             return Ok(Rung::SameQueue);
         }
+        let began = self.tap.begin(What::Wait);
+        let joined = self.join(hub, position, best, same_api);
+        if joined != Ok(Rung::SameQueue) {
+            began.end(self, |event| {
+                event.came_from(&position.line);
+                event.rung = joined.as_ref().ok().copied();
+                event.failed = joined.is_err();
+            });
+        }
+        joined
+    }
+
+    /// The same where it is not known to be this queue's own.
+    fn join(
+        &self,
+        hub: &Hub,
+        position: &Position,
+        best: Rung,
+        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
+    ) -> Result<Rung> {
         let Some(event) = position.event()? else { return Ok(Rung::SameQueue) };
         if event.poll()? {
             return Ok(Rung::SameQueue);

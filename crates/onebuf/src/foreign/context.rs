@@ -277,7 +277,8 @@ impl Hub {
         let ix = whose.index_of(facts.device)?;
         // SAFETY: as above; its device and context are these.
         let native = unsafe { whose.device(self, ix)?.wrap_queue(raw, facts.spec) }?;
-        let line = Line::of(ix, native, self.hal(ix), facts.spec, whose.guest()).foreign();
+        let line = Line::of(ix, native, self.hal(ix), facts.spec, whose.guest());
+        let line = line.traced(self.tap()).foreign();
         Ok(Queue { hub: self.clone(), line: Arc::new(line) })
     }
 
