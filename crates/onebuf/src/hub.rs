@@ -15,6 +15,7 @@ use crate::{
     queue::Line,
     roster::{GUESTS, Roster, Seat},
     route::bay::Bay,
+    semaphores::Semaphores,
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
 };
@@ -55,6 +56,7 @@ struct Inner {
     libraries: Vec<(&'static str, String)>,
     programs: Programs,
     mailboxes: Mailboxes,
+    semaphores: Semaphores,
     maths: Libraries,
 }
 
@@ -234,6 +236,10 @@ impl Hub {
 
     pub(crate) fn mailboxes(&self) -> &Mailboxes {
         &self.0.mailboxes
+    }
+
+    pub(crate) fn semaphores(&self) -> &Semaphores {
+        &self.0.semaphores
     }
 
     pub(crate) fn programs(&self) -> &Programs {
@@ -490,6 +496,7 @@ impl HubBuilder {
             notes: found.notes,
             programs,
             mailboxes: Mailboxes::default(),
+            semaphores: Semaphores::default(),
             maths,
         })))
     }
