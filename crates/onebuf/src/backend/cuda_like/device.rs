@@ -11,6 +11,7 @@ use super::{
     pins::Pins,
     program::Program,
     queue::{Queue, RawQueue},
+    semaphore::Semaphore,
 };
 use crate::{
     Error, Result,
@@ -26,7 +27,7 @@ use onebuf_sys::{
     Flavor, Refused,
     cuda_like::{CuContext, CudaLike, DevicePtr},
 };
-use std::{fmt, sync::Weak};
+use std::{fmt, os::fd::BorrowedFd, sync::Weak};
 
 /// What launches keep to beside the capabilities that every device has.
 #[derive(Clone, Copy, Debug)]
@@ -307,6 +308,10 @@ impl hal::Device for Device {
     fn descriptor(&self, of: &AddressRange) -> Result<FdRange> {
         self.check_bytes(of.bytes)?;
         self.driver.export_address(DevicePtr(of.address), of.bytes)
+    }
+
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
+        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

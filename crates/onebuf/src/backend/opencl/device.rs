@@ -1,6 +1,9 @@
 //! A device, and the one context that everything made for it belongs to.
 
-use super::{conv, conv::Version, memory::Memory, program::Program, queue::Queue, quirks::Quirks};
+use super::{
+    conv, conv::Version, memory::Memory, program::Program, queue::Queue, quirks::Quirks,
+    semaphore::Semaphore,
+};
 use crate::{
     Error, Result,
     backend::checks,
@@ -10,9 +13,9 @@ use crate::{
 };
 use onebuf_sys::{
     ClStatus,
-    opencl::{ClContext, ClDevice, ClPlatform, ExternalCalls, OpenCl, consts as cl},
+    opencl::{ClContext, ClDevice, ClPlatform, ExternalCalls, OpenCl, OpenClExt, consts as cl},
 };
-use std::{fmt, ptr, sync::Weak};
+use std::{fmt, os::fd::BorrowedFd, ptr, sync::Weak};
 
 /// A device's facts and the table to call its driver by. Nothing here needs releasing.
 #[derive(Clone)]
@@ -25,6 +28,8 @@ pub(super) struct Driver {
     pub quirks: Quirks,
     /// Handing imported memory over, where the platform can.
     pub external: Option<ExternalCalls>,
+    /// Semaphores of other APIs, where the platform has them.
+    pub semaphores: Option<Arc<OpenClExt>>,
     pub domain: Domain,
     pub info: DeviceInfo,
 }
@@ -208,6 +213,10 @@ impl hal::Device for Device {
                 Err(Error::unsupported(what, "host pages or a descriptor"))
             }
         }
+    }
+
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
+        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

@@ -6,12 +6,16 @@ use super::{
     memory::Memory,
     program::Program,
     queue::{Queue, RawQueue},
+    semaphore::Semaphore,
 };
 use crate::{
     Error, Result,
     backend::checks,
     hal,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
+    hal::{
+        Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, SharedSemaphore,
+        Source,
+    },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use onebuf_sys::{
@@ -173,7 +177,11 @@ impl Drop for Context {
 
 /// The extensions that are used, where they are there.
 fn wanted(info: &DeviceInfo) -> impl Iterator<Item = &'static CStr> {
-    let wanted = [vk::KHR_EXTERNAL_MEMORY_FD_NAME, vk::EXT_EXTERNAL_MEMORY_HOST_NAME];
+    let wanted = [
+        vk::KHR_EXTERNAL_MEMORY_FD_NAME,
+        vk::EXT_EXTERNAL_MEMORY_HOST_NAME,
+        vk::KHR_EXTERNAL_SEMAPHORE_FD_NAME,
+    ];
     wanted.into_iter().filter(|name| name.to_str().is_ok_and(|name| info.declares(name)))
 }
 
@@ -284,6 +292,10 @@ impl hal::Device for Device {
                 Err(Error::unsupported(what, "host pages or a descriptor"))
             }
         }
+    }
+
+    fn semaphore(&self) -> Result<SharedSemaphore> {
+        Semaphore::shared(self.context()?)
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
