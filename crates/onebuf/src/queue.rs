@@ -295,7 +295,7 @@ impl Line {
 
     /// The same where it is not known to be this queue's own.
     fn join(
-        &self,
+        self: &Arc<Self>,
         hub: &Hub,
         position: &Position,
         best: Rung,
