@@ -9,6 +9,7 @@ mod pipeline;
 mod report;
 mod signal;
 mod stream;
+mod wire;
 
 use crate::{
     devices, doctor,
@@ -28,7 +29,8 @@ use onebuf_bench::mixed::{Interpolator, Pipeline, Setup, Shape};
 use pipeline::Way;
 use report::Report;
 use signal::{Frames, Source};
-use stream::{Stream, Streamed};
+use stream::{Feed, Stream, Streamed};
+use wire::{Listen, Wire};
 
 /// Frames of a sensor array: aligned and transformed on one device, made into beams on another, one buffer between
 #[derive(clap::Args)]
@@ -40,6 +42,7 @@ Examples:
   onebuf demo --no-graft                  OpenCL's kernels by OpenCL, CUDA's by CUDA
   onebuf demo --frames 1000 --ring 16     a longer stream, with a live view on a terminal
   onebuf demo --samples 1048576 --channels 1024 --source file:capture.iq
+  onebuf demo --source udp:127.0.0.1:5000 the receiving end of `onebuf send --to udp:127.0.0.1:5000`
   onebuf demo --json | jq .speedup
 
 A frame is channels of up to 2048 complex samples. Stage 1, `delay+fft`: every channel is delayed by a part of
@@ -79,7 +82,8 @@ pub struct Args {
     /// Buffers that frames go round in; at least as many as a batch has frames [default: two batches, at least 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ring: Option<u32>,
-    /// Where frames come from: `synthetic`, or `file:PATH` of interleaved little-endian f32 I and Q
+    /// Where frames come from: `synthetic`; `file:PATH` of interleaved little-endian f32 I and Q;
+    /// `udp:HOST:PORT` or `tcp:HOST:PORT`, to listen at
     #[arg(long, value_name = "SOURCE", default_value = "synthetic")]
     source: Source,
     /// Only run the staged way, for comparison
@@ -144,7 +148,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     args.check();
     let setup = args.setup();
     let shape = setup.shape;
-    let mut frames = Frames::open(&args.source, &setup)?;
+    let supply = Supply::of(&args.source, &setup)?;
     let hub = devices::discover_for_doctor()?;
     let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
     let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
@@ -158,7 +162,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     }
     let wish = hub.buffer::<Complex32>(shape.samples()).shared_with(&devices);
     let graft = Graft::of(args, &devices, &setup);
-    let native = Pipeline::open(&devices, setup)?;
+    let native = Pipeline::open(&devices, setup.clone())?;
     let in_place = hub.buffer::<Complex32>(shape.samples()).shared_with([&devices[1]]);
     // In one queue of one device there is nothing to share.
     let (best, direct) = match graft.pipeline() {
@@ -172,7 +176,14 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let wishes: Vec<&(&Pipeline, _)> = [&direct, &staged].into_iter().flatten().collect();
     let (pipeline, wish) = wishes[0];
     let batch = batch(args, pipeline, wish)?;
-    let streamed = stream(args, pipeline, wish, batch.frames, &mut frames)?;
+    // Drivers compile and pages appear on first use.
+    pipeline.run(&pipeline.frames(wish, 1)?)?;
+    let mut feed = supply.start(shape)?;
+    let streamed = stream(args, pipeline, wish, batch.frames, &mut feed)?;
+    let mut frames = match feed {
+        Feed::Frames(frames) => frames,
+        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept()),
+    };
     let mut ways = Vec::new();
     for (pipeline, wish) in &wishes {
         ways.push(way(pipeline, wish, batch.frames)?);
@@ -181,9 +192,35 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let mut measured = pipeline::measure(ways, &mut frames, count)?.into_iter();
     let direct = direct.as_ref().and_then(|_| measured.next());
     let staged = staged.as_ref().and_then(|_| measured.next());
-    let report =
-        Report { args, pipeline, streamed, direct, staged, batch, obstacle, graft: &graft };
+    let report = Report { pipeline, streamed, direct, staged, batch, obstacle, graft: &graft };
     Ok(report.answer(screen))
+}
+
+/// Frames that are there before anything starts, or where to listen when everything is ready.
+enum Supply<'s> {
+    There(Frames),
+    ToCome(&'s Listen),
+}
+
+impl<'s> Supply<'s> {
+    fn of(source: &'s Source, setup: &Setup) -> Result<Self> {
+        Ok(match source {
+            Source::Synthetic => Supply::There(Frames::synthetic(setup)),
+            Source::File(path) => Supply::There(Frames::file(path, setup)?),
+            Source::Network(listen) => Supply::ToCome(listen),
+        })
+    }
+
+    fn start(self, shape: Shape) -> Result<Feed> {
+        Ok(match self {
+            Supply::There(frames) => Feed::Frames(frames),
+            Supply::ToCome(listen) => {
+                let Shape { length, channels, .. } = shape;
+                let hint = format!("frames of {channels} channels of {length} samples");
+                Feed::Wire(Wire::open(listen, &hint)?)
+            }
+        })
+    }
 }
 
 fn stream(
@@ -191,11 +228,11 @@ fn stream(
     pipeline: &Pipeline,
     wish: &BufferBuilder<'_, Complex32>,
     batch: usize,
-    frames: &mut Frames,
+    feed: &mut Feed,
 ) -> Result<Streamed> {
     let ring = args.ring.map_or((2 * batch).max(4), |ring| ring as usize);
     let (wish, batch, count) = (wish.clone(), batch.min(ring), args.frames.into());
-    Stream { pipeline, wish, frames: count, ring, batch }.run(frames)
+    Stream { pipeline, wish, frames: count, ring, batch }.run(feed)
 }
 
 fn way<'p>(

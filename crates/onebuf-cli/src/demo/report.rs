@@ -1,7 +1,7 @@
 //! What the demonstration found, for people and for programs.
 
 use super::{
-    Args, Graft,
+    Graft,
     batch::Batch,
     live::both,
     pipeline::{Measured, hops},
@@ -22,7 +22,6 @@ use std::time::Duration;
 const LISTED: usize = 8;
 
 pub struct Report<'r> {
-    pub args: &'r Args,
     pub pipeline: &'r Pipeline,
     /// Frames without pause.
     pub streamed: Streamed,
@@ -68,7 +67,7 @@ impl Report<'_> {
             "stages": stages,
             "routes": self.main().map(|measured| self.routes(measured)),
             "sync": self.main().map(|measured| measured.sync),
-            "frames": self.args.frames,
+            "frames": self.streamed.report.frames,
             "samples": shape.samples(),
             "channels": shape.channels,
             "beams": shape.beams,
@@ -78,7 +77,8 @@ impl Report<'_> {
             "batch": self.batch.frames,
             "batch_why": self.batch.why,
             "stage_us": self.batch.stage_us,
-            "lost_packets": 0,
+            "lost_packets": self.streamed.network.map_or(0, |counts| counts.lost_packets),
+            "network": self.streamed.network,
             "incomplete_frames": self.streamed.report.incomplete,
             "dropped_frames": self.streamed.report.dropped,
             "stream": self.stream(),
@@ -163,7 +163,7 @@ impl Report<'_> {
         let bytes = length * channels * size_of::<Complex32>();
         let mut text = format!(
             "{} frames of {channels} x {length} complex samples ({}), {beams} beams\n\n",
-            self.args.frames,
+            self.streamed.report.frames,
             units::bytes(bytes as u64),
         );
         text += &self.stage_table(screen);
@@ -222,7 +222,7 @@ impl Report<'_> {
         for stage in &report.stages {
             text += &format!("  {} on {}: {}\n", stage.name, stage.device, both(stage.latency));
         }
-        text += &format!("  detect {}\n", both(report.sink));
+        text += &format!("  detect {}\n{}", both(report.sink), self.packets());
         text += &format!(
             "  {} frames, {} checked, {} dropped, {} incomplete; copied unasked: {}\n\n",
             report.frames,
@@ -232,6 +232,18 @@ impl Report<'_> {
             units::bytes(*bytes_copied),
         );
         text
+    }
+
+    fn packets(&self) -> String {
+        let Some(counts) = &self.streamed.network else { return String::new() };
+        format!(
+            "  {} packets came, {} were lost, {} late, {} twice, {} dropped by the kernel\n",
+            counts.packets,
+            counts.lost_packets,
+            counts.late_packets,
+            counts.duplicate_packets,
+            counts.kernel_drops,
+        )
     }
 
     /// What stands out.
