@@ -14,7 +14,7 @@ use crate::{
     units,
 };
 use onebuf::{Complex32, Device, pipeline::Latency};
-use onebuf_bench::mixed::{Detection, Pipeline, Shape, direction};
+use onebuf_bench::mixed::{Adapted, Detection, Pipeline, Shape, direction};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ const LISTED: usize = 8;
 
 pub struct Report<'r> {
     pub pipeline: &'r Pipeline,
+    /// How the weights came about, where they were made for what is heard.
+    pub adapted: Option<Adapted>,
     /// Frames without pause.
     pub streamed: Streamed,
     /// The best way there is; `None` when only the staged one was wanted.
@@ -72,6 +74,11 @@ impl Report<'_> {
             "channels": shape.channels,
             "beams": shape.beams,
             "order": self.pipeline.setup.interpolator.order(),
+            "adaptive": self.adapted.as_ref().map(|adapted| json!({
+                "channels": self.pipeline.setup.used,
+                "device": adapted.device.id(),
+                "max_rel_error": adapted.max_rel_error,
+            })),
             "grafted": self.pipeline.grafted_from.is_some(),
             "not_grafted_why": self.graft.why_not(),
             "batch": self.batch.frames,
@@ -168,6 +175,7 @@ impl Report<'_> {
         );
         text += &self.stage_table(screen);
         text += &self.switching();
+        text += &self.weights();
         text += &self.flow();
         text += &self.found(screen);
         text += &self.costs(screen);
@@ -207,6 +215,14 @@ impl Report<'_> {
         let not = not.unwrap_or_default();
         let many = if *frames == 1 { "frame" } else { "frames" };
         format!("{not}{frames} {many} per switch: {why}\n\n")
+    }
+
+    fn weights(&self) -> String {
+        let Some(Adapted { device, max_rel_error, .. }) = &self.adapted else {
+            return String::new();
+        };
+        let used = self.pipeline.setup.used;
+        format!("weights for {used} channels, solved on {device}, off by {max_rel_error:.1e}\n\n")
     }
 
     /// Frames without pause, in some lines.

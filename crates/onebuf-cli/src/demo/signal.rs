@@ -149,7 +149,7 @@ impl Recording {
 }
 
 /// Three waves in noise, as sensors in a line hear them over cables that differ; the same for the same seed.
-fn synthetic(seed: u64, setup: &Setup) -> Vec<Complex32> {
+pub fn synthetic(seed: u64, setup: &Setup) -> Vec<Complex32> {
     let shape = setup.shape;
     // From where beams look, the outer ones and the middle.
     let from = |share: usize| direction(share * (shape.beams - 1) / 2, shape.beams);

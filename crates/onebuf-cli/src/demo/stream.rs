@@ -133,12 +133,13 @@ impl Stream<'_> {
     /// One for each device; where that is the same, one for both.
     fn stages<'f>(&'f self, builder: Builder<'f, Frame>) -> Builder<'f, Frame> {
         let (pipeline, shape) = (self.pipeline, self.pipeline.shape());
+        let product = pipeline.setup.product();
         let [first, second] = &pipeline.devices;
         let transform = move |queue: &_, slot: &Frame| {
             pipeline.spectrum().run_on(queue, &slot.signal, shape.channels)
         };
         let multiply = move |queue: &_, slot: &Frame| {
-            pipeline.beams().run_on(queue, &shape, &slot.signal, &slot.beams)
+            pipeline.beams().run_on(queue, &product, &slot.signal, &slot.beams)
         };
         if first.index() == second.index() {
             let name = format!("{}+{}", Spectrum::NAME, Beams::NAME);

@@ -57,6 +57,19 @@ impl Wire {
         Ok(Self { line, meter, kept: Vec::new() })
     }
 
+    /// A whole frame, waited for.
+    pub fn first(&mut self, samples: usize) -> Result<Vec<Complex32>> {
+        let mut frame = vec![Complex32::ZERO; samples];
+        loop {
+            match self.fill(&mut frame)? {
+                Filled::Frame => return Ok(frame),
+                Filled::End => return Err(Failure::new("the sender ended before a whole frame")),
+                // The source itself is patient only for so long.
+                Filled::Incomplete | Filled::Idle => (),
+            }
+        }
+    }
+
     /// Packets do not wait for us; a connection does.
     pub fn when_full(&self) -> WhenFull {
         match self.line {

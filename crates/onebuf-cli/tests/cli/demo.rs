@@ -57,6 +57,22 @@ fn the_demo_finds_the_waves() {
     }
 }
 
+/// Weights are made of the first channels; the waves that beams look at are found with them too.
+#[test]
+fn the_demo_adapts_its_weights() {
+    let cli = Cli::new();
+    let args = "demo --samples 16384 --channels 64 --beams 4 --frames 4 --ring 2";
+    let value = cli.run_bare(&format!("{args} --adaptive 24 --json")).json();
+    assert_eq!(value["adaptive"]["channels"], 24);
+    assert_eq!(value["adaptive"]["device"], "host");
+    assert!(value["adaptive"]["max_rel_error"].as_f64().unwrap() < 1e-3, "{value:#}");
+    assert!(value["max_rel_error"].as_f64().unwrap() < 1e-5);
+    let found = places(&value);
+    assert!([(1, 48), (0, 13), (3, 177)].iter().all(|place| found.contains(place)), "{found:?}");
+    assert!(cli.run_bare(&format!("{args} --json")).json()["adaptive"].is_null());
+    cli.run_bare(&format!("{args} --adaptive 65")).failed(2, "of 64 channels");
+}
+
 #[test]
 fn the_demos_frames_are_counted_and_timed() {
     let value = Cli::new().run_bare("demo --json --samples 1024 --frames 9 --batch 2").json();
