@@ -15,8 +15,10 @@ use crate::{
     queue::Line,
     roster::{GUESTS, Roster, Seat},
     route::bay::Bay,
+    semaphores::Semaphores,
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
+    trace::Tap,
 };
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
@@ -55,7 +57,9 @@ struct Inner {
     libraries: Vec<(&'static str, String)>,
     programs: Programs,
     mailboxes: Mailboxes,
+    semaphores: Semaphores,
     maths: Libraries,
+    tap: Tap,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -236,6 +240,10 @@ impl Hub {
         &self.0.mailboxes
     }
 
+    pub(crate) fn semaphores(&self) -> &Semaphores {
+        &self.0.semaphores
+    }
+
     pub(crate) fn programs(&self) -> &Programs {
         &self.0.programs
     }
@@ -243,6 +251,12 @@ impl Hub {
     /// The libraries for mathematics.
     pub(crate) fn maths(&self) -> &Libraries {
         &self.0.maths
+    }
+
+    /// Where what happens is recorded.
+    #[inline]
+    pub(crate) fn tap(&self) -> &Tap {
+        &self.0.tap
     }
 
     /// Host memory for copies to and from a device.
@@ -257,7 +271,10 @@ impl Hub {
             Some(line) => Ok(line.clone()),
             None => {
                 let (hal, spec) = (self.hal(device), QueueSpec::default());
-                let line = Line::of(device, hal.queue(spec)?, hal, spec, None);
+                let line = Line::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tap());
+                if let Some(recorder) = self.tap().recorder() {
+                    recorder.name_queue(line.number, "onebuf's own");
+                }
                 Ok(slot.insert(Arc::new(line)).clone())
             }
         }
@@ -299,6 +316,7 @@ pub struct HubBuilder {
     program_cache: ProgramCache,
     program_cache_limit: Option<u64>,
     math_libraries: BTreeMap<Library, String>,
+    trace: Option<usize>,
 }
 
 impl HubBuilder {
@@ -442,6 +460,12 @@ impl HubBuilder {
         self
     }
 
+    /// Records what happens, and keeps so many of the newest events: see [`crate::trace`]. Without it nothing is recorded.
+    pub fn trace(mut self, events: usize) -> Self {
+        self.trace = Some(events);
+        self
+    }
+
     /// What programs are remembered in.
     fn programs(&self) -> Programs {
         let users = || cache::user_folder().ok().filter(|_| self.verdicts.is_none());
@@ -490,7 +514,9 @@ impl HubBuilder {
             notes: found.notes,
             programs,
             mailboxes: Mailboxes::default(),
+            semaphores: Semaphores::default(),
             maths,
+            tap: self.trace.map(Tap::new).unwrap_or_default(),
         })))
     }
 }
