@@ -15,6 +15,7 @@ use crate::{
     queue::Line,
     roster::{GUESTS, Roster, Seat},
     route::bay::Bay,
+    semaphores::Semaphores,
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
     trace::Tap,
@@ -56,6 +57,7 @@ struct Inner {
     libraries: Vec<(&'static str, String)>,
     programs: Programs,
     mailboxes: Mailboxes,
+    semaphores: Semaphores,
     maths: Libraries,
     tap: Tap,
 }
@@ -236,6 +238,10 @@ impl Hub {
 
     pub(crate) fn mailboxes(&self) -> &Mailboxes {
         &self.0.mailboxes
+    }
+
+    pub(crate) fn semaphores(&self) -> &Semaphores {
+        &self.0.semaphores
     }
 
     pub(crate) fn programs(&self) -> &Programs {
@@ -508,6 +514,7 @@ impl HubBuilder {
             notes: found.notes,
             programs,
             mailboxes: Mailboxes::default(),
+            semaphores: Semaphores::default(),
             maths,
             tap: self.trace.map(Tap::new).unwrap_or_default(),
         })))

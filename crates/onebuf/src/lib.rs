@@ -84,6 +84,7 @@ mod queue;
 mod queues;
 mod roster;
 mod route;
+mod semaphores;
 mod sync;
 pub mod topology;
 pub mod trace;

@@ -11,6 +11,7 @@ use crate::{
     hal::{self, QueueOrder, QueueSpec, Rung},
     libs::Shelf,
     program::{Arg, Grid, Kernel},
+    semaphores,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
     trace::{Tap, What},
@@ -174,7 +175,7 @@ pub(crate) struct Line {
     /// A failure that was met by somebody who only wanted to know how busy the queue is.
     untold: Mutex<Option<Error>>,
     has_untold: AtomicBool,
-    /// Other APIs' work that it waits for by numbers in memory, which say nothing of how that ended.
+    /// Other APIs' work that it waits for by semaphores or numbers in memory, which say nothing of how that ended.
     joined: Mutex<Vec<Arc<dyn hal::Event>>>,
     /// Somebody has the native queue: what they enqueue is behind no event of ours.
     given_away: AtomicBool,
@@ -265,19 +266,19 @@ impl Line {
 
     /// Makes later work wait for a position, by the best rung there is but none better than `best`
     /// across APIs. Returns the rung that was used.
-    pub fn after(&self, hub: &Hub, position: &Position, best: Rung) -> Result<Rung> {
+    pub fn after(self: &Arc<Self>, hub: &Hub, position: &Position, best: Rung) -> Result<Rung> {
         self.after_or(hub, position, best, |event| self.wait_by_event(event, hub.timeout()))
     }
 
     /// The same; an event of this queue's own API is given to `same_api` instead of waited for.
     pub fn after_or(
-        &self,
+        self: &Arc<Self>,
         hub: &Hub,
         position: &Position,
         best: Rung,
         same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
     ) -> Result<Rung> {
-        if self.is_in_order() && std::ptr::eq(Arc::as_ptr(&position.line), self) {
+        if self.is_in_order() && Arc::ptr_eq(&position.line, self) {
             return Ok(Rung::SameQueue);
         }
         let began = self.tap.begin(What::Wait);
@@ -294,7 +295,7 @@ impl Line {
 
     /// The same where it is not known to be this queue's own.
     fn join(
-        &self,
+        self: &Arc<Self>,
         hub: &Hub,
         position: &Position,
         best: Rung,
@@ -308,6 +309,10 @@ impl Line {
         if across || event.domain() == self.hal.domain() {
             return same_api(event.clone());
         }
+        if best <= Rung::Semaphore && self.after_semaphore(hub, &position.line) {
+            self.note_joined(event.clone());
+            return Ok(Rung::Semaphore);
+        }
         if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
             self.note_joined(event.clone());
             return Ok(Rung::WaitValue);
@@ -317,6 +322,16 @@ impl Line {
         }
         event.wait(hub.timeout())?;
         Ok(Rung::HostWait)
+    }
+
+    /// Makes later work wait for a semaphore that the other queue signals behind everything it was given. False where they
+    /// have no such way.
+    fn after_semaphore(self: &Arc<Self>, hub: &Hub, sender: &Arc<Line>) -> bool {
+        if !sender.is_in_order() || sender.is_foreign || self.is_foreign {
+            return false;
+        }
+        let joined = hub.semaphores().join(hub, sender, self);
+        joined.inspect_err(|why| tracing::debug!(%why, "no semaphore to wait on")).is_ok()
     }
 
     /// Makes later work wait for a number that the other queue writes behind everything it was given. False where
@@ -331,8 +346,9 @@ impl Line {
     }
 
     /// The best rung by which this queue can be made to wait for another API's.
-    pub fn best_across(&self) -> Rung {
+    pub fn best_across(&self, hub: &Hub, sender: DeviceIx) -> Rung {
         match (self.wait_values, self.gates) {
+            _ if semaphores::are_between(hub, [sender, self.device]) => Rung::Semaphore,
             (true, _) => Rung::WaitValue,
             (false, true) => Rung::Callback,
             (false, false) => Rung::HostWait,

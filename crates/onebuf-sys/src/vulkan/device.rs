@@ -14,6 +14,7 @@ pub struct Device {
     raw: ash::Device,
     memory_fd: ash::khr::external_memory_fd::Device,
     memory_host: ash::ext::external_memory_host::Device,
+    semaphore_fd: ash::khr::external_semaphore_fd::Device,
 }
 
 /// Calls that can fail; those that make an object count it as one of a kind.
@@ -97,7 +98,8 @@ impl Device {
     pub(super) fn new(watch: Watch, instance: &ash::Instance, raw: ash::Device) -> Self {
         let memory_fd = ash::khr::external_memory_fd::Device::new(instance, &raw);
         let memory_host = ash::ext::external_memory_host::Device::new(instance, &raw);
-        Self { watch, raw, memory_fd, memory_host }
+        let semaphore_fd = ash::khr::external_semaphore_fd::Device::new(instance, &raw);
+        Self { watch, raw, memory_fd, memory_host, semaphore_fd }
     }
 
     /// The calls that cannot fail.
@@ -154,6 +156,20 @@ impl Device {
     pub unsafe fn memory_fd(&self, info: &vk::MemoryGetFdInfoKHR<'_>) -> Result<i32, VkRefused> {
         // SAFETY: the caller keeps the C function's contract.
         self.watch.call("vkGetMemoryFdKHR", || unsafe { self.memory_fd.get_memory_fd(info) })
+    }
+
+    /// `vkGetSemaphoreFdKHR`: a new descriptor, which is the caller's.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function; the device was made with `VK_KHR_external_semaphore_fd`.
+    pub unsafe fn semaphore_fd(
+        &self,
+        info: &vk::SemaphoreGetFdInfoKHR<'_>,
+    ) -> Result<i32, VkRefused> {
+        // SAFETY: the caller keeps the C function's contract.
+        self.watch
+            .call("vkGetSemaphoreFdKHR", || unsafe { self.semaphore_fd.get_semaphore_fd(info) })
     }
 
     /// `vkGetMemoryHostPointerPropertiesEXT`: in which types of memory the pages can be imported.

@@ -76,7 +76,7 @@ pub(crate) struct Core {
     /// What the host may.
     pub host: HostAccess,
     pub sites: Vec<Site>,
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     pub policy: CopyPolicy,
     pub state: Mutex<State>,
     pub lease: Lease,
@@ -448,7 +448,8 @@ impl Core {
                 Ok(Rung::Event)
             }
         })?;
-        if rung > best.max(line.best_across()) && best > Rung::SameQueue {
+        let lower = rung > best && best > Rung::SameQueue;
+        if lower && rung > line.best_across(&self.hub, position.line.device) {
             let device = self.device_id(line.device);
             tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
         }

@@ -103,7 +103,7 @@ pub(crate) fn make(
 ) -> Result<Core> {
     let (adopted, began) = (memory.is_some(), hub.tap().begin(What::Copy));
     let Placed { plan, sites, at_creation } = place(hub, shape, bytes, contents, memory)?;
-    let core = assemble(hub, shape, bytes, plan, sites);
+    let core = assemble(hub, shape, bytes, Arc::new(plan), sites);
     match contents {
         _ if adopted => {}
         None => core.clear()?,
@@ -147,8 +147,8 @@ pub(crate) fn make_around(
     let (shape, request) = (&shape, shape.request_for(devices, spec.bytes));
     let over_pages = pages.and_then(|pages| plan_over(hub, &request, pages));
     let plan = match over_pages {
-        Some(plan) => plan,
-        None => plan(hub.topology(), &request)?,
+        Some(plan) => Arc::new(plan),
+        None => hub.guests().plan(hub.topology(), &request)?,
     };
     check_host_access(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan, came_by: None };
@@ -230,7 +230,7 @@ pub(super) fn assemble(
     hub: &Hub,
     shape: &Shape,
     bytes: usize,
-    plan: Plan,
+    plan: Arc<Plan>,
     mut sites: Vec<Site>,
 ) -> Core {
     for site in sites.iter_mut().filter(|site| site.guest.is_none()) {

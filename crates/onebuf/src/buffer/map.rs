@@ -1,6 +1,6 @@
 //! Host guards that deref to slices.
 
-use super::{Buffer, Part};
+use super::{Buffer, Part, core::HOME};
 use crate::{Access, CopyPolicy, Error, Result, ledger::Cause, trace::What, view::Hold};
 use bytemuck::Pod;
 use std::{
@@ -104,6 +104,15 @@ impl<T: Pod> Buffer<T> {
     /// As for [`Buffer::map`].
     pub fn map_mut(&self) -> Result<MapMut<'_, T>> {
         MapMut::open(self.part())
+    }
+}
+
+impl<T: Pod> Buffer<T> {
+    /// Whether the host can map it without a copy: it sees the buffer's own memory, and no other process writes that.
+    pub(crate) fn maps_in_place(&self, for_writing: bool) -> bool {
+        let (core, part) = (self.core(), self.part());
+        let seen = core.host_site().is_some_and(|site| core.sites[site].group() == HOME);
+        seen && part.check_host(true, for_writing).is_ok() && !core.lock_state().exposed
     }
 }
 

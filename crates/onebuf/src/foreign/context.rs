@@ -10,9 +10,10 @@ use crate::{
     device::Device,
     hal::{self, AllocSpec},
     hub::WeakHub,
+    plan::{Plan, Request, plan},
     queue::Line,
     sync::{Arc, AtomicU64, Mutex, lock},
-    topology::DeviceIx,
+    topology::{DeviceIx, Topology},
 };
 use std::{ffi::c_void, fmt, slice, sync::Weak};
 
@@ -32,6 +33,8 @@ pub(crate) struct Guests {
     contexts: Mutex<ByHandle<Weak<Registration>>>,
     seats: Mutex<Vec<GuestSeat>>,
     pub wrapped: Wrapped,
+    /// The last plan for memory of others: who wraps one memory wraps more like it.
+    planned: Mutex<Option<(Request, Arc<Plan>)>>,
 }
 
 /// A place of the roster for one device of a foreign context. It stays when the context goes.
@@ -46,7 +49,8 @@ struct GuestSeat {
 impl Guests {
     pub fn new(known: Option<Known>, found: usize) -> Self {
         let (contexts, seats) = (Mutex::default(), Mutex::default());
-        Self { known, found, contexts, seats, wrapped: Wrapped::default() }
+        let (wrapped, planned) = (Wrapped::default(), Mutex::default());
+        Self { known, found, contexts, seats, wrapped, planned }
     }
 
     pub fn known(&self) -> Result<&Known> {
@@ -62,6 +66,19 @@ impl Guests {
         // Seats are taken into the list in the order of their indices.
         let seat = device.get().checked_sub(self.found)?;
         lock(&self.seats).get(seat)?.guest.upgrade()
+    }
+
+    /// How memory of others is shared. What was planned once stays right: topologies only grow, and the request says who
+    /// has the memory.
+    pub fn plan(&self, topology: &Topology, request: &Request) -> Result<Arc<Plan>> {
+        if let Some((asked, plan)) = &*lock(&self.planned)
+            && asked == request
+        {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(plan(topology, request)?);
+        *lock(&self.planned) = Some((request.clone(), plan.clone()));
+        Ok(plan)
     }
 
     fn free(&self, seats: &[DeviceIx]) {

@@ -54,13 +54,18 @@
 //! ```
 
 mod belt;
+mod net;
+mod npy;
 mod report;
 mod run;
+pub mod sink;
+pub mod source;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;
 mod times;
 
 pub use belt::WhenFull;
+pub use npy::NpyElement;
 pub use report::{Failure, Latency, Report, StageReport};
 
 use crate::{Device, Error, Queue, Result};

@@ -6,10 +6,16 @@ use super::{
     memory::Memory,
     program::Program,
     queue::{Queue, RawQueue},
+    semaphore::Semaphore,
 };
 use crate::{
-    Error, Result, hal,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source, Strategy},
+    Error, Result,
+    backend::checks,
+    hal,
+    hal::{
+        Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, SharedSemaphore,
+        Source,
+    },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use onebuf_sys::{
@@ -71,15 +77,13 @@ impl Driver {
     /// Whether objects of that domain may meet this device's.
     #[inline]
     pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+        checks::same_domain(what, domain, self.domain, &self.info)
     }
 
     /// Something that is not of this device.
     #[cold]
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
-        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
-        let want = format!("vulkan device {} (domain {})", self.info.name, self.domain.0);
-        Error::ForeignContext { have: format!("{what} of {from}"), want }
+        checks::foreign(what, domain, self.domain, &self.info)
     }
 }
 
@@ -173,7 +177,11 @@ impl Drop for Context {
 
 /// The extensions that are used, where they are there.
 fn wanted(info: &DeviceInfo) -> impl Iterator<Item = &'static CStr> {
-    let wanted = [vk::KHR_EXTERNAL_MEMORY_FD_NAME, vk::EXT_EXTERNAL_MEMORY_HOST_NAME];
+    let wanted = [
+        vk::KHR_EXTERNAL_MEMORY_FD_NAME,
+        vk::EXT_EXTERNAL_MEMORY_HOST_NAME,
+        vk::KHR_EXTERNAL_SEMAPHORE_FD_NAME,
+    ];
     wanted.into_iter().filter(|name| name.to_str().is_ok_and(|name| info.declares(name)))
 }
 
@@ -250,22 +258,7 @@ impl Device {
     }
 
     fn check_bytes(&self, bytes: usize) -> Result<()> {
-        let limit = self.driver.info.caps.max_alloc_bytes;
-        match bytes {
-            0 => Err(Error::invalid("memory of zero bytes")),
-            _ if bytes as u64 > limit => Err(conv::out_of_memory(bytes, &self.driver.info)),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_strategy(&self, strategy: Strategy) -> Result<()> {
-        let have = &self.driver.info.caps.strategies;
-        if have.contains(&strategy) {
-            return Ok(());
-        }
-        let have: Vec<_> = have.iter().map(Strategy::to_string).collect();
-        let what = format!("{strategy} memory on {}", self.driver.info.name);
-        Err(Error::unsupported(what, format!("one of {}", have.join(", "))))
+        checks::bytes(&self.driver.info, bytes)
     }
 }
 
@@ -275,11 +268,7 @@ impl hal::Device for Device {
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        self.check_bytes(spec.bytes)?;
-        self.check_strategy(spec.strategy)?;
-        if !spec.align.is_power_of_two() {
-            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
-        }
+        checks::allocation(&self.driver.info, spec, contents)?;
         Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
     }
 
@@ -303,6 +292,10 @@ impl hal::Device for Device {
                 Err(Error::unsupported(what, "host pages or a descriptor"))
             }
         }
+    }
+
+    fn semaphore(&self) -> Result<SharedSemaphore> {
+        Semaphore::shared(self.context()?)
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

@@ -3,6 +3,7 @@
 use super::{
     conv,
     device::{Device, Driver, Family, Limits},
+    semaphore,
 };
 use crate::{
     hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
@@ -309,6 +310,8 @@ impl<'a> Asked<'a> {
             callbacks: false,
             gates: true,
             wait_values: false,
+            exports_semaphores: self.exports_semaphores(),
+            imports_semaphores: false,
             svm_atomics: false,
             svm_system: false,
             address_space: None,
@@ -343,6 +346,18 @@ impl<'a> Asked<'a> {
             ask.get_physical_device_external_buffer_properties(self.physical, &info, &mut found);
         }
         found.external_memory_properties.external_memory_features
+    }
+
+    /// Whether the driver makes semaphores that other APIs of the chip import.
+    fn exports_semaphores(&self) -> bool {
+        let (question, ask) = (semaphore::question(), self.instance.raw());
+        let mut found = vk::ExternalSemaphoreProperties::default();
+        // SAFETY: a device of this live instance, of version 1.1 or newer.
+        unsafe {
+            let physical = self.physical;
+            ask.get_physical_device_external_semaphore_properties(physical, &question, &mut found);
+        }
+        self.has(vk::KHR_EXTERNAL_SEMAPHORE_FD_NAME) && semaphore::is_exportable(&found)
     }
 
     /// What the driver does with descriptors of buffers that kernels use. Memory that may be nothing but

@@ -11,6 +11,7 @@
 //! | `memory` | memory as others know it, and parts of it |
 //! | `timeline`, `batch`, `work`, `queue` | how far a queue is, commands with what they use, handing them over |
 //! | `event`, `gate`, `transfer` | waiting, being held back, copies |
+//! | `semaphore` | what other APIs signal and wait on |
 //! | `glsl`, `spirv`, `program` | a text to a module, what a module says, the kernels of it |
 //! | `kernel` | pipelines, and launching them |
 //! | `conv` | every number that means something else elsewhere |
@@ -33,6 +34,7 @@ mod kernel;
 mod memory;
 mod program;
 mod queue;
+mod semaphore;
 mod spirv;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;

@@ -1,0 +1,159 @@
+//! Frames without pause: a source, the stages, detections at the end, and a ring of slots between them.
+
+use super::{
+    judge::{Findings, Judge},
+    live::Live,
+    signal::Frames,
+};
+use crate::out::Result;
+use onebuf::{
+    BufferBuilder, Complex32, Device, Error,
+    pipeline::{self, Builder, Filled, Report},
+};
+use onebuf_bench::mixed::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
+use std::{sync::mpsc::channel, thread};
+
+/// How frames shall go through.
+pub struct Stream<'s> {
+    pub pipeline: &'s Pipeline,
+    /// The memory that the stages share.
+    pub wish: BufferBuilder<'s, Complex32>,
+    pub frames: u64,
+    /// Slots of the ring.
+    pub ring: usize,
+    /// Frames that go through a stage before the next has its turn.
+    pub batch: usize,
+}
+
+/// How they did.
+pub struct Streamed {
+    pub report: Report,
+    pub ring: usize,
+    pub batch: usize,
+    /// Everything on one thread, since a driver crashes with two.
+    pub alone: bool,
+    /// What was copied although nobody asked.
+    pub bytes_copied: u64,
+    pub findings: Findings,
+    /// What stood out, in all frames.
+    pub detected: u64,
+    /// The same in the last one.
+    pub detections: Vec<Detection>,
+}
+
+/// What stood out so far.
+#[derive(Default)]
+struct Seen {
+    count: u64,
+    last: Vec<Detection>,
+}
+
+impl Stream<'_> {
+    pub fn run(&self, frames: &mut Frames) -> Result<Streamed> {
+        let hub = self.pipeline.devices[0].hub();
+        let before = hub.ledger().implied_bytes();
+        let ((judge, jobs), mut seen) = (Judge::new(), Seen::default());
+        let alone = self.pipeline.devices.iter().any(wants_one_thread);
+        let builder = self.source(self.slots(), frames, &judge);
+        let builder = self.sink(self.stages(builder), &judge, &mut seen);
+        let mut running = if alone { builder.one_thread() } else { builder }.build()?;
+        let live = Live::new(running.handle(), hub, self);
+        let (done, over) = channel();
+        let report = thread::scope(|threads| {
+            let _open = (judge.until_dropped(), done);
+            threads.spawn(|| judge.work(&self.pipeline.setup, jobs));
+            threads.spawn(|| live.watch(over));
+            running.run()
+        });
+        drop(running);
+        let findings = judge.sum_up()?;
+        Ok(Streamed {
+            report: report?,
+            ring: self.ring,
+            batch: self.batch,
+            alone,
+            bytes_copied: hub.ledger().implied_bytes() - before,
+            findings,
+            detected: seen.count,
+            detections: seen.last,
+        })
+    }
+
+    fn slots<'f>(&'f self) -> Builder<'f, Frame> {
+        let slot = |_| self.pipeline.frame(&self.wish);
+        pipeline::Pipeline::builder(self.ring, slot).batch(self.batch)
+    }
+
+    fn source<'f>(
+        &'f self,
+        builder: Builder<'f, Frame>,
+        frames: &'f mut Frames,
+        judge: &'f Judge,
+    ) -> Builder<'f, Frame> {
+        builder.source(move |slot, number| {
+            if number == self.frames {
+                return Ok(Filled::End);
+            }
+            let known = frames.are_known();
+            if known {
+                let (samples, expected) =
+                    frames.frame(number as usize, self.ring).map_err(plain)?;
+                slot.signal.write(samples)?;
+                judge.expects(number, expected);
+            } else {
+                let samples = frames.samples(number as usize, self.ring).map_err(plain)?;
+                slot.signal.write(samples)?;
+                judge.sees(number, samples);
+            }
+            Ok(Filled::Frame)
+        })
+    }
+
+    /// One for each device; where that is the same, one for both.
+    fn stages<'f>(&'f self, builder: Builder<'f, Frame>) -> Builder<'f, Frame> {
+        let (pipeline, shape) = (self.pipeline, self.pipeline.shape());
+        let [first, second] = &pipeline.devices;
+        let transform = move |queue: &_, slot: &Frame| {
+            pipeline.spectrum().run_on(queue, &slot.signal, shape.channels)
+        };
+        let multiply = move |queue: &_, slot: &Frame| {
+            pipeline.beams().run_on(queue, &shape, &slot.signal, &slot.beams)
+        };
+        if first.index() == second.index() {
+            let name = format!("{}+{}", Spectrum::NAME, Beams::NAME);
+            return builder.stage(name, first, move |work| {
+                transform(work.queue, work.slot)?;
+                multiply(work.queue, work.slot).map(drop)
+            });
+        }
+        builder
+            .stage(Spectrum::NAME, first, move |work| transform(work.queue, work.slot).map(drop))
+            .stage(Beams::NAME, second, move |work| multiply(work.queue, work.slot).map(drop))
+    }
+
+    fn sink<'f>(
+        &'f self,
+        builder: Builder<'f, Frame>,
+        judge: &'f Judge,
+        seen: &'f mut Seen,
+    ) -> Builder<'f, Frame> {
+        builder.sink(move |slot, number| {
+            let beams = slot.beams.to_vec()?;
+            let found = detect(&beams, self.pipeline.shape().length);
+            seen.count += found.len() as u64;
+            seen.last.clone_from(&found);
+            let wrong = judge.judge(number, beams, found);
+            wrong.map_or(Ok(()), |why| Err(Error::invalid(why)))
+        })
+    }
+}
+
+/// Mesa's drivers of 2022 crash when two threads use them at once.
+fn wants_one_thread(device: &Device) -> bool {
+    ["rusticl", "Clover"].contains(&device.info().platform.trim())
+}
+
+/// In the library's words.
+fn plain(failure: crate::out::Failure) -> Error {
+    Error::invalid(failure.to_string())
+}
