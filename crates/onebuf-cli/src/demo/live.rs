@@ -49,8 +49,14 @@ impl<'l> Live<'l> {
     /// Until the other end is dropped. A terminal is left as it was.
     pub fn watch(&self, over: Receiver<()>) {
         let (mut drawn, pause) = (0, if self.screen.moves { OFTEN } else { SELDOM });
+        let mut last = Report::default();
         while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            drawn = self.draw(drawn);
+            let report = self.handle.report();
+            // A line that says the same again is of no use, where it is not drawn over the last.
+            if self.screen.moves || report != last {
+                drawn = self.draw(&report, drawn);
+            }
+            last = report;
         }
         if drawn > 0 {
             eprint!("\x1b[{drawn}A\x1b[J");
@@ -58,9 +64,9 @@ impl<'l> Live<'l> {
     }
 
     /// How many lines there are to be drawn over.
-    fn draw(&self, drawn: usize) -> usize {
+    fn draw(&self, report: &Report, drawn: usize) -> usize {
         let copied = self.hub.ledger().implied_bytes() - self.scale.copied_before;
-        let lines = self.scale.lines(&self.handle.report(), copied);
+        let lines = self.scale.lines(report, copied);
         let mut text = String::new();
         if !self.screen.moves {
             text = format!("{}\n", lines.join("; "));
