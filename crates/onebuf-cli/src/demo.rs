@@ -197,7 +197,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let streamed = stream(args, pipeline, wish, batch.frames, &mut feed)?;
     let mut frames = match feed {
         Feed::Frames(frames) => frames,
-        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept()),
+        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept())?,
     };
     let mut ways = Vec::new();
     for (pipeline, wish) in &wishes {
