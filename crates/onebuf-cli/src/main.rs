@@ -7,6 +7,7 @@ mod cache;
 mod demo;
 mod devices;
 mod doctor;
+mod html;
 mod out;
 mod plan;
 mod screen;
