@@ -13,6 +13,7 @@ mod plan;
 mod screen;
 mod share;
 mod table;
+mod top;
 mod turns;
 mod units;
 mod version;
@@ -35,6 +36,7 @@ Examples:
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
   onebuf demo                     a transform here, a matrix product there, one buffer between
   onebuf share --name frames      one buffer, two processes: `onebuf attach frames` is the other
+  onebuf top                      look at a program that runs: buffers, routes, fences, copies, pipelines
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
 Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
@@ -59,6 +61,7 @@ enum Command {
     Bench(bench::Args),
     Share(share::Args),
     Attach(attach::Args),
+    Top(top::Args),
     Cache(cache::Args),
     /// Print a completion script for a shell
     #[command(after_help = "\
@@ -97,6 +100,7 @@ fn answer(cli: &Cli) -> Result<()> {
         Some(Command::Bench(args)) => return bench::run(args, screen, output),
         Some(Command::Share(args)) => share::run(args, &output)?,
         Some(Command::Attach(args)) => attach::run(args, &output)?,
+        Some(Command::Top(args)) => top::run(args, &output, screen)?,
         Some(Command::Cache(args)) => cache::run(args)?,
         Some(Command::Completions { shell }) => completions(*shell),
         None => Cli::command().error(ErrorKind::MissingSubcommand, "name a command").exit(),

@@ -10,6 +10,7 @@ use crate::{
     foreign::Guests,
     hal::{self, DeviceKind, Domain, QueueSpec},
     libs::{Libraries, Library},
+    live::Cards,
     mailbox::Mailboxes,
     program::Programs,
     queue::Line,
@@ -30,7 +31,7 @@ use std::{
     fmt,
     path::PathBuf,
     sync::{
-        Weak,
+        OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -60,6 +61,8 @@ struct Inner {
     semaphores: Semaphores,
     maths: Libraries,
     tap: Tap,
+    /// Of buffers, once somebody may look.
+    cards: OnceLock<Arc<Cards>>,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -257,6 +260,17 @@ impl Hub {
     #[inline]
     pub(crate) fn tap(&self) -> &Tap {
         &self.0.tap
+    }
+
+    /// What is kept of buffers for whoever watches; nothing while nobody can.
+    #[inline]
+    pub(crate) fn cards(&self) -> Option<&Arc<Cards>> {
+        self.0.cards.get()
+    }
+
+    /// The same, from now on.
+    pub(crate) fn watched_cards(&self) -> &Arc<Cards> {
+        self.0.cards.get_or_init(Arc::default)
     }
 
     /// Host memory for copies to and from a device.
@@ -517,6 +531,7 @@ impl HubBuilder {
             semaphores: Semaphores::default(),
             maths,
             tap: self.trace.map(Tap::new).unwrap_or_default(),
+            cards: OnceLock::new(),
         })))
     }
 }
