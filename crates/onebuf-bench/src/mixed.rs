@@ -13,6 +13,7 @@
 //! On OpenCL each stage is one kernel of our own. Elsewhere they are [`onebuf::libs`], with a kernel of ours before the
 //! transform.
 
+mod adaptive;
 mod beams;
 mod delay;
 mod detect;
@@ -24,6 +25,7 @@ mod setup;
 mod shape;
 mod spectrum;
 
+pub use adaptive::Adapted;
 pub use beams::Beams;
 pub use detect::{Detection, THRESHOLD, detect};
 pub use farrow::{Interpolator, Place};

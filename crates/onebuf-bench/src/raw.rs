@@ -7,8 +7,10 @@
 #![allow(unsafe_code)]
 
 mod cuda;
+mod udp;
 
 pub use cuda::RawCuda;
+pub use udp::RawUdp;
 
 use crate::machine::{ITEMS, TOUCH, next, sum};
 use onebuf::{Error, Queue, Result};

@@ -9,6 +9,8 @@ mod pipeline;
 mod report;
 mod signal;
 mod stream;
+mod supply;
+mod wire;
 
 use crate::{
     devices, doctor,
@@ -24,11 +26,12 @@ use onebuf::{
     libs::Blas,
     topology::{Route, State},
 };
-use onebuf_bench::mixed::{Interpolator, Pipeline, Setup, Shape};
+use onebuf_bench::mixed::{Adapted, Interpolator, Pipeline, Setup, Shape};
 use pipeline::Way;
 use report::Report;
 use signal::{Frames, Source};
-use stream::{Stream, Streamed};
+use stream::{Feed, Stream, Streamed};
+use supply::Supply;
 
 /// Frames of a sensor array: aligned and transformed on one device, made into beams on another, one buffer between
 #[derive(clap::Args)]
@@ -40,6 +43,8 @@ Examples:
   onebuf demo --no-graft                  OpenCL's kernels by OpenCL, CUDA's by CUDA
   onebuf demo --frames 1000 --ring 16     a longer stream, with a live view on a terminal
   onebuf demo --samples 1048576 --channels 1024 --source file:capture.iq
+  onebuf demo --adaptive 64               weights made for what is heard
+  onebuf demo --source udp:127.0.0.1:5000 the receiving end of `onebuf send --to udp:127.0.0.1:5000`
   onebuf demo --json | jq .speedup
 
 A frame is channels of up to 2048 complex samples. Stage 1, `delay+fft`: every channel is delayed by a part of
@@ -72,6 +77,10 @@ pub struct Args {
     /// Beams that are made of a frame
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     beams: u32,
+    /// Make the beams of the first K channels, with weights for what the first frame holds: what comes from
+    /// elsewhere than a beam looks is suppressed (MVDR)
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    adaptive: Option<u32>,
     /// Frames that go through a stage before the other's turn comes [default: as few as keep switching
     /// below a tenth of the stages' own time, up to 8]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -79,7 +88,8 @@ pub struct Args {
     /// Buffers that frames go round in; at least as many as a batch has frames [default: two batches, at least 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ring: Option<u32>,
-    /// Where frames come from: `synthetic`, or `file:PATH` of interleaved little-endian f32 I and Q
+    /// Where frames come from: `synthetic`; `file:PATH` of interleaved little-endian f32 I and Q;
+    /// `udp:HOST:PORT` or `tcp:HOST:PORT`, to listen at
     #[arg(long, value_name = "SOURCE", default_value = "synthetic")]
     source: Source,
     /// Only run the staged way, for comparison
@@ -106,6 +116,9 @@ fn samples(text: &str) -> Result<usize, String> {
     }
 }
 
+/// The inverse of a covariance loses digits: of single precision's seven, four at most.
+const WEIGHTS_TOLERANCE: f64 = 1e-2;
+
 /// Frames that are measured one way against the other, at most.
 const COMPARED: usize = 64;
 
@@ -117,8 +130,13 @@ impl Args {
             Some(channels) => Shape::with_channels(samples, channels as usize, beams),
             None => Shape::of(samples, beams),
         };
-        let setup =
-            shape.and_then(|shape| Ok(Setup::new(shape, Interpolator::new(self.order.into())?)));
+        let setup = shape.and_then(|shape| {
+            let setup = Setup::new(shape, Interpolator::new(self.order.into())?);
+            match self.adaptive.map_or(shape.channels, |used| used as usize) {
+                used if used <= shape.channels => Ok(setup.of_channels(used)),
+                used => Err(format!("--adaptive {used}, of {} channels", shape.channels)),
+            }
+        });
         setup.unwrap_or_else(|why| wrong_usage(&why))
     }
 
@@ -144,7 +162,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     args.check();
     let setup = args.setup();
     let shape = setup.shape;
-    let mut frames = Frames::open(&args.source, &setup)?;
+    let mut supply = Supply::of(&args.source, &setup)?;
     let hub = devices::discover_for_doctor()?;
     let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
     let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
@@ -157,8 +175,9 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
         return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
     }
     let wish = hub.buffer::<Complex32>(shape.samples()).shared_with(&devices);
+    let (setup, adapted) = adapt(args, &devices, setup, &wish, &mut supply)?;
     let graft = Graft::of(args, &devices, &setup);
-    let native = Pipeline::open(&devices, setup)?;
+    let native = Pipeline::open(&devices, setup.clone())?;
     let in_place = hub.buffer::<Complex32>(shape.samples()).shared_with([&devices[1]]);
     // In one queue of one device there is nothing to share.
     let (best, direct) = match graft.pipeline() {
@@ -172,7 +191,14 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let wishes: Vec<&(&Pipeline, _)> = [&direct, &staged].into_iter().flatten().collect();
     let (pipeline, wish) = wishes[0];
     let batch = batch(args, pipeline, wish)?;
-    let streamed = stream(args, pipeline, wish, batch.frames, &mut frames)?;
+    // Drivers compile and pages appear on first use.
+    pipeline.run(&pipeline.frames(wish, 1)?)?;
+    let mut feed = supply.start(&setup)?;
+    let streamed = stream(args, pipeline, wish, batch.frames, &mut feed)?;
+    let mut frames = match feed {
+        Feed::Frames(frames) => frames,
+        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept()),
+    };
     let mut ways = Vec::new();
     for (pipeline, wish) in &wishes {
         ways.push(way(pipeline, wish, batch.frames)?);
@@ -182,8 +208,31 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let direct = direct.as_ref().and_then(|_| measured.next());
     let staged = staged.as_ref().and_then(|_| measured.next());
     let report =
-        Report { args, pipeline, streamed, direct, staged, batch, obstacle, graft: &graft };
+        Report { pipeline, adapted, streamed, direct, staged, batch, obstacle, graft: &graft };
     Ok(report.answer(screen))
+}
+
+/// Weights for what the first frame holds, where that is wanted.
+fn adapt(
+    args: &Args,
+    devices: &[Device; 2],
+    setup: Setup,
+    wish: &BufferBuilder<'_, Complex32>,
+    supply: &mut Supply<'_>,
+) -> Result<(Setup, Option<Adapted>)> {
+    if args.adaptive.is_none() {
+        return Ok((setup, None));
+    }
+    let pipeline = Pipeline::open(devices, setup.clone())?;
+    let samples = supply.first(&setup)?;
+    let adapted = pipeline.adapt(&pipeline.frame(wish)?, &samples)?;
+    let (error, by) = (adapted.max_rel_error, &adapted.device);
+    if error.is_nan() || error > WEIGHTS_TOLERANCE {
+        return Err(Failure::new(format!(
+            "the weights that {by} solved for are off by {error:.1e}, {WEIGHTS_TOLERANCE:.0e} is allowed"
+        )));
+    }
+    Ok((Setup { weights: adapted.weights.clone(), ..setup }, Some(adapted)))
 }
 
 fn stream(
@@ -191,11 +240,11 @@ fn stream(
     pipeline: &Pipeline,
     wish: &BufferBuilder<'_, Complex32>,
     batch: usize,
-    frames: &mut Frames,
+    feed: &mut Feed,
 ) -> Result<Streamed> {
     let ring = args.ring.map_or((2 * batch).max(4), |ring| ring as usize);
     let (wish, batch, count) = (wish.clone(), batch.min(ring), args.frames.into());
-    Stream { pipeline, wish, frames: count, ring, batch }.run(frames)
+    Stream { pipeline, wish, frames: count, ring, batch }.run(feed)
 }
 
 fn way<'p>(

@@ -11,6 +11,7 @@ mod html;
 mod out;
 mod plan;
 mod screen;
+mod send;
 mod share;
 mod table;
 mod top;
@@ -35,6 +36,7 @@ Examples:
   onebuf doctor                   prove every route by experiment, once; verdicts are remembered
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
   onebuf demo                     a transform here, a matrix product there, one buffer between
+  onebuf send --to udp:HOST:5000  plays frames to a pipeline that listens there
   onebuf share --name frames      one buffer, two processes: `onebuf attach frames` is the other
   onebuf top                      look at a program that runs: buffers, routes, fences, copies, pipelines
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
@@ -58,6 +60,7 @@ enum Command {
     Doctor(doctor::Args),
     Plan(plan::Args),
     Demo(demo::Args),
+    Send(send::Args),
     Bench(bench::Args),
     Share(share::Args),
     Attach(attach::Args),
@@ -97,6 +100,7 @@ fn answer(cli: &Cli) -> Result<()> {
         Some(Command::Doctor(args)) => doctor::run(args, screen)?,
         Some(Command::Plan(args)) => plan::run(args, screen)?,
         Some(Command::Demo(args)) => demo::run(args, screen)?,
+        Some(Command::Send(args)) => send::run(args)?,
         Some(Command::Bench(args)) => return bench::run(args, screen, output),
         Some(Command::Share(args)) => share::run(args, &output)?,
         Some(Command::Attach(args)) => attach::run(args, &output)?,

@@ -516,7 +516,7 @@ impl HubBuilder {
         found.notes.extend(note);
         let ids = found.nodes.iter().map(|node| node.id.clone());
         let ledger = Ledger::new(ids.collect(), GUESTS);
-        let guests = Guests::new(found.opencl, found.devices.len());
+        let guests = Guests::new(found.opencl, found.others, found.devices.len());
         Ok(Hub(Arc::new(Inner {
             roster: Roster::new(found.devices, found.nodes, verdicts),
             guests,

@@ -19,18 +19,20 @@ const TEXT: &str = "
 kernel void delay(global float2 *signal, global const float2 *places, global const float *window) {
     local float2 x[LEN];
     global float2 *channel = signal + (size_t)get_group_id(0) * LEN;
-    for (uint i = get_local_id(0); i < LEN; i += GROUP) x[i] = channel[i];
+    for (uint b = 0; b < LEN / GROUP; b++)
+        x[get_local_id(0) + b * GROUP] = channel[get_local_id(0) + b * GROUP];
     float mu = places[get_group_id(0)].y;
     uint shift = (uint)(int)places[get_group_id(0)].x;
 TAPS    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = get_local_id(0); i < LEN; i += GROUP) {
+    for (uint b = 0; b < LEN / GROUP; b++) {
+        uint i = get_local_id(0) + b * GROUP;
         float2 sum;
         sum.x = 0.0f;
         sum.y = 0.0f;
-        for (uint tap = 0, at = i + shift; tap <= ORDER; tap++, at++)
-            if (at < LEN) {
-                sum.x += h[tap] * x[at].x;
-                sum.y += h[tap] * x[at].y;
+        for (uint tap = 0; tap <= ORDER; tap++)
+            if (i + shift + tap < LEN) {
+                sum.x += h[tap] * x[i + shift + tap].x;
+                sum.y += h[tap] * x[i + shift + tap].y;
             }
         sum.x *= window[i];
         sum.y *= window[i];
@@ -74,7 +76,9 @@ impl Tables {
 impl DelayKernel {
     pub fn build(device: &Device, setup: &Setup) -> Result<Self> {
         let length = setup.shape.length;
-        let group = GROUP.min(length).min(device.info().caps.max_group_size.max(1));
+        let most = GROUP.min(device.info().caps.max_group_size).max(1);
+        // Powers of two both, so that one divides the other.
+        let group = (1 << most.ilog2()).min(length);
         let program = device.program(&source(length, group, setup.interpolator))?;
         let fits = move |call: &Call<'_>| {
             let channels = call.global()[0] / group;

@@ -53,7 +53,7 @@ impl Interpolator {
 
     /// Where a sample comes from that is delayed by so many.
     pub fn place(self, delay: f64) -> Place {
-        let half = if self.order % 2 == 0 { 0.5 } else { 0.0 };
+        let half = if self.order.is_multiple_of(2) { 0.5 } else { 0.0 };
         let whole = (half - delay).floor();
         let shift = whole - (self.order / 2) as f64;
         Place { shift: shift as f32, mu: (-delay - whole) as f32 }

@@ -109,7 +109,11 @@ impl Pipeline {
             self.first.queue().finish()?;
         }
         for frame in frames {
-            rungs[1] = rungs[1].max(self.second.run(&self.shape(), &frame.signal, &frame.beams)?);
+            rungs[1] = rungs[1].max(self.second.run(
+                &self.setup.product(),
+                &frame.signal,
+                &frame.beams,
+            )?);
         }
         self.second.queue().finish()?;
         Ok(rungs)
@@ -129,7 +133,7 @@ impl Pipeline {
     /// # Errors
     /// The driver's.
     pub fn run_second(&self, frame: &Frame) -> Result<()> {
-        self.second.run(&self.shape(), &frame.signal, &frame.beams)?;
+        self.second.run(&self.setup.product(), &frame.signal, &frame.beams)?;
         self.second.queue().finish()
     }
 

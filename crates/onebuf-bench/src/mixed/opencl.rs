@@ -74,13 +74,16 @@ void store4(uint m, uint p, const float2 *v, local float2 *x) {
 const FFT_DELAY: &str = "
 float2 delayed(uint i, const float *h, uint shift, local const float2 *x, global const float *window) {
     float2 sum = (float2)(0.0f, 0.0f);
-    for (uint tap = 0, at = i + shift; tap <= ORDER; tap++, at++)
-        if (at < LEN) sum += h[tap] * x[at];
+    UNROLL
+    for (uint tap = 0; tap <= ORDER; tap++)
+        if (i + shift + tap < LEN) sum += h[tap] * x[i + shift + tap];
     return window[i] * sum;
 }
 void first(uint radix, uint m, float2 *v, const float *h, uint shift, local const float2 *x,
            global const float *window) {
+    UNROLL
     for (uint b = 0; b < PER / radix; b++)
+        UNROLL
         for (uint part = 0; part < radix; part++)
             v[radix * b + part] = delayed(m + b * GROUP + LEN / radix * part, h, shift, x, window);
 }
@@ -186,7 +189,9 @@ impl FftKernel {
     fn program(device: &Device, setup: &Setup) -> Result<(Program, usize)> {
         let length = setup.shape.length;
         let group = group(device, length)?;
-        let text = fft_text(length, group, setup.interpolator);
+        // All of a work-item's values are in registers, if only the compiler sees every index. CPUs have too few.
+        let unroll = device.info().kind != DeviceKind::Cpu;
+        let text = fft_text(length, group, setup.interpolator, unroll);
         Ok((device.program(&Source::opencl_c(text))?, group))
     }
 
@@ -236,10 +241,12 @@ fn group(device: &Device, length: usize) -> Result<usize> {
     Ok((1 << most.ilog2()).min((length / 8).max(1)))
 }
 
-fn fft_text(length: usize, group: usize, interpolator: Interpolator) -> String {
+fn fft_text(length: usize, group: usize, interpolator: Interpolator, unroll: bool) -> String {
     let (per, order) = (length / group, interpolator.order());
     let mut text = format!("#define LEN {length}\n#define GROUP {group}\n#define PER {per}\n");
-    text += &format!("#define ORDER {order}\n{FFT_HEAD}{FFT_DELAY}{FFT_START}");
+    let unroll = if unroll { "_Pragma(\"unroll\")" } else { "" };
+    text += &format!("#define ORDER {order}\n#define UNROLL {unroll}\n");
+    text += &format!("{FFT_HEAD}{FFT_DELAY}{FFT_START}");
     text += &interpolator.statements();
     for (radix, p) in passes(length) {
         let load = match p {
@@ -361,8 +368,9 @@ mod tests {
             assert_eq!(product, 1 << log);
         }
         assert_eq!(passes(32), [(2, 1), (4, 2), (4, 8)]);
-        let text = fft_text(8, 1, Interpolator::new(3).unwrap());
+        let text = fft_text(8, 1, Interpolator::new(3).unwrap(), true);
         assert!(text.contains("first(2, m, v, h, shift, x, window)"), "{text}");
         assert!(text.contains("load4(m, 2, v, x, turns)"), "{text}");
+        assert!(text.contains("_Pragma"), "{text}");
     }
 }

@@ -1,6 +1,10 @@
 //! What must come out, in double precision on the CPU.
 
-use super::{Detection, Setup, Shape, THRESHOLD, detect::Powers, setup::double};
+use super::{
+    Detection, Setup, Shape, THRESHOLD,
+    detect::Powers,
+    setup::{double, worse},
+};
 use onebuf::{Complex32, Complex64};
 use rustfft::{Fft, FftPlanner};
 use std::{sync::Arc, thread};
@@ -28,8 +32,8 @@ impl Expected {
         assert_eq!(frame.len(), shape.samples(), "a frame of the shape");
         let fft = FftPlanner::new().plan_fft_forward(shape.length);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let share = shape.channels.div_ceil(cores);
-        let parts = frame.chunks(share * shape.length).enumerate();
+        let share = setup.used.div_ceil(cores);
+        let parts = frame[..setup.used * shape.length].chunks(share * shape.length).enumerate();
         let sums: Vec<Sum> = thread::scope(|scope| {
             let threads: Vec<_> = parts
                 .map(|(part, samples)| {
@@ -42,6 +46,17 @@ impl Expected {
         Self::from(sums.into_iter().fold(Sum::none(&shape), Sum::plus))
     }
 
+    /// The spectrum of a frame's first channels.
+    pub(super) fn spectrum(setup: &Setup, channels: &[Complex32]) -> Vec<Complex64> {
+        let fft = FftPlanner::new().plan_fft_forward(setup.shape.length);
+        let channels = channels.chunks(setup.shape.length).enumerate();
+        let mut spectrum: Vec<_> =
+            channels.flat_map(|(number, samples)| setup.delayed(number, samples)).collect();
+        // Every channel in turn: that is what it does with several lengths.
+        fft.process(&mut spectrum);
+        spectrum
+    }
+
     /// The largest deviation of any number from what it has to be, relative to that, or to the bin's scale where
     /// that is more. NaN where one came out.
     pub fn max_rel_error(&self, found: &[Complex32]) -> f64 {
@@ -50,8 +65,7 @@ impl Expected {
             let off = (double(*found) - want).norm();
             let scale = want.norm().max(self.scale[place % self.scale.len()]);
             let relative = if off == 0.0 { 0.0 } else { off / scale };
-            // Not `max`, which would overlook a NaN.
-            worst = if relative <= worst || worst.is_nan() { worst } else { relative };
+            worst = worse(worst, relative);
         }
         if found.len() == self.beams.len() { worst } else { f64::NAN }
     }
@@ -121,7 +135,7 @@ impl Sum {
             fft.process_with_scratch(&mut spectrum, &mut scratch);
             sum.power.iter_mut().zip(&spectrum).for_each(|(sum, x)| *sum += x.norm_sqr());
             for (beam, out) in sum.beams.chunks_mut(shape.length).enumerate() {
-                let w = double(setup.weights[beam * shape.channels + first + number]);
+                let w = double(setup.weights[beam * setup.used + first + number]);
                 out.iter_mut().zip(&spectrum).for_each(|(sum, x)| *sum += w * x);
             }
         }

@@ -21,7 +21,9 @@ pub struct Setup {
     pub places: Vec<Place>,
     /// What each sample of a channel is multiplied by after the delay.
     pub window: Vec<f32>,
-    /// Beam behind beam.
+    /// The first so many channels are what beams are made of.
+    pub used: usize,
+    /// Beam behind beam, for as many channels.
     pub weights: Vec<Complex32>,
 }
 
@@ -34,8 +36,23 @@ impl Setup {
             interpolator,
             places: (0..shape.channels).map(place).collect(),
             window: window(shape.length),
+            used: shape.channels,
             weights: steering(shape.channels, shape.beams),
         }
+    }
+
+    /// Beams of the first channels only.
+    ///
+    /// # Panics
+    /// When there are not so many, or none.
+    pub fn of_channels(self, used: usize) -> Self {
+        assert!((1..=self.shape.channels).contains(&used), "{used} channels");
+        Self { used, weights: steering(used, self.shape.beams), ..self }
+    }
+
+    /// What is multiplied.
+    pub fn product(&self) -> Shape {
+        Shape { channels: self.used, ..self.shape }
     }
 
     /// A channel as the transform gets it, in double precision.
@@ -74,6 +91,11 @@ fn steering(channels: usize, beams: usize) -> Vec<Complex32> {
 fn window(length: usize) -> Vec<f32> {
     let at = |n: usize| 0.54 - 0.46 * (TAU * n as f64 / length as f64).cos();
     (0..length).map(|n| at(n) as f32).collect()
+}
+
+/// The larger error. Not `max`, which would overlook a NaN.
+pub(super) fn worse(one: f64, other: f64) -> f64 {
+    if other <= one || one.is_nan() { one } else { other }
 }
 
 pub(super) fn double(x: Complex32) -> Complex64 {

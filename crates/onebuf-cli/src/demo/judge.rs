@@ -112,6 +112,10 @@ impl Judge {
         while let Ok(Some(Job { number, wanted, beams, found })) = jobs.recv() {
             match wanted {
                 Wanted::Known(expected) => self.check(number, &expected, &beams, &found),
+                Wanted::Samples(samples) if !samples.iter().all(|x| x.is_finite()) => {
+                    let why = "samples that are not finite; f32 I and Q are wanted, little-endian";
+                    lock(&self.findings).wrong = Some(format!("frame {number}: {why}"));
+                }
                 Wanted::Samples(samples) => {
                     self.check(number, &Expected::of(setup, &samples), &beams, &found);
                     *lock(&self.idle) = true;

@@ -1,7 +1,7 @@
 //! What the demonstration found, for people and for programs.
 
 use super::{
-    Args, Graft,
+    Graft,
     batch::Batch,
     live::both,
     pipeline::{Measured, hops},
@@ -14,7 +14,7 @@ use crate::{
     units,
 };
 use onebuf::{Complex32, Device, pipeline::Latency};
-use onebuf_bench::mixed::{Detection, Pipeline, Shape, direction};
+use onebuf_bench::mixed::{Adapted, Detection, Pipeline, Shape, direction};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -22,8 +22,9 @@ use std::time::Duration;
 const LISTED: usize = 8;
 
 pub struct Report<'r> {
-    pub args: &'r Args,
     pub pipeline: &'r Pipeline,
+    /// How the weights came about, where they were made for what is heard.
+    pub adapted: Option<Adapted>,
     /// Frames without pause.
     pub streamed: Streamed,
     /// The best way there is; `None` when only the staged one was wanted.
@@ -68,17 +69,23 @@ impl Report<'_> {
             "stages": stages,
             "routes": self.main().map(|measured| self.routes(measured)),
             "sync": self.main().map(|measured| measured.sync),
-            "frames": self.args.frames,
+            "frames": self.streamed.report.frames,
             "samples": shape.samples(),
             "channels": shape.channels,
             "beams": shape.beams,
             "order": self.pipeline.setup.interpolator.order(),
+            "adaptive": self.adapted.as_ref().map(|adapted| json!({
+                "channels": self.pipeline.setup.used,
+                "device": adapted.device.id(),
+                "max_rel_error": adapted.max_rel_error,
+            })),
             "grafted": self.pipeline.grafted_from.is_some(),
             "not_grafted_why": self.graft.why_not(),
             "batch": self.batch.frames,
             "batch_why": self.batch.why,
             "stage_us": self.batch.stage_us,
-            "lost_packets": 0,
+            "lost_packets": self.streamed.network.map_or(0, |counts| counts.lost_packets),
+            "network": self.streamed.network,
             "incomplete_frames": self.streamed.report.incomplete,
             "dropped_frames": self.streamed.report.dropped,
             "stream": self.stream(),
@@ -163,11 +170,12 @@ impl Report<'_> {
         let bytes = length * channels * size_of::<Complex32>();
         let mut text = format!(
             "{} frames of {channels} x {length} complex samples ({}), {beams} beams\n\n",
-            self.args.frames,
+            self.streamed.report.frames,
             units::bytes(bytes as u64),
         );
         text += &self.stage_table(screen);
         text += &self.switching();
+        text += &self.weights();
         text += &self.flow();
         text += &self.found(screen);
         text += &self.costs(screen);
@@ -209,6 +217,14 @@ impl Report<'_> {
         format!("{not}{frames} {many} per switch: {why}\n\n")
     }
 
+    fn weights(&self) -> String {
+        let Some(Adapted { device, max_rel_error, .. }) = &self.adapted else {
+            return String::new();
+        };
+        let used = self.pipeline.setup.used;
+        format!("weights for {used} channels, solved on {device}, off by {max_rel_error:.1e}\n\n")
+    }
+
     /// Frames without pause, in some lines.
     fn flow(&self) -> String {
         let Streamed { report, ring, batch, alone, bytes_copied, findings, .. } = &self.streamed;
@@ -222,7 +238,7 @@ impl Report<'_> {
         for stage in &report.stages {
             text += &format!("  {} on {}: {}\n", stage.name, stage.device, both(stage.latency));
         }
-        text += &format!("  detect {}\n", both(report.sink));
+        text += &format!("  detect {}\n{}", both(report.sink), self.packets());
         text += &format!(
             "  {} frames, {} checked, {} dropped, {} incomplete; copied unasked: {}\n\n",
             report.frames,
@@ -232,6 +248,18 @@ impl Report<'_> {
             units::bytes(*bytes_copied),
         );
         text
+    }
+
+    fn packets(&self) -> String {
+        let Some(counts) = &self.streamed.network else { return String::new() };
+        format!(
+            "  {} packets came, {} were lost, {} late, {} twice, {} dropped by the kernel\n",
+            counts.packets,
+            counts.lost_packets,
+            counts.late_packets,
+            counts.duplicate_packets,
+            counts.kernel_drops,
+        )
     }
 
     /// What stands out.

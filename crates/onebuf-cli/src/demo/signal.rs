@@ -1,10 +1,16 @@
 //! The samples that go in, and what must come out.
 
+use super::wire::Listen;
 use crate::out::{Failure, Result};
 use onebuf::{Complex32, Complex64};
 use onebuf_bench::mixed::{Expected, Setup, cable, direction, phase};
 use std::{
-    f64::consts::TAU, fs::File, os::unix::fs::FileExt, path::PathBuf, str::FromStr, sync::Arc,
+    f64::consts::TAU,
+    fs::File,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
 };
 
 /// Where frames come from.
@@ -12,6 +18,7 @@ use std::{
 pub enum Source {
     Synthetic,
     File(PathBuf),
+    Network(Listen),
 }
 
 impl FromStr for Source {
@@ -21,7 +28,9 @@ impl FromStr for Source {
         match text.split_once(':') {
             None if text == "synthetic" => Ok(Source::Synthetic),
             Some(("file", path)) if !path.is_empty() => Ok(Source::File(path.into())),
-            _ => Err("write `synthetic` or `file:PATH`".into()),
+            Some(("udp", at)) if at.contains(':') => Ok(Source::Network(Listen::Udp(at.into()))),
+            Some(("tcp", at)) if at.contains(':') => Ok(Source::Network(Listen::Tcp(at.into()))),
+            _ => Err("write `synthetic`, `file:PATH`, `udp:HOST:PORT` or `tcp:HOST:PORT`".into()),
         }
     }
 }
@@ -51,16 +60,27 @@ struct Recording {
 const SAMPLE_BYTES: usize = size_of::<Complex32>();
 
 impl Frames {
-    pub fn open(source: &Source, setup: &Setup) -> Result<Self> {
-        let supply = match source {
-            Source::Synthetic => {
-                Supply::Known([1, 2].map(|seed| known(setup, synthetic(seed, setup))))
-            }
-            Source::File(path) => {
-                Supply::File(Recording::open(path.clone(), setup.shape.samples())?)
-            }
+    pub fn synthetic(setup: &Setup) -> Self {
+        Self::known(setup, [1, 2].map(|seed| synthetic(seed, setup)))
+    }
+
+    pub fn file(path: &Path, setup: &Setup) -> Result<Self> {
+        let recording = Recording::open(path.into(), setup.shape.samples())?;
+        Ok(Self { setup: setup.clone(), supply: Supply::File(recording) })
+    }
+
+    /// Frames that came before; where there are too few, synthetic ones.
+    pub fn again(setup: &Setup, kept: Vec<Vec<Complex32>>) -> Self {
+        let mut two = kept.into_iter();
+        Self::known(setup, [1, 2].map(|seed| two.next().unwrap_or_else(|| synthetic(seed, setup))))
+    }
+
+    fn known(setup: &Setup, two: [Vec<Complex32>; 2]) -> Self {
+        let known = |samples: Vec<Complex32>| {
+            let expected = Arc::new(Expected::of(setup, &samples));
+            (samples, expected)
         };
-        Ok(Self { setup: setup.clone(), supply })
+        Self { setup: setup.clone(), supply: Supply::Known(two.map(known)) }
     }
 
     /// Whether what must come out is known without computing it.
@@ -89,11 +109,6 @@ impl Frames {
             }
         }
     }
-}
-
-fn known(setup: &Setup, samples: Vec<Complex32>) -> Known {
-    let expected = Arc::new(Expected::of(setup, &samples));
-    (samples, expected)
 }
 
 impl Recording {
@@ -134,7 +149,7 @@ impl Recording {
 }
 
 /// Three waves in noise, as sensors in a line hear them over cables that differ; the same for the same seed.
-fn synthetic(seed: u64, setup: &Setup) -> Vec<Complex32> {
+pub fn synthetic(seed: u64, setup: &Setup) -> Vec<Complex32> {
     let shape = setup.shape;
     // From where beams look, the outer ones and the middle.
     let from = |share: usize| direction(share * (shape.beams - 1) / 2, shape.beams);
@@ -176,14 +191,14 @@ impl Noise {
 
 #[cfg(test)]
 mod tests {
-    use super::{Complex32, Frames, Recording, Setup, Source};
+    use super::{Complex32, Frames, Listen, Recording, Setup, Source};
     use onebuf_bench::mixed::{Interpolator, Shape};
     use std::io::Write;
 
     #[test]
     fn neighbours_differ_whatever_the_batch() {
         let setup = Setup::new(Shape::of(16, 1).unwrap(), Interpolator::new(3).unwrap());
-        let mut frames = Frames::open(&Source::Synthetic, &setup).unwrap();
+        let mut frames = Frames::synthetic(&setup);
         let mut samples = |number, batch| frames.samples(number, batch).unwrap().to_vec();
         for batch in 1..=8 {
             for number in 0..8 {
@@ -211,6 +226,19 @@ mod tests {
         assert_eq!(frames.frame(3).unwrap(), second, "a frame that is not whole is left out");
         let short = Recording::open(path(), 6).err().unwrap().to_string();
         assert!(short.contains("5 samples") && short.contains("one frame of 6"), "{short}");
+    }
+
+    #[test]
+    fn sources_are_read() {
+        let read = |text: &str| text.parse::<Source>();
+        assert_eq!(read("synthetic"), Ok(Source::Synthetic));
+        let udp = Source::Network(Listen::Udp("[::1]:5000".into()));
+        assert_eq!(read("udp:[::1]:5000"), Ok(udp));
+        let tcp = Source::Network(Listen::Tcp("0.0.0.0:1".into()));
+        assert_eq!(read("tcp:0.0.0.0:1"), Ok(tcp));
+        for wrong in ["", "udp", "udp:5000", "file:", "ftp:x:1"] {
+            assert!(read(wrong).is_err_and(|why| why.contains("udp:HOST:PORT")), "{wrong}");
+        }
     }
 
     #[test]

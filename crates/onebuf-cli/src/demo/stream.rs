@@ -4,11 +4,12 @@ use super::{
     judge::{Findings, Judge},
     live::Live,
     signal::Frames,
+    wire::Wire,
 };
-use crate::out::Result;
+use crate::out::{Failure, Result};
 use onebuf::{
     BufferBuilder, Complex32, Device, Error,
-    pipeline::{self, Builder, Filled, Report},
+    pipeline::{self, Builder, Filled, Report, source::UdpCounts},
 };
 use onebuf_bench::mixed::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
 use std::{sync::mpsc::channel, thread};
@@ -25,6 +26,12 @@ pub struct Stream<'s> {
     pub batch: usize,
 }
 
+/// Where they come from.
+pub enum Feed {
+    Frames(Frames),
+    Wire(Wire),
+}
+
 /// How they did.
 pub struct Streamed {
     pub report: Report,
@@ -35,6 +42,8 @@ pub struct Streamed {
     /// What was copied although nobody asked.
     pub bytes_copied: u64,
     pub findings: Findings,
+    /// What came over UDP.
+    pub network: Option<UdpCounts>,
     /// What stood out, in all frames.
     pub detected: u64,
     /// The same in the last one.
@@ -49,12 +58,12 @@ struct Seen {
 }
 
 impl Stream<'_> {
-    pub fn run(&self, frames: &mut Frames) -> Result<Streamed> {
+    pub fn run(&self, feed: &mut Feed) -> Result<Streamed> {
         let hub = self.pipeline.devices[0].hub();
         let before = hub.ledger().implied_bytes();
         let ((judge, jobs), mut seen) = (Judge::new(), Seen::default());
         let alone = self.pipeline.devices.iter().any(wants_one_thread);
-        let builder = self.source(self.slots(), frames, &judge);
+        let builder = self.source(self.slots(), feed, &judge);
         let builder = self.sink(self.stages(builder), &judge, &mut seen);
         let mut running = if alone { builder.one_thread() } else { builder }.build()?;
         let live = Live::new(running.handle(), hub, self);
@@ -66,9 +75,15 @@ impl Stream<'_> {
             running.run()
         });
         drop(running);
-        let findings = judge.sum_up()?;
+        let (findings, report) = (judge.sum_up()?, report?);
+        if report.frames == 0 {
+            let incomplete = report.incomplete;
+            return Err(Failure::new(format!("no whole frame came, {incomplete} incomplete ones")));
+        }
+        let network = if let Feed::Wire(wire) = feed { wire.counts() } else { None };
         Ok(Streamed {
-            report: report?,
+            report,
+            network,
             ring: self.ring,
             batch: self.batch,
             alone,
@@ -87,15 +102,21 @@ impl Stream<'_> {
     fn source<'f>(
         &'f self,
         builder: Builder<'f, Frame>,
-        frames: &'f mut Frames,
+        feed: &'f mut Feed,
         judge: &'f Judge,
     ) -> Builder<'f, Frame> {
+        let frames = match feed {
+            Feed::Frames(frames) => frames,
+            Feed::Wire(wire) => {
+                let builder = builder.when_full(wire.when_full());
+                return builder.feed(wire.frames(self.frames, judge), |slot: &Frame| &slot.signal);
+            }
+        };
         builder.source(move |slot, number| {
             if number == self.frames {
                 return Ok(Filled::End);
             }
-            let known = frames.are_known();
-            if known {
+            if frames.are_known() {
                 let (samples, expected) =
                     frames.frame(number as usize, self.ring).map_err(plain)?;
                 slot.signal.write(samples)?;
@@ -112,12 +133,13 @@ impl Stream<'_> {
     /// One for each device; where that is the same, one for both.
     fn stages<'f>(&'f self, builder: Builder<'f, Frame>) -> Builder<'f, Frame> {
         let (pipeline, shape) = (self.pipeline, self.pipeline.shape());
+        let product = pipeline.setup.product();
         let [first, second] = &pipeline.devices;
         let transform = move |queue: &_, slot: &Frame| {
             pipeline.spectrum().run_on(queue, &slot.signal, shape.channels)
         };
         let multiply = move |queue: &_, slot: &Frame| {
-            pipeline.beams().run_on(queue, &shape, &slot.signal, &slot.beams)
+            pipeline.beams().run_on(queue, &product, &slot.signal, &slot.beams)
         };
         if first.index() == second.index() {
             let name = format!("{}+{}", Spectrum::NAME, Beams::NAME);
@@ -154,6 +176,6 @@ fn wants_one_thread(device: &Device) -> bool {
 }
 
 /// In the library's words.
-fn plain(failure: crate::out::Failure) -> Error {
+fn plain(failure: Failure) -> Error {
     Error::invalid(failure.to_string())
 }

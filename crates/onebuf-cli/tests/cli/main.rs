@@ -4,5 +4,6 @@ mod bench;
 mod demo;
 mod peers;
 mod program;
+mod send;
 mod support;
 mod terminal;

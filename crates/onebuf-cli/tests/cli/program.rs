@@ -73,6 +73,7 @@ fn help_has_examples_everywhere() {
         "doctor",
         "plan",
         "demo",
+        "send",
         "bench",
         "share",
         "attach",

@@ -15,6 +15,7 @@ pub struct Device {
     memory_fd: ash::khr::external_memory_fd::Device,
     memory_host: ash::ext::external_memory_host::Device,
     semaphore_fd: ash::khr::external_semaphore_fd::Device,
+    adopted: bool,
 }
 
 /// Calls that can fail; those that make an object count it as one of a kind.
@@ -95,11 +96,16 @@ destroys! {
 }
 
 impl Device {
-    pub(super) fn new(watch: Watch, instance: &ash::Instance, raw: ash::Device) -> Self {
+    pub(super) fn new(
+        watch: Watch,
+        instance: &ash::Instance,
+        raw: ash::Device,
+        adopted: bool,
+    ) -> Self {
         let memory_fd = ash::khr::external_memory_fd::Device::new(instance, &raw);
         let memory_host = ash::ext::external_memory_host::Device::new(instance, &raw);
         let semaphore_fd = ash::khr::external_semaphore_fd::Device::new(instance, &raw);
-        Self { watch, raw, memory_fd, memory_host, semaphore_fd }
+        Self { watch, raw, memory_fd, memory_host, semaphore_fd, adopted }
     }
 
     /// The calls that cannot fail.
@@ -196,6 +202,9 @@ impl Device {
     ///
     /// The contract of the C function; nothing of this device is used afterwards.
     pub unsafe fn destroy(&self) {
+        if self.adopted {
+            return;
+        }
         // SAFETY: the caller keeps the C function's contract.
         unsafe { self.raw.destroy_device(None) };
         self.watch.count("device", -1);

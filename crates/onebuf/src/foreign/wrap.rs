@@ -1,6 +1,9 @@
 //! Memory that somebody else made, as a buffer.
 
-use super::{Borrowed, ForeignContext, context::Whose, info::elements, owner::Claim};
+use super::{
+    Borrowed, ForeignContext, ForeignVulkan, VulkanBuffer, context::Whose, info::elements,
+    owner::Claim, vulkan,
+};
 use crate::{
     Buffer, CopyPolicy, Error, Fence, HostAccess, Hub, Queue, Result, RouteKind, Strategy,
     backend::opencl::foreign::{self, MemoryFacts},
@@ -20,7 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`] and [`Hub::wrap_svm`].
+/// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`], [`Hub::wrap_svm`] and
+/// [`Hub::wrap_vk_buffer`].
 #[must_use = "nothing is wrapped until `build`"]
 pub struct WrapBuilder<'h, T: Pod> {
     hub: &'h Hub,
@@ -36,9 +40,10 @@ pub struct WrapBuilder<'h, T: Pod> {
 }
 
 /// What is wrapped.
-enum What {
+pub(super) enum What {
     Object(usize),
     Svm { context: ForeignContext, pointer: usize, bytes: usize },
+    Vulkan { context: ForeignVulkan, buffer: VulkanBuffer },
 }
 
 impl Hub {
@@ -94,7 +99,7 @@ impl Hub {
 }
 
 impl<'h, T: Pod> WrapBuilder<'h, T> {
-    fn new(hub: &'h Hub, what: What) -> Self {
+    pub(super) fn new(hub: &'h Hub, what: What) -> Self {
         let shape = Shape::new(align_of::<T>(), hub.copy_policy());
         let (len, after, claim, fault) = (None, Vec::new(), None, None);
         let keeps = Vec::new();
@@ -166,6 +171,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         let raw = match &self.what {
             What::Object(raw) => *raw,
             What::Svm { pointer, .. } => *pointer,
+            What::Vulkan { buffer, .. } => vulkan::handle(buffer) as usize,
         };
         self.claim = Some(Claim::new(raw, Box::new(release)));
         self
@@ -189,6 +195,9 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
             }
             What::Svm { context, pointer, bytes } => {
                 wrap_svm(hub, &context.whose, pointer, bytes, shape, &after)
+            }
+            What::Vulkan { context, buffer } => {
+                vulkan::wrap(hub, &context, &buffer, shape, len, &after)
             }
         }?;
         // Work that is over need not be waited for; sharing may have waited for it.
@@ -277,7 +286,7 @@ fn core_around(
         let pages = facts.host_pointer.filter(|_| over && strategy == Strategy::MappedDevice);
         let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
         let guest = whose.guest();
-        around(hub, &whose, Lent { key: raw, memory, spec, pages, after, guest }, shape)
+        around(hub, whose.devices(), Lent { key: raw, memory, spec, pages, after, guest }, shape)
     })?;
     check_sees(&core, &asked, policy)?;
     Ok(core)
@@ -304,7 +313,7 @@ unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
 }
 
 /// A core is made for the devices, and with the policy, that were named when it was wrapped first.
-fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()> {
+pub(super) fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()> {
     if stricter(core.policy, policy) != core.policy {
         let (has, wants) = (core.policy, policy);
         return Err(Error::Busy {
@@ -341,8 +350,12 @@ fn strategy(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> Strategy
 }
 
 /// Everything around memory of somebody else's.
-fn around(hub: &Hub, whose: &Whose, lent: Lent<'_>, mut shape: Shape) -> Result<Arc<Core>> {
-    let devices = whose.devices();
+pub(super) fn around(
+    hub: &Hub,
+    devices: &[DeviceIx],
+    lent: Lent<'_>,
+    mut shape: Shape,
+) -> Result<Arc<Core>> {
     shape.devices.retain(|device| !devices.contains(device));
     shape.add_device(devices[0]);
     shape.access = lent.spec.access;
@@ -390,7 +403,12 @@ fn wrap_svm<T: Pod>(
         // SAFETY: the promise that was made to `Hub::wrap_svm`.
         let memory = unsafe { device.wrap_svm(start, &spec) }?;
         let (pages, guest) = (None, whose.guest());
-        around(hub, whose, Lent { key: pointer, memory, spec, pages, after, guest }, shape)
+        around(
+            hub,
+            whose.devices(),
+            Lent { key: pointer, memory, spec, pages, after, guest },
+            shape,
+        )
     })?;
     if core.bytes != bytes {
         let have = core.bytes;

@@ -127,13 +127,24 @@ impl Context {
         // SAFETY: a device of this live instance; everything asked for was declared by it.
         let made = unsafe { driver.root.0.create_device(driver.physical, &info) };
         let table = driver.check(made)?;
+        // SAFETY: made just now, with so many queues of that family.
+        Ok(unsafe { Context::over(driver.clone(), table, 0..count) })
+    }
+
+    /// # Safety
+    /// A live device, with these queues of the driver's family, which nobody else gives work to.
+    pub unsafe fn over(
+        driver: Arc<Driver>,
+        table: vulkan::Device,
+        queues: impl IntoIterator<Item = u32>,
+    ) -> Context {
         let lane = |n| {
-            // SAFETY: made just now, with so many queues of that family.
-            Mutex::new(unsafe { table.raw().get_device_queue(family.index, n) })
+            // SAFETY: the caller's promise.
+            Mutex::new(unsafe { table.raw().get_device_queue(driver.family.index, n) })
         };
-        let (lanes, driver) = ((0..count).map(lane).collect(), driver.clone());
+        let lanes = queues.into_iter().map(lane).collect();
         let (next_lane, queues) = (AtomicU64::new(0), Mutex::default());
-        Ok(Context { driver, table, lanes, next_lane, queues })
+        Context { driver, table, lanes, next_lane, queues }
     }
 
     /// The native queue that the next of ours works on; where there are too few, several share one.
@@ -234,13 +245,31 @@ impl Features {
 #[derive(Debug)]
 pub struct Device {
     driver: Arc<Driver>,
-    /// Made by the first call that needs it: it starts threads and wakes the chip.
-    context: Mutex<Option<Arc<Context>>>,
+    context: Mutex<Which>,
+}
+
+/// The logical device that is used.
+#[derive(Debug)]
+enum Which {
+    /// Our own, made by the first call that needs it: it starts threads and wakes the chip.
+    Own(Option<Arc<Context>>),
+    /// Somebody else's, kept by whoever registered it.
+    Guest(Weak<Context>),
 }
 
 impl Device {
     pub(super) fn new(driver: Driver) -> Device {
-        Device { driver: Arc::new(driver), context: Mutex::default() }
+        Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
+    }
+
+    /// A device that others' logical devices are used on. It has none yet.
+    pub(super) fn seat(driver: Arc<Driver>) -> Device {
+        Device { driver, context: Mutex::new(Which::Guest(Weak::new())) }
+    }
+
+    /// The logical device that is used from now on.
+    pub(super) fn admit(&self, context: &Arc<Context>) {
+        *lock(&self.context) = Which::Guest(Arc::downgrade(context));
     }
 
     #[cfg(test)]
@@ -250,10 +279,14 @@ impl Device {
 
     /// The logical device; a failure is not remembered, so that the next call tries again.
     fn context(&self) -> Result<Arc<Context>> {
-        let mut slot = lock(&self.context);
-        match &*slot {
-            Some(context) => Ok(context.clone()),
-            None => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
+        match &mut *lock(&self.context) {
+            Which::Own(Some(context)) => Ok(context.clone()),
+            Which::Own(slot) => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
+            Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+                what: format!("a foreign device on {}", self.driver.info.name),
+                tried: Vec::new(),
+                reason: "it was given up; keep its `ForeignVulkan`".to_owned(),
+            }),
         }
     }
 

@@ -119,6 +119,18 @@ impl Memory {
         Ok(Memory::whole(Inner::of(context, block, 0, &spec), access))
     }
 
+    /// Memory of somebody else's, from that byte of the block's buffer on.
+    pub fn lent(
+        context: Arc<Context>,
+        block: Block,
+        start: usize,
+        bytes: usize,
+        form: Strategy,
+    ) -> Memory {
+        let spec = imported(bytes, form);
+        Memory::whole(Inner::of(context, block, start, &spec), Access::ReadWrite)
+    }
+
     fn whole(inner: Inner, access: Access) -> Memory {
         let (bytes, domain) = (inner.bytes, inner.context.driver.domain);
         Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
@@ -245,7 +257,8 @@ impl hal::Memory for Memory {
         // SAFETY: a new descriptor that nobody else owns.
         let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let allocation_bytes = block.allocation_bytes as usize;
-        Ok(FdRange { fd, kind, offset: 0, bytes: self.bytes, allocation_bytes })
+        let offset = block.offset as usize + self.inner.start;
+        Ok(FdRange { fd, kind, offset, bytes: self.bytes, allocation_bytes })
     }
 
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {

@@ -9,6 +9,7 @@
 //! | `device` | the device, and the logical device that everything is made of |
 //! | `block` | one allocation: made, imported, exported, freed |
 //! | `memory` | memory as others know it, and parts of it |
+//! | `foreign` | logical devices and buffers that somebody else made |
 //! | `timeline`, `batch`, `work`, `queue` | how far a queue is, commands with what they use, handing them over |
 //! | `event`, `gate`, `transfer` | waiting, being held back, copies |
 //! | `semaphore` | what other APIs signal and wait on |
@@ -28,6 +29,7 @@ mod conv;
 mod device;
 mod discover;
 mod event;
+pub mod foreign;
 mod gate;
 mod glsl;
 mod kernel;
@@ -42,4 +44,5 @@ mod timeline;
 mod transfer;
 mod work;
 
-pub use discover::discover;
+pub use device::Device;
+pub use discover::{Loader, discover};

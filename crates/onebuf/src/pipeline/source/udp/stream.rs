@@ -77,7 +77,7 @@ impl Stream {
         let (mut progress, mut placed) = (start, how.placed());
         loop {
             let in_the_way = self.place_kept(frame, how);
-            if in_the_way || self.window.is_whole() {
+            if in_the_way || self.window.is_whole() || self.window.is_pressed() {
                 return Ok(self.conclude(frame, how));
             }
             if self.is_over || self.end.is_some_and(|end| self.window.first >= end) {

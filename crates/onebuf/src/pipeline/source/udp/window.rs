@@ -93,6 +93,12 @@ impl Window {
         self.frames.iter().skip(1).any(|frame| frame.missing < self.cut.packets())
     }
 
+    /// Whether the first frame has to be given up, for what has come is too far behind it. Only small frames are received so far.
+    pub fn is_pressed(&self) -> bool {
+        let mut behind = self.frames.iter().skip(self.patience as usize);
+        !self.is_whole() && behind.any(|frame| frame.missing < self.cut.packets())
+    }
+
     pub fn place(&self, frame: u64, packet: u32) -> Place {
         let Some(behind) = frame.checked_sub(self.first) else { return Place::Late };
         if behind >= self.frames.len() as u64 || behind >= self.patience && !self.is_whole() {
@@ -222,6 +228,17 @@ mod tests {
         assert_eq!((window.restore(&mut first), first[636]), (1, 1));
         window.advance();
         assert!(window.is_empty() && window.first == 7);
+    }
+
+    #[test]
+    fn patience_has_an_end_for_small_frames_too() {
+        let mut window = Window::new(Cut::new(20, 10).unwrap(), 0, 2);
+        for (behind, pressed) in [(0, false), (1, false), (2, true)] {
+            window.mark(Spot { behind, packet: 0 });
+            assert_eq!(window.is_pressed(), pressed, "{behind}");
+        }
+        window.mark(Spot { behind: 0, packet: 1 });
+        assert!(window.is_whole() && !window.is_pressed());
     }
 
     #[test]
