@@ -47,10 +47,23 @@ pub fn run(args: &Args, output: &Output, screen: Screen) -> Result<Answer> {
         None => only(timeout)?,
     };
     let mut viewer = Viewer::attach(&name, timeout)?;
-    let mut seen = viewer.next(timeout)?;
+    let seen = viewer.next(timeout)?;
+    if args.once {
+        return Ok(Answer { json: json!(seen), text: view(&seen, screen) });
+    }
+    follow(&mut viewer, seen, timeout, output, screen)
+}
+
+/// Shows what the program tells until it ends; its last word is the answer.
+fn follow(
+    viewer: &mut Viewer,
+    mut seen: Snapshot,
+    timeout: Duration,
+    output: &Output,
+    screen: Screen,
+) -> Result<Answer> {
     let live = io::stdout().is_terminal();
-    // A program that reads wants one object, and so it is the last.
-    while !args.once {
+    loop {
         output.say(&if live { clear(&view(&seen, screen)) } else { line(&seen) })?;
         match viewer.next(timeout) {
             Ok(next) => seen = next,
@@ -58,8 +71,7 @@ pub fn run(args: &Args, output: &Output, screen: Screen) -> Result<Answer> {
             Err(error) => return Err(error.into()),
         }
     }
-    let text =
-        if args.once { view(&seen, screen) } else { format!("process {} has ended\n", seen.pid) };
+    let text = format!("process {} has ended\n", seen.pid);
     Ok(Answer { json: json!(seen), text })
 }
 

@@ -331,6 +331,7 @@ pub struct HubBuilder {
     program_cache_limit: Option<u64>,
     math_libraries: BTreeMap<Library, String>,
     trace: Option<usize>,
+    trace_devices: bool,
 }
 
 impl HubBuilder {
@@ -480,6 +481,13 @@ impl HubBuilder {
         self
     }
 
+    /// With a trace, opens queues that nothing else was said of for profiling, so that launches are recorded by their
+    /// device's clock, too. Some drivers take longer for such queues.
+    pub fn trace_devices(mut self) -> Self {
+        self.trace_devices = true;
+        self
+    }
+
     /// What programs are remembered in.
     fn programs(&self) -> Programs {
         let users = || cache::user_folder().ok().filter(|_| self.verdicts.is_none());
@@ -530,7 +538,7 @@ impl HubBuilder {
             mailboxes: Mailboxes::default(),
             semaphores: Semaphores::default(),
             maths,
-            tap: self.trace.map(Tap::new).unwrap_or_default(),
+            tap: self.trace.map(|most| Tap::new(most, self.trace_devices)).unwrap_or_default(),
             cards: OnceLock::new(),
         })))
     }
