@@ -4,6 +4,7 @@ use super::{
     judge::{Findings, Judge},
     live::Live,
     signal::Frames,
+    watched::Watched,
     wire::Wire,
 };
 use crate::out::{Failure, Result};
@@ -24,6 +25,8 @@ pub struct Stream<'s> {
     pub ring: usize,
     /// Frames that go through a stage before the next has its turn.
     pub batch: usize,
+    /// Who else looks.
+    pub watched: &'s Watched<'s>,
 }
 
 /// Where they come from.
@@ -85,6 +88,7 @@ impl Stream<'_> {
         let builder = self.sink(self.stages(builder), &judge, &mut seen);
         let mut running = if alone { builder.one_thread() } else { builder }.build()?;
         let live = Live::new(running.handle(), hub, self);
+        self.watched.pipeline(running.handle());
         let (done, over) = channel();
         let report = thread::scope(|threads| {
             let _open = (judge.until_dropped(), done);

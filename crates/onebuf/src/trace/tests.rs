@@ -184,6 +184,21 @@ fn a_queue_that_times_its_work_tells_when_it_ran() {
 }
 
 #[test]
+fn queues_time_their_work_where_the_trace_wants_it() {
+    for (wanted, times) in [(true, 1), (false, 0)] {
+        let builder = builder().fake(FakeConfig::default()).trace(PLENTY);
+        let hub = if wanted { builder.trace_devices() } else { builder }.build().unwrap();
+        let device = hub.device("fake:0").unwrap();
+        let (queue, kernel) = (device.queue().unwrap(), add(&device, "one"));
+        let buffer = hub.buffer::<u32>(N).shared_with([&device]).build().unwrap();
+        launch(&kernel, &queue, &buffer);
+        queue.finish().unwrap();
+        let events = hub.trace().unwrap().events();
+        assert_eq!(events.iter().filter(|e| e.clock == Clock::Device).count(), times);
+    }
+}
+
+#[test]
 fn a_launch_that_fails_is_told_as_one() {
     let probe = crate::sync::Arc::new(crate::Probe::default());
     let config = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };
