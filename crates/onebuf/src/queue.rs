@@ -180,6 +180,8 @@ pub(crate) struct Line {
     given_away: AtomicBool,
     /// It is somebody else's, who orders what they enqueue there.
     pub is_foreign: bool,
+    /// Only one thread can ask it for a mark: it is made when a view is given back.
+    pub marks_at_once: bool,
     /// What libraries keep with it: handles and plans, which keep the native queue.
     pub libs: Shelf,
     /// What keeps a foreign context; none for what the hub itself opens there.
@@ -213,6 +215,7 @@ impl Line {
             joined: Mutex::default(),
             given_away: AtomicBool::new(false),
             is_foreign: false,
+            marks_at_once: false,
             libs: Shelf::default(),
             _guest: guest,
         }
@@ -221,6 +224,11 @@ impl Line {
     /// The native queue is somebody else's.
     pub fn foreign(self) -> Self {
         Self { is_foreign: true, ..self }
+    }
+
+    /// Views on it are given back with a mark.
+    pub fn marked_at_once(self) -> Self {
+        Self { marks_at_once: true, ..self }
     }
 
     /// Whether others may enqueue there, so that only a mark tells the end of all work.
