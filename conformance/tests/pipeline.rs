@@ -4,10 +4,14 @@
 use onebuf::{
     Buffer, Error, Grid, Hub, Result, args,
     fake::{Delay, FakeConfig},
-    pipeline::{Filled, Pipeline, Work},
+    pipeline::{
+        Filled, Pipeline, Work,
+        sink::{Sink as _, Udp as Sender},
+        source::Udp,
+    },
 };
 use onebuf_conformance::{GROUP, Side, Step, Watchdog, machine, note, step_model};
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 const N: usize = 128;
 const STEPS: [Step; 2] = [Step { mul: 3, add: 5 }, Step { mul: 5, add: 7 }];
@@ -76,6 +80,41 @@ fn every_frame_on_every_pair() {
         let report = report.unwrap_or_else(|failure| panic!("{from} -> {to}: {failure}"));
         assert_eq!((report.frames, report.dropped, report.incomplete), (frames(), 0, 0));
         note(&format!("{from} -> {to}: {:.0} frames/s", report.frames_per_second()));
+    }
+}
+
+/// Frames that come over the network go through a kernel of every device, in the slot that they came in.
+#[test]
+fn frames_over_udp_on_every_device() {
+    const FRAMES: u64 = 100;
+    let machine = machine();
+    let _watchdog = Watchdog::new("pipelines over UDP", Duration::from_secs(120));
+    let real = machine.sides.iter().filter(|side| side.device.info().api.0 != "fake");
+    for side in real {
+        let udp = Udp::bind("127.0.0.1:0").unwrap();
+        let (meter, to) = (udp.meter(), udp.address().unwrap());
+        let make =
+            |_| machine.hub.buffer(N).shared_with([&side.device]).trust_declared(true).build();
+        let check = |slot: &Buffer<u32>, frame: u64| {
+            let mut model = vec![frame as u32; N];
+            step_model(&mut model, STEPS[0]);
+            if slot.to_vec()? == model { Ok(()) } else { Err(Error::invalid("another frame")) }
+        };
+        let pipeline = Pipeline::builder(4, make).feed(udp, |slot| slot).sink(check);
+        let pipeline = pipeline.stage("one", &side.device, stage(side, STEPS[0]));
+        let pipeline = if is_mesa(side) { pipeline.one_thread() } else { pipeline };
+        let mut pipeline = pipeline.build().unwrap();
+        let report = thread::scope(|threads| {
+            threads.spawn(|| {
+                let mut sender = Sender::connect(to).unwrap().payload(200).unwrap();
+                (0..FRAMES).for_each(|frame| sender.take(&[frame as u32; N], frame).unwrap());
+            });
+            pipeline.run()
+        });
+        let report = report.unwrap_or_else(|failure| panic!("{}: {failure}", side.device));
+        let counts = meter.counts();
+        assert_eq!((report.frames, report.incomplete), (FRAMES, 0), "{}: {counts:?}", side.device);
+        assert_eq!((counts.packets, counts.lost_packets), (3 * FRAMES, 0));
     }
 }
 

@@ -11,6 +11,7 @@ pub mod pool_get_put;
 pub mod program;
 pub mod route_lookup;
 pub mod staged;
+pub mod udp;
 pub mod view_idle;
 pub mod wrap;
 

@@ -10,6 +10,7 @@ mod doctor;
 mod out;
 mod plan;
 mod screen;
+mod send;
 mod share;
 mod table;
 mod turns;
@@ -33,6 +34,7 @@ Examples:
   onebuf doctor                   prove every route by experiment, once; verdicts are remembered
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
   onebuf demo                     a transform here, a matrix product there, one buffer between
+  onebuf send --to udp:HOST:5000  plays frames to a pipeline that listens there
   onebuf share --name frames      one buffer, two processes: `onebuf attach frames` is the other
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
@@ -55,6 +57,7 @@ enum Command {
     Doctor(doctor::Args),
     Plan(plan::Args),
     Demo(demo::Args),
+    Send(send::Args),
     Bench(bench::Args),
     Share(share::Args),
     Attach(attach::Args),
@@ -93,6 +96,7 @@ fn answer(cli: &Cli) -> Result<()> {
         Some(Command::Doctor(args)) => doctor::run(args, screen)?,
         Some(Command::Plan(args)) => plan::run(args, screen)?,
         Some(Command::Demo(args)) => demo::run(args, screen)?,
+        Some(Command::Send(args)) => send::run(args)?,
         Some(Command::Bench(args)) => return bench::run(args, screen, output),
         Some(Command::Share(args)) => share::run(args, &output)?,
         Some(Command::Attach(args)) => attach::run(args, &output)?,

@@ -18,6 +18,7 @@ use crate::{
     semaphores::Semaphores,
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
+    trace::Tap,
 };
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
@@ -58,6 +59,7 @@ struct Inner {
     mailboxes: Mailboxes,
     semaphores: Semaphores,
     maths: Libraries,
+    tap: Tap,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -251,6 +253,12 @@ impl Hub {
         &self.0.maths
     }
 
+    /// Where what happens is recorded.
+    #[inline]
+    pub(crate) fn tap(&self) -> &Tap {
+        &self.0.tap
+    }
+
     /// Host memory for copies to and from a device.
     pub(crate) fn bay(&self, device: DeviceIx) -> &Bay {
         &self.seat(device).bay
@@ -263,7 +271,10 @@ impl Hub {
             Some(line) => Ok(line.clone()),
             None => {
                 let (hal, spec) = (self.hal(device), QueueSpec::default());
-                let line = Line::of(device, hal.queue(spec)?, hal, spec, None);
+                let line = Line::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tap());
+                if let Some(recorder) = self.tap().recorder() {
+                    recorder.name_queue(line.number, "onebuf's own");
+                }
                 Ok(slot.insert(Arc::new(line)).clone())
             }
         }
@@ -305,6 +316,7 @@ pub struct HubBuilder {
     program_cache: ProgramCache,
     program_cache_limit: Option<u64>,
     math_libraries: BTreeMap<Library, String>,
+    trace: Option<usize>,
 }
 
 impl HubBuilder {
@@ -448,6 +460,12 @@ impl HubBuilder {
         self
     }
 
+    /// Records what happens, and keeps so many of the newest events: see [`crate::trace`]. Without it nothing is recorded.
+    pub fn trace(mut self, events: usize) -> Self {
+        self.trace = Some(events);
+        self
+    }
+
     /// What programs are remembered in.
     fn programs(&self) -> Programs {
         let users = || cache::user_folder().ok().filter(|_| self.verdicts.is_none());
@@ -498,6 +516,7 @@ impl HubBuilder {
             mailboxes: Mailboxes::default(),
             semaphores: Semaphores::default(),
             maths,
+            tap: self.trace.map(Tap::new).unwrap_or_default(),
         })))
     }
 }

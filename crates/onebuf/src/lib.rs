@@ -55,7 +55,7 @@
 //! # Where to read on
 //!
 //! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in; [`Buffer::sub_buffer`] for regions,
-//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`pipeline`] for frames that come without pause, [`peer`] for two processes. [`plan::plan`] chooses, as a pure
+//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`pipeline`] for frames that come without pause, [`peer`] for two processes, [`trace`] for what happened when. [`plan::plan`] chooses, as a pure
 //! function of a [`topology::Topology`]. [`fake`] has a device that exists only for tests.
 
 #![deny(unsafe_code)]
@@ -87,6 +87,7 @@ mod route;
 mod semaphores;
 mod sync;
 pub mod topology;
+pub mod trace;
 mod view;
 
 pub use buffer::{
@@ -151,6 +152,10 @@ struct PeersPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/pipeline.md")]
 struct PipelinePage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/trace.md")]
+struct TracePage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]

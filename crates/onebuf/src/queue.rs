@@ -14,6 +14,7 @@ use crate::{
     semaphores,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
+    trace::{Tap, What},
 };
 use std::{
     fmt,
@@ -34,7 +35,7 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
         let (native, guest) = (hub.hal(device).queue(spec)?, hub.guests().of(device));
-        let line = Line::of(device, native, hub.hal(device), spec, guest);
+        let line = Line::of(device, native, hub.hal(device), spec, guest).traced(hub.tap());
         Ok(Self { hub: hub.clone(), line: Arc::new(line) })
     }
 
@@ -182,6 +183,8 @@ pub(crate) struct Line {
     pub is_foreign: bool,
     /// Only one thread can ask it for a mark: it is made when a view is given back.
     pub marks_at_once: bool,
+    /// Where what happens is recorded.
+    pub tap: Tap,
     /// What libraries keep with it: handles and plans, which keep the native queue.
     pub libs: Shelf,
     /// What keeps a foreign context; none for what the hub itself opens there.
@@ -216,9 +219,15 @@ impl Line {
             given_away: AtomicBool::new(false),
             is_foreign: false,
             marks_at_once: false,
+            tap: Tap::default(),
             libs: Shelf::default(),
             _guest: guest,
         }
+    }
+
+    /// What happens there is recorded where its hub's is.
+    pub fn traced(self, tap: &Tap) -> Self {
+        Self { tap: tap.clone(), ..self }
     }
 
     /// The native queue is somebody else's.
@@ -280,6 +289,26 @@ impl Line {
         if self.is_in_order() && Arc::ptr_eq(&position.line, self) {
             return Ok(Rung::SameQueue);
         }
+        let began = self.tap.begin(What::Wait);
+        let joined = self.join(hub, position, best, same_api);
+        if joined != Ok(Rung::SameQueue) {
+            began.end(self, |event| {
+                event.came_from(&position.line);
+                event.rung = joined.as_ref().ok().copied();
+                event.failed = joined.is_err();
+            });
+        }
+        joined
+    }
+
+    /// The same where it is not known to be this queue's own.
+    fn join(
+        self: &Arc<Self>,
+        hub: &Hub,
+        position: &Position,
+        best: Rung,
+        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
+    ) -> Result<Rung> {
         let Some(event) = position.event()? else { return Ok(Rung::SameQueue) };
         if event.poll()? {
             return Ok(Rung::SameQueue);

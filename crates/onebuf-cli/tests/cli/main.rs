@@ -1,7 +1,9 @@
 //! The program as its users run it: what it prints, and with what status it ends.
 
 mod bench;
+mod demo;
 mod peers;
 mod program;
+mod send;
 mod support;
 mod terminal;

@@ -13,6 +13,7 @@
 use super::{
     failover::Spare,
     few::Few,
+    label::Label,
     lease::Lease,
     marks::Mark,
     part::{Part, Seen},
@@ -30,6 +31,7 @@ use crate::{
     queue::{Line, Position},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     topology::DeviceIx,
+    trace::{Began, Event as TraceEvent, What},
 };
 use std::{any::Any, sync::OnceLock, time::Duration};
 
@@ -74,7 +76,7 @@ pub(crate) struct Core {
     /// What the host may.
     pub host: HostAccess,
     pub sites: Vec<Site>,
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     pub policy: CopyPolicy,
     pub state: Mutex<State>,
     pub lease: Lease,
@@ -88,6 +90,8 @@ pub(crate) struct Core {
     pub wrapped: Option<usize>,
     /// What is owed to former owners of its memory, once that is no longer used: dropped last.
     pub claims: Mutex<Vec<Claim>>,
+    /// What people call it.
+    pub label: Label,
 }
 
 /// What a guard gets when it is taken.
@@ -138,7 +142,19 @@ impl Core {
         // What is newest elsewhere stays so until it has been overwritten here.
         let keep = keep || state.groups[self.sites[site].group()].current;
         let mut after = Vec::new();
+        let began = self.hub.tap().begin(What::HandOver);
+        let from = if began.is_on() { state.last_other(line) } else { None };
         let taken = self.hand_over(&mut state, &mark, line, keep, &mut after);
+        if let Some(from) = from {
+            began.end(line, |event| {
+                event.came_from(&from);
+                event.bytes = Some(part.span.len() as u64);
+                event.buffer = Some(self.label.to_string());
+                event.route = Some(self.sites[site].kind());
+                event.rung = taken.as_ref().ok().copied();
+                event.failed = taken.is_err();
+            });
+        }
         let taken = taken.and_then(|rung| Ok((part.memory(site)?, rung)));
         let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
         // A view through another device's mapping is made anew each time.
@@ -358,13 +374,14 @@ impl Core {
         to: Residency,
     ) -> Result<()> {
         let Some(memory) = self.sites[site].memory().cloned() else { return Ok(()) };
+        let began = self.hub.tap().begin(What::Copy);
         let changed = line.hal.reside(&*memory, to);
         state.tripped |= changed.is_err();
         if changed != Ok(false) {
             state.note_change(self.use_of_all(line));
         }
         if changed? {
-            self.count_change(site, to);
+            self.count_change(site, to, line, began);
         }
         Ok(())
     }
@@ -447,7 +464,7 @@ impl Core {
 
     /// Counts a residency change that is not proven to copy nothing: an alias' own, or the home's where
     /// the host looks through a mapping that may copy.
-    fn count_change(&self, site: usize, to: Residency) {
+    fn count_change(&self, site: usize, to: Residency, line: &Line, began: Began<'_>) {
         let host = self.host_site().filter(|&s| self.sites[s].memory().is_none());
         let is_home = self.sites[site].is_home;
         let other = if is_home { host } else { Some(HOME) };
@@ -455,14 +472,31 @@ impl Core {
         let (Some(other), Some(true)) = (other, copier.map(|s| self.sites[s].copies())) else {
             return;
         };
+        let route = copier.map(|s| self.sites[s].kind());
         let (site, other) = (self.sites[site].device, self.sites[other].device);
+        let (from, to) = if to == Residency::Attached { (other, site) } else { (site, other) };
         // A driver moves the whole allocation, however much of it is in use.
-        match to {
-            Residency::Attached => self.count_implied_bytes(other, site, self.capacity),
-            Residency::Published | Residency::Away => {
-                self.count_implied_bytes(site, other, self.capacity);
-            }
-        }
+        self.count_implied_bytes(from, to, self.capacity);
+        began.end(line, |event| {
+            event.name = "residency".into();
+            event.route = route;
+            self.tell_copy(event, Cause::Implied, from, to, self.capacity);
+        });
+    }
+
+    /// What a trace says of a copy.
+    pub fn tell_copy(
+        &self,
+        event: &mut TraceEvent,
+        cause: Cause,
+        from: DeviceIx,
+        to: DeviceIx,
+        bytes: usize,
+    ) {
+        event.cause = Some(cause);
+        (event.from, event.to) = (Some(from), Some(to));
+        event.bytes = Some(bytes as u64);
+        event.buffer = Some(self.label.to_string());
     }
 
     pub fn count_implied_bytes(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {

@@ -1,7 +1,7 @@
 //! Host guards that deref to slices.
 
-use super::{Buffer, Part};
-use crate::{Access, CopyPolicy, Error, Result, view::Hold};
+use super::{Buffer, Part, core::HOME};
+use crate::{Access, CopyPolicy, Error, Result, ledger::Cause, trace::What, view::Hold};
 use bytemuck::Pod;
 use std::{
     fmt,
@@ -33,8 +33,11 @@ impl<'b, T: Pod> Slice<'b, T> {
                 why: "the host cannot see this memory: share the buffer with the host too".into(),
             });
         }
+        let began = core.hub.tap().begin(What::Copy);
         let (data, hold) = part.copied_hold::<T>(access)?;
-        core.count_implied_bytes(core.plan.allocate_on, core.hub.host_index(), hold.bytes());
+        let (from, to) = (core.plan.allocate_on, core.hub.host_index());
+        core.count_implied_bytes(from, to, hold.bytes());
+        hold.tell_copy(began, "map", Cause::Implied, from, to, hold.bytes());
         Ok(Slice::Copied(data, hold))
     }
 
@@ -104,6 +107,15 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+impl<T: Pod> Buffer<T> {
+    /// Whether the host can map it without a copy: it sees the buffer's own memory, and no other process writes that.
+    pub(crate) fn maps_in_place(&self, for_writing: bool) -> bool {
+        let (core, part) = (self.core(), self.part());
+        let seen = core.host_site().is_some_and(|site| core.sites[site].group() == HOME);
+        seen && part.check_host(true, for_writing).is_ok() && !core.lock_state().exposed
+    }
+}
+
 impl<'b, T: Pod> Map<'b, T> {
     pub(super) fn open(part: Part<'b>) -> Result<Self> {
         Slice::open(part, Access::Read).map(Map)
@@ -148,8 +160,11 @@ impl<T: Pod> MapMut<'_, T> {
     fn close(&mut self) -> Result<()> {
         let Some(Slice::Copied(data, hold)) = self.slice.take() else { return Ok(()) };
         let core = self.part.core;
+        let began = core.hub.tap().begin(What::Copy);
         core.upload(&hold, 0, bytemuck::cast_slice(&data))?;
-        core.count_implied_bytes(core.hub.host_index(), core.plan.allocate_on, hold.bytes());
+        let (from, to) = (core.hub.host_index(), core.plan.allocate_on);
+        core.count_implied_bytes(from, to, hold.bytes());
+        hold.tell_copy(began, "unmap", Cause::Implied, from, to, hold.bytes());
         Ok(())
     }
 }

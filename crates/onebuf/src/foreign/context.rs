@@ -11,9 +11,10 @@ use crate::{
     device::Device,
     hal::{self, AllocSpec},
     hub::WeakHub,
+    plan::{Plan, Request, plan},
     queue::Line,
     sync::{Arc, AtomicU64, Mutex, lock},
-    topology::DeviceIx,
+    topology::{DeviceIx, Topology},
 };
 use std::{ffi::c_void, fmt, slice, sync::Weak};
 
@@ -34,6 +35,8 @@ pub(crate) struct Guests {
     contexts: Mutex<ByHandle<Weak<Registration>>>,
     seats: Mutex<Vec<GuestSeat>>,
     pub wrapped: Wrapped,
+    /// The last plan for memory of others: who wraps one memory wraps more like it.
+    planned: Mutex<Option<(Request, Arc<Plan>)>>,
 }
 
 /// A place of the roster for one device of a foreign context. It stays when the context goes.
@@ -48,7 +51,8 @@ struct GuestSeat {
 impl Guests {
     pub fn new(known: Option<Known>, others: Others, found: usize) -> Self {
         let (contexts, seats) = (Mutex::default(), Mutex::default());
-        Self { known, others, found, contexts, seats, wrapped: Wrapped::default() }
+        let (wrapped, planned) = (Wrapped::default(), Mutex::default());
+        Self { known, others, found, contexts, seats, wrapped, planned }
     }
 
     pub fn known(&self) -> Result<&Known> {
@@ -72,6 +76,19 @@ impl Guests {
         for seat in seats.iter_mut().filter(|seat| registered.devices.contains(&seat.ix)) {
             seat.guest = Arc::downgrade(registered);
         }
+    }
+
+    /// How memory of others is shared. What was planned once stays right: topologies only grow, and the request says who
+    /// has the memory.
+    pub fn plan(&self, topology: &Topology, request: &Request) -> Result<Arc<Plan>> {
+        if let Some((asked, plan)) = &*lock(&self.planned)
+            && asked == request
+        {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(plan(topology, request)?);
+        *lock(&self.planned) = Some((request.clone(), plan.clone()));
+        Ok(plan)
     }
 
     fn free(&self, seats: &[DeviceIx]) {
@@ -282,7 +299,8 @@ impl Hub {
         let ix = whose.index_of(facts.device)?;
         // SAFETY: as above; its device and context are these.
         let native = unsafe { whose.device(self, ix)?.wrap_queue(raw, facts.spec) }?;
-        let line = Line::of(ix, native, self.hal(ix), facts.spec, whose.guest()).foreign();
+        let line = Line::of(ix, native, self.hal(ix), facts.spec, whose.guest());
+        let line = line.traced(self.tap()).foreign();
         Ok(Queue { hub: self.clone(), line: Arc::new(line) })
     }
 

@@ -115,7 +115,8 @@ impl ForeignGl {
         let (ix, spec) = (self.registration.first(), QueueSpec::default());
         let native = self.other()?.1.queue()?;
         let guest = Some(self.registration.clone());
-        let line = Line::of(ix, native, self.hub.hal(ix), spec, guest).foreign().marked_at_once();
+        let line = Line::of(ix, native, self.hub.hal(ix), spec, guest).traced(self.hub.tap());
+        let line = line.foreign().marked_at_once();
         let queue = Queue { hub: self.hub.clone(), line: Arc::new(line) };
         Ok(GlQueue { queue, here: PhantomData })
     }

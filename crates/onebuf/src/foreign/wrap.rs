@@ -94,7 +94,7 @@ impl Hub {
         let ours = self.service_line(buffer.plan().allocate_on)?;
         let (device, native) = (ours.device, ours.hal.clone());
         let guest = self.guests().of(device);
-        let line = Line::of(device, native, self.hal(device), ours.spec, guest);
+        let line = Line::of(device, native, self.hal(device), ours.spec, guest).traced(self.tap());
         Ok(Queue { hub: self.clone(), line: Arc::new(line) })
     }
 }
@@ -129,6 +129,12 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     /// What to do about implied copies; the hub's policy by default. The stricter of the two holds.
     pub fn copies(mut self, policy: CopyPolicy) -> Self {
         self.shape.policy = stricter(policy, self.hub.copy_policy());
+        self
+    }
+
+    /// What traces call it; its number otherwise. The first wrap of a memory decides.
+    pub fn name(mut self, name: impl AsRef<str>) -> Self {
+        self.shape.name = Some(Arc::from(name.as_ref()));
         self
     }
 

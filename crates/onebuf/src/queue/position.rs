@@ -6,6 +6,7 @@ use crate::{
     fence::is_timeout,
     hal,
     sync::{Arc, Ordering},
+    trace::What,
 };
 use std::{
     sync::OnceLock,
@@ -87,7 +88,10 @@ impl Position {
     /// Waits on the calling thread.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let Some(event) = self.event()? else { return Ok(()) };
-        self.wait_watching(&**event, timeout)?;
+        let began = self.line.tap.begin(What::Wait);
+        let waited = self.wait_watching(&**event, timeout);
+        began.end(&self.line, |event| event.thread_waited(&waited));
+        waited?;
         self.line.tell()?;
         self.note_complete();
         Ok(())

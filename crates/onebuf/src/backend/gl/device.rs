@@ -5,7 +5,9 @@ use super::{
     queue::Queue,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::checks,
+    hal,
     hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
     sync::{Arc, Mutex, lock},
 };
@@ -30,14 +32,12 @@ impl Driver {
 
     /// Whether objects of that domain may meet this device's.
     pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+        checks::same_domain(what, domain, self.domain, &self.info)
     }
 
     /// Something that is not of this device's context.
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
-        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
-        let want = format!("gl device {} (domain {})", self.info.name, self.domain.0);
-        Error::ForeignContext { have: format!("{what} of {from}"), want }
+        checks::foreign(what, domain, self.domain, &self.info)
     }
 }
 
@@ -99,12 +99,7 @@ impl Device {
     }
 
     fn check_bytes(&self, bytes: usize) -> Result<()> {
-        let info = &self.driver.info;
-        match bytes {
-            0 => Err(Error::invalid("memory of no bytes")),
-            _ if bytes as u64 > info.caps.max_alloc_bytes => Err(conv::out_of_memory(bytes, info)),
-            _ => Ok(()),
-        }
+        checks::bytes(&self.driver.info, bytes)
     }
 }
 
@@ -114,18 +109,7 @@ impl hal::Device for Device {
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        self.check_bytes(spec.bytes)?;
-        let info = &self.driver.info;
-        if !info.caps.strategies.contains(&spec.strategy) {
-            let what = format!("{} memory on {}", spec.strategy, info.name);
-            return Err(Error::unsupported(what, "mapped_device or device memory"));
-        }
-        if !spec.align.is_power_of_two() {
-            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
-        }
-        if contents.is_some_and(|contents| contents.len() != spec.bytes) {
-            return Err(Error::invalid("contents of another length than the memory"));
-        }
+        checks::allocation(&self.driver.info, spec, contents)?;
         Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
     }
 

@@ -11,7 +11,9 @@ use super::{
     queue::Queue,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::checks,
+    hal,
     hal::{Access, AllocSpec, Domain, Export, FdRange, HostRange, RawHandle, Residency, Strategy},
     sync::{Arc, Mutex, lock},
 };
@@ -208,13 +210,8 @@ impl Memory {
 
     /// Whether the range lies inside; and if so, where in the buffer.
     pub fn range(&self, offset: usize, bytes: usize) -> Result<usize> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(self.offset() + offset),
-            _ => Err(Error::invalid(format!(
-                "{bytes} bytes at offset {offset} of a memory of {} bytes",
-                self.bytes
-            ))),
-        }
+        checks::range(self.bytes, offset, bytes)?;
+        Ok(self.offset() + offset)
     }
 
     /// What a shader is given for so many bytes of it: whole words, which are there.
@@ -225,11 +222,7 @@ impl Memory {
 
     /// Whether it was made for what a kernel is about to do with it.
     pub fn check_access(&self, access: Access) -> Result<()> {
-        if self.access.allows(access) {
-            return Ok(());
-        }
-        let made_for = self.access;
-        Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
+        checks::access(self.access, access)
     }
 
     /// Changes who may use it; whether that took a call.
@@ -253,25 +246,10 @@ impl Memory {
     }
 
     fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
-        let wrong = |why: String| {
-            Err(Error::invalid(format!("a region of {bytes} bytes at offset {offset}: {why}")))
-        };
         let align = self.inner.context.driver.info.caps.align_bytes;
-        self.range(offset, bytes)?;
-        if self.part.is_some() {
-            return wrong("a region has no regions; take it of the whole memory".to_owned());
-        }
-        if bytes == 0 {
-            return wrong("it is empty".to_owned());
-        }
-        if !offset.is_multiple_of(align) {
-            return wrong(format!("the device wants offsets that are multiples of {align}"));
-        }
-        if !self.access.allows(access) {
-            let has = self.access;
-            return wrong(format!("for {access}, where the whole memory is for {has}"));
-        }
-        Ok(())
+        let is_part = self.part.is_some();
+        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
+        whole.check_region(offset, bytes, access)
     }
 }
 

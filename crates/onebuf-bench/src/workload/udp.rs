@@ -1,0 +1,119 @@
+//! Packets from the loopback interface into a slot's memory, beside a plain `recvmmsg` loop that leaves them where they come.
+//!
+//! A frame is sent first and received then, so that what is timed is the receiver alone, and the sender's speed does not matter. Afterwards
+//! frames stream at half the speed that was found, and what is lost of them is told.
+
+use crate::{Bar, Bench, Case, RawUdp, Row, Stop, Unit, Workload, abba::compare};
+use onebuf::{
+    Buffer, Error, Result,
+    pipeline::{
+        Filled,
+        sink::{self, Sink},
+        source::{self, Source},
+    },
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+const NAME: &str = "udp_ingest_ratio";
+
+pub const WORKLOAD: Workload = Workload {
+    name: NAME,
+    about: "GB/s of a UDP source into host pages, over a plain recvmmsg loop",
+    cases: |_| vec![Case::new(NAME, run)],
+};
+
+/// A packet's bytes of samples, and with its head.
+const PAYLOAD: usize = 8192;
+const PACKET: usize = PAYLOAD + 40;
+
+/// Packets of a frame at most: eight calls.
+const PACKETS: usize = 512;
+
+/// Room for packets that wait.
+const ROOM: usize = 32 << 20;
+
+/// How long frames stream, at which part of the speed that was found.
+const STREAM: Duration = Duration::from_millis(300);
+const PART: f64 = 0.5;
+
+/// A receiver and its sender.
+struct Ours {
+    udp: source::Udp,
+    sender: sink::Udp,
+    slot: Buffer<u8>,
+}
+
+impl Ours {
+    fn open(bench: &Bench) -> Result<Self> {
+        let udp = source::Udp::bind("127.0.0.1:0")?.receive_buffer(ROOM);
+        let sender = sink::Udp::connect(udp.address()?)?.payload(PAYLOAD)?;
+        // The kernel counts what it needs for a packet itself too: up to as much again.
+        let room = udp.meter().counts().receive_buffer_bytes as usize / (4 * PAYLOAD);
+        let slot = bench.hub.buffer(room.clamp(4, PACKETS) * PAYLOAD).build()?;
+        Ok(Self { udp, sender, slot })
+    }
+
+    /// One frame; nanoseconds of receiving it.
+    fn round(&mut self, frame: &[u8]) -> Result<f64> {
+        self.sender.take(frame, 0)?;
+        let clock = Instant::now();
+        let filled = self.udp.fill(&mut self.slot.map_mut()?)?;
+        let took = clock.elapsed().as_nanos() as f64;
+        match filled {
+            Filled::Frame => Ok(took),
+            other => Err(Error::unsupported(
+                format!("measuring a loopback interface that loses packets ({other:?})"),
+                "more room for those that wait: see net.core.rmem_max",
+            )),
+        }
+    }
+
+    /// What is lost at a speed, in words.
+    fn stream(self, frame: &[u8], bytes_per_s: f64) -> Result<String> {
+        let Self { mut udp, sender, slot } = self;
+        let (sender, meter) = (sender.rate(bytes_per_s)?, udp.meter());
+        let (before, clock) = (meter.counts(), Instant::now());
+        thread::scope(|threads| {
+            let sent = threads.spawn(move || play(sender, frame));
+            while udp.fill(&mut slot.map_mut()?[..])? != Filled::End {}
+            sent.join().unwrap_or_else(|_| Err(Error::invalid("the sender panicked")))
+        })?;
+        let after = meter.counts();
+        let lost = after.lost_packets - before.lost_packets;
+        let came = after.packets - before.packets;
+        let gb_per_s = came as f64 * PAYLOAD as f64 / clock.elapsed().as_nanos() as f64;
+        Ok(format!("streamed at {gb_per_s:.2} GB/s: {lost} of {} packets lost", lost + came))
+    }
+}
+
+/// Sends one frame over and over for a while.
+fn play(mut sender: sink::Udp, frame: &[u8]) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < STREAM {
+        sender.take(frame, 0)?;
+    }
+    sender.finish()
+}
+
+fn run(bench: &Bench) -> Result<Row, Stop> {
+    let mut ours = Ours::open(bench)?;
+    let frame: Vec<u8> = (0..ours.slot.len()).map(|at| (at / 3 % 251) as u8).collect();
+    let mut raw = RawUdp::bind(frame.len() / PAYLOAD, PACKET, ROOM)?;
+    let mut sender = sink::Udp::connect(raw.address()?)?.payload(PAYLOAD)?;
+    let plain = || -> Result<f64> {
+        sender.take(&frame, 0)?;
+        let clock = Instant::now();
+        raw.take()?;
+        Ok(clock.elapsed().as_nanos() as f64)
+    };
+    let found = compare(bench.effort, || ours.round(&frame), plain)?;
+    if ours.slot.map()?[..] != frame[..] {
+        return Err(Error::invalid("a frame came whole, and wrong").into());
+    }
+    let speed = frame.len() as f64 * 1e9 / found.ours_ns;
+    let row = found.row(NAME, Unit::GbPerS(frame.len() as u64)).bar(Bar::RatioAtLeast(0.95));
+    Ok(row.remark(ours.stream(&frame, speed * PART)?))
+}

@@ -1,0 +1,205 @@
+//! `onebuf send`: plays frames to a pipeline that listens, so that the whole can be tried on one machine.
+
+mod rate;
+
+use crate::{
+    doctor,
+    out::{Answer, Failure, Result, warn},
+    units,
+};
+use onebuf::{
+    Complex32, Hub,
+    pipeline::{
+        Filled, Pipeline,
+        sink::{Faults, Sink, Udp, UdpSent},
+        source::{File, Npy, Source, Synthetic},
+    },
+};
+use onebuf_bench::mixed::Shape;
+use rate::Rate;
+use serde_json::json;
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// Play a file or a computed signal to a pipeline that listens at a UDP port
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onebuf send --to udp:127.0.0.1:5000                     100 MB/s of plane waves in noise
+  onebuf send --to udp:receiver:5000 --rate 30fps --frames 900
+  onebuf send --to udp:127.0.0.1:5000 --samples 65536 --file capture.npy --rate 1GB/s
+  onebuf send --to udp:127.0.0.1:5000 --lose 0.001 --reorder 8      on a bad network
+  onebuf send --to udp:127.0.0.1:5000 --json | jq .mb_per_s
+
+A frame is complex samples of two f32, channel behind channel; whoever listens has to expect as many
+of them: `onebuf demo --source udp:0.0.0.0:5000 --samples N`. The computed signal is three plane waves
+on a line of sensors, in noise; it is the same in every run. A file is a `.npy` of complex64, or raw
+little-endian f32 I and Q. The packets are described in docs/pipeline.md.
+Start the receiver first: what nobody hears is lost.")]
+pub struct Args {
+    /// Who listens: udp:HOST:PORT
+    #[arg(long, value_name = "udp:HOST:PORT", value_parser = address)]
+    to: String,
+    /// How many frames [default: 64, or those of the file]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    frames: Option<u64>,
+    /// Complex samples per frame
+    #[arg(long, value_name = "N", default_value_t = 1 << 22, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    samples: u32,
+    /// Channels of the computed signal, which have to divide the samples [default: those of `onebuf demo`]
+    #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(1..))]
+    channels: Option<u32>,
+    /// How fast: MB of samples per second (100, 1.5GB/s), frames per second (30fps), or `max`
+    #[arg(long, value_name = "RATE", default_value = "100")]
+    rate: Rate,
+    /// Play a file, over and over where --frames are more than it has
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// How many bytes of a frame a packet carries at most [default: what fits the way, 8192 at most]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..))]
+    payload: Option<u16>,
+    /// Lose this part of the packets on purpose, from 0 to 1
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = part)]
+    lose: f64,
+    /// Send this part of the packets twice, from 0 to 1
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = part)]
+    duplicate: f64,
+    /// Let packets of a frame overtake each other, by up to so many
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    reorder: usize,
+    /// The stream's number; some number otherwise
+    #[arg(long, value_name = "N")]
+    stream: Option<u32>,
+}
+
+fn address(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("udp:").filter(|rest| rest.contains(':'));
+    address.map(str::to_owned).ok_or_else(|| "write udp:HOST:PORT".into())
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
+    part.ok_or_else(|| "a number from 0 to 1 is needed".into())
+}
+
+type AnySource = Box<dyn Source<Complex32> + Send>;
+
+/// The computed signal's frames, where nobody says how many.
+const FRAMES: u64 = 64;
+
+impl Args {
+    fn sink(&self) -> Result<Udp> {
+        let mut udp = Udp::connect(&*self.to)?;
+        if let Some(payload) = self.payload {
+            udp = udp.payload(payload.into())?;
+        }
+        if let Some(stream) = self.stream {
+            udp = udp.stream(stream);
+        }
+        if let Some(rate) = self.rate.bytes_per_s(self.frame_bytes()) {
+            udp = udp.rate(rate)?;
+        }
+        let Args { lose, duplicate, reorder, .. } = *self;
+        Ok(udp.faults(Faults { lose, duplicate, reorder, ..Faults::default() }))
+    }
+
+    fn frame_bytes(&self) -> u64 {
+        u64::from(self.samples) * size_of::<Complex32>() as u64
+    }
+
+    fn source(&self) -> Result<AnySource> {
+        let Some(path) = &self.file else { return self.synthetic() };
+        let forever = self.frames.is_some();
+        Ok(match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy")) {
+            true if forever => Box::new(Npy::open(path)?.forever()),
+            true => Box::new(Npy::open(path)?),
+            false if forever => Box::new(File::open(path)?.forever()),
+            false => Box::new(File::open(path)?),
+        })
+    }
+
+    fn synthetic(&self) -> Result<AnySource> {
+        let samples = self.samples as usize;
+        let channels = match self.channels {
+            Some(channels) => channels as usize,
+            None => Shape::of(samples, 1).map_err(Failure::new)?.channels,
+        };
+        if !samples.is_multiple_of(channels) {
+            let what = format!("--channels {channels} do not divide --samples {samples}");
+            return Err(Failure::new(what));
+        }
+        Ok(Box::new(Synthetic::new(channels, samples / channels)))
+    }
+
+    /// How many frames shall go; none where the file says it.
+    fn limit(&self) -> Option<u64> {
+        self.frames.or(self.file.is_none().then_some(FRAMES))
+    }
+}
+
+pub fn run(args: &Args) -> Result<Answer> {
+    let (mut source, mut sink, limit) = (args.source()?, args.sink()?, args.limit());
+    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = hub.verdicts(Default::default()).build()?;
+    let mut left = limit.unwrap_or(u64::MAX);
+    let fill = move |frame: &mut [Complex32]| match left {
+        0 => Ok(Filled::End),
+        _ => {
+            left -= 1;
+            source.fill(frame)
+        }
+    };
+    let bar = doctor::progress_bar()?;
+    bar.set_length(limit.unwrap_or(0));
+    bar.set_message(format!("frames to udp:{}", args.to));
+    let take = |frame: &[Complex32], number: u64| {
+        bar.set_position(number);
+        sink.take(frame, number)
+    };
+    let clock = Instant::now();
+    let samples = args.samples as usize;
+    Pipeline::builder(3, |_| hub.buffer::<Complex32>(samples).build())
+        .feed(fill, |slot| slot)
+        .drain(take, |slot| slot)
+        .build()?
+        .run()?;
+    let took = clock.elapsed();
+    bar.finish_and_clear();
+    sink.finish()?;
+    Ok(answer(args, &sink, took))
+}
+
+fn answer(args: &Args, sink: &Udp, took: Duration) -> Answer {
+    let (sent, to, seconds) = (sink.sent(), &args.to, took.as_secs_f64().max(1e-9));
+    let UdpSent { frames, packets, bytes, lost_packets, duplicate_packets, refused, .. } = sent;
+    let (mb_per_s, fps) = (bytes as f64 / 1e6 / seconds, frames as f64 / seconds);
+    if refused > 0 {
+        warn(format!("nobody listens at udp:{to}, or not always: {refused} packets came back"));
+    }
+    let json = json!({
+        "to": format!("udp:{to}"),
+        "frames": frames,
+        "samples": args.samples,
+        "bytes": bytes,
+        "packets": packets,
+        "payload_bytes": sink.payload_bytes(),
+        "lost_packets": lost_packets,
+        "duplicate_packets": duplicate_packets,
+        "refused": refused,
+        "seconds": seconds,
+        "mb_per_s": mb_per_s,
+        "frames_per_s": fps,
+    });
+    let mut text = format!(
+        "{frames} frames of {} to udp:{to} in {}: {mb_per_s:.1} MB/s, {fps:.1} frames/s, {packets} packets\n",
+        units::bytes(args.frame_bytes()),
+        units::time(seconds * 1e6),
+    );
+    if lost_packets + duplicate_packets > 0 {
+        let deeds = format!("{lost_packets} packets were lost and {duplicate_packets} sent twice");
+        text.push_str(&format!("on purpose: {deeds}\n"));
+    }
+    Answer { json, text }
+}

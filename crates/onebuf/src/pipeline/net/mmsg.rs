@@ -1,0 +1,78 @@
+//! Many packets by one call.
+//!
+//! # Safety
+//! The kernel is given arrays of addresses: of slices that are borrowed for the whole call.
+
+#![allow(unsafe_code)]
+
+use std::{
+    array,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr,
+};
+
+/// Packets of one call at most.
+pub(crate) const BATCH: usize = 64;
+
+/// What came as one packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Got {
+    pub bytes: usize,
+    /// It was longer than its places.
+    pub cut_off: bool,
+}
+
+/// Waits for one packet, as long as the socket's timeout says, and takes those that are there already. Each fills its places one
+/// after the other.
+pub(crate) fn receive<const N: usize>(
+    socket: BorrowedFd<'_>,
+    places: &mut [[IoSliceMut<'_>; N]],
+    got: &mut [Got; BATCH],
+) -> io::Result<usize> {
+    let mut messages = messages(places.iter_mut().map(|place| place.as_mut_ptr().cast()), N);
+    let many = places.len().min(BATCH) as u32;
+    // SAFETY: `many` of the messages have been set, each to `N` places, which are `iovec`s by the standard library's word and
+    // exclusively borrowed. No name, no control data.
+    let came = unsafe {
+        let (fd, none) = (socket.as_raw_fd(), ptr::null_mut());
+        libc::recvmmsg(fd, messages.as_mut_ptr(), many, libc::MSG_WAITFORONE as _, none)
+    };
+    let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
+    for (got, message) in got.iter_mut().zip(&messages[..came]) {
+        let cut_off = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        *got = Got { bytes: message.msg_len as usize, cut_off };
+    }
+    Ok(came)
+}
+
+/// Sends packets, each of its parts one after the other. Returns how many went, which is at least one.
+pub(crate) fn send<const N: usize>(
+    socket: BorrowedFd<'_>,
+    packets: &[[IoSlice<'_>; N]],
+) -> io::Result<usize> {
+    let mut messages = messages(packets.iter().map(|parts| parts.as_ptr().cast_mut().cast()), N);
+    let many = packets.len().min(BATCH) as u32;
+    // SAFETY: as for `receive`; what is sent is only read.
+    let went = unsafe {
+        let flags = libc::MSG_NOSIGNAL as _;
+        libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), many, flags)
+    };
+    usize::try_from(went).map_err(|_| io::Error::last_os_error())
+}
+
+fn messages(
+    mut places: impl Iterator<Item = *mut libc::iovec>,
+    each: usize,
+) -> [libc::mmsghdr; BATCH] {
+    array::from_fn(|_| {
+        // SAFETY: numbers and pointers, for which zero means that there is nothing.
+        let mut message: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        if let Some(place) = places.next() {
+            message.msg_hdr.msg_iov = place;
+            message.msg_hdr.msg_iovlen = each as _;
+        }
+        message
+    })
+}

@@ -1,0 +1,55 @@
+//! What the kernel says of a socket.
+//!
+//! # Safety
+//! The kernel is asked into memory of which it is told how long it is.
+
+#![allow(unsafe_code)]
+
+use std::{
+    net::UdpSocket,
+    os::fd::{AsFd, AsRawFd},
+};
+
+/// `SK_MEMINFO_DROPS`, of linux/sock_diag.h.
+const DROPS: usize = 8;
+
+/// Asks for room for packets that wait, past the system's limit where we may. Returns what there is then: Linux counts the
+/// packets' own administration too, and therefore gives twice what it was asked for.
+pub(crate) fn set_receive_buffer(socket: &UdpSocket, bytes: usize) -> usize {
+    use rustix::net::sockopt;
+    if sockopt::set_socket_recv_buffer_size_force(socket.as_fd(), bytes).is_err() {
+        // What it is instead is told below.
+        let _ = sockopt::set_socket_recv_buffer_size(socket.as_fd(), bytes);
+    }
+    receive_buffer(socket)
+}
+
+pub(crate) fn receive_buffer(socket: &UdpSocket) -> usize {
+    rustix::net::sockopt::socket_recv_buffer_size(socket.as_fd()).unwrap_or(0)
+}
+
+/// Packets that the kernel had no room for, since the socket was made. `SO_RXQ_OVFL` would tell the same with each packet that
+/// comes after; this can be asked when it is needed, and when nothing comes any more.
+pub(crate) fn drops(socket: &UdpSocket) -> Option<u32> {
+    ask::<[u32; DROPS + 1]>(socket, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|all| all[DROPS])
+}
+
+/// The largest packet on the way to where the socket is connected to, heads of IP and UDP included.
+pub(crate) fn path_mtu(socket: &UdpSocket) -> Option<usize> {
+    let (level, option) = match socket.peer_addr().ok()?.is_ipv4() {
+        true => (libc::IPPROTO_IP, libc::IP_MTU),
+        false => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    ask::<i32>(socket, level, option).and_then(|mtu| usize::try_from(mtu).ok())
+}
+
+/// One option of a socket; `None` for one that the kernel does not know, or that is shorter.
+fn ask<T: bytemuck::Pod>(socket: &UdpSocket, level: i32, option: i32) -> Option<T> {
+    let mut value = T::zeroed();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `len` says how long `value` is, and any bytes are a `T`.
+    let answer = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &mut len)
+    };
+    (answer == 0 && len as usize == size_of::<T>()).then_some(value)
+}

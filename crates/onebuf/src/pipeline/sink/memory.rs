@@ -1,0 +1,22 @@
+//! Frames that are kept in memory.
+
+use super::Sink;
+use crate::Result;
+
+/// Puts frames one behind the other into a vector.
+#[derive(Debug)]
+pub struct Memory<'m, T>(&'m mut Vec<T>);
+
+impl<'m, T> Memory<'m, T> {
+    /// Behind what the vector has.
+    pub fn new(all: &'m mut Vec<T>) -> Self {
+        Self(all)
+    }
+}
+
+impl<T: Clone> Sink<T> for Memory<'_, T> {
+    fn take(&mut self, frame: &[T], _number: u64) -> Result<()> {
+        self.0.extend_from_slice(frame);
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! Frames that are sent in packets, over UDP.
+
+mod faults;
+mod pace;
+
+pub use faults::Faults;
+
+use super::Sink;
+use crate::{
+    Error, Result,
+    pipeline::net::{
+        failed,
+        mmsg::{self, BATCH},
+        packet::{Cut, HEADER, Header, Kind, MOST},
+        resolve, socket,
+    },
+};
+use bytemuck::Pod;
+use faults::Order;
+use pace::Pace;
+use serde::Serialize;
+use std::{
+    io::{ErrorKind, IoSlice},
+    net::{SocketAddr, ToSocketAddrs, UdpSocket},
+    os::fd::AsFd,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// No wait for the network's queue is longer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A payload at most, unless said otherwise: what jumbo frames have room for.
+const USUAL_MOST: usize = 8192;
+
+/// How often the end is said, since that can be lost too.
+const FAREWELLS: usize = 3;
+
+/// What a [`Udp`] sink has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct UdpSent {
+    /// Frames.
+    pub frames: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of frames, without the packets' heads.
+    pub bytes: u64,
+    /// Packets that were lost on purpose.
+    pub lost_packets: u64,
+    /// Packets that were sent twice on purpose.
+    pub duplicate_packets: u64,
+    /// How often the other end said that nobody listens there.
+    pub refused: u64,
+}
+
+/// Sends frames to a [`source::Udp`](super::super::source::Udp), straight out of their memory.
+///
+/// Each frame is cut into packets; dropping the sink, or [`Udp::finish`], says that there are no more.
+#[derive(Debug)]
+pub struct Udp {
+    socket: UdpSocket,
+    stream: u32,
+    payload: usize,
+    pace: Pace,
+    faults: Faults,
+    order: Order,
+    cut: Option<Cut>,
+    sent: UdpSent,
+}
+
+impl Udp {
+    /// Sends to an address, as fast as it goes, in packets that fit the way there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what is no address, [`Error::Driver`] from the kernel.
+    pub fn connect(to: impl ToSocketAddrs) -> Result<Self> {
+        let to = resolve(to)?;
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any).map_err(failed("bind"))?;
+        socket.connect(to).map_err(failed("connect"))?;
+        socket.set_write_timeout(Some(TIMEOUT)).map_err(failed("setsockopt"))?;
+        Ok(Self {
+            stream: some_number(),
+            payload: usual_payload(&socket, to),
+            socket,
+            pace: Pace::default(),
+            faults: Faults::default(),
+            order: Order::default(),
+            cut: None,
+            sent: UdpSent::default(),
+        })
+    }
+
+    /// The stream's number; some number otherwise.
+    pub fn stream(mut self, stream: u32) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// How many bytes of a frame a packet carries at most. Otherwise as many as fit the way there, and no more than 8192.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for none, or more than a packet can have.
+    pub fn payload(mut self, bytes: usize) -> Result<Self> {
+        if !(1..=MOST).contains(&bytes) {
+            let what = format!("a payload of {bytes} bytes: from 1 to {MOST} fit");
+            return Err(Error::invalid(what));
+        }
+        self.payload = bytes;
+        Ok(self)
+    }
+
+    /// So many bytes of frames per second and no more, evenly.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what is no rate.
+    pub fn rate(mut self, bytes_per_s: f64) -> Result<Self> {
+        self.pace = Pace::new(bytes_per_s)
+            .ok_or_else(|| Error::invalid(format!("a rate of {bytes_per_s} bytes per second")))?;
+        Ok(self)
+    }
+
+    /// Loses, doubles and reorders packets, for trying what a receiver makes of it.
+    pub fn faults(mut self, faults: Faults) -> Self {
+        (self.faults, self.order) = (faults, Order::default());
+        self
+    }
+
+    /// What has been sent.
+    pub fn sent(&self) -> UdpSent {
+        self.sent
+    }
+
+    /// How many bytes of a frame a packet carries.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload
+    }
+
+    /// Says that there are no more frames. The next frame begins a new stream.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] from the kernel.
+    pub fn finish(&mut self) -> Result<()> {
+        let Some(cut) = self.cut.take() else { return Ok(()) };
+        let end = Header { kind: Kind::End, stream: self.stream, frame: self.sent.frames, cut };
+        let head = end.encode();
+        let packets: [_; FAREWELLS] =
+            std::array::from_fn(|_| [IoSlice::new(&head), IoSlice::new(&[])]);
+        send_all(&self.socket, &packets, &mut self.sent.refused)?;
+        self.stream = self.stream.wrapping_add(1);
+        Ok(())
+    }
+
+    /// How frames of this size are cut: all of a stream alike.
+    fn cut(&mut self, bytes: usize) -> Result<Cut> {
+        let what = || format!("frames of {bytes} bytes in packets of {}", self.payload);
+        let cut = Cut::new(bytes, self.payload.min(bytes)).ok_or_else(|| Error::invalid(what()))?;
+        if *self.cut.get_or_insert(cut) != cut {
+            return Err(Error::invalid(format!("a frame of {bytes} bytes in a stream of others")));
+        }
+        Ok(cut)
+    }
+
+    fn send(&mut self, frame: &[u8], cut: Cut, packets: &[u32]) -> Result<()> {
+        let head = |&packet: &u32| {
+            let kind = Kind::Part(packet);
+            Header { kind, stream: self.stream, frame: self.sent.frames, cut }.encode()
+        };
+        let heads: Vec<[u8; HEADER]> = packets.iter().map(head).collect();
+        let parts = packets
+            .iter()
+            .zip(&heads)
+            .map(|(&packet, head)| [IoSlice::new(head), IoSlice::new(&frame[cut.range(packet)])]);
+        let parts: Vec<[IoSlice<'_>; 2]> = parts.collect();
+        send_all(&self.socket, &parts, &mut self.sent.refused)?;
+        self.sent.packets += packets.len() as u64;
+        Ok(())
+    }
+}
+
+impl<T: Pod> Sink<T> for Udp {
+    fn take(&mut self, frame: &[T], _number: u64) -> Result<()> {
+        let frame: &[u8] = bytemuck::cast_slice(frame);
+        let cut = self.cut(frame.len())?;
+        let mut order = std::mem::take(&mut self.order);
+        let packets = order.of_frame(cut.packets(), &self.faults, &mut self.sent);
+        let at_once = self.pace.packets(cut.stride()).min(BATCH);
+        let went = packets.chunks(at_once).try_for_each(|some| {
+            self.pace.wait(some.iter().map(|&packet| cut.len(packet)).sum());
+            self.send(frame, cut, some)
+        });
+        self.order = order;
+        went?;
+        self.sent.frames += 1;
+        self.sent.bytes += frame.len() as u64;
+        Ok(())
+    }
+}
+
+impl Drop for Udp {
+    fn drop(&mut self) {
+        if let Err(error) = self.finish() {
+            tracing::warn!(%error, "the receiver was not told of the end");
+        }
+    }
+}
+
+/// Sends all, however many calls that takes.
+fn send_all(socket: &UdpSocket, mut packets: &[[IoSlice<'_>; 2]], refused: &mut u64) -> Result<()> {
+    let start = Instant::now();
+    while !packets.is_empty() {
+        match mmsg::send(socket.as_fd(), packets) {
+            Ok(went) => packets = &packets[went..],
+            // It is about an earlier packet, and told once. Whoever shall listen may come later.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => *refused += 1,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                let bytes: usize = packets[0].iter().map(|part| part.len()).sum();
+                let what =
+                    format!("packets of {bytes} bytes do not fit the way: take a smaller payload");
+                return Err(Error::invalid(what));
+            }
+            // The queue is full: not all network cards let a sender wait for that.
+            Err(error)
+                if error.raw_os_error() == Some(libc::ENOBUFS) && start.elapsed() < TIMEOUT =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(Error::timeout("the network to take a packet", TIMEOUT));
+            }
+            Err(error) => return Err(failed("sendmmsg")(error)),
+        }
+    }
+    Ok(())
+}
+
+/// What fits the way without being cut again, in whole cache lines.
+fn usual_payload(socket: &UdpSocket, to: SocketAddr) -> usize {
+    let heads = HEADER + if to.is_ipv4() { 28 } else { 48 };
+    let mtu = socket::path_mtu(socket).unwrap_or(1280).max(576);
+    ((mtu - heads) / 64 * 64).min(USUAL_MOST)
+}
+
+/// A number that another sender hardly has.
+fn some_number() -> u32 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_nanos() as u64);
+    let mixed = (now ^ u64::from(std::process::id()) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32
+}

@@ -1,0 +1,119 @@
+//! What a bad network does, on purpose.
+
+use super::UdpSent;
+
+/// What shall go wrong with packets on their way. The same seed does the same.
+///
+/// ```
+/// use onebuf::pipeline::sink::Faults;
+///
+/// let bad = Faults { lose: 0.01, reorder: 8, ..Faults::default() };
+/// # let _ = bad;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// Which part of the packets is lost, from 0 to 1.
+    pub lose: f64,
+    /// Which part of them comes twice, from 0 to 1.
+    pub duplicate: f64,
+    /// By how many packets of its frame one may be late; 0 leaves their order.
+    pub reorder: usize,
+    /// For other bad luck.
+    pub seed: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { lose: 0.0, duplicate: 0.0, reorder: 0, seed: 1 }
+    }
+}
+
+/// The order in which a frame's packets are sent.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    packets: Vec<u32>,
+    /// Of the numbers that look random; none before the first.
+    state: u64,
+}
+
+impl Order {
+    /// The next frame's packets, with what goes wrong on their way.
+    pub fn of_frame(&mut self, packets: u32, faults: &Faults, sent: &mut UdpSent) -> &[u32] {
+        if self.state == 0 {
+            self.state = faults.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        }
+        let mut all = std::mem::take(&mut self.packets);
+        all.clear();
+        for packet in 0..packets {
+            if self.happens(faults.lose) {
+                sent.lost_packets += 1;
+                continue;
+            }
+            all.push(packet);
+            if self.happens(faults.duplicate) {
+                sent.duplicate_packets += 1;
+                all.push(packet);
+            }
+        }
+        if faults.reorder > 0 {
+            self.reorder(&mut all, faults.reorder);
+        }
+        self.packets = all;
+        &self.packets
+    }
+
+    fn happens(&mut self, part: f64) -> bool {
+        part > 0.0 && self.random() < part
+    }
+
+    /// Every place takes one of the packets that come next, which puts none back by more than so many.
+    fn reorder(&mut self, all: &mut [u32], most: usize) {
+        let most = most.min(all.len());
+        for at in (0..all.len()).step_by(most + 1) {
+            let end = all.len().min(at + most + 1);
+            for place in at..end {
+                let other = place + (self.random() * (end - place) as f64) as usize;
+                all.swap(place, other.min(end - 1));
+            }
+        }
+    }
+
+    /// From 0 to just below 1.
+    fn random(&mut self) -> f64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_faults_everything_goes_in_order() {
+        let mut sent = UdpSent::default();
+        let mut order = Order::default();
+        assert_eq!(order.of_frame(5, &Faults::default(), &mut sent), [0, 1, 2, 3, 4]);
+        assert_eq!(sent, UdpSent::default());
+    }
+
+    #[test]
+    fn faults_are_as_many_as_asked_for_and_counted() {
+        let mut sent = UdpSent::default();
+        let faults = Faults { lose: 0.1, duplicate: 0.05, reorder: 7, seed: 3 };
+        let (mut order, mut again) = (Order::default(), Order::default());
+        let packets = order.of_frame(10_000, &faults, &mut sent).to_vec();
+        assert_eq!(packets.len() as u64, 10_000 - sent.lost_packets + sent.duplicate_packets);
+        assert!(
+            (800..1200).contains(&sent.lost_packets)
+                && (300..600).contains(&sent.duplicate_packets)
+        );
+        assert_eq!(packets, again.of_frame(10_000, &faults, &mut sent));
+        assert_ne!(packets, order.of_frame(10_000, &faults, &mut sent));
+        let late = packets.iter().zip(packets.iter().skip(8)).filter(|(now, later)| now > later);
+        assert_eq!(late.count(), 0, "eight places on, nothing is earlier");
+        assert!(!packets.is_sorted());
+    }
+}

@@ -1,0 +1,65 @@
+//! How fast packets go.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Packets that leave together are no more than this at the rate that is wanted, so that a receiver's queue need not hold them.
+const TOGETHER_S: f64 = 0.0005;
+
+/// Whoever is later than this does not catch up: a burst is what pacing is to avoid.
+const BEHIND: Duration = Duration::from_millis(20);
+
+/// A rate, if there is one, and when the next packets are due.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    bytes_per_s: Option<f64>,
+    due: Option<Instant>,
+}
+
+impl Pace {
+    pub fn new(bytes_per_s: f64) -> Option<Self> {
+        let is_rate = bytes_per_s.is_finite() && bytes_per_s >= 1.0;
+        is_rate.then_some(Self { bytes_per_s: Some(bytes_per_s), due: None })
+    }
+
+    /// How many packets of this size may leave together.
+    pub fn packets(&self, bytes: usize) -> usize {
+        let together = |rate: f64| (rate * TOGETHER_S / bytes as f64) as usize;
+        self.bytes_per_s.map_or(usize::MAX, |rate| together(rate).max(1))
+    }
+
+    /// Waits until so many bytes may leave.
+    pub fn wait(&mut self, bytes: usize) {
+        let Some(rate) = self.bytes_per_s else { return };
+        let now = Instant::now();
+        let earliest = now.checked_sub(BEHIND).unwrap_or(now);
+        let due = self.due.map_or(now, |due| due.max(earliest));
+        thread::sleep(due.saturating_duration_since(now));
+        self.due = due.checked_add(Duration::from_secs_f64(bytes as f64 / rate));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_never_early() {
+        let mut pace = Pace::new(1e6).unwrap();
+        let start = Instant::now();
+        (0..11).for_each(|_| pace.wait(1000));
+        assert!(start.elapsed() >= Duration::from_millis(10), "10 kB at 1 MB/s before the last");
+    }
+
+    #[test]
+    fn rates_are_numbers_and_batches_are_short() {
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(Pace::new(wrong).is_none(), "{wrong}");
+        }
+        let packets = |rate: f64| Pace::new(rate).unwrap().packets(1000);
+        assert_eq!((packets(1e3), packets(2e6), packets(1e8)), (1, 1, 50));
+        assert_eq!(Pace::default().packets(1000), usize::MAX);
+    }
+}
