@@ -11,8 +11,10 @@ use std::{
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub");
 const OPENCL: &[&str] = &["opencl_stub.c"];
-const CUDA: &[&str] = &["cuda_stub.c", "cuda_share.c", "hsa_stub.c", "agent_stub.c"];
-const CUDA_HEADERS: &[&str] = &["cuda_stub.h", "math_stub.h"];
+const OPENCL_HEADERS: &[&str] = &["semaphore_stub.h"];
+const CUDA: &[&str] =
+    &["cuda_stub.c", "cuda_share.c", "cuda_semaphore.c", "hsa_stub.c", "agent_stub.c"];
+const CUDA_HEADERS: &[&str] = &["cuda_stub.h", "math_stub.h", "semaphore_stub.h"];
 const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"];
 const LIBRARY: &[&str] = &["-fPIC", "-shared", "-lm"];
 
@@ -22,7 +24,7 @@ const LIBRARY: &[&str] = &["-fPIC", "-shared", "-lm"];
 /// When there is a compiler and the stub does not build.
 pub fn stub() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BUILT.get_or_init(|| build("libonebuf_stub.so", OPENCL, &[], LIBRARY)).clone()
+    BUILT.get_or_init(|| build("libonebuf_stub.so", OPENCL, OPENCL_HEADERS, LIBRARY)).clone()
 }
 
 /// The program that tests whether the OpenCL stub misbehaves as it promises, and only so; it takes the library's path.

@@ -772,6 +772,7 @@ bool execute_shared(struct command *c)
 {
     switch (c->kind) {
     case WAIT_VALUE: while (!holds(c)) nap(50); return true;
+    case SIGNAL: case WAIT_SIGNAL: execute_semaphore(c); return true;
     case WRITE_VALUE: atomic_store((_Atomic uint32_t *)(void *)c->to, (uint32_t)c->wanted); return true;
     default:
         calling_host = true;
@@ -784,8 +785,8 @@ bool execute_shared(struct command *c)
 /* ---- What is left -------------------------------------------------------------------------------------------- */
 EXPORT int onebuf_stub_live(void)
 {
-    int n = 0;
     lock();
+    int n = live_semaphores();
     for (struct allocation *a = allocations; a; a = a->next) n++;
     for (struct reservation *r = reservations; r; r = r->next) n++;
     for (struct external *e = externals; e; e = e->next) n++;

@@ -2,10 +2,10 @@
  * test double behind onebuf's cuda_like backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB, ONEBUF_HSA_LIB.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so \
- *      cuda_stub.c cuda_share.c hsa_stub.c agent_stub.c
+ *      cuda_stub.c cuda_share.c cuda_semaphore.c hsa_stub.c agent_stub.c
  *
  * Memory that others get to see (virtual memory, external memory, other processes, peers), and what streams wait for
- * beside events, is in cuda_share.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c. Their calls are recorded, and can be made to fail: see there.
+ * beside events, is in cuda_share.c; semaphores of other APIs in cuda_semaphore.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c. Their calls are recorded, and can be made to fail: see there.
  *
  * It plays two devices. Their memory lies apart: a device pointer is no address of the host's, so whoever follows
  * one crashes. Each stream runs in order on a thread of its own, so a missing fence is a real race. It is strict
@@ -415,6 +415,7 @@ static void *run(void *argument)
         if (c->kind == MARK) { c->mark->done = true; c->mark->ns = now_ns(); }
         for (int i = 0; i < MAX_PARAMETERS; i++) if (c->uses[i]) c->uses[i]->uses--;
         if (c->module) c->module->uses--;
+        if (c->kind == SIGNAL || c->kind == WAIT_SIGNAL) semaphore_over(c);
         drop_mark(c->mark);
         s->first = c->next;
         if (!s->first) s->last = &s->first;

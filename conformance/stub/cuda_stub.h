@@ -44,7 +44,7 @@ struct range {
     void *of;          /* the allocation, external memory or handle behind it */
     struct range *next;
 };
-enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, WAIT_VALUE, WRITE_VALUE, CALL_HOST, CALL };
+enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, WAIT_VALUE, WRITE_VALUE, CALL_HOST, CALL, SIGNAL, WAIT_SIGNAL };
 struct command {
     enum command_kind kind;
     struct range *uses[MAX_PARAMETERS];
@@ -59,7 +59,7 @@ struct command {
     uint64_t wanted, mask;       /* WAIT_VALUE, WRITE_VALUE; their width is `width` */
     unsigned flags;
     void (*function)(void *);    /* CALL_HOST */
-    void *user;
+    void *user;                  /* its, or the semaphore of SIGNAL and WAIT_SIGNAL */
     void (*call)(void *);        /* a library's, with `owned` */
     int device;                  /* set by push */
     struct command *next;
@@ -101,6 +101,11 @@ int new_file(size_t bytes);
 bool is_our_file(int fd);
 bool execute_shared(struct command *c);
 void forget_external(struct range *r);
+/* cuda_semaphore.c */
+void execute_semaphore(const struct command *c);
+void semaphore_over(const struct command *c);
+int live_semaphores(void);
+
 bool chosen_to_fail(const char *call, status *with);
 status record(const char *call, status s, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #pragma GCC visibility pop

@@ -26,6 +26,7 @@
  *   dma_buf      | the same with dma-bufs; both words, both kinds                               | import
  *   cached       | imported memory has a cache: acquiring reads it, releasing writes it back    | hand_over
  *   refuses      | with the above: every import ends with CL_OUT_OF_RESOURCES                   | import
+ *   semaphores   | with `imports`: signals semaphores of others and waits on them                | semaphore_command
  *   amd          | AMD's: allocates beside the HIP stub, takes any address in kernels, and forgets that two   | beside, overtaken
  *                | kernels which use one of HIP's must not overlap: without a barrier the second is first     |
  *   apart        | with the above: the two APIs find different bytes at one address             | beside, reach
@@ -47,6 +48,7 @@
  * acquired, or that is released under work, ends the process with status 99: no driver says it, and the data is wrong. Objects carry two counts: `refs` are the
  * client's, `holds` are the stub's own (commands hold what they use); an object goes when both are zero. */
 #define _DEFAULT_SOURCE
+#include "semaphore_stub.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -91,7 +93,8 @@ enum {
     CL_COMMAND_MARKER = 0x11FE, CL_COMMAND_USER = 0x1204, CL_COMMAND_BARRIER = 0x1205, CL_COMMAND_FILL_BUFFER = 0x1207,
     CL_COMMAND_SVM_FREE = 0x1209, CL_COMMAND_SVM_MEMCPY = 0x120A, CL_COMMAND_SVM_MEMFILL = 0x120B,
     CL_COMMAND_SVM_MAP = 0x120C, CL_COMMAND_SVM_UNMAP = 0x120D, CL_COMMAND_ACQUIRE_EXTERNAL = 0x2047,
-    CL_COMMAND_RELEASE_EXTERNAL = 0x2048,
+    CL_COMMAND_RELEASE_EXTERNAL = 0x2048, CL_COMMAND_WAIT = 0x2042, CL_COMMAND_SIGNAL = 0x2043,
+    CL_INVALID_SEMAPHORE = -1142, /* their properties */ SEMAPHORE_TYPE = 0x203D, SEMAPHORE_BINARY = 1, SEMAPHORE_FD = 0x2055,
     /* external memory */ OPAQUE_FD = 0x2060, DMA_BUF = 0x2067,
     /* SVM capabilities */ SVM_COARSE = 1, SVM_FINE_BUFFER = 2, SVM_ALL = 15,
     PAGE = 4096, ALIGN_BITS = 1024, MAX_GROUP = 1024
@@ -101,9 +104,9 @@ enum {
 /* ---- Behaviour -------------------------------------------------------------------------------------------- */
 struct quirks {
     bool good, shadow, moving, last_page, separate, stale_read, crash, crash_kernel, hang, hang_map, liar, no_devices,
-        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses, amd, apart, wrong_address, crowded;
+        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses, amd, apart, wrong_address, crowded, semaphores;
 };
-enum magic { PLATFORM = 0x0b501, DEVICE, CONTEXT, QUEUE, MEM, PROGRAM, KERNEL, EVENT };
+enum magic { PLATFORM = 0x0b501, DEVICE, CONTEXT, QUEUE, MEM, PROGRAM, KERNEL, EVENT, SEMAPHORE };
 struct object { _Atomic int magic, refs, holds; void (*destroy)(void *); };
 struct device { struct object o; const char *name; struct platform *platform; };
 struct platform {
@@ -136,7 +139,7 @@ static void choose(struct quirks *q, const char *list)
         MODE(good), MODE(shadow), MODE(moving), MODE(last_page), MODE(separate), MODE(stale_read), MODE(crash),
         MODE(crash_kernel), MODE(hang), MODE(hang_map), MODE(liar), MODE(no_devices), MODE(no_platforms), MODE(oom),
         MODE(lost), MODE(ti), MODE(imports), MODE(dma_buf), MODE(cached), MODE(refuses), MODE(amd), MODE(apart),
-        MODE(wrong_address), MODE(crowded) };
+        MODE(wrong_address), MODE(crowded), MODE(semaphores) };
     for (size_t n; *list; list += n + (list[n] == ',')) {
         n = strcspn(list, ",");
         size_t i = 0, count = sizeof modes / sizeof *modes;
@@ -153,10 +156,11 @@ static void declare_extensions(struct platform *p)
 {
     const struct quirks *q = &p->quirks;
     bool fd = q->imports || q->liar, dma_buf = q->dma_buf || q->liar;
-    const char *lies = " cl_khr_semaphore cl_khr_external_semaphore cl_khr_external_semaphore_opaque_fd cl_khr_pci_bus_info";
-    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s%s",
+    const char *semaphores = " cl_khr_semaphore cl_khr_external_semaphore cl_khr_external_semaphore_opaque_fd";
+    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s%s%s",
              fd || dma_buf ? " cl_khr_external_memory cl_khr_device_uuid" : "", fd ? " cl_khr_external_memory_opaque_fd" : "",
-             dma_buf ? " cl_khr_external_memory_dma_buf" : "", q->liar ? lies : "",
+             dma_buf ? " cl_khr_external_memory_dma_buf" : "", q->liar || q->semaphores ? semaphores : "",
+             q->liar ? " cl_khr_pci_bus_info" : "",
              q->amd ? " cl_amd_device_attribute_query" : "");
 }
 static void choose_uuid(const char *hex)
@@ -298,6 +302,7 @@ struct mem {
     struct mapping *mappings;
     struct destructor *destructors;
 };
+struct semaphore { struct object o; struct context *context; struct semaphore_words *words; };
 struct program { struct object o; struct context *context; char *source, *options, *log; cl_int status; };
 struct native { const char *name, *type; size_t element, stride; };
 struct arg { bool set, unknown; struct mem *mem; unsigned char *svm; size_t room; cl_uint value; };
@@ -466,6 +471,7 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
         unsigned char topology[24] = { 1, [21] = bus ? (unsigned char)strtol(bus, NULL, 16) : 0xc1 };
         return q->amd ? give(topology, sizeof topology, room, out, need) : CL_INVALID_VALUE;
     }
+    case 0x204D: if (q->semaphores) return GIVE(cl_uint, SEMAPHORE_FD); break; /* SEMAPHORE_IMPORT_HANDLE_TYPES */
     case 0x204F: return give_imports(q, room, out, need);  /* EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES */
     }
     if (q->liar) switch (what) { /* but CL_DEVICE_UUID_KHR and CL_DEVICE_PCI_BUS_INFO_KHR fail */
@@ -477,10 +483,12 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
 
 static cl_int acquire_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS);
 static cl_int release_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS);
+static void *semaphore_function(const char *name);
 void *clGetExtensionFunctionAddressForPlatform(struct platform *p, const char *name)
 {
     if (!is(p, PLATFORM) || !name) return NULL;
     if (p->quirks.liar) return (void *)liars_function;
+    if (p->quirks.semaphores && semaphore_function(name)) return semaphore_function(name);
     if (!is_gpu(&p->quirks)) return NULL;
     if (!strcmp(name, "clEnqueueAcquireExternalMemObjectsKHR")) return (void *)acquire_external;
     return strcmp(name, "clEnqueueReleaseExternalMemObjectsKHR") ? NULL : (void *)release_external;
@@ -668,6 +676,7 @@ struct command {
     const struct native *native;
     struct arg args[5];
     unsigned char pattern[128];
+    struct semaphore *semaphore;               /* held */
     struct mem **objects;                      /* owned and held by an acquire or release; there are `count` */
     void **svm;                                /* owned by an SVM free, as is what follows */
     svm_free_callback svm_callback;
@@ -694,7 +703,7 @@ static struct command *command_new(struct queue *q, cl_uint type, cl_uint n, str
 static void command_free(struct command *c)
 {
     for (cl_uint i = 0; i < c->wait_count; i++) drop(c->waits[i]);
-    drop(c->mem), drop(c->to);
+    drop(c->mem), drop(c->to), drop(c->semaphore);
     if (c->args[0].unknown) agent_use(c->args[0].svm, -1);
     if (c->mapping) free(c->mapping->block), free(c->mapping);
     for (cl_uint i = 0; c->objects && i < c->count; i++) drop(c->objects[i]);
@@ -1096,6 +1105,56 @@ static cl_int release_external(struct queue *q, cl_uint count, struct mem *const
 {
     return external_command(q, false, count, list, n, waits, event);
 }
+/* ---- Semaphores of others: binary ones, by their descriptors ------------------------------------------------- */
+static void semaphore_destroy(void *p)
+{
+    struct semaphore *s = p;
+    semaphore_close(s->words);
+    drop(s->context);
+}
+static struct semaphore *create_semaphore(struct context *c, const cl_ulong *list, cl_int *err)
+{
+    if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+    if (!list || list[0] != SEMAPHORE_TYPE || list[1] != SEMAPHORE_BINARY || list[2] != SEMAPHORE_FD || list[4]) FAIL(CL_INVALID_PROPERTY);
+    struct semaphore_words *words = semaphore_open((int)list[3]);
+    if (!words) FAIL(CL_INVALID_VALUE);
+    struct semaphore *s = object_new(sizeof *s, SEMAPHORE, semaphore_destroy);
+    if (!s) abort();
+    s->context = hold(c), s->words = words;
+    close((int)list[3]); /* it is the driver's now */
+    DONE(s);
+}
+static cl_int release_semaphore(struct semaphore *s) { return release(s, SEMAPHORE, CL_INVALID_SEMAPHORE); }
+static cl_int semaphore_command(struct queue *q, cl_uint type, cl_uint count, struct semaphore *const *list,
+                                const cl_ulong *payloads, WAITS)
+{
+    if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+    if (count != 1 || !list || payloads) return CL_INVALID_VALUE;
+    if (!is(list[0], SEMAPHORE)) return CL_INVALID_SEMAPHORE;
+    if (list[0]->context != q->context) return CL_INVALID_CONTEXT;
+    cl_int err = CL_SUCCESS;
+    struct command *c = command_new(q, type, n, waits, &err);
+    if (!c) return err;
+    c->semaphore = hold(list[0]);
+    semaphore_enqueue(list[0]->words, type == CL_COMMAND_SIGNAL);
+    return submit(q, c, false, event);
+}
+static cl_int wait_semaphores(struct queue *q, cl_uint count, struct semaphore *const *list, const cl_ulong *payloads, WAITS)
+{
+    return semaphore_command(q, CL_COMMAND_WAIT, count, list, payloads, n, waits, event);
+}
+static cl_int signal_semaphores(struct queue *q, cl_uint count, struct semaphore *const *list, const cl_ulong *payloads, WAITS)
+{
+    return semaphore_command(q, CL_COMMAND_SIGNAL, count, list, payloads, n, waits, event);
+}
+static void *semaphore_function(const char *name)
+{
+    if (!strcmp(name, "clCreateSemaphoreWithPropertiesKHR")) return (void *)create_semaphore;
+    if (!strcmp(name, "clReleaseSemaphoreKHR")) return (void *)release_semaphore;
+    if (!strcmp(name, "clEnqueueWaitSemaphoresKHR")) return (void *)wait_semaphores;
+    return strcmp(name, "clEnqueueSignalSemaphoresKHR") ? NULL : (void *)signal_semaphores;
+}
+
 struct mem *clCreateBufferWithProperties(struct context *c, const cl_ulong *properties, cl_ulong flags, size_t size,
                                          void *host_ptr, cl_int *err)
 {
@@ -1695,6 +1754,9 @@ static cl_int execute(struct command *c)
     case CL_COMMAND_UNMAP_MEM_OBJECT: unmap(c->mem, c->mapping); break;
     case CL_COMMAND_ACQUIRE_EXTERNAL: case CL_COMMAND_RELEASE_EXTERNAL:
         for (cl_uint i = 0; i < c->count; i++) hand_over(c->objects[i], c->event->type == CL_COMMAND_ACQUIRE_EXTERNAL);
+        break;
+    case CL_COMMAND_SIGNAL: case CL_COMMAND_WAIT:
+        while (!semaphore_run(c->semaphore->words, c->event->type == CL_COMMAND_SIGNAL)) usleep(20);
         break;
     case CL_COMMAND_COPY_BUFFER: copy(c); break;
     case CL_COMMAND_FILL_BUFFER: case CL_COMMAND_SVM_MEMFILL: fill(c); break;

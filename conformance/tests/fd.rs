@@ -1,8 +1,12 @@
 //! One chip, two APIs: memory of CUDA's or HIP's that OpenCL imports by a descriptor, over both stubs. OpenCL's dies of a use
 //! that was not acquired, and in most parts has a cache, so that a hand-over that is missing shows in the data.
 
+#[path = "fd/semaphores.rs"]
+mod semaphores;
+
 use onebuf::{
-    Access, Buffer, CopyPolicy, Error, Hint, Hub, Pool, Probe, Result, RouteKind, Rung, Strategy,
+    Access, Buffer, CopyPolicy, Error, Hint, Hub, HubBuilder, Pool, Probe, Result, RouteKind, Rung,
+    Strategy,
     doctor::{Doctor, Verdicts},
     topology::{Route, State, Verdict},
 };
@@ -79,13 +83,19 @@ fn hub() -> Hub {
 
 /// A hub of the same devices on which every route that is not staged is said to copy nothing.
 fn judged(hub: &Hub) -> Hub {
+    judged_by(hub, None, Hub::builder().without_graphics())
+}
+
+/// The same, joined by that rung.
+fn judged_by(hub: &Hub, sync: Option<Rung>, builder: HubBuilder) -> Hub {
     let (topology, mut verdicts) = (hub.topology(), Verdicts::default());
-    let proven = Verdict { state: State::Proven, zero_copy: Some(true), ..Verdict::default() };
+    let (state, zero_copy) = (State::Proven, Some(true));
+    let proven = Verdict { state, zero_copy, sync, ..Verdict::default() };
     for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(from, to, route.kind, proven.clone());
     }
-    Hub::builder().without_graphics().verdicts(verdicts).build().unwrap()
+    builder.verdicts(verdicts).build().unwrap()
 }
 
 /// OpenCL's side of the chip, and the other API's.

@@ -1,6 +1,9 @@
 //! Vulkan behind the public types: every other device of the machine takes turns with it, the doctor judges it, the
 //! validation layers watch it, and wrong input is told so.
 
+#[path = "vulkan/foreign.rs"]
+mod foreign;
+
 use onebuf::{
     Access, Buffer, CopyPolicy, Error, FdKind, Grid, Hub, HubBuilder, Probe, Result, RouteKind,
     Rung, Signature, Source, Strategy, args,
@@ -335,6 +338,9 @@ fn the_validation_layers_are_silent() {
         "a_callback_opens_a_gate",
         "exported_memory_is_imported_again",
         "wrong_input_is_told_so",
+        "foreign::foreign_buffers_are_used_in_place",
+        "foreign::foreign_memory_is_shared_by_its_descriptor",
+        "foreign::foreign_devices_come_and_go",
     ] {
         let said = watched(test);
         assert!(said.is_empty(), "{test}: {said}");

@@ -17,15 +17,20 @@ use onebuf::{Error, Queue, Result};
 use onebuf_sys::{
     ClStatus,
     opencl::{
-        ClContext, ClDevice, ClKernel, ClMem, ClPlatform, ClProgram, ClQueue, ExternalCalls,
-        OpenCl, consts,
+        ClContext, ClDevice, ClEvent, ClKernel, ClMem, ClPlatform, ClProgram, ClQueue,
+        ExternalCalls, OpenCl, consts,
     },
 };
 use std::{
     cell::{Cell, RefCell},
     ffi::c_void,
     ptr::{null, null_mut},
+    thread,
+    time::{Duration, Instant},
 };
+
+/// How long the raw calls wait for a kernel.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A queue of onebuf's as C sees it, and what was made for it.
 pub struct RawQueue {
@@ -280,6 +285,11 @@ impl RawLaunch {
     /// # Errors
     /// The driver's.
     pub fn touch(&self) -> Result<()> {
+        self.enqueue(null_mut())
+    }
+
+    /// The same, with an event where there is a place for it.
+    fn enqueue(&self, event: *mut ClEvent) -> Result<()> {
         let (add, global) = (next(&self.added), ITEMS);
         self.set(0, size_of::<ClMem>(), (&raw const self.mem).cast())?;
         self.set(1, size_of::<u32>(), (&raw const add).cast())?;
@@ -287,20 +297,50 @@ impl RawLaunch {
         let (size, none) = (&raw const global, null());
         // SAFETY: one dimension; one work-item touches the memory, which is this queue's by `new`'s contract.
         unsafe {
-            cl.enqueue_nd_range_kernel(*queue, *kernel, 1, none, size, none, 0, null(), null_mut())
+            cl.enqueue_nd_range_kernel(*queue, *kernel, 1, none, size, none, 0, null(), event)
         }
         .map_err(driver("clEnqueueNDRangeKernel"))
     }
 
-    /// One launch, waited for.
+    /// One launch, waited for by its event: `clFinish` knows no end to its patience.
     ///
     /// # Errors
     /// The driver's.
     pub fn turn(&self) -> Result<()> {
-        self.touch()?;
+        let mut event = ClEvent::NULL;
+        self.enqueue(&raw mut event)?;
+        let waited = self.wait(event);
+        // SAFETY: the enqueue gave one reference, which is given back once.
+        waited.and(unsafe { self.on.cl.release_event(event) }.map_err(driver("clReleaseEvent")))
+    }
+
+    fn wait(&self, event: ClEvent) -> Result<()> {
         let RawQueue { cl, queue, .. } = &self.on;
+        if self.is_complete(event)? {
+            return Ok(());
+        }
         // SAFETY: a live queue.
-        unsafe { cl.finish(*queue) }.map_err(driver("clFinish"))
+        unsafe { cl.flush(*queue) }.map_err(driver("clFlush"))?;
+        let start = Instant::now();
+        while !self.is_complete(event)? {
+            if start.elapsed() > PATIENCE {
+                return Err(Error::timeout("a kernel of the raw calls", PATIENCE));
+            }
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn is_complete(&self, event: ClEvent) -> Result<bool> {
+        let (mut status, what) = (0_i32, consts::CL_EVENT_COMMAND_EXECUTION_STATUS);
+        let (bytes, to) = (size_of::<i32>(), (&raw mut status).cast());
+        // SAFETY: a live event, and room for the answer.
+        unsafe { self.on.cl.get_event_info(event, what, bytes, to, null_mut()) }
+            .map_err(driver("clGetEventInfo"))?;
+        match status {
+            ..consts::CL_COMPLETE => Err(driver("a kernel")(ClStatus(status))),
+            _ => Ok(status == consts::CL_COMPLETE),
+        }
     }
 
     /// The same on memory that is another API's: the contract is to acquire it before and to release it

@@ -1,10 +1,17 @@
-//! `onebuf demo`: two devices take turns on one buffer, a transform here and a matrix product there, and what that costs.
+//! `onebuf demo`: the worked pipeline. A sensor array's frames come without pause; one device delays, windows and transforms
+//! the channels, another makes beams of them, one buffer between; and what that costs, beside a staged copy.
 
 mod batch;
 mod graft;
+mod judge;
+mod live;
 mod pipeline;
 mod report;
 mod signal;
+mod stream;
+mod supply;
+mod watched;
+mod wire;
 
 use crate::{
     devices, doctor,
@@ -12,6 +19,7 @@ use crate::{
     screen::Screen,
 };
 use batch::Batch;
+use clap::error::ErrorKind;
 use graft::Graft;
 use onebuf::{
     BufferBuilder, Complex32, CopyPolicy, Device, Error, Hub, RouteKind,
@@ -19,12 +27,16 @@ use onebuf::{
     libs::Blas,
     topology::{Route, State},
 };
-use onebuf_bench::mixed::{Pipeline, Shape};
+use onebuf_bench::mixed::{Adapted, Interpolator, Pipeline, Setup, Shape};
 use pipeline::Way;
 use report::Report;
 use signal::{Frames, Source};
+use std::path::PathBuf;
+use stream::{Feed, Stream, Streamed};
+use supply::Supply;
+use watched::Watched;
 
-/// Transform on one device, make beams on another, one buffer between; measure it against a staged copy
+/// Frames of a sensor array: aligned and transformed on one device, made into beams on another, one buffer between
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,38 +44,64 @@ Examples:
                                           platforms; else OpenCL and the host
   onebuf demo --devices opencl:0,cuda:0 --frames 64 --batch 8
   onebuf demo --no-graft                  OpenCL's kernels by OpenCL, CUDA's by CUDA
-  onebuf demo --samples 1048576 --source file:capture.iq
+  onebuf demo --frames 1000 --ring 16     a longer stream, with a live view on a terminal
+  onebuf demo --samples 1048576 --channels 1024 --source file:capture.iq
+  onebuf demo --adaptive 64               weights made for what is heard
+  onebuf demo --source udp:127.0.0.1:5000 the receiving end of `onebuf send --to udp:127.0.0.1:5000`
+  onebuf demo --frames 64 --trace out.json   then open it at https://ui.perfetto.dev
   onebuf demo --json | jq .speedup
 
-A frame is channels of up to 2048 complex samples. Stage 1, `fft`, transforms every channel in place;
-stage 2, `beams`, multiplies the spectrum with weights (a complex matrix product): by cuFFT and cuBLAS,
-rocFFT and rocBLAS or the CPU's libraries, on OpenCL by kernels of onebuf's own. Every number that comes
-out depends on a whole bin of all channels, and is checked against double precision on the CPU.
+A frame is channels of up to 2048 complex samples. Stage 1, `delay+fft`: every channel is delayed by a part of
+a sample (Lagrange's interpolator in Farrow's structure), windowed and transformed in place. Stage 2,
+`beams`, multiplies the spectrum with weights (a complex matrix product): by cuFFT and cuBLAS, rocFFT and
+rocBLAS or the CPU's libraries, on OpenCL by kernels of onebuf's own. Stage 3, `detect`, lists what stands out
+of each beam's noise. Every number that comes out depends on a whole bin of all channels, and is checked
+against double precision on the CPU.
+
+First the frames go through a ring of buffers without pause; then up to 64 of them once more, one way against
+the other: zero-copy and staged.
 Where it is proven that OpenCL's kernels run in CUDA's stream (docs/graft.md), they do so.
 Routes that no experiment has tried yet are tried first, once.")]
 pub struct Args {
     /// Who computes the first and the second stage
     #[arg(long, value_name = "A,B", value_parser = pair)]
     devices: Option<[String; 2]>,
-    /// How many frames to measure
+    /// How many frames go through
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     frames: u32,
     /// Complex samples per frame, at least 4: whole channels
     #[arg(long, value_name = "N", default_value_t = 1 << 22, value_parser = samples)]
     samples: usize,
+    /// Channels of a frame [default: as many as a channel has samples, or more]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    channels: Option<u32>,
+    /// Of the polynomial that delays by parts of a sample, from 3 to 5
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=5))]
+    order: u8,
     /// Beams that are made of a frame
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     beams: u32,
+    /// Make the beams of the first K channels, with weights for what the first frame holds: what comes from
+    /// elsewhere than a beam looks is suppressed (MVDR)
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    adaptive: Option<u32>,
     /// Frames that go through a stage before the other's turn comes [default: as few as keep switching
     /// below a tenth of the stages' own time, up to 8]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: Option<u32>,
-    /// Where frames come from: `synthetic`, or `file:PATH` of interleaved little-endian f32 I and Q
+    /// Buffers that frames go round in; at least as many as a batch has frames [default: two batches, at least 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ring: Option<u32>,
+    /// Where frames come from: `synthetic`; `file:PATH` of interleaved little-endian f32 I and Q;
+    /// `udp:HOST:PORT` or `tcp:HOST:PORT`, to listen at
     #[arg(long, value_name = "SOURCE", default_value = "synthetic")]
     source: Source,
     /// Only run the staged way, for comparison
     #[arg(long)]
     staged: bool,
+    /// Write what happened when to this file, for Perfetto or chrome://tracing; recording takes time, too
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Run OpenCL's kernels by OpenCL, even where it is proven that they run in CUDA's stream as well
     #[arg(long)]
     no_graft: bool,
@@ -76,36 +114,69 @@ fn pair(text: &str) -> Result<[String; 2], String> {
     pair.ok_or_else(|| "two devices are needed, such as opencl:0,host".into())
 }
 
-/// Samples that make whole channels.
+/// Those that a channel is short of are told with the shape.
 fn samples(text: &str) -> Result<usize, String> {
     let samples: usize = text.parse().map_err(|_| "a number of samples is needed".to_owned())?;
     match samples {
-        0..=0x4000_0000 => Shape::of(samples, 1).map(|shape| shape.samples()),
-        _ => Err("at most 1073741824 samples".into()),
+        4..=0x4000_0000 => Ok(samples),
+        _ => Err("at least 4 and at most 1073741824 samples".into()),
     }
 }
 
+/// The inverse of a covariance loses digits: of single precision's seven, four at most.
+const WEIGHTS_TOLERANCE: f64 = 1e-2;
+
+/// Frames that are measured one way against the other, at most.
+const COMPARED: usize = 64;
+
+impl Args {
+    /// What is the same for all frames; wrong usage where there is no such shape.
+    fn setup(&self) -> Setup {
+        let (samples, beams) = (self.samples, self.beams as usize);
+        let shape = match self.channels {
+            Some(channels) => Shape::with_channels(samples, channels as usize, beams),
+            None => Shape::of(samples, beams),
+        };
+        let setup = shape.and_then(|shape| {
+            let setup = Setup::new(shape, Interpolator::new(self.order.into())?);
+            match self.adaptive.map_or(shape.channels, |used| used as usize) {
+                used if used <= shape.channels => Ok(setup.of_channels(used)),
+                used => Err(format!("--adaptive {used}, of {} channels", shape.channels)),
+            }
+        });
+        setup.unwrap_or_else(|why| wrong_usage(&why))
+    }
+
+    fn check(&self) {
+        let Args { frames, .. } = self;
+        if self.batch.is_some_and(|batch| batch > *frames) {
+            wrong_usage(&format!("--batch needs at least as many --frames, not {frames}"));
+        }
+        if let (Some(batch), Some(ring)) = (self.batch, self.ring)
+            && batch > ring
+        {
+            wrong_usage(&format!("--ring {ring} has no room for --batch {batch}"));
+        }
+    }
+}
+
+/// As for every option that cannot be: what is wrong, and status 2.
+fn wrong_usage(why: &str) -> ! {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit()
+}
+
 pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
-    if args.batch.is_some_and(|batch| batch > args.frames) {
-        let Args { frames, .. } = args;
-        return Err(Failure::new(format!("--batch needs at least as many --frames, not {frames}")));
-    }
-    let shape = Shape::of(args.samples, args.beams as usize).map_err(Failure::new)?;
-    let mut frames = Frames::open(&args.source, shape)?;
-    let hub = devices::discover_for_doctor()?;
-    let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
-    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
-    let hub = with_verdicts(hub, &ids, bytes)?;
-    let hub = graft::with_verdict(hub, &ids, args)?;
-    let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
+    args.check();
+    let setup = args.setup();
+    let shape = setup.shape;
+    let mut supply = Supply::of(&args.source, &setup)?;
+    let (hub, devices) = machine(args, shape)?;
+    let watched = Watched::open(&hub, args.trace.as_deref());
     let one = devices[0].index() == devices[1].index();
-    if one && args.staged {
-        let [device, _] = &devices;
-        return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
-    }
-    let wish = hub.buffer::<Complex32>(shape.samples()).shared_with(&devices);
-    let native = Pipeline::open(&devices, shape)?;
-    let graft = Graft::of(args, &devices, shape);
+    let wish = hub.buffer::<Complex32>(shape.samples()).name("frame").shared_with(&devices);
+    let (setup, adapted) = adapt(args, &devices, setup, &wish, &mut supply)?;
+    let graft = Graft::of(args, &devices, &setup);
+    let native = Pipeline::open(&devices, setup.clone())?;
     let in_place = hub.buffer::<Complex32>(shape.samples()).shared_with([&devices[1]]);
     // In one queue of one device there is nothing to share.
     let (best, direct) = match graft.pipeline() {
@@ -117,17 +188,80 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let staged = (!one).then(|| (&native, wish.allocate_on(&devices[0]).route(RouteKind::Staged)));
 
     let wishes: Vec<&(&Pipeline, _)> = [&direct, &staged].into_iter().flatten().collect();
-    let batch = batch(args, wishes[0].0, &wishes[0].1)?;
+    let (pipeline, wish) = wishes[0];
+    let batch = batch(args, pipeline, wish)?;
+    // Drivers compile and pages appear on first use.
+    pipeline.run(&pipeline.frames(wish, 1)?)?;
+    let mut feed = supply.start(&setup)?;
+    let streamed = stream(args, pipeline, wish, batch.frames, &mut feed, &watched)?;
+    let mut frames = match feed {
+        Feed::Frames(frames) => frames,
+        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept())?,
+    };
     let mut ways = Vec::new();
     for (pipeline, wish) in &wishes {
         ways.push(way(pipeline, wish, batch.frames)?);
     }
-    let mut measured = pipeline::measure(ways, &mut frames, args.frames as usize)?.into_iter();
-    let pipeline = wishes[0].0;
+    let count = COMPARED.min(args.frames as usize);
+    let mut measured = pipeline::measure(ways, &mut frames, count)?.into_iter();
+    watched.save()?;
     let direct = direct.as_ref().and_then(|_| measured.next());
     let staged = staged.as_ref().and_then(|_| measured.next());
-    let report = Report { args, pipeline, direct, staged, batch, obstacle, graft: &graft };
+    let report =
+        Report { pipeline, adapted, streamed, direct, staged, batch, obstacle, graft: &graft };
     Ok(report.answer(screen))
+}
+
+/// Who computes, when what could be used has been tried.
+fn machine(args: &Args, shape: Shape) -> Result<(Hub, [Device; 2])> {
+    let hub = devices::discover_for_doctor()?;
+    let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
+    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
+    let hub = with_verdicts(hub, &ids, bytes)?;
+    let hub = graft::with_verdict(hub, &ids, args)?;
+    let hub = Watched::recording(hub, args.trace.as_deref())?;
+    let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
+    if devices[0].index() == devices[1].index() && args.staged {
+        let [device, _] = &devices;
+        return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
+    }
+    Ok((hub, devices))
+}
+
+/// Weights for what the first frame holds, where that is wanted.
+fn adapt(
+    args: &Args,
+    devices: &[Device; 2],
+    setup: Setup,
+    wish: &BufferBuilder<'_, Complex32>,
+    supply: &mut Supply<'_>,
+) -> Result<(Setup, Option<Adapted>)> {
+    if args.adaptive.is_none() {
+        return Ok((setup, None));
+    }
+    let pipeline = Pipeline::open(devices, setup.clone())?;
+    let samples = supply.first(&setup)?;
+    let adapted = pipeline.adapt(&pipeline.frame(wish)?, &samples)?;
+    let (error, by) = (adapted.max_rel_error, &adapted.device);
+    if error.is_nan() || error > WEIGHTS_TOLERANCE {
+        return Err(Failure::new(format!(
+            "the weights that {by} solved for are off by {error:.1e}, {WEIGHTS_TOLERANCE:.0e} is allowed"
+        )));
+    }
+    Ok((Setup { weights: adapted.weights.clone(), ..setup }, Some(adapted)))
+}
+
+fn stream(
+    args: &Args,
+    pipeline: &Pipeline,
+    wish: &BufferBuilder<'_, Complex32>,
+    batch: usize,
+    feed: &mut Feed,
+    watched: &Watched<'_>,
+) -> Result<Streamed> {
+    let ring = args.ring.map_or((2 * batch).max(4), |ring| ring as usize);
+    let (wish, batch, count) = (wish.clone(), batch.min(ring), args.frames.into());
+    Stream { pipeline, wish, frames: count, ring, batch, watched }.run(feed)
 }
 
 fn way<'p>(

@@ -3,12 +3,15 @@
 use std::{
     env,
     io::{self, IsTerminal},
+    os::fd::AsFd,
 };
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Screen {
     /// Whether to colour: on a terminal that can, unless `NO_COLOR` says otherwise.
     pub colour: bool,
+    /// Whether the cursor can go up: on a terminal that is more than a line printer.
+    pub moves: bool,
     /// Columns; `None` where nothing limits a line.
     pub width: Option<usize>,
 }
@@ -23,15 +26,22 @@ pub enum Colour {
 
 impl Screen {
     pub fn of_stdout() -> Self {
-        let stdout = io::stdout();
-        if !stdout.is_terminal() {
+        Self::of(io::stdout())
+    }
+
+    pub fn of_stderr() -> Self {
+        Self::of(io::stderr())
+    }
+
+    fn of(stream: impl IsTerminal + AsFd) -> Self {
+        if !stream.is_terminal() {
             return Self::default();
         }
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let size = rustix::termios::tcgetwinsize(stdout).ok();
+        let size = rustix::termios::tcgetwinsize(stream).ok();
         let width = size.map(|size| size.ws_col.into()).filter(|&columns| columns > 0);
-        Self { colour: !refused && !dumb, width }
+        Self { colour: !refused && !dumb, moves: !dumb, width }
     }
 
     pub fn paint(self, colour: Colour, text: &str) -> String {

@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn remarks_stand_below_where_they_do_not() {
-        let text = table().render(Screen { colour: false, width: Some(20) });
+        let text = table().render(Screen { colour: false, width: Some(20), ..Screen::default() });
         assert_eq!(text, "to          µs\nhost       3.5\n    every page\nopencl:0  12.0\n");
     }
 
@@ -151,13 +151,13 @@ mod tests {
     fn the_widest_column_gives_way() {
         let mut table = Table::new(["id", "name"]);
         table.row([Cell::from("host"), Cell::from("a processor with a long name")], "");
-        let text = table.render(Screen { colour: false, width: Some(22) });
+        let text = table.render(Screen { colour: false, width: Some(22), ..Screen::default() });
         assert_eq!(text, "id    name\nhost  a processor wit…\n");
     }
 
     #[test]
     fn colour_does_not_move_columns() {
-        let text = table().render(Screen { colour: true, width: None });
+        let text = table().render(Screen { colour: true, width: None, ..Screen::default() });
         assert!(text.contains("\x1b[32mopencl:0\x1b[0m  12.0\n"), "{text}");
     }
 }

@@ -35,8 +35,9 @@ pub use solver::Solver;
 pub use types::{
     AccessDesc, AlignedFd, AllocationHandle, AllocationProp, Attribute, BlasHandle, CuContext,
     CuEvent, CuFunction, CuModule, CuStatus, CuStream, CufftPlan, DevicePtr, ExternalBufferDesc,
-    ExternalMemory, ExternalMemoryDesc, Flavor, HostFunction, HostPtr, IpcHandle, Location,
-    Refused, RocfftInfo, RocfftPlan, RtcProgram, SolverHandle, Uuid, consts,
+    ExternalMemory, ExternalMemoryDesc, ExternalSemaphore, ExternalSemaphoreDesc, Flavor,
+    HostFunction, HostPtr, IpcHandle, Location, Refused, RocfftInfo, RocfftPlan, RtcProgram,
+    SemaphoreParams, SolverHandle, Uuid, consts,
 };
 
 /// Where a library is looked for: CUDA's, then HIP's.
@@ -190,6 +191,25 @@ table! {
     destroy_external = "cuDestroyExternalMemory" | "hipDestroyExternalMemory" (
         memory: ExternalMemory
     ) -> release, "external";
+    // HIP has calls of these names that do not work on Linux: never made there.
+    [has_import_semaphore]
+    import_semaphore = "cuImportExternalSemaphore" | "" (
+        desc: *const ExternalSemaphoreDesc
+    ) -> create ExternalSemaphore, "semaphore";
+    [has_destroy_semaphore]
+    destroy_semaphore = "cuDestroyExternalSemaphore" | "" (
+        semaphore: ExternalSemaphore
+    ) -> release, "semaphore";
+    [has_signal_semaphores]
+    signal_semaphores = "cuSignalExternalSemaphoresAsync" | "" (
+        semaphores: *const ExternalSemaphore, params: *const SemaphoreParams, count: u32,
+        stream: CuStream
+    ) -> status;
+    [has_wait_semaphores]
+    wait_semaphores = "cuWaitExternalSemaphoresAsync" | "" (
+        semaphores: *const ExternalSemaphore, params: *const SemaphoreParams, count: u32,
+        stream: CuStream
+    ) -> status;
 
     // chipStar's own, by which it is known: a HIP runtime over OpenCL.
     [has_native_handles]

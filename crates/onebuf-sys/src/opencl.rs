@@ -32,8 +32,8 @@ mod types;
 use types::Counted;
 pub use types::{
     BuildNotify, ClBufferRegion, ClContext, ClDevice, ClEvent, ClKernel, ClMem, ClPciBusInfo,
-    ClPlatform, ClProgram, ClQueue, ClTopologyAmd, ContextNotify, EventNotify, MemNotify,
-    SvmFreeNotify,
+    ClPlatform, ClProgram, ClQueue, ClSemaphore, ClTopologyAmd, ContextNotify, EventNotify,
+    MemNotify, SvmFreeNotify,
 };
 
 const API: &str = "opencl";
@@ -305,6 +305,21 @@ table! {
     create_program_with_il = clCreateProgramWithILKHR(
         context: ClContext, il: *const c_void, length: usize
     ) -> create ClProgram;
+
+    [has_create_semaphore]
+    create_semaphore = clCreateSemaphoreWithPropertiesKHR(
+        context: ClContext, properties: *const u64
+    ) -> create ClSemaphore;
+    [has_release_semaphore]
+    release_semaphore = clReleaseSemaphoreKHR(semaphore: ClSemaphore) -> release;
+    [has_enqueue_wait_semaphores]
+    enqueue_wait_semaphores = clEnqueueWaitSemaphoresKHR(
+        queue: ClQueue, count: u32, semaphores: *const ClSemaphore, payloads: *const u64
+    ) -> enqueue;
+    [has_enqueue_signal_semaphores]
+    enqueue_signal_semaphores = clEnqueueSignalSemaphoresKHR(
+        queue: ClQueue, count: u32, semaphores: *const ClSemaphore, payloads: *const u64
+    ) -> enqueue;
 }
 
 /// The extension that a call of [`OpenClExt`] belongs to.
@@ -314,7 +329,21 @@ fn extension_of(symbol: &str) -> Option<&'static str> {
             Some("cl_khr_external_memory")
         }
         "clCreateProgramWithILKHR" => Some("cl_khr_il_program"),
+        "clCreateSemaphoreWithPropertiesKHR"
+        | "clReleaseSemaphoreKHR"
+        | "clEnqueueWaitSemaphoresKHR"
+        | "clEnqueueSignalSemaphoresKHR" => Some("cl_khr_semaphore"),
         _ => None,
+    }
+}
+
+impl OpenClExt {
+    /// Whether every call of `cl_khr_semaphore` that is in the table was found.
+    pub fn has_semaphores(&self) -> bool {
+        self.has_create_semaphore()
+            && self.has_release_semaphore()
+            && self.has_enqueue_wait_semaphores()
+            && self.has_enqueue_signal_semaphores()
     }
 }
 
@@ -323,6 +352,7 @@ impl fmt::Debug for OpenClExt {
         let external_memory = self.has_enqueue_acquire_external_mem_objects();
         f.debug_struct("OpenClExt")
             .field("external_memory", &external_memory)
+            .field("semaphores", &self.has_semaphores())
             .finish_non_exhaustive()
     }
 }

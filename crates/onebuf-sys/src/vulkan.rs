@@ -129,7 +129,18 @@ impl Vulkan {
         let create = || unsafe { self.entry.create_instance(info, None) };
         let raw = self.watch.call("vkCreateInstance", create)?;
         self.watch.count("instance", 1);
-        Ok(Instance { watch: self.watch.clone(), raw })
+        Ok(Instance { watch: self.watch.clone(), raw, adopted: false })
+    }
+
+    /// Somebody else's instance, which [`Instance::destroy`] leaves alone.
+    ///
+    /// # Safety
+    ///
+    /// A live instance of this loader's, that outlives what is made here.
+    pub unsafe fn adopt_instance(&self, instance: vk::Instance) -> Instance {
+        // SAFETY: the caller's promise.
+        let raw = unsafe { ash::Instance::load(self.entry.static_fn(), instance) };
+        Instance { watch: self.watch.clone(), raw, adopted: true }
     }
 }
 
@@ -143,6 +154,7 @@ impl fmt::Debug for Vulkan {
 pub struct Instance {
     watch: Watch,
     raw: ash::Instance,
+    adopted: bool,
 }
 
 impl Instance {
@@ -192,7 +204,18 @@ impl Instance {
         let create = || unsafe { self.raw.create_device(physical, info, None) };
         let raw = self.watch.call("vkCreateDevice", create)?;
         self.watch.count("device", 1);
-        Ok(Device::new(self.watch.clone(), &self.raw, raw))
+        Ok(Device::new(self.watch.clone(), &self.raw, raw, false))
+    }
+
+    /// Somebody else's device, which [`Device::destroy`] leaves alone.
+    ///
+    /// # Safety
+    ///
+    /// A live device of this instance, that outlives what is made here.
+    pub unsafe fn adopt_device(&self, device: vk::Device) -> Device {
+        // SAFETY: the caller's promise.
+        let raw = unsafe { ash::Device::load(self.raw.fp_v1_0(), device) };
+        Device::new(self.watch.clone(), &self.raw, raw, true)
     }
 
     /// `vkDestroyInstance`
@@ -201,6 +224,9 @@ impl Instance {
     ///
     /// The contract of the C function; nothing of this instance is used afterwards.
     pub unsafe fn destroy(&self) {
+        if self.adopted {
+            return;
+        }
         // SAFETY: the caller keeps the C function's contract.
         unsafe { self.raw.destroy_instance(None) };
         self.watch.count("instance", -1);

@@ -10,13 +10,16 @@ use crate::{
     foreign::Guests,
     hal::{self, DeviceKind, Domain, QueueSpec},
     libs::{Libraries, Library},
+    live::Cards,
     mailbox::Mailboxes,
     program::Programs,
     queue::Line,
     roster::{GUESTS, Roster, Seat},
     route::bay::Bay,
+    semaphores::Semaphores,
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
+    trace::Tap,
 };
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
@@ -28,7 +31,7 @@ use std::{
     fmt,
     path::PathBuf,
     sync::{
-        Weak,
+        OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -55,7 +58,11 @@ struct Inner {
     libraries: Vec<(&'static str, String)>,
     programs: Programs,
     mailboxes: Mailboxes,
+    semaphores: Semaphores,
     maths: Libraries,
+    tap: Tap,
+    /// Of buffers, once somebody may look.
+    cards: OnceLock<Arc<Cards>>,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -236,6 +243,10 @@ impl Hub {
         &self.0.mailboxes
     }
 
+    pub(crate) fn semaphores(&self) -> &Semaphores {
+        &self.0.semaphores
+    }
+
     pub(crate) fn programs(&self) -> &Programs {
         &self.0.programs
     }
@@ -243,6 +254,23 @@ impl Hub {
     /// The libraries for mathematics.
     pub(crate) fn maths(&self) -> &Libraries {
         &self.0.maths
+    }
+
+    /// Where what happens is recorded.
+    #[inline]
+    pub(crate) fn tap(&self) -> &Tap {
+        &self.0.tap
+    }
+
+    /// What is kept of buffers for whoever watches; nothing while nobody can.
+    #[inline]
+    pub(crate) fn cards(&self) -> Option<&Arc<Cards>> {
+        self.0.cards.get()
+    }
+
+    /// The same, from now on.
+    pub(crate) fn watched_cards(&self) -> &Arc<Cards> {
+        self.0.cards.get_or_init(Arc::default)
     }
 
     /// Host memory for copies to and from a device.
@@ -257,7 +285,10 @@ impl Hub {
             Some(line) => Ok(line.clone()),
             None => {
                 let (hal, spec) = (self.hal(device), QueueSpec::default());
-                let line = Line::of(device, hal.queue(spec)?, hal, spec, None);
+                let line = Line::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tap());
+                if let Some(recorder) = self.tap().recorder() {
+                    recorder.name_queue(line.number, "onebuf's own");
+                }
                 Ok(slot.insert(Arc::new(line)).clone())
             }
         }
@@ -299,6 +330,8 @@ pub struct HubBuilder {
     program_cache: ProgramCache,
     program_cache_limit: Option<u64>,
     math_libraries: BTreeMap<Library, String>,
+    trace: Option<usize>,
+    trace_devices: bool,
 }
 
 impl HubBuilder {
@@ -442,6 +475,19 @@ impl HubBuilder {
         self
     }
 
+    /// Records what happens, and keeps so many of the newest events: see [`crate::trace`]. Without it nothing is recorded.
+    pub fn trace(mut self, events: usize) -> Self {
+        self.trace = Some(events);
+        self
+    }
+
+    /// With a trace, opens queues that nothing else was said of for profiling, so that launches are recorded by their
+    /// device's clock, too. Some drivers take longer for such queues.
+    pub fn trace_devices(mut self) -> Self {
+        self.trace_devices = true;
+        self
+    }
+
     /// What programs are remembered in.
     fn programs(&self) -> Programs {
         let users = || cache::user_folder().ok().filter(|_| self.verdicts.is_none());
@@ -478,7 +524,7 @@ impl HubBuilder {
         found.notes.extend(note);
         let ids = found.nodes.iter().map(|node| node.id.clone());
         let ledger = Ledger::new(ids.collect(), GUESTS);
-        let guests = Guests::new(found.opencl, found.devices.len());
+        let guests = Guests::new(found.opencl, found.others, found.devices.len());
         Ok(Hub(Arc::new(Inner {
             roster: Roster::new(found.devices, found.nodes, verdicts),
             guests,
@@ -490,7 +536,10 @@ impl HubBuilder {
             notes: found.notes,
             programs,
             mailboxes: Mailboxes::default(),
+            semaphores: Semaphores::default(),
             maths,
+            tap: self.trace.map(|most| Tap::new(most, self.trace_devices)).unwrap_or_default(),
+            cards: OnceLock::new(),
         })))
     }
 }

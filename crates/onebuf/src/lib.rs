@@ -55,7 +55,7 @@
 //! # Where to read on
 //!
 //! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in; [`Buffer::sub_buffer`] for regions,
-//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`pipeline`] for frames that come without pause, [`peer`] for two processes. [`plan::plan`] chooses, as a pure
+//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`pipeline`] for frames that come without pause, [`peer`] for two processes, [`trace`] for what happened when. [`plan::plan`] chooses, as a pure
 //! function of a [`topology::Topology`]. [`fake`] has a device that exists only for tests.
 
 #![deny(unsafe_code)]
@@ -74,6 +74,7 @@ pub mod hal;
 mod hub;
 mod ledger;
 pub mod libs;
+pub mod live;
 mod mailbox;
 pub mod peer;
 pub mod pipeline;
@@ -84,8 +85,10 @@ mod queue;
 mod queues;
 mod roster;
 mod route;
+mod semaphores;
 mod sync;
 pub mod topology;
+pub mod trace;
 mod view;
 
 pub use buffer::{
@@ -150,6 +153,14 @@ struct PeersPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/pipeline.md")]
 struct PipelinePage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/trace.md")]
+struct TracePage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/top.md")]
+struct TopPage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]

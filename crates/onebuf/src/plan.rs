@@ -7,7 +7,7 @@
 use crate::{
     Error, Result,
     hal::{AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Hint, RouteKind, Rung, Strategy},
-    route::{are_apart, is_host, serves, zero_copy_by_contract},
+    route::{are_apart, is_host, semaphore_maker, serves, zero_copy_by_contract},
     topology::{DeviceIx, Route, State, Topology},
 };
 use std::borrow::Cow;
@@ -435,22 +435,28 @@ impl<'t> Planner<'t> {
         Hop { to, kind: way.kind, sync, zero_copy: way.zero_copy, why }
     }
 
-    /// The rung that was measured, else the best that works: to the home by numbers in memory where it waits for
-    /// such, and then from there by callbacks.
+    /// The rung that was measured, else the best that works: by semaphores both ways; to the home by numbers in memory
+    /// where it waits for such, and then from there by callbacks.
     fn rung(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> Rung {
         let linked = |d| {
             let info = self.info(d);
             info.caps.callbacks && info.caps.gates && !is_host(info)
         };
         let by_fd = matches!(route.kind, RouteKind::OpaqueFd | RouteKind::DmaBuf);
+        let signals = semaphore_maker(self.topology, [from, to]).is_some();
         let best = match linked(from) && linked(to) {
             // One API's streams wait for the events of all its devices.
             _ if route.kind == RouteKind::Peer => Rung::Event,
+            _ if by_fd && signals => Rung::Semaphore,
             true if by_fd && self.info(from).caps.wait_values => Rung::WaitValue,
             true => Rung::Callback,
             false => Rung::HostWait,
         };
-        route.verdict.sync.unwrap_or(best)
+        match route.verdict.sync {
+            // Whoever makes semaphores was there when it was measured, and is not now.
+            Some(Rung::Semaphore) if !signals => best,
+            measured => measured.unwrap_or(best),
+        }
     }
 
     fn ground(&self, route: &Route) -> String {

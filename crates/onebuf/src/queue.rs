@@ -11,10 +11,13 @@ use crate::{
     hal::{self, QueueOrder, QueueSpec, Rung},
     libs::Shelf,
     program::{Arg, Grid, Kernel},
+    semaphores,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
+    trace::{Tap, What},
 };
 use std::{
+    collections::VecDeque,
     fmt,
     sync::OnceLock,
     time::{Duration, Instant},
@@ -33,7 +36,7 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
         let (native, guest) = (hub.hal(device).queue(spec)?, hub.guests().of(device));
-        let line = Line::of(device, native, hub.hal(device), spec, guest);
+        let line = Line::of(device, native, hub.hal(device), spec, guest).traced(hub.tap());
         Ok(Self { hub: hub.clone(), line: Arc::new(line) })
     }
 
@@ -173,12 +176,16 @@ pub(crate) struct Line {
     /// A failure that was met by somebody who only wanted to know how busy the queue is.
     untold: Mutex<Option<Error>>,
     has_untold: AtomicBool,
-    /// Other APIs' work that it waits for by numbers in memory, which say nothing of how that ended.
-    joined: Mutex<Vec<Arc<dyn hal::Event>>>,
+    /// Other APIs' work that it waits for by semaphores or numbers in memory, which say nothing of how that ended.
+    joined: Mutex<VecDeque<Arc<dyn hal::Event>>>,
     /// Somebody has the native queue: what they enqueue is behind no event of ours.
     given_away: AtomicBool,
     /// It is somebody else's, who orders what they enqueue there.
     pub is_foreign: bool,
+    /// Only one thread can ask it for a mark: it is made when a view is given back.
+    pub marks_at_once: bool,
+    /// Where what happens is recorded.
+    pub tap: Tap,
     /// What libraries keep with it: handles and plans, which keep the native queue.
     pub libs: Shelf,
     /// What keeps a foreign context; none for what the hub itself opens there.
@@ -212,14 +219,26 @@ impl Line {
             joined: Mutex::default(),
             given_away: AtomicBool::new(false),
             is_foreign: false,
+            marks_at_once: false,
+            tap: Tap::default(),
             libs: Shelf::default(),
             _guest: guest,
         }
     }
 
+    /// What happens there is recorded where its hub's is.
+    pub fn traced(self, tap: &Tap) -> Self {
+        Self { tap: tap.clone(), ..self }
+    }
+
     /// The native queue is somebody else's.
     pub fn foreign(self) -> Self {
         Self { is_foreign: true, ..self }
+    }
+
+    /// Views on it are given back with a mark.
+    pub fn marked_at_once(self) -> Self {
+        Self { marks_at_once: true, ..self }
     }
 
     /// Whether others may enqueue there, so that only a mark tells the end of all work.
@@ -256,21 +275,41 @@ impl Line {
 
     /// Makes later work wait for a position, by the best rung there is but none better than `best`
     /// across APIs. Returns the rung that was used.
-    pub fn after(&self, hub: &Hub, position: &Position, best: Rung) -> Result<Rung> {
+    pub fn after(self: &Arc<Self>, hub: &Hub, position: &Position, best: Rung) -> Result<Rung> {
         self.after_or(hub, position, best, |event| self.wait_by_event(event, hub.timeout()))
     }
 
     /// The same; an event of this queue's own API is given to `same_api` instead of waited for.
     pub fn after_or(
-        &self,
+        self: &Arc<Self>,
         hub: &Hub,
         position: &Position,
         best: Rung,
         same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
     ) -> Result<Rung> {
-        if self.is_in_order() && std::ptr::eq(Arc::as_ptr(&position.line), self) {
+        if self.is_in_order() && Arc::ptr_eq(&position.line, self) {
             return Ok(Rung::SameQueue);
         }
+        let began = self.tap.begin(What::Wait);
+        let joined = self.join(hub, position, best, same_api);
+        if joined != Ok(Rung::SameQueue) {
+            began.end(self, |event| {
+                event.came_from(&position.line);
+                event.rung = joined.as_ref().ok().copied();
+                event.failed = joined.is_err();
+            });
+        }
+        joined
+    }
+
+    /// The same where it is not known to be this queue's own.
+    fn join(
+        self: &Arc<Self>,
+        hub: &Hub,
+        position: &Position,
+        best: Rung,
+        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
+    ) -> Result<Rung> {
         let Some(event) = position.event()? else { return Ok(Rung::SameQueue) };
         if event.poll()? {
             return Ok(Rung::SameQueue);
@@ -278,6 +317,10 @@ impl Line {
         let across = best <= Rung::Event && self.hal.takes(&**event);
         if across || event.domain() == self.hal.domain() {
             return same_api(event.clone());
+        }
+        if best <= Rung::Semaphore && self.after_semaphore(hub, &position.line) {
+            self.note_joined(event.clone());
+            return Ok(Rung::Semaphore);
         }
         if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
             self.note_joined(event.clone());
@@ -288,6 +331,16 @@ impl Line {
         }
         event.wait(hub.timeout())?;
         Ok(Rung::HostWait)
+    }
+
+    /// Makes later work wait for a semaphore that the other queue signals behind everything it was given. False where they
+    /// have no such way.
+    fn after_semaphore(self: &Arc<Self>, hub: &Hub, sender: &Arc<Line>) -> bool {
+        if !sender.is_in_order() || sender.is_foreign || self.is_foreign {
+            return false;
+        }
+        let joined = hub.semaphores().join(hub, sender, self);
+        joined.inspect_err(|why| tracing::debug!(%why, "no semaphore to wait on")).is_ok()
     }
 
     /// Makes later work wait for a number that the other queue writes behind everything it was given. False where
@@ -302,8 +355,9 @@ impl Line {
     }
 
     /// The best rung by which this queue can be made to wait for another API's.
-    pub fn best_across(&self) -> Rung {
+    pub fn best_across(&self, hub: &Hub, sender: DeviceIx) -> Rung {
         match (self.wait_values, self.gates) {
+            _ if semaphores::are_between(hub, [sender, self.device]) => Rung::Semaphore,
             (true, _) => Rung::WaitValue,
             (false, true) => Rung::Callback,
             (false, false) => Rung::HostWait,
@@ -339,19 +393,23 @@ impl Line {
         told.and(self.tell_joined())
     }
 
-    /// Work that this queue waits for by a number. Where nobody asks this queue for its end, what is over goes when
-    /// there is much of it.
+    /// Work that this queue waits for by a semaphore or a number. Where nobody asks this queue for its end, what is over
+    /// goes when there is much of it; the oldest is asked alone, for the others are hardly done before it.
     fn note_joined(&self, event: Arc<dyn hal::Event>) {
-        let many = {
-            let mut joined = lock(&self.joined);
-            joined.push(event);
-            joined.len() > MOST_JOINED
-        };
+        lock(&self.joined).push_back(event);
         self.has_untold.store(true, Ordering::Release);
-        if many && let Err(error) = self.tell_joined() {
-            *lock(&self.untold) = Some(error);
-            self.has_untold.store(true, Ordering::Release);
+        while let Some(oldest) = self.oldest_of_many() {
+            match oldest.poll() {
+                Ok(true) => {}
+                Ok(false) => return lock(&self.joined).push_front(oldest),
+                Err(error) => *lock(&self.untold) = Some(error),
+            }
         }
+    }
+
+    fn oldest_of_many(&self) -> Option<Arc<dyn hal::Event>> {
+        let mut joined = lock(&self.joined);
+        (joined.len() > MOST_JOINED).then(|| joined.pop_front()).flatten()
     }
 
     /// Whether work of others is known that this queue waits for by a number.
@@ -373,7 +431,7 @@ impl Line {
             match event.poll() {
                 Ok(true) => {}
                 Ok(false) => {
-                    lock(&self.joined).push(event);
+                    lock(&self.joined).push_back(event);
                     self.has_untold.store(true, Ordering::Release);
                 }
                 Err(error) => outcome = Err(error),

@@ -8,13 +8,14 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    Access, Error, Result,
+    Access, Cause, Error, Result, RouteKind,
     buffer::{Core, Few, Mark, Part, Racing, Seen, Span, Taken},
     hal::{self, Event, Memory, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
     sync::{Arc, Mutex, lock},
     topology::DeviceIx,
+    trace::Began,
 };
 use bytemuck::Pod;
 use std::{fmt, marker::PhantomData, ptr::NonNull};
@@ -163,6 +164,32 @@ impl<'b> Hold<'b> {
     /// What the buffer or region was made for.
     pub fn buffer_access(&self) -> Access {
         self.made_for
+    }
+
+    /// Records a copy that was made under this guard.
+    pub fn tell_copy(
+        &self,
+        began: Began<'_>,
+        name: &str,
+        cause: Cause,
+        from: DeviceIx,
+        to: DeviceIx,
+        bytes: usize,
+    ) {
+        began.end(self.line.get(), |event| {
+            event.name = name.into();
+            let in_place = self.device() == self.core.hub.host_index();
+            let kind = self.core.sites[self.how.site].kind();
+            event.route = Some(if in_place { kind } else { RouteKind::Staged });
+            self.core.tell_copy(event, cause, from, to, bytes);
+        });
+    }
+
+    /// The same of one that the caller asked for: to the host, or from it.
+    pub fn tell_asked(&self, began: Began<'_>, name: &str, to_host: bool, bytes: usize) {
+        let (home, host) = (self.core.plan.allocate_on, self.core.hub.host_index());
+        let (from, to) = if to_host { (home, host) } else { (host, home) };
+        self.tell_copy(began, name, Cause::Asked, from, to, bytes);
     }
 
     /// Whether both the view and the buffer are for what a kernel does.

@@ -1,6 +1,6 @@
 //! The second stage: beams, as sums over all channels with weights.
 
-use super::{Shape, has_kernels, opencl::BeamsKernel, reference::weights};
+use super::{Setup, Shape, has_kernels, opencl::BeamsKernel};
 use onebuf::{
     Buffer, Complex32, Device, Queue, Result, Rung, args,
     libs::{Blas, Gemm},
@@ -15,7 +15,7 @@ pub struct Beams {
 
 enum Way {
     Kernel(BeamsKernel),
-    Library(Blas),
+    Library,
 }
 
 impl Beams {
@@ -26,15 +26,15 @@ impl Beams {
     ///
     /// # Errors
     /// The driver's; [`onebuf::Error::Unavailable`] where the library is not installed.
-    pub fn open(device: &Device, shape: &Shape) -> Result<Self> {
+    pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
         let queue = device.queue()?;
         let way = match has_kernels(device) {
-            true => Way::Kernel(BeamsKernel::build(device, shape.length)?),
-            false => Way::Library(Blas::on(&queue)?),
+            true => Way::Kernel(BeamsKernel::build(device, setup.shape.length)?),
+            // Now, not at the first frame, one learns that it is not installed.
+            false => Blas::on(&queue).map(|_| Way::Library)?,
         };
-        let weights = weights(shape);
-        let wish = device.hub().buffer(weights.len()).shared_with([device]);
-        Ok(Self { queue, weights: wish.init(weights).build()?, way })
+        let wish = device.hub().buffer(setup.weights.len()).shared_with([device]);
+        Ok(Self { queue, weights: wish.init(&setup.weights).build()?, way })
     }
 
     /// Its queue.
@@ -53,17 +53,32 @@ impl Beams {
         spectrum: &Buffer<Complex32>,
         out: &Buffer<Complex32>,
     ) -> Result<Rung> {
+        self.run_on(&self.queue, shape, spectrum, out)
+    }
+
+    /// The same in another queue of the device.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn run_on(
+        &self,
+        queue: &Queue,
+        shape: &Shape,
+        spectrum: &Buffer<Complex32>,
+        out: &Buffer<Complex32>,
+    ) -> Result<Rung> {
         let Shape { length, channels, beams } = *shape;
-        let (x, w) = (spectrum.read_on(&self.queue)?, self.weights.read_on(&self.queue)?);
-        let (rung, mut out) = (x.rung(), out.write_on(&self.queue)?);
+        let (x, w) = (spectrum.read_on(queue)?, self.weights.read_on(queue)?);
+        let (rung, mut out) = (x.rung(), out.write_on(queue)?);
         match &self.way {
             Way::Kernel(product) => {
                 let [l, c, b] = [length, channels, beams].map(|size| size as u32);
                 let args = args![x, w, out, l, c, b];
-                self.queue.launch(product.kernel(), product.grid(shape), args)?;
+                queue.launch(product.kernel(), product.grid(shape), args)?;
             }
-            Way::Library(blas) => {
-                blas.gemm(&Gemm::new(length, beams, channels), &x, &w, &mut out)?;
+            Way::Library => {
+                let product = Gemm::new(length, beams, channels);
+                Blas::on(queue)?.gemm(&product, &x, &w, &mut out)?;
             }
         }
         Ok(rung)

@@ -1,6 +1,6 @@
 //! Both stages, and what goes through them.
 
-use super::{Beams, Shape, Spectrum};
+use super::{Beams, Setup, Shape, Spectrum};
 use onebuf::{Buffer, BufferBuilder, Complex32, Device, Result, Rung};
 
 /// One frame's memory: the buffer that both devices share, and the second's own for what comes out.
@@ -13,9 +13,9 @@ pub struct Frame {
 
 /// The two stages on their devices.
 pub struct Pipeline {
-    /// What goes in and comes out.
-    pub shape: Shape,
-    /// Who transforms, and who makes beams.
+    /// What is the same for all frames.
+    pub setup: Setup,
+    /// Who delays and transforms, and who makes beams.
     pub devices: [Device; 2],
     /// Whose compiler made the first stage's kernel, where that is grafted.
     pub grafted_from: Option<Device>,
@@ -31,10 +31,10 @@ impl Pipeline {
     ///
     /// # Errors
     /// The drivers'; [`onebuf::Error::Unavailable`] where a library is not installed.
-    pub fn open(devices: &[Device; 2], shape: Shape) -> Result<Self> {
+    pub fn open(devices: &[Device; 2], setup: Setup) -> Result<Self> {
         let [first, second] = devices;
-        let (first, second) = (Spectrum::open(first, &shape)?, Beams::open(second, &shape)?);
-        Ok(Self { shape, devices: devices.clone(), grafted_from: None, first, second })
+        let (first, second) = (Spectrum::open(first, &setup)?, Beams::open(second, &setup)?);
+        Ok(Self { setup, devices: devices.clone(), grafted_from: None, first, second })
     }
 
     /// Both stages in one queue of the second device: the first one's kernel is OpenCL's, compiled by the first device
@@ -42,24 +42,44 @@ impl Pipeline {
     ///
     /// # Errors
     /// As for [`Pipeline::open`], and those of [`onebuf::Program::graft`].
-    pub fn grafted([cl, device]: &[Device; 2], shape: Shape) -> Result<Self> {
-        let second = Beams::open(device, &shape)?;
-        let first = Spectrum::grafted(cl, second.queue(), &shape)?;
+    pub fn grafted([cl, device]: &[Device; 2], setup: Setup) -> Result<Self> {
+        let second = Beams::open(device, &setup)?;
+        let first = Spectrum::grafted(cl, second.queue(), &setup)?;
         let (devices, grafted_from) = ([device.clone(), device.clone()], Some(cl.clone()));
-        Ok(Self { shape, devices, grafted_from, first, second })
+        Ok(Self { setup, devices, grafted_from, first, second })
     }
 
-    /// So many frames' memory, of which the shared part is as wished.
+    /// How many of what.
+    pub fn shape(&self) -> Shape {
+        self.setup.shape
+    }
+
+    /// The first stage.
+    pub fn spectrum(&self) -> &Spectrum {
+        &self.first
+    }
+
+    /// The second.
+    pub fn beams(&self) -> &Beams {
+        &self.second
+    }
+
+    /// One frame's memory, of which the shared part is as wished.
+    ///
+    /// # Errors
+    /// Those of [`BufferBuilder::build`].
+    pub fn frame(&self, wish: &BufferBuilder<'_, Complex32>) -> Result<Frame> {
+        let second = &self.devices[1];
+        let beams = second.hub().buffer(self.shape().results()).shared_with([second]).build()?;
+        Ok(Frame { signal: wish.clone().build()?, beams })
+    }
+
+    /// So many frames' memory.
     ///
     /// # Errors
     /// Those of [`BufferBuilder::build`].
     pub fn frames(&self, wish: &BufferBuilder<'_, Complex32>, count: usize) -> Result<Vec<Frame>> {
-        let second = &self.devices[1];
-        let frame = |_| {
-            let beams = second.hub().buffer(self.shape.results()).shared_with([second]).build()?;
-            Ok(Frame { signal: wish.clone().build()?, beams })
-        };
-        (0..count).map(frame).collect()
+        (0..count).map(|_| self.frame(wish)).collect()
     }
 
     /// Brings the shared buffers to the first device and waits: what follows is the pipeline's own.
@@ -81,7 +101,7 @@ impl Pipeline {
     pub fn run(&self, frames: &[Frame]) -> Result<[Rung; 2]> {
         let mut rungs = [Rung::SameQueue; 2];
         for frame in frames {
-            rungs[0] = rungs[0].max(self.first.run(&frame.signal, self.shape.channels)?);
+            rungs[0] = rungs[0].max(self.first.run(&frame.signal, self.shape().channels)?);
         }
         // One switch for all of them: a GPU that is given work by two APIs at once goes back and forth
         // between their contexts.
@@ -89,7 +109,11 @@ impl Pipeline {
             self.first.queue().finish()?;
         }
         for frame in frames {
-            rungs[1] = rungs[1].max(self.second.run(&self.shape, &frame.signal, &frame.beams)?);
+            rungs[1] = rungs[1].max(self.second.run(
+                &self.setup.product(),
+                &frame.signal,
+                &frame.beams,
+            )?);
         }
         self.second.queue().finish()?;
         Ok(rungs)
@@ -100,7 +124,7 @@ impl Pipeline {
     /// # Errors
     /// The driver's.
     pub fn run_first(&self, frame: &Frame) -> Result<()> {
-        self.first.run(&frame.signal, self.shape.channels)?;
+        self.first.run(&frame.signal, self.shape().channels)?;
         self.first.queue().finish()
     }
 
@@ -109,7 +133,7 @@ impl Pipeline {
     /// # Errors
     /// The driver's.
     pub fn run_second(&self, frame: &Frame) -> Result<()> {
-        self.second.run(&self.shape, &frame.signal, &frame.beams)?;
+        self.second.run(&self.setup.product(), &frame.signal, &frame.beams)?;
         self.second.queue().finish()
     }
 
@@ -127,7 +151,7 @@ impl Pipeline {
     /// # Errors
     /// The driver's.
     pub fn touch_second(&self, frame: &Frame) -> Result<()> {
-        let small = Shape { channels: 1, beams: 1, ..self.shape };
+        let small = Shape { channels: 1, beams: 1, ..self.shape() };
         self.second.run(&small, &frame.signal, &frame.beams)?;
         self.second.queue().finish()
     }
@@ -135,28 +159,38 @@ impl Pipeline {
 
 #[cfg(test)]
 mod tests {
-    use super::{Pipeline, Shape};
-    use crate::mixed::{Expected, weights};
+    use super::{Pipeline, Setup, Shape};
+    use crate::mixed::{Expected, Interpolator, setup::noise};
     use onebuf::{Complex32, Device, Hub};
 
     /// Both stages on one device, for odd and even powers of two and sizes that no tile divides.
     fn is_right_on(device: &Device) {
-        for (length, channels, beams) in [(2, 3, 1), (8, 5, 9), (32, 33, 5), (256, 17, 16)] {
+        for (length, channels, beams, order) in
+            [(2, 3, 1, 3), (8, 5, 9, 4), (32, 33, 5, 5), (256, 17, 16, 3)]
+        {
             let shape = Shape { length, channels, beams };
-            let samples = weights(&Shape { beams: length, ..shape });
+            let setup = Setup::new(shape, Interpolator::new(order).unwrap());
+            let samples = noise(shape.samples());
             let devices = [device.clone(), device.clone()];
-            let pipeline = Pipeline::open(&devices, shape).unwrap();
+            let pipeline = Pipeline::open(&devices, setup.clone()).unwrap();
             let wish = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
             let frames = pipeline.frames(&wish, 2).unwrap();
             frames[1].signal.write(&samples).unwrap();
             pipeline.run(&frames).unwrap();
-            let error = |frame: usize, input: &[Complex32]| {
+            let error = |setup: &Setup, frame: usize, input: &[Complex32]| {
                 let found = frames[frame].beams.to_vec().unwrap();
-                Expected::of(&shape, input).max_rel_error(&found)
+                Expected::of(setup, input).max_rel_error(&found)
             };
-            assert_eq!(error(0, &vec![Complex32::ZERO; samples.len()]), 0.0, "{device}");
-            let error = error(1, &samples);
-            assert!(error < 1e-5, "{shape:?} on {device}: {error}");
+            assert_eq!(error(&setup, 0, &vec![Complex32::ZERO; samples.len()]), 0.0, "{device}");
+            let right = error(&setup, 1, &samples);
+            assert!(right < 1e-5, "{shape:?} on {device}: {right}");
+            // The controls: one channel's delay, and one sample's window.
+            let mut wrong = setup.clone();
+            wrong.places[channels / 2].mu += 0.125;
+            assert!(error(&wrong, 1, &samples) > 1e-3, "{shape:?} on {device}");
+            let mut wrong = setup.clone();
+            wrong.window[length / 2] *= 0.5;
+            assert!(error(&wrong, 1, &samples) > 1e-3, "{shape:?} on {device}");
         }
     }
 

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::Shape;
+use super::{Interpolator, Setup, Shape};
 use onebuf::{
     Access, Call, Complex32, Device, Error, Grid, Kernel, Program, Result, Signature, Source,
     hal::DeviceKind,
@@ -68,17 +68,42 @@ void store4(uint m, uint p, const float2 *v, local float2 *x) {
 }
 ";
 
+/// What the first pass loads in place of the samples: those delayed, by the taps `h`, and windowed. A channel is in local
+/// memory by then, so this costs no access to global memory and no barrier. Where `at` would be negative it wraps
+/// around, beyond the end: there is silence on both sides. In the first pass there is nothing to turn.
+const FFT_DELAY: &str = "
+float2 delayed(uint i, const float *h, uint shift, local const float2 *x, global const float *window) {
+    float2 sum = (float2)(0.0f, 0.0f);
+    UNROLL
+    for (uint tap = 0; tap <= ORDER; tap++)
+        if (i + shift + tap < LEN) sum += h[tap] * x[i + shift + tap];
+    return window[i] * sum;
+}
+void first(uint radix, uint m, float2 *v, const float *h, uint shift, local const float2 *x,
+           global const float *window) {
+    UNROLL
+    for (uint b = 0; b < PER / radix; b++)
+        UNROLL
+        for (uint part = 0; part < radix; part++)
+            v[radix * b + part] = delayed(m + b * GROUP + LEN / radix * part, h, shift, x, window);
+}
+";
+
 /// Groups go by channel, work-items of a group by sample.
 const FFT_START: &str = "
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void fft(global float2 *signal, global const float2 *turns) {
+void fft(global float2 *signal, global const float2 *turns, global const float2 *places,
+         global const float *window) {
     local float2 x[LEN];
     float2 v[PER];
     uint m = get_local_id(0);
     global float2 *channel = signal + get_group_id(0) * LEN;
     for (uint b = 0; b < PER; b++) x[m + b * GROUP] = channel[m + b * GROUP];
-    barrier(CLK_LOCAL_MEM_FENCE);
+    float mu = places[get_group_id(0)].y;
+    uint shift = (uint)(int)places[get_group_id(0)].x;
 ";
+
+const BARRIER: &str = "    barrier(CLK_LOCAL_MEM_FENCE);\n";
 
 const FFT_END: &str =
     "    for (uint b = 0; b < PER; b++) channel[m + b * GROUP] = x[m + b * GROUP];
@@ -150,30 +175,46 @@ pub struct FftKernel {
 }
 
 impl FftKernel {
-    pub fn build(device: &Device, length: usize) -> Result<Self> {
-        let group = group(device, length)?;
-        Self::of(&device.program(&Source::opencl_c(fft_text(length, group)))?, length, group)
+    pub fn build(device: &Device, setup: &Setup) -> Result<Self> {
+        let (program, group) = Self::program(device, setup)?;
+        Self::of(&program, setup.shape.length, group)
     }
 
     /// Built by one device for a queue of another's.
-    pub fn graft(cl: &Device, device: &Device, length: usize) -> Result<Self> {
-        let group = group(cl, length)?;
-        let program = cl.program(&Source::opencl_c(fft_text(length, group)))?;
-        Self::of(&program.graft(device)?, length, group)
+    pub fn graft(cl: &Device, device: &Device, setup: &Setup) -> Result<Self> {
+        let (program, group) = Self::program(cl, setup)?;
+        Self::of(&program.graft(device)?, setup.shape.length, group)
+    }
+
+    fn program(device: &Device, setup: &Setup) -> Result<(Program, usize)> {
+        let length = setup.shape.length;
+        let group = group(device, length)?;
+        // All of a work-item's values are in registers, if only the compiler sees every index. CPUs have too few.
+        let unroll = device.info().kind != DeviceKind::Cpu;
+        let text = fft_text(length, group, setup.interpolator, unroll);
+        Ok((device.program(&Source::opencl_c(text))?, group))
     }
 
     fn of(program: &Program, length: usize, group: usize) -> Result<Self> {
         let fits = move |call: &Call<'_>| match call.global() {
-            [items, 1, 1] if items / group * length <= call.len(0) && length <= call.len(1) => {
-                Ok(())
+            [items, 1, 1] => {
+                let channels = items / group;
+                let wanted = [channels * length, length, channels, length];
+                let held = wanted.into_iter().enumerate().all(|(i, n)| n <= call.len(i));
+                if held { Ok(()) } else { Err("more than a buffer or a table has".into()) }
             }
-            _ => Err("more channels than the buffer has, or too few turns".into()),
+            _ => Err("channels go along one dimension".into()),
         };
-        let signature = Signature::new().buffer::<Complex32>(Access::ReadWrite);
-        let signature = signature.buffer::<Complex32>(Access::Read).require(fits);
+        let signature = Signature::new()
+            .buffer::<Complex32>(Access::ReadWrite)
+            .buffer::<Complex32>(Access::Read)
+            .buffer::<[f32; 2]>(Access::Read)
+            .buffer::<f32>(Access::Read)
+            .require(fits);
         // SAFETY: a group, whose size the text fixes, reads and writes the `length` samples of its own channel, and
-        // `fits` lets only launches through of as many groups as there are channels. `turns` is read below
-        // `length`, and there are as many. Every loop is bounded by constants.
+        // reads its one place; `fits` lets only launches through of as many groups as there are of both. `turns` and
+        // `window` are read below `length`, and there are as many. Taps are held against the channel's ends before
+        // they are read. Every loop is bounded by constants.
         let kernel = unsafe { program.kernel("fft", signature)? };
         Ok(Self { kernel, group })
     }
@@ -200,17 +241,22 @@ fn group(device: &Device, length: usize) -> Result<usize> {
     Ok((1 << most.ilog2()).min((length / 8).max(1)))
 }
 
-fn fft_text(length: usize, group: usize) -> String {
-    let per = length / group;
+fn fft_text(length: usize, group: usize, interpolator: Interpolator, unroll: bool) -> String {
+    let (per, order) = (length / group, interpolator.order());
     let mut text = format!("#define LEN {length}\n#define GROUP {group}\n#define PER {per}\n");
-    text += FFT_HEAD;
-    text += FFT_START;
+    let unroll = if unroll { "_Pragma(\"unroll\")" } else { "" };
+    text += &format!("#define ORDER {order}\n#define UNROLL {unroll}\n");
+    text += &format!("{FFT_HEAD}{FFT_DELAY}{FFT_START}");
+    text += &interpolator.statements();
     for (radix, p) in passes(length) {
-        let barrier = "barrier(CLK_LOCAL_MEM_FENCE);";
-        let _ = writeln!(text, "    load{radix}(m, {p}, v, x, turns);\n    {barrier}");
-        let _ = writeln!(text, "    store{radix}(m, {p}, v, x);\n    {barrier}");
+        let load = match p {
+            1 => format!("first({radix}, m, v, h, shift, x, window);"),
+            _ => format!("load{radix}(m, {p}, v, x, turns);"),
+        };
+        let _ = writeln!(text, "{BARRIER}    {load}");
+        let _ = writeln!(text, "{BARRIER}    store{radix}(m, {p}, v, x);");
     }
-    text + FFT_END
+    text + BARRIER + FFT_END
 }
 
 /// Radix and length so far of each pass: by two where the length is an odd power of two, then by four.
@@ -313,7 +359,7 @@ impl Cut {
 
 #[cfg(test)]
 mod tests {
-    use super::{fft_text, passes};
+    use super::{Interpolator, fft_text, passes};
 
     #[test]
     fn passes_make_the_length() {
@@ -322,6 +368,9 @@ mod tests {
             assert_eq!(product, 1 << log);
         }
         assert_eq!(passes(32), [(2, 1), (4, 2), (4, 8)]);
-        assert!(fft_text(8, 1).contains("load2(m, 1, v, x, turns)"));
+        let text = fft_text(8, 1, Interpolator::new(3).unwrap(), true);
+        assert!(text.contains("first(2, m, v, h, shift, x, window)"), "{text}");
+        assert!(text.contains("load4(m, 2, v, x, turns)"), "{text}");
+        assert!(text.contains("_Pragma"), "{text}");
     }
 }

@@ -1,23 +1,13 @@
 //! What must come out, in double precision on the CPU.
 
-use super::Shape;
+use super::{
+    Detection, Setup, Shape, THRESHOLD,
+    detect::Powers,
+    setup::{double, worse},
+};
 use onebuf::{Complex32, Complex64};
 use rustfft::{Fft, FftPlanner};
-use std::{f64::consts::TAU, sync::Arc, thread};
-
-/// Of magnitude one and any phase, beam behind beam. Beams that point somewhere would add some signals up and
-/// cancel others; these treat every sample alike, so that a lost one shows.
-pub fn weights(shape: &Shape) -> Vec<Complex32> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let weight = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let w = Complex64::cis(TAU * (state >> 11) as f64 / (1u64 << 53) as f64);
-        Complex32::new(w.re as f32, w.im as f32)
-    };
-    (0..shape.channels * shape.beams).map(weight).collect()
-}
+use std::{sync::Arc, thread};
 
 /// The beams of one frame, and how large they could be expected to be.
 pub struct Expected {
@@ -37,22 +27,34 @@ impl Expected {
     ///
     /// # Panics
     /// When the frame is not of this shape.
-    pub fn of(shape: &Shape, frame: &[Complex32]) -> Self {
+    pub fn of(setup: &Setup, frame: &[Complex32]) -> Self {
+        let shape = setup.shape;
         assert_eq!(frame.len(), shape.samples(), "a frame of the shape");
-        let (weights, fft) = (weights(shape), FftPlanner::new().plan_fft_forward(shape.length));
+        let fft = FftPlanner::new().plan_fft_forward(shape.length);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let share = shape.channels.div_ceil(cores);
-        let parts = frame.chunks(share * shape.length).enumerate();
+        let share = setup.used.div_ceil(cores);
+        let parts = frame[..setup.used * shape.length].chunks(share * shape.length).enumerate();
         let sums: Vec<Sum> = thread::scope(|scope| {
             let threads: Vec<_> = parts
                 .map(|(part, samples)| {
-                    let (weights, fft) = (&weights, &fft);
-                    scope.spawn(move || Sum::of(shape, part * share, samples, weights, fft))
+                    let fft = &fft;
+                    scope.spawn(move || Sum::of(setup, part * share, samples, fft))
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic there")).collect()
         });
-        Self::from(sums.into_iter().fold(Sum::none(shape), Sum::plus))
+        Self::from(sums.into_iter().fold(Sum::none(&shape), Sum::plus))
+    }
+
+    /// The spectrum of a frame's first channels.
+    pub(super) fn spectrum(setup: &Setup, channels: &[Complex32]) -> Vec<Complex64> {
+        let fft = FftPlanner::new().plan_fft_forward(setup.shape.length);
+        let channels = channels.chunks(setup.shape.length).enumerate();
+        let mut spectrum: Vec<_> =
+            channels.flat_map(|(number, samples)| setup.delayed(number, samples)).collect();
+        // Every channel in turn: that is what it does with several lengths.
+        fft.process(&mut spectrum);
+        spectrum
     }
 
     /// The largest deviation of any number from what it has to be, relative to that, or to the bin's scale where
@@ -63,10 +65,51 @@ impl Expected {
             let off = (double(*found) - want).norm();
             let scale = want.norm().max(self.scale[place % self.scale.len()]);
             let relative = if off == 0.0 { 0.0 } else { off / scale };
-            // Not `max`, which would overlook a NaN.
-            worst = if relative <= worst || worst.is_nan() { worst } else { relative };
+            worst = worse(worst, relative);
         }
         if found.len() == self.beams.len() { worst } else { f64::NAN }
+    }
+}
+
+/// How far a power may be off, relative to itself, where its bin is loud only in this beam.
+const POWER: f64 = 0.01;
+
+/// The same for numbers, relative to their bin's scale: what is allowed for them is allowed for what is made of them.
+const NUMBER: f64 = 1e-4;
+
+impl Expected {
+    /// What is wrong with detections: one that should not be there, one that is missing, or a power that is not right.
+    /// Those that rounding may decide are right both ways.
+    pub fn wrong_detection(&self, found: &[Detection]) -> Option<String> {
+        let length = self.scale.len();
+        for (beam, bins) in self.beams.chunks(length).enumerate() {
+            let powers = Powers::of(bins);
+            for bin in 0..length {
+                let found = found.iter().find(|at| (at.beam, at.bin) == (beam, bin));
+                let slack = POWER + 2.0 * NUMBER * self.scale[bin] / powers.at[bin].sqrt();
+                if let Some(why) = wrong(&powers, bin, slack, found) {
+                    return Some(format!("beam {beam}, bin {bin}: {why}"));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether a bin must be detected, may be, or must not.
+fn wrong(powers: &Powers, bin: usize, slack: f64, found: Option<&Detection>) -> Option<String> {
+    let power = powers.at[bin];
+    let floor = powers.floor(bin).unwrap_or(f64::INFINITY);
+    let rivals = powers.above(bin).max(powers.below(bin)).max(THRESHOLD * floor);
+    match found {
+        None if power > rivals * (1.0 + slack) => Some(format!("a power of {power:.3e} is missed")),
+        Some(_) if power < rivals * (1.0 - slack) => {
+            Some(format!("a power of {power:.3e} does not stand out"))
+        }
+        Some(at) if (at.power - power).abs() > slack * power => {
+            Some(format!("a power of {:.3e}, not {power:.3e}", at.power))
+        }
+        _ => None,
     }
 }
 
@@ -84,21 +127,15 @@ impl Sum {
     }
 
     /// Of the channels from `first` on.
-    fn of(
-        shape: &Shape,
-        first: usize,
-        samples: &[Complex32],
-        weights: &[Complex32],
-        fft: &Arc<dyn Fft<f64>>,
-    ) -> Self {
-        let mut sum = Self::none(shape);
+    fn of(setup: &Setup, first: usize, samples: &[Complex32], fft: &Arc<dyn Fft<f64>>) -> Self {
+        let (shape, mut sum) = (setup.shape, Self::none(&setup.shape));
         let mut scratch = vec![Complex64::ZERO; fft.get_inplace_scratch_len()];
         for (number, channel) in samples.chunks(shape.length).enumerate() {
-            let mut spectrum: Vec<Complex64> = channel.iter().copied().map(double).collect();
+            let mut spectrum = setup.delayed(first + number, channel);
             fft.process_with_scratch(&mut spectrum, &mut scratch);
             sum.power.iter_mut().zip(&spectrum).for_each(|(sum, x)| *sum += x.norm_sqr());
             for (beam, out) in sum.beams.chunks_mut(shape.length).enumerate() {
-                let w = double(weights[beam * shape.channels + first + number]);
+                let w = double(setup.weights[beam * setup.used + first + number]);
                 out.iter_mut().zip(&spectrum).for_each(|(sum, x)| *sum += w * x);
             }
         }
@@ -112,64 +149,87 @@ impl Sum {
     }
 }
 
-fn double(x: Complex32) -> Complex64 {
-    Complex64::new(x.re.into(), x.im.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mixed::{
+        Interpolator, cable, detect, direction, phase,
+        setup::{noise, single},
+    };
+    use std::f64::consts::TAU;
 
-    const SHAPE: Shape = Shape { length: 64, channels: 65, beams: 3 };
-
-    /// Numbers without a pattern.
-    fn frame(shape: &Shape) -> Vec<Complex32> {
-        let all = Shape { beams: shape.length, ..*shape };
-        weights(&all)
+    fn setup(length: usize, channels: usize, beams: usize) -> Setup {
+        Setup::new(Shape { length, channels, beams }, Interpolator::new(3).unwrap())
     }
 
-    fn single(numbers: &[Complex64]) -> Vec<Complex32> {
-        numbers.iter().map(|x| Complex32::new(x.re as f32, x.im as f32)).collect()
+    fn all_single(numbers: &[Complex64]) -> Vec<Complex32> {
+        numbers.iter().copied().map(single).collect()
     }
 
     /// By the definition, one sum for each number.
     #[test]
     fn the_reference_is_what_it_says() {
-        let shape = Shape { length: 4, channels: 3, beams: 2 };
-        let (frame, weights) = (frame(&shape), weights(&shape));
+        let (setup, frame) = (setup(4, 3, 2), noise(12));
+        let delayed: Vec<_> =
+            frame.chunks(4).enumerate().flat_map(|(c, x)| setup.delayed(c, x)).collect();
         let beam = |place: usize| {
             let (beam, bin) = (place / 4, place % 4);
             let term = |at: usize| {
                 let turn = Complex64::cis(-TAU * (at % 4 * bin) as f64 / 4.0);
-                double(weights[beam * 3 + at / 4]) * double(frame[at]) * turn
+                double(setup.weights[beam * 3 + at / 4]) * delayed[at] * turn
             };
             (0..12).map(term).sum::<Complex64>()
         };
         let by_hand: Vec<Complex64> = (0..8).map(beam).collect();
-        assert!(Expected::of(&shape, &frame).max_rel_error(&single(&by_hand)) < 1e-6);
-        assert!(Expected::of(&shape, &frame).max_rel_error(&single(&by_hand[..7])).is_nan());
+        assert!(Expected::of(&setup, &frame).max_rel_error(&all_single(&by_hand)) < 1e-6);
+        assert!(Expected::of(&setup, &frame).max_rel_error(&all_single(&by_hand[..7])).is_nan());
     }
 
     /// At the size of the demonstration, a page of 4 KiB is a four-thousandth of the frame.
     #[test]
     fn one_lost_page_is_seen_and_so_is_one_lost_sample_and_a_nan() {
-        let shape = Shape { length: 256, channels: 2048, beams: 2 };
-        let mut frame = frame(&shape);
-        let right = single(&Expected::of(&shape, &frame).beams);
-        assert!(Expected::of(&shape, &frame).max_rel_error(&right) < 1e-6);
+        let (setup, mut frame) = (setup(256, 2048, 2), noise(256 * 2048));
+        let right = all_single(&Expected::of(&setup, &frame).beams);
+        assert!(Expected::of(&setup, &frame).max_rel_error(&right) < 1e-6);
         frame[77] = Complex32::ZERO;
-        assert!(Expected::of(&shape, &frame).max_rel_error(&right) > 1e-3);
+        assert!(Expected::of(&setup, &frame).max_rel_error(&right) > 1e-4);
         frame[512..1024].fill(Complex32::ZERO);
-        assert!(Expected::of(&shape, &frame).max_rel_error(&right) > 1e-2);
+        assert!(Expected::of(&setup, &frame).max_rel_error(&right) > 1e-2);
         let mut wrong = right;
         wrong[3].im = f32::NAN;
-        assert!(Expected::of(&shape, &frame).max_rel_error(&wrong).is_nan());
+        assert!(Expected::of(&setup, &frame).max_rel_error(&wrong).is_nan());
+    }
+
+    /// A tone from where a beam looks is found there; what is missed, made up or wrong is seen.
+    #[test]
+    fn detections_are_checked() {
+        let setup = setup(128, 16, 4);
+        let tone = |at: usize| {
+            let (channel, n) = (at / 128, (at % 128) as f64 - cable(at / 128));
+            single(phase(channel, direction(2, 4)) * Complex64::cis(TAU * n * 20.0 / 128.0))
+        };
+        let background = noise(setup.shape.samples());
+        let frame: Vec<_> = background.iter().enumerate().map(|(i, x)| tone(i) + x * 0.1).collect();
+        let expected = Expected::of(&setup, &frame);
+        let found = detect(&all_single(&expected.beams), 128);
+        let strongest = found.iter().max_by(|a, b| a.power.total_cmp(&b.power)).unwrap();
+        assert_eq!((strongest.beam, strongest.bin), (2, 20), "{found:?}");
+        assert_eq!(expected.wrong_detection(&found), None);
+        assert!(expected.wrong_detection(&[]).is_some_and(|why| why.contains("missed")));
+        let made_up = Detection { bin: 40, ..*strongest };
+        let more = [&found[..], &[made_up]].concat();
+        assert!(expected.wrong_detection(&more).is_some_and(|why| why.contains("stand out")));
+        let louder = Detection { power: 1.5 * strongest.power, ..*strongest };
+        let others = found.iter().copied().filter(|at| at != strongest);
+        let wrong: Vec<_> = others.chain([louder]).collect();
+        assert!(expected.wrong_detection(&wrong).is_some_and(|why| why.contains("not")));
     }
 
     #[test]
     fn silence_is_no_error() {
-        let expected = Expected::of(&SHAPE, &vec![Complex32::ZERO; SHAPE.samples()]);
-        let mut found = vec![Complex32::ZERO; SHAPE.results()];
+        let setup = setup(64, 65, 3);
+        let expected = Expected::of(&setup, &vec![Complex32::ZERO; 64 * 65]);
+        let mut found = vec![Complex32::ZERO; 64 * 3];
         assert_eq!(expected.max_rel_error(&found), 0.0);
         found[1].re = 1.0;
         assert!(expected.max_rel_error(&found) > 1.0);

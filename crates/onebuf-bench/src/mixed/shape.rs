@@ -35,6 +35,22 @@ impl Shape {
         Ok(Self { length, channels: samples / length, beams })
     }
 
+    /// So many channels, as long as the samples make them.
+    ///
+    /// # Errors
+    /// In words, when that is no power of two from 2 to [`Shape::LONGEST`].
+    pub fn with_channels(samples: usize, channels: usize, beams: usize) -> Result<Self, String> {
+        let length = samples / channels.max(1);
+        let whole = channels > 0 && length * channels == samples && beams > 0;
+        match whole && length.is_power_of_two() && (2..=Self::LONGEST).contains(&length) {
+            true => Ok(Self { length, channels, beams }),
+            false => Err(format!(
+                "{samples} samples in {channels} channels: each takes a power of two, from 2 to {}",
+                Self::LONGEST
+            )),
+        }
+    }
+
     /// Samples of a frame.
     pub fn samples(&self) -> usize {
         self.length * self.channels
@@ -59,6 +75,16 @@ mod tests {
         assert_eq!(shape(96), Ok((8, 12)));
         assert_eq!(shape(4), Ok((2, 2)));
         assert_eq!(Shape::of(96, 3).map(|shape| (shape.samples(), shape.results())), Ok((96, 24)));
+    }
+
+    #[test]
+    fn channels_can_be_given() {
+        let length =
+            |samples, channels| Shape::with_channels(samples, channels, 3).map(|s| s.length);
+        assert_eq!((length(4096, 2), length(4096, 64), length(96, 3)), (Ok(2048), Ok(64), Ok(32)));
+        for (samples, channels) in [(4096, 0), (4096, 1), (4096, 3), (96, 2), (64, 64)] {
+            assert!(length(samples, channels).is_err(), "{samples} in {channels}");
+        }
     }
 
     #[test]

@@ -1,6 +1,11 @@
-//! The first stage: every channel's Fourier transform, in place.
+//! The first stage: every channel delayed, windowed and transformed, in place.
 
-use super::{Shape, has_kernels, opencl::FftKernel};
+use super::{
+    Setup,
+    delay::{DelayKernel, Tables},
+    has_kernels,
+    opencl::FftKernel,
+};
 use onebuf::{
     Buffer, Complex32, Complex64, Device, Queue, Result, Rung, args,
     libs::{Fft, Fft1d},
@@ -15,43 +20,56 @@ pub struct Spectrum {
 }
 
 enum Way {
-    /// Our own kernel, and exp(-2 pi i t / length) for every t.
-    Kernel(FftKernel, Buffer<Complex32>),
-    Library(Fft),
+    /// One kernel of our own does all three.
+    Kernel(Box<Fused>),
+    Library(DelayKernel),
+}
+
+struct Fused {
+    fft: FftKernel,
+    /// exp(-2 pi i t / length) for every t.
+    turns: Buffer<Complex32>,
+    tables: Tables,
 }
 
 impl Way {
-    fn kernel(fft: FftKernel, device: &Device, length: usize) -> Result<Self> {
+    fn kernel(fft: FftKernel, device: &Device, setup: &Setup) -> Result<Self> {
+        let length = setup.shape.length;
         let table = device.hub().buffer(length).shared_with([device]);
-        Ok(Way::Kernel(fft, table.init(turns(length)).build()?))
+        let turns = table.init(turns(length)).build()?;
+        Ok(Way::Kernel(Box::new(Fused { fft, turns, tables: Tables::upload(device, setup)? })))
     }
 }
 
 impl Spectrum {
     /// Its name.
-    pub const NAME: &str = "fft";
+    pub const NAME: &str = "delay+fft";
 
     /// Builds the kernel, or finds the library.
     ///
     /// # Errors
     /// The driver's; [`onebuf::Error::Unavailable`] where the library is not installed.
-    pub fn open(device: &Device, shape: &Shape) -> Result<Self> {
-        let (queue, length) = (device.queue()?, shape.length);
+    pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
+        let queue = device.queue()?;
         let way = match has_kernels(device) {
-            true => Way::kernel(FftKernel::build(device, length)?, device, length)?,
-            false => Way::Library(Fft::on(&queue)?),
+            true => Way::kernel(FftKernel::build(device, setup)?, device, setup)?,
+            false => {
+                // Now, not at the first frame, one learns that it is not installed.
+                Fft::on(&queue)?;
+                Way::Library(DelayKernel::build(device, setup)?)
+            }
         };
-        Ok(Self { queue, length, way })
+        Ok(Self { queue, length: setup.shape.length, way })
     }
 
     /// OpenCL's kernel in a queue of another API.
     ///
     /// # Errors
     /// The driver's, and those of [`onebuf::Program::graft`].
-    pub fn grafted(cl: &Device, queue: &Queue, shape: &Shape) -> Result<Self> {
-        let (queue, length) = (queue.clone(), shape.length);
-        let fft = FftKernel::graft(cl, &queue.device(), length)?;
-        Ok(Self { way: Way::kernel(fft, &queue.device(), length)?, queue, length })
+    pub fn grafted(cl: &Device, queue: &Queue, setup: &Setup) -> Result<Self> {
+        let device = queue.device();
+        let way = Way::kernel(FftKernel::graft(cl, &device, setup)?, &device, setup)?;
+        Ok(Self { queue: queue.clone(), length: setup.shape.length, way })
     }
 
     /// Its queue.
@@ -64,15 +82,32 @@ impl Spectrum {
     /// # Errors
     /// The driver's.
     pub fn run(&self, signal: &Buffer<Complex32>, channels: usize) -> Result<Rung> {
-        let mut view = signal.write_on(&self.queue)?;
+        self.run_on(&self.queue, signal, channels)
+    }
+
+    /// The same in another queue of the device.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn run_on(
+        &self,
+        queue: &Queue,
+        signal: &Buffer<Complex32>,
+        channels: usize,
+    ) -> Result<Rung> {
+        let view = signal.write_on(queue)?;
         let rung = view.rung();
         match &self.way {
-            Way::Kernel(fft, turns) => {
-                let args = args![view, turns.read_on(&self.queue)?];
-                self.queue.launch(fft.kernel(), fft.grid(channels), args)?;
+            Way::Kernel(fused) => {
+                let Fused { fft, turns, tables: Tables { places, window } } = &**fused;
+                let (turns, places) = (turns.read_on(queue)?, places.read_on(queue)?);
+                let args = args![view, turns, places, window.read_on(queue)?];
+                queue.launch(fft.kernel(), fft.grid(channels), args)?;
             }
-            Way::Library(fft) => {
-                fft.transform(&Fft1d::forward(self.length, channels), &mut view)?;
+            Way::Library(delay) => {
+                delay.run(queue, view, channels)?;
+                let plan = Fft1d::forward(self.length, channels);
+                Fft::on(queue)?.transform(&plan, &mut signal.write_on(queue)?)?;
             }
         }
         Ok(rung)

@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-use super::pipeline::{check as check_frames, one_chip, round, shape};
+use super::pipeline::{check as check_frames, one_chip, round, setup};
 use crate::{
     Bar, Bench, Case, RawCuda, Row, Side, Stop, Unit, Workload,
     abba::compare,
@@ -27,7 +27,7 @@ pub const HANDOFF: Workload = Workload {
 
 pub const PIPELINE: Workload = Workload {
     name: "graft_pipeline_<a>_<b>_us",
-    about: "a frame through OpenCL's fft and CUDA's product in one stream, over cuFFT and the product",
+    about: "a frame through OpenCL's delay, window and fft and CUDA's product in one stream, over all in CUDA",
     cases: |bench| cases(bench, PIPELINE.name, run_pipeline),
 };
 
@@ -89,14 +89,15 @@ fn absent(error: Error) -> Stop {
 }
 
 fn run_pipeline(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
-    let (shape, cuda) = (shape(bench, pair)?, &pair[1]);
+    let (setup, cuda) = (setup(bench, pair)?, &pair[1]);
+    let shape = setup.shape;
     let wish = bench.hub.buffer::<Complex32>(shape.samples()).shared_with([cuda]);
-    let grafted = Pipeline::grafted(pair, shape).map_err(absent)?;
-    let native = Pipeline::open(&[cuda.clone(), cuda.clone()], shape).map_err(absent)?;
+    let grafted = Pipeline::grafted(pair, setup.clone()).map_err(absent)?;
+    let native = Pipeline::open(&[cuda.clone(), cuda.clone()], setup).map_err(absent)?;
     let (ours, theirs) = (grafted.frames(&wish, 1)?, native.frames(&wish, 1)?);
     check_frames(&grafted, &ours)?;
     check_frames(&native, &theirs)?;
     let found = compare(bench.effort, || round(&grafted, &ours), || round(&native, &theirs))?;
     let remark = format!("{} x {}, {} beams", shape.channels, shape.length, shape.beams);
-    Ok(found.row("", Unit::Us).remark(remark))
+    Ok(found.row("", Unit::Us).bar(Bar::RatioAtMost(1.25)).remark(remark))
 }

@@ -1,10 +1,10 @@
-//! The pipeline of `onebuf demo`: a transform on one device, a matrix product on the other, one buffer between them.
-//! Beside the same with a staged copy between.
+//! The pipeline of `onebuf demo`: delays, window and transform on one device, a matrix product on the other, one buffer
+//! between them. Beside the same with a staged copy between.
 
 use crate::{
     Bench, Case, Row, Stop, Unit, Workload,
     abba::compare,
-    mixed::{Expected, Frame, Pipeline, Shape},
+    mixed::{Expected, Frame, Interpolator, Pipeline, Setup, Shape},
     platforms, too_few_platforms,
 };
 use onebuf::{Complex32, Device, Error, Hub, Result, RouteKind, hal::DeviceKind};
@@ -19,9 +19,12 @@ const MOST_ON_CPUS: usize = 1 << 16;
 
 const BEAMS: usize = 16;
 
+/// The interpolator's, for the delays.
+const ORDER: usize = 3;
+
 pub const WORKLOAD: Workload = Workload {
     name: "pipeline_<a>_<b>_us",
-    about: "a frame through fft on a and beams on b, over that with a staged copy between",
+    about: "a frame through delay, window and fft on a and beams on b, over that with a staged copy between",
     cases,
 };
 
@@ -65,7 +68,8 @@ fn case(pair: [Device; 2], batch: usize) -> Case {
 }
 
 fn run(bench: &Bench, pair: &[Device; 2], batch: usize) -> Result<Row, Stop> {
-    let shape = shape(bench, pair)?;
+    let setup = setup(bench, pair)?;
+    let shape = setup.shape;
     let wish = bench.hub.buffer::<Complex32>(shape.samples()).shared_with(pair);
     let direct = wish.clone().trust_declared(true);
     let plan = direct.plan().map_err(|error| Stop::Absent(error.to_string()))?;
@@ -76,7 +80,7 @@ fn run(bench: &Bench, pair: &[Device; 2], batch: usize) -> Result<Row, Stop> {
         )));
     }
     let staged = wish.allocate_on(&pair[0]).route(RouteKind::Staged);
-    let pipeline = match Pipeline::open(pair, shape) {
+    let pipeline = match Pipeline::open(pair, setup) {
         Err(missing @ Error::Unavailable { .. }) => return Err(Stop::Absent(missing.to_string())),
         opened => opened?,
     };
@@ -90,11 +94,12 @@ fn run(bench: &Bench, pair: &[Device; 2], batch: usize) -> Result<Row, Stop> {
     Ok(found.row("", Unit::Us).remark(remark))
 }
 
-pub(super) fn shape(bench: &Bench, pair: &[Device; 2]) -> Result<Shape> {
+pub(super) fn setup(bench: &Bench, pair: &[Device; 2]) -> Result<Setup> {
     let cpus = pair.iter().all(|device| device.info().kind == DeviceKind::Cpu);
     let most = if cpus { MOST_ON_CPUS } else { MOST };
     let asked = (bench.bytes / size_of::<Complex32>()).clamp(4, most);
-    Shape::of(1 << asked.ilog2(), BEAMS).map_err(Error::invalid)
+    let shape = Shape::of(1 << asked.ilog2(), BEAMS).map_err(Error::invalid)?;
+    Ok(Setup::new(shape, Interpolator::new(ORDER).map_err(Error::invalid)?))
 }
 
 /// Nanoseconds per frame. What is transformed again and again has to stay finite: silence does.
@@ -107,10 +112,10 @@ pub(super) fn round(pipeline: &Pipeline, frames: &[Frame]) -> Result<f64> {
 
 /// A wrong result is not worth measuring. Leaves silence behind.
 pub(super) fn check(pipeline: &Pipeline, frames: &[Frame]) -> Result<()> {
-    let samples: Vec<Complex32> = (0..pipeline.shape.samples())
+    let samples: Vec<Complex32> = (0..pipeline.shape().samples())
         .map(|i| Complex32::new((i * 7 % 23) as f32 - 11.0, (i * 5 % 19) as f32 - 9.0))
         .collect();
-    let expected = Expected::of(&pipeline.shape, &samples);
+    let expected = Expected::of(&pipeline.setup, &samples);
     frames.iter().try_for_each(|frame| frame.signal.write(&samples))?;
     pipeline.run(frames)?;
     for frame in frames {

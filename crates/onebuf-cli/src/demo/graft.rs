@@ -6,7 +6,7 @@ use onebuf::{
     Device, Hub,
     topology::{State, Verdict},
 };
-use onebuf_bench::mixed::{Pipeline, Shape};
+use onebuf_bench::mixed::{Pipeline, Setup};
 
 /// Whether the first stage is grafted, and why not.
 pub enum Graft {
@@ -18,7 +18,7 @@ pub enum Graft {
 }
 
 impl Graft {
-    pub fn of(args: &Args, devices: &[Device; 2], shape: Shape) -> Self {
+    pub fn of(args: &Args, devices: &[Device; 2], setup: &Setup) -> Self {
         let [cl, cuda] = devices;
         if !is_possible(devices) {
             return Graft::Never;
@@ -26,7 +26,7 @@ impl Graft {
         let Verdict { state, why, .. } = cl.hub().graft_verdict(cl, cuda);
         match state {
             _ if args.no_graft => Graft::Not("--no-graft".into()),
-            State::Proven => match Pipeline::grafted(devices, shape) {
+            State::Proven => match Pipeline::grafted(devices, setup.clone()) {
                 Ok(pipeline) => Graft::Used(Box::new(pipeline)),
                 Err(why) => Graft::Not(why.to_string()),
             },

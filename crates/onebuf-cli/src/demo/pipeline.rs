@@ -7,10 +7,10 @@ use onebuf::{
     plan::{Hop, Plan},
 };
 use onebuf_bench::mixed::{Expected, Frame, Pipeline};
-use std::{rc::Rc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 /// Single precision is good for 1e-5 here; a lost page is wrong by a thousand times that.
-const TOLERANCE: f64 = 1e-4;
+pub const TOLERANCE: f64 = 1e-4;
 
 /// What one way of sharing costs.
 pub struct Measured {
@@ -90,12 +90,12 @@ impl<'p> Way<'p> {
         Ok(())
     }
 
-    fn check(&mut self, first: usize, wanted: &[Rc<Expected>]) -> Result<()> {
+    fn check(&mut self, first: usize, wanted: &[Arc<Expected>]) -> Result<()> {
         let before = self.implied();
         for (number, (slot, expected)) in self.slots.iter().zip(wanted).enumerate() {
             let error = expected.max_rel_error(&slot.beams.to_vec()?);
             if error.is_nan() || error > TOLERANCE {
-                return Err(wrong(first + number, error));
+                return Err(wrong((first + number) as u64, error));
             }
             self.max_rel_error = self.max_rel_error.max(error);
         }
@@ -155,7 +155,7 @@ fn batch(ways: &mut [Way<'_>], frames: &mut Frames, numbers: std::ops::Range<usi
     Ok(())
 }
 
-fn wrong(number: usize, error: f64) -> Failure {
+pub fn wrong(number: u64, error: f64) -> Failure {
     Failure::new(format!(
         "frame {number} came out wrong: a beam is off by {error:.1e}, {TOLERANCE:.0e} is allowed; \
          `onebuf doctor --fresh` tries the routes again"

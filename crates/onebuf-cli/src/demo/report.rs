@@ -1,9 +1,11 @@
 //! What the demonstration found, for people and for programs.
 
 use super::{
-    Args, Graft,
+    Graft,
     batch::Batch,
+    live::both,
     pipeline::{Measured, hops},
+    stream::Streamed,
 };
 use crate::{
     out::Answer,
@@ -11,13 +13,20 @@ use crate::{
     table::{Cell, Table},
     units,
 };
-use onebuf::{Complex32, Device};
-use onebuf_bench::mixed::{Pipeline, Shape};
+use onebuf::{Complex32, Device, pipeline::Latency};
+use onebuf_bench::mixed::{Adapted, Detection, Pipeline, Shape, direction};
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Detections that are listed, the strongest first.
+const LISTED: usize = 8;
 
 pub struct Report<'r> {
-    pub args: &'r Args,
     pub pipeline: &'r Pipeline,
+    /// How the weights came about, where they were made for what is heard.
+    pub adapted: Option<Adapted>,
+    /// Frames without pause.
+    pub streamed: Streamed,
     /// The best way there is; `None` when only the staged one was wanted.
     pub direct: Option<Measured>,
     /// The staged way; `None` for a single device.
@@ -52,21 +61,35 @@ impl Report<'_> {
         if let Some(from) = &self.pipeline.grafted_from {
             stages[0]["grafted_from"] = json!(from.id());
         }
+        stages.push(json!({ "name": "detect", "device": "host" }));
         let errors = [&self.direct, &self.staged].into_iter().flatten().map(|m| m.max_rel_error);
+        let errors = errors.chain([self.streamed.findings.max_rel_error]);
+        let shape = self.pipeline.shape();
         json!({
             "stages": stages,
             "routes": self.main().map(|measured| self.routes(measured)),
             "sync": self.main().map(|measured| measured.sync),
-            "frames": self.args.frames,
-            "samples": self.pipeline.shape.samples(),
-            "beams": self.pipeline.shape.beams,
+            "frames": self.streamed.report.frames,
+            "samples": shape.samples(),
+            "channels": shape.channels,
+            "beams": shape.beams,
+            "order": self.pipeline.setup.interpolator.order(),
+            "adaptive": self.adapted.as_ref().map(|adapted| json!({
+                "channels": self.pipeline.setup.used,
+                "device": adapted.device.id(),
+                "max_rel_error": adapted.max_rel_error,
+            })),
             "grafted": self.pipeline.grafted_from.is_some(),
             "not_grafted_why": self.graft.why_not(),
             "batch": self.batch.frames,
             "batch_why": self.batch.why,
             "stage_us": self.batch.stage_us,
-            "lost_packets": 0,
-            "incomplete_frames": 0,
+            "lost_packets": self.streamed.network.map_or(0, |counts| counts.lost_packets),
+            "network": self.streamed.network,
+            "incomplete_frames": self.streamed.report.incomplete,
+            "dropped_frames": self.streamed.report.dropped,
+            "stream": self.stream(),
+            "detections": self.strongest().map(|at| self.detection(at)).collect::<Vec<_>>(),
             "frame_us": of(&self.direct, |m| m.frame_us),
             "staged_frame_us": of(&self.staged, |m| m.frame_us),
             "handoff_us": of(&self.direct, |m| m.handoff_us),
@@ -77,6 +100,57 @@ impl Report<'_> {
             "staged_io_bytes_copied": bytes(&self.staged, |m| m.io_bytes_copied),
             "speedup": self.speedup(),
             "max_rel_error": errors.fold(0.0, f64::max),
+        })
+    }
+
+    /// How frames did that came without pause.
+    fn stream(&self) -> Value {
+        let Streamed { report, ring, batch, alone, bytes_copied, findings, detected, .. } =
+            &self.streamed;
+        let stage = |stage: &onebuf::pipeline::StageReport| {
+            let busy_us = stage.busy.as_secs_f64() * 1e6 / stage.frames.max(1) as f64;
+            let us = us(stage.latency);
+            json!({ "name": stage.name, "device": stage.device, "us": us, "busy_us": busy_us })
+        };
+        json!({
+            "frames": report.frames,
+            "checked_frames": findings.checked,
+            "seconds": report.elapsed.as_secs_f64(),
+            "frames_per_s": self.streamed.frames_per_s,
+            "gb_per_s": self.gb_per_s(),
+            "latency_us": us(report.latency),
+            "source_us": us(report.source),
+            "stages": report.stages.iter().map(stage).collect::<Vec<_>>(),
+            "detect_us": us(report.sink),
+            "ring": ring,
+            "batch": batch,
+            "one_thread": alone,
+            "bytes_copied": bytes_copied,
+            "detections": detected,
+        })
+    }
+
+    fn gb_per_s(&self) -> f64 {
+        let bytes = self.pipeline.shape().samples() * size_of::<Complex32>();
+        self.streamed.frames_per_s * bytes as f64 / 1e9
+    }
+
+    /// What stands out most in the last frame.
+    fn strongest(&self) -> impl Iterator<Item = Detection> {
+        let mut all = self.streamed.detections.clone();
+        all.sort_by(|a, b| b.power.total_cmp(&a.power));
+        all.into_iter().take(LISTED)
+    }
+
+    fn detection(&self, Detection { beam, bin, power, floor }: Detection) -> Value {
+        let shape = self.pipeline.shape();
+        json!({
+            "beam": beam,
+            "bin": bin,
+            "degrees": direction(beam, shape.beams).asin().to_degrees(),
+            "frequency": frequency(bin, shape.length),
+            "power": power,
+            "over_noise_db": decibels(power / floor),
         })
     }
 
@@ -92,15 +166,18 @@ impl Report<'_> {
     }
 
     fn text(&self, screen: Screen) -> String {
-        let Shape { length, channels, beams } = self.pipeline.shape;
-        let bytes = self.pipeline.shape.samples() * size_of::<Complex32>();
+        let Shape { length, channels, beams } = self.pipeline.shape();
+        let bytes = length * channels * size_of::<Complex32>();
         let mut text = format!(
             "{} frames of {channels} x {length} complex samples ({}), {beams} beams\n\n",
-            self.args.frames,
+            self.streamed.report.frames,
             units::bytes(bytes as u64),
         );
         text += &self.stage_table(screen);
         text += &self.switching();
+        text += &self.weights();
+        text += &self.flow();
+        text += &self.found(screen);
         text += &self.costs(screen);
         text += &self.verdict(screen);
         text
@@ -131,13 +208,81 @@ impl Report<'_> {
         let Batch { frames, why, .. } = &self.batch;
         if let Some(from) = &self.pipeline.grafted_from {
             return format!(
-                "the fft is OpenCL's, compiled by {from} and grafted: no switch between the stages\n\n"
+                "delay+fft is OpenCL's, compiled by {from} and grafted: no switch between the stages\n\n"
             );
         }
         let not = self.graft.why_not().map(|why| format!("not grafted: {why}\n"));
         let not = not.unwrap_or_default();
         let many = if *frames == 1 { "frame" } else { "frames" };
         format!("{not}{frames} {many} per switch: {why}\n\n")
+    }
+
+    fn weights(&self) -> String {
+        let Some(Adapted { device, max_rel_error, .. }) = &self.adapted else {
+            return String::new();
+        };
+        let used = self.pipeline.setup.used;
+        format!("weights for {used} channels, solved on {device}, off by {max_rel_error:.1e}\n\n")
+    }
+
+    /// Frames without pause, in some lines.
+    fn flow(&self) -> String {
+        let Streamed { report, ring, batch, alone, bytes_copied, findings, .. } = &self.streamed;
+        let thread = if *alone { ", on one thread" } else { "" };
+        let mut text = format!(
+            "without pause: {:.1} frames/s, {:.2} GB/s; a ring of {ring}, batches of {batch}{thread}\n",
+            self.streamed.frames_per_s,
+            self.gb_per_s(),
+        );
+        text += &format!("  latency {}\n  source {}\n", both(report.latency), both(report.source));
+        for stage in &report.stages {
+            text += &format!("  {} on {}: {}\n", stage.name, stage.device, both(stage.latency));
+        }
+        text += &format!("  detect {}\n{}", both(report.sink), self.packets());
+        text += &format!(
+            "  {} frames, {} checked, {} dropped, {} incomplete; copied unasked: {}\n\n",
+            report.frames,
+            findings.checked,
+            report.dropped,
+            report.incomplete,
+            units::bytes(*bytes_copied),
+        );
+        text
+    }
+
+    fn packets(&self) -> String {
+        let Some(counts) = &self.streamed.network else { return String::new() };
+        format!(
+            "  {} packets came, {} were lost, {} late, {} twice, {} dropped by the kernel\n",
+            counts.packets,
+            counts.lost_packets,
+            counts.late_packets,
+            counts.duplicate_packets,
+            counts.kernel_drops,
+        )
+    }
+
+    /// What stands out.
+    fn found(&self, screen: Screen) -> String {
+        let shape = self.pipeline.shape();
+        let mut table = Table::new(["beam", "degrees", "bin", "cycles/sample", "over noise"]);
+        for Detection { beam, bin, power, floor } in self.strongest() {
+            let degrees = direction(beam, shape.beams).asin().to_degrees();
+            let cells = [
+                beam.to_string(),
+                format!("{degrees:.1}"),
+                bin.to_string(),
+                format!("{:.3}", frequency(bin, shape.length)),
+                format!("{:.0} dB", decibels(power / floor)),
+            ];
+            table.row(cells.map(Cell::number), "");
+        }
+        let (all, last) = (self.streamed.detected, self.streamed.detections.len());
+        if last == 0 {
+            return format!("{all} detections, none in the last frame\n\n");
+        }
+        let table = table.render(screen);
+        format!("{all} detections, {last} in the last frame, of which the strongest:\n{table}\n")
     }
 
     fn costs(&self, screen: Screen) -> String {
@@ -184,6 +329,21 @@ impl Report<'_> {
         };
         format!("\n{sentence}\n")
     }
+}
+
+/// Turns per sample; the upper half of the bins are those that turn backwards.
+fn frequency(bin: usize, length: usize) -> f64 {
+    let turns = bin as f64 / length as f64;
+    if turns < 0.5 { turns } else { turns - 1.0 }
+}
+
+fn decibels(ratio: f64) -> f64 {
+    10.0 * ratio.log10()
+}
+
+fn us(latency: Latency) -> Value {
+    let us = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e6);
+    json!({ "p50": us(latency.p50), "p99": us(latency.p99) })
 }
 
 /// What the ledger says of a plan that rules copies out. Uploads and reads are not the plan's, so they

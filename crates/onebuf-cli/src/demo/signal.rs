@@ -1,15 +1,23 @@
 //! The samples that go in, and what must come out.
 
+use super::wire::Listen;
 use crate::out::{Failure, Result};
-use onebuf::{Complex32, Complex64};
-use onebuf_bench::mixed::{Expected, Shape};
-use std::{f64::consts::TAU, fs::File, os::unix::fs::FileExt, path::PathBuf, rc::Rc, str::FromStr};
+use onebuf::Complex32;
+use onebuf_bench::mixed::{Expected, Setup, signal};
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
 
 /// Where frames come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     Synthetic,
     File(PathBuf),
+    Network(Listen),
 }
 
 impl FromStr for Source {
@@ -19,7 +27,9 @@ impl FromStr for Source {
         match text.split_once(':') {
             None if text == "synthetic" => Ok(Source::Synthetic),
             Some(("file", path)) if !path.is_empty() => Ok(Source::File(path.into())),
-            _ => Err("write `synthetic` or `file:PATH`".into()),
+            Some(("udp", at)) if at.contains(':') => Ok(Source::Network(Listen::Udp(at.into()))),
+            Some(("tcp", at)) if at.contains(':') => Ok(Source::Network(Listen::Tcp(at.into()))),
+            _ => Err("write `synthetic`, `file:PATH`, `udp:HOST:PORT` or `tcp:HOST:PORT`".into()),
         }
     }
 }
@@ -27,13 +37,15 @@ impl FromStr for Source {
 /// Frames of one shape, each with what must come out. Neighbours differ, in a batch and from one batch to the next,
 /// so that a stale one cannot pass for the next.
 pub struct Frames {
-    shape: Shape,
+    setup: Setup,
     supply: Supply,
 }
 
+/// A frame whose beams are computed once.
+pub type Known = (Vec<Complex32>, Arc<Expected>);
+
 enum Supply {
-    /// Two, whose beams are computed once.
-    Synthetic([(Vec<Complex32>, Rc<Expected>); 2]),
+    Known([Known; 2]),
     File(Recording),
 }
 
@@ -47,29 +59,53 @@ struct Recording {
 const SAMPLE_BYTES: usize = size_of::<Complex32>();
 
 impl Frames {
-    pub fn open(source: &Source, shape: Shape) -> Result<Self> {
-        let made = |seed| {
-            let samples = synthetic(seed, shape.samples());
-            let expected = Rc::new(Expected::of(&shape, &samples));
-            (samples, expected)
-        };
-        let supply = match source {
-            Source::Synthetic => Supply::Synthetic([1, 2].map(made)),
-            Source::File(path) => Supply::File(Recording::open(path.clone(), shape.samples())?),
-        };
-        Ok(Self { shape, supply })
+    pub fn synthetic(setup: &Setup) -> Result<Self> {
+        Ok(Self::known(setup, [synthetic(0, setup)?, synthetic(1, setup)?]))
     }
 
-    /// The frame with this number, of batches of this size, and its beams; a file that has too few starts over.
-    pub fn frame(&mut self, number: usize, batch: usize) -> Result<(&[Complex32], Rc<Expected>)> {
+    pub fn file(path: &Path, setup: &Setup) -> Result<Self> {
+        let recording = Recording::open(path.into(), setup.shape.samples())?;
+        Ok(Self { setup: setup.clone(), supply: Supply::File(recording) })
+    }
+
+    /// Frames that came before; where there are too few, synthetic ones.
+    pub fn again(setup: &Setup, kept: Vec<Vec<Complex32>>) -> Result<Self> {
+        let mut kept = kept.into_iter();
+        let mut next = |number| kept.next().map_or_else(|| synthetic(number, setup), Ok);
+        Ok(Self::known(setup, [next(0)?, next(1)?]))
+    }
+
+    fn known(setup: &Setup, two: [Vec<Complex32>; 2]) -> Self {
+        let known = |samples: Vec<Complex32>| {
+            let expected = Arc::new(Expected::of(setup, &samples));
+            (samples, expected)
+        };
+        Self { setup: setup.clone(), supply: Supply::Known(two.map(known)) }
+    }
+
+    /// Whether what must come out is known without computing it.
+    pub fn are_known(&self) -> bool {
+        matches!(self.supply, Supply::Known(_))
+    }
+
+    /// The frame with this number, of batches of this size; a file that has too few starts over.
+    pub fn samples(&mut self, number: usize, batch: usize) -> Result<&[Complex32]> {
         match &mut self.supply {
-            Supply::Synthetic(two) => {
+            Supply::Known(two) => Ok(&two[(number / batch + number % batch) % 2].0),
+            Supply::File(recording) => recording.frame(number),
+        }
+    }
+
+    /// The same, and what must come out.
+    pub fn frame(&mut self, number: usize, batch: usize) -> Result<(&[Complex32], Arc<Expected>)> {
+        match &mut self.supply {
+            Supply::Known(two) => {
                 let (samples, expected) = &two[(number / batch + number % batch) % 2];
                 Ok((samples, expected.clone()))
             }
             Supply::File(recording) => {
                 let samples = recording.frame(number)?;
-                Ok((samples, Rc::new(Expected::of(&self.shape, samples))))
+                Ok((samples, Arc::new(Expected::of(&self.setup, samples))))
             }
         }
     }
@@ -112,37 +148,24 @@ impl Recording {
     }
 }
 
-/// Three tones in noise, the same for the same seed.
-fn synthetic(seed: u64, samples: usize) -> Vec<Complex32> {
-    let tones = [(3.0 / 16.0, 1.0), (0.05 * seed as f64, 0.5), (-0.31, 0.25)];
-    let mut tones = tones.map(|(f, level)| (Complex64::from(level), Complex64::cis(TAU * f)));
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut noise = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        0.2 * ((state >> 40) as f64 / f64::from(1 << 24) - 0.5)
-    };
-    let sample = |_| {
-        let mut sum = Complex64::new(noise(), noise());
-        for (tone, turn) in &mut tones {
-            sum += *tone;
-            *tone *= *turn;
-        }
-        Complex32::new(sum.re as f32, sum.im as f32)
-    };
-    (0..samples).map(sample).collect()
+/// A frame of what the array hears.
+pub fn synthetic(number: u64, setup: &Setup) -> Result<Vec<Complex32>> {
+    let mut samples = vec![Complex32::ZERO; setup.shape.samples()];
+    signal(&setup.shape).frame(number, &mut samples)?;
+    Ok(samples)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Complex32, Frames, Recording, Shape, Source};
+    use super::{Complex32, Frames, Listen, Recording, Setup, Source};
+    use onebuf_bench::mixed::{Interpolator, Shape};
     use std::io::Write;
 
     #[test]
     fn neighbours_differ_whatever_the_batch() {
-        let mut frames = Frames::open(&Source::Synthetic, Shape::of(16, 1).unwrap()).unwrap();
-        let mut samples = |number, batch| frames.frame(number, batch).unwrap().0.to_vec();
+        let setup = Setup::new(Shape::of(16, 1).unwrap(), Interpolator::new(3).unwrap());
+        let mut frames = Frames::synthetic(&setup).unwrap();
+        let mut samples = |number, batch| frames.samples(number, batch).unwrap().to_vec();
         for batch in 1..=8 {
             for number in 0..8 {
                 let ahead = samples(number + batch, batch);
@@ -169,6 +192,19 @@ mod tests {
         assert_eq!(frames.frame(3).unwrap(), second, "a frame that is not whole is left out");
         let short = Recording::open(path(), 6).err().unwrap().to_string();
         assert!(short.contains("5 samples") && short.contains("one frame of 6"), "{short}");
+    }
+
+    #[test]
+    fn sources_are_read() {
+        let read = |text: &str| text.parse::<Source>();
+        assert_eq!(read("synthetic"), Ok(Source::Synthetic));
+        let udp = Source::Network(Listen::Udp("[::1]:5000".into()));
+        assert_eq!(read("udp:[::1]:5000"), Ok(udp));
+        let tcp = Source::Network(Listen::Tcp("0.0.0.0:1".into()));
+        assert_eq!(read("tcp:0.0.0.0:1"), Ok(tcp));
+        for wrong in ["", "udp", "udp:5000", "file:", "ftp:x:1"] {
+            assert!(read(wrong).is_err_and(|why| why.contains("udp:HOST:PORT")), "{wrong}");
+        }
     }
 
     #[test]

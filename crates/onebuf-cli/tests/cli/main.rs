@@ -1,8 +1,10 @@
 //! The program as its users run it: what it prints, and with what status it ends.
 
 mod bench;
+mod demo;
 mod peers;
 mod program;
+mod seeing;
 mod send;
 mod support;
 mod terminal;

@@ -18,7 +18,7 @@ const ROUTE: [&str; 10] = [
     "gb_per_s",
     "envelope",
 ];
-const DEMO: [&str; 18] = [
+const DEMO: [&str; 23] = [
     "stages",
     "routes",
     "sync",
@@ -37,6 +37,11 @@ const DEMO: [&str; 18] = [
     "beams",
     "grafted",
     "not_grafted_why",
+    "channels",
+    "order",
+    "dropped_frames",
+    "stream",
+    "detections",
 ];
 const RUNGS: [&str; 6] =
     ["same_queue", "semaphore", "event", "wait_value", "callback", "host_wait"];
@@ -119,6 +124,12 @@ fn wrong_usage_is_status_2() {
         ("demo --samples 1", "samples"),
         ("demo --samples 4097", "4096 or 4160"),
         ("demo --samples 2147483648", "at most"),
+        ("demo --samples 4096 --channels 3", "power of two"),
+        ("demo --samples 4096 --channels 1", "from 2 to 2048"),
+        ("demo --channels 0", "channels"),
+        ("demo --order 2", "3..=5"),
+        ("demo --ring 0", "ring"),
+        ("demo --ring 2 --batch 3", "no room"),
         ("demo --beams 0", "beams"),
         ("demo --batch 0", "batch"),
         ("demo --frames 0", "frames"),
@@ -258,7 +269,7 @@ fn the_demo_runs_on_the_host_alone() {
     let cli = Cli::new();
     let value = cli.run_bare("demo --json --samples 4096 --frames 3 --beams 5").json();
     assert_has(&value, &DEMO);
-    assert_eq!(value["stages"][0], json!({ "name": "fft", "device": "host" }));
+    assert_eq!(value["stages"][0], json!({ "name": "delay+fft", "device": "host" }));
     assert_eq!(value["stages"][1], json!({ "name": "beams", "device": "host" }));
     assert_eq!((&value["batch"], &value["beams"]), (&json!(1), &json!(5)), "nothing to switch");
     assert_eq!((&value["frames"], &value["bytes_copied"]), (&json!(3), &json!(0)));
@@ -277,7 +288,7 @@ fn the_demo_runs_in_batches() {
     assert_eq!(value["batch_why"], "as asked");
     let text = cli.run_bare("demo --samples 64 --frames 8 --batch 8").ok().stdout;
     assert!(text.contains("8 frames per switch: as asked"), "{text}");
-    cli.run_bare("demo --samples 64 --frames 2 --batch 3").failed(1, "--batch needs");
+    cli.run_bare("demo --samples 64 --frames 2 --batch 3").failed(2, "--batch needs");
 }
 
 #[test]

@@ -43,11 +43,16 @@ impl Cli {
 
     /// The same on a machine without OpenCL.
     pub fn run_bare(&self, args: &str) -> Ran {
+        self.bare_command(args).output().expect("the program starts").into()
+    }
+
+    /// Not yet started.
+    pub fn bare_command(&self, args: &str) -> Command {
         let mut command = self.command(args);
         for api in ["OPENCL", "CUDA", "HIP", "VULKAN", "EGL"] {
             command.env(format!("ONEBUF_{api}_LIB"), "none");
         }
-        command.output().expect("the program starts").into()
+        command
     }
 }
 

@@ -74,6 +74,8 @@ handles! {
     HostPtr;
     /// `CUexternalMemory`, `hipExternalMemory_t`.
     ExternalMemory;
+    /// `CUexternalSemaphore`.
+    ExternalSemaphore;
     /// `cublasHandle_t`, `rocblas_handle`.
     BlasHandle;
     /// `cusolverDnHandle_t`.
@@ -164,6 +166,40 @@ pub struct ExternalBufferDesc {
     /// Zero.
     pub reserved: [u32; 16],
 }
+
+/// `CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ExternalSemaphoreDesc {
+    /// Always [`consts::SEMAPHORE_OPAQUE_FD`].
+    pub kind: i32,
+    /// A union whose first word is the descriptor, aligned to a pointer.
+    pub fd: AlignedFd,
+    /// The second word of the union.
+    pub unused: usize,
+    /// Zero.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: [u32; 16],
+}
+
+/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`: one size, and all zero for a
+/// binary semaphore.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct SemaphoreParams {
+    /// The values of fences and keyed mutexes, and what is reserved beside them.
+    pub values: [u64; 9],
+    /// Zero: memory of others is synchronised.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: [u32; 16],
+}
+
+const _: () = {
+    assert!(size_of::<ExternalSemaphoreDesc>() == 96);
+    assert!(size_of::<SemaphoreParams>() == 144);
+};
 
 /// `CUdeviceptr`, a number, and `hipDeviceptr_t`, a pointer: both are one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -329,6 +365,7 @@ pub mod consts {
     pub const GRANULARITY_RECOMMENDED: i32 = 1;
     pub const EXTERNAL_OPAQUE_FD: i32 = 1;
     pub const EXTERNAL_DEDICATED: u32 = 1;
+    pub const SEMAPHORE_OPAQUE_FD: i32 = 1;
     /// The one flag with which handles of other processes are opened: both APIs want it.
     pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
     /// Until the value is at least this one, as a signed distance.

@@ -53,6 +53,8 @@ handles! {
     ClKernel counted "kernel";
     /// `cl_event`.
     ClEvent counted "event";
+    /// `cl_semaphore_khr`.
+    ClSemaphore counted "semaphore";
 }
 
 /// Called with a context's errors: message, private information and its length, user data.

@@ -14,6 +14,8 @@ pub struct Device {
     raw: ash::Device,
     memory_fd: ash::khr::external_memory_fd::Device,
     memory_host: ash::ext::external_memory_host::Device,
+    semaphore_fd: ash::khr::external_semaphore_fd::Device,
+    adopted: bool,
 }
 
 /// Calls that can fail; those that make an object count it as one of a kind.
@@ -94,10 +96,16 @@ destroys! {
 }
 
 impl Device {
-    pub(super) fn new(watch: Watch, instance: &ash::Instance, raw: ash::Device) -> Self {
+    pub(super) fn new(
+        watch: Watch,
+        instance: &ash::Instance,
+        raw: ash::Device,
+        adopted: bool,
+    ) -> Self {
         let memory_fd = ash::khr::external_memory_fd::Device::new(instance, &raw);
         let memory_host = ash::ext::external_memory_host::Device::new(instance, &raw);
-        Self { watch, raw, memory_fd, memory_host }
+        let semaphore_fd = ash::khr::external_semaphore_fd::Device::new(instance, &raw);
+        Self { watch, raw, memory_fd, memory_host, semaphore_fd, adopted }
     }
 
     /// The calls that cannot fail.
@@ -156,6 +164,20 @@ impl Device {
         self.watch.call("vkGetMemoryFdKHR", || unsafe { self.memory_fd.get_memory_fd(info) })
     }
 
+    /// `vkGetSemaphoreFdKHR`: a new descriptor, which is the caller's.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function; the device was made with `VK_KHR_external_semaphore_fd`.
+    pub unsafe fn semaphore_fd(
+        &self,
+        info: &vk::SemaphoreGetFdInfoKHR<'_>,
+    ) -> Result<i32, VkRefused> {
+        // SAFETY: the caller keeps the C function's contract.
+        self.watch
+            .call("vkGetSemaphoreFdKHR", || unsafe { self.semaphore_fd.get_semaphore_fd(info) })
+    }
+
     /// `vkGetMemoryHostPointerPropertiesEXT`: in which types of memory the pages can be imported.
     ///
     /// # Safety
@@ -180,6 +202,9 @@ impl Device {
     ///
     /// The contract of the C function; nothing of this device is used afterwards.
     pub unsafe fn destroy(&self) {
+        if self.adopted {
+            return;
+        }
         // SAFETY: the caller keeps the C function's contract.
         unsafe { self.raw.destroy_device(None) };
         self.watch.count("device", -1);

@@ -1,5 +1,6 @@
 //! The backends. They never see each other; only `route` joins two, through `hal`.
 
+mod checks;
 // Every call into a driver is unsafe; each says which fact makes it sound.
 #[allow(unsafe_code)]
 pub mod cuda_like;

@@ -11,6 +11,7 @@
 
 use crate::{
     Error, Result,
+    backend::checks,
     hal::{Grid, NativeArg, NativeArgs, NativeKernel, Source},
 };
 use std::{
@@ -142,50 +143,12 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// The range `offset..offset + bytes`, when it lies within `len` bytes.
-pub(crate) fn range_in(len: usize, offset: usize, bytes: usize) -> Result<Range<usize>> {
-    match offset.checked_add(bytes) {
-        Some(end) if end <= len => Ok(offset..end),
-        _ => Err(Error::invalid(format!(
-            "{bytes} bytes at offset {offset} do not lie in a memory of {len} bytes"
-        ))),
-    }
-}
-
-/// Checks what a fill asks for; its range when that is right.
-pub(crate) fn fill_range(
-    len: usize,
-    offset: usize,
-    bytes: usize,
-    pattern: &[u8],
-) -> Result<Range<usize>> {
-    let whole = |number: usize| number.is_multiple_of(pattern.len());
-    if pattern.is_empty() || !whole(offset) || !whole(bytes) {
-        return Err(Error::invalid(format!(
-            "a fill of {bytes} bytes at offset {offset} with a pattern of {} bytes: both must be \
-             multiples of a pattern that is not empty",
-            pattern.len()
-        )));
-    }
-    range_in(len, offset, bytes)
-}
-
-/// Checks the host's end of a transfer.
-pub(crate) fn check_host_pointer(pointer: *const u8, bytes: usize) -> Result<()> {
-    if pointer.is_null() && bytes > 0 {
-        return Err(Error::invalid("the host pointer of a transfer is null"));
-    }
-    Ok(())
-}
-
 /// Writes what new memory holds.
 ///
 /// # Safety
 /// `bytes` bytes at `to` are valid for writes, and nobody else knows them yet.
 pub(crate) unsafe fn initialise(to: NonNull<u8>, bytes: usize, contents: &[u8]) -> Result<()> {
-    if contents.len() != bytes {
-        return Err(Error::invalid("contents of another length than the memory"));
-    }
+    checks::contents(bytes, contents)?;
     // SAFETY: the caller vouches for as many bytes as there are contents.
     unsafe { to.copy_from_nonoverlapping(NonNull::from(contents).cast(), bytes) };
     Ok(())
@@ -208,22 +171,6 @@ pub(crate) unsafe fn fill(to: NonNull<u8>, bytes: usize, pattern: &[u8]) {
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_neither_overflow_nor_leave() {
-        assert_eq!(range_in(8, 2, 6), Ok(2..8));
-        assert!(range_in(8, 3, 6).is_err());
-        assert!(range_in(8, usize::MAX, 2).is_err());
-        assert_eq!(range_in(8, 8, 0), Ok(8..8));
-    }
-
-    #[test]
-    fn fills_are_whole_patterns() {
-        assert_eq!(fill_range(8, 2, 4, &[1, 2]), Ok(2..6));
-        assert!(fill_range(8, 1, 4, &[1, 2]).is_err());
-        assert!(fill_range(8, 2, 3, &[1, 2]).is_err());
-        assert!(fill_range(8, 0, 8, &[]).is_err());
-    }
 
     #[test]
     fn writable_arguments_must_not_overlap() {

@@ -2,11 +2,12 @@
 
 use super::Crossing;
 use crate::{
-    Access, Result, RouteKind, Strategy,
+    Access, Cause, Result, RouteKind, Strategy,
     buffer::{Core, Part, Site},
     queue::{Line, Position},
     route::staged::{self, End, Order, Stretch},
     sync::{Arc, Ordering},
+    trace::{Began, What},
     view::Hold,
 };
 use std::ptr::NonNull;
@@ -24,6 +25,8 @@ pub(crate) struct Went {
     pub bytes: usize,
     pub chunks: usize,
     pub under_way: Option<Position>,
+    /// The queue that had most to do.
+    pub on: Option<Arc<Line>>,
 }
 
 /// Copies within one memory that are so small that overlapping takes more calls than this go through the host.
@@ -35,7 +38,7 @@ const BOUNCE_BYTES: usize = 16 << 20;
 impl Went {
     /// The bytes are where they belong.
     fn nowhere() -> Self {
-        Self { way: RouteKind::Same, bytes: 0, chunks: 0, under_way: None }
+        Self { way: RouteKind::Same, bytes: 0, chunks: 0, under_way: None, on: None }
     }
 }
 
@@ -72,7 +75,7 @@ pub(super) fn measured(
         a.implied.load(Ordering::Relaxed) + other
     };
     let before = implied();
-    let Went { way, bytes, chunks, under_way } = go(from, to, bytes)?;
+    let Went { way, bytes, chunks, under_way, .. } = go(from, to, bytes)?;
     let id = |core: &Core| core.device_id(core.plan.allocate_on).to_owned();
     let crossing = Crossing {
         from: id(a),
@@ -91,7 +94,7 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     if !a.hub.is(&b.hub) {
         return between_hubs(from, to, bytes);
     }
-    let one = std::ptr::eq(a, b);
+    let (one, began) = (std::ptr::eq(a, b), b.hub.tap().begin(What::Copy));
     let went = match common(from, to, bytes) {
         _ if (one || is_one_memory(a, b)) && from.absolute() == to.absolute() => Went::nowhere(),
         _ if one => within(from, to, bytes)?,
@@ -100,8 +103,21 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     };
     if went.bytes > 0 {
         b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
+        went.tell(began, a, b);
     }
     Ok(went)
+}
+
+impl Went {
+    /// Records it.
+    pub fn tell(&self, began: Began<'_>, from: &Core, to: &Core) {
+        let Some(line) = &self.on else { return };
+        began.end(line, |event| {
+            event.route = Some(self.way);
+            let (from, home) = (from.plan.allocate_on, to.plan.allocate_on);
+            to.tell_copy(event, Cause::Asked, from, home, self.bytes);
+        });
+    }
 }
 
 /// Whether two buffers were made of one native object.
@@ -138,7 +154,7 @@ pub(super) fn in_device(
         Some(core) if line.device == core.hub.host_index() => pointer_way(core),
         _ => RouteKind::Same,
     };
-    Ok(Went { way, bytes, chunks: 0, under_way: Some(line.note()) })
+    Ok(Went { way, bytes, chunks: 0, under_way: Some(line.note()), on: Some(line) })
 }
 
 /// How the host sees a buffer in place.
@@ -192,7 +208,7 @@ fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         // Neither in chunks nor by a pointer: from one device straight to the other.
         (None, None) => RouteKind::Peer,
     };
-    Ok(Went { way, bytes, chunks, under_way: None })
+    Ok(Went { way, bytes, chunks, under_way: None, on: Some(to_line) })
 }
 
 /// A guard as one end of a copy.
@@ -215,12 +231,13 @@ fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         all.copy_within(a..a + bytes, b);
         let home = core.plan.allocate_on == core.hub.host_index();
         let way = if home { RouteKind::Same } else { pointer_way(core) };
-        return Ok(Went { way, bytes, chunks: 0, under_way: None });
+        return Ok(Went { way, bytes, chunks: 0, under_way: None, on: Some(line) });
     }
     if pieces <= MOST_PIECES {
         move_in_pieces(&line, &hold, (a, b), bytes)?;
         let under_way = Some(line.note());
-        return Ok(Went { way: RouteKind::Same, bytes, chunks: 0, under_way });
+        let way = RouteKind::Same;
+        return Ok(Went { way, bytes, chunks: 0, under_way, on: Some(line) });
     }
     whole.check_host(true, true)?;
     let at = |offset| Stretch(hold.queue(), hold.memory(), offset);
@@ -228,7 +245,7 @@ fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let moved = staged::relay(at(a), at(b), bytes, order, core.means(line.device)?);
     drop(hold);
     let chunks = moved.inspect_err(|error| core.keep_for(&line, error))?;
-    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None })
+    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: Some(line) })
 }
 
 /// A piece is as long as the way it goes, so that none overlaps its own target; the order is away from the
@@ -259,5 +276,5 @@ fn between_hubs(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         to.part.write_asked(to.offset + start, chunk)?;
     }
     let chunks = bytes.div_ceil(BOUNCE_BYTES);
-    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None })
+    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: None })
 }

@@ -10,7 +10,7 @@
 use super::cross::{self, At, Went};
 use crate::{
     Access, Hub, Result, RouteKind, Rung, buffer::Core, hal::Event, queue::Line, route::staged,
-    sync::Arc, view::Hold,
+    sync::Arc, trace::What, view::Hold,
 };
 use std::{mem, time::Duration};
 
@@ -32,6 +32,7 @@ fn send(from: At<'_>, to: At<'_>, bytes: usize, sites: (usize, usize)) -> Result
     let (a, b) = (from.part.core, to.part.core);
     from.part.check_host(true, false)?;
     to.part.check_host(false, true)?;
+    let began = b.hub.tap().begin(What::Copy);
     let (from_line, to_line) = (a.line_at(sites.0)?, b.line_at(sites.1)?);
     let source = Hold::take(from.part, &from_line, Access::Read)?;
     let target = to.target(&to_line, bytes)?;
@@ -47,8 +48,10 @@ fn send(from: At<'_>, to: At<'_>, bytes: usize, sites: (usize, usize)) -> Result
     }
     target.overwritten();
     b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
-    let under_way = Some(to_line.note());
-    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way })
+    let (way, under_way) = (RouteKind::Staged, Some(to_line.note()));
+    let went = Went { way, bytes, chunks, under_way, on: Some(to_line.clone()) };
+    went.tell(began, a, b);
+    Ok(went)
 }
 
 /// The best rung that was proven to join the two. Without an experiment the thread waits for the read: some

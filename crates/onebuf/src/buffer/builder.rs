@@ -114,6 +114,12 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
+    /// What traces and viewers call it; its number otherwise.
+    pub fn name(mut self, name: impl AsRef<str>) -> Self {
+        self.shape.name = Some(Arc::from(name.as_ref()));
+        self
+    }
+
     /// What its life will be like.
     pub fn hint(mut self, hint: Hint) -> Self {
         self.shape.hint = Some(hint);

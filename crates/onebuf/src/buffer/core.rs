@@ -13,6 +13,7 @@
 use super::{
     failover::Spare,
     few::Few,
+    label::Label,
     lease::Lease,
     marks::Mark,
     part::{Part, Seen},
@@ -25,11 +26,13 @@ use crate::{
     foreign::{Claim, Registration},
     hal::{Event, Export, HostAccess, HostRange, Memory, Residency, RouteKind, Rung},
     ledger::Cause,
+    live::Card,
     plan::Plan,
     pool::Link,
     queue::{Line, Position},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     topology::DeviceIx,
+    trace::{Began, Event as TraceEvent, What},
 };
 use std::{any::Any, sync::OnceLock, time::Duration};
 
@@ -74,7 +77,7 @@ pub(crate) struct Core {
     /// What the host may.
     pub host: HostAccess,
     pub sites: Vec<Site>,
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     pub policy: CopyPolicy,
     pub state: Mutex<State>,
     pub lease: Lease,
@@ -88,6 +91,10 @@ pub(crate) struct Core {
     pub wrapped: Option<usize>,
     /// What is owed to former owners of its memory, once that is no longer used: dropped last.
     pub claims: Mutex<Vec<Claim>>,
+    /// What people call it.
+    pub label: Label,
+    /// What is kept for whoever watches.
+    pub card: Option<Arc<Card>>,
 }
 
 /// What a guard gets when it is taken.
@@ -138,12 +145,29 @@ impl Core {
         // What is newest elsewhere stays so until it has been overwritten here.
         let keep = keep || state.groups[self.sites[site].group()].current;
         let mut after = Vec::new();
+        let began = self.hub.tap().begin(What::HandOver);
+        let told = began.is_on() || self.card.is_some();
+        let from = if told { state.last_other(line) } else { None };
         let taken = self.hand_over(&mut state, &mark, line, keep, &mut after);
+        if let Some(from) = from {
+            if let (Some(card), Ok(rung)) = (&self.card, &taken) {
+                card.note_hand_over(from.device, line.device, *rung);
+            }
+            began.end(line, |event| {
+                event.came_from(&from);
+                event.bytes = Some(part.span.len() as u64);
+                event.buffer = Some(self.label.to_string());
+                event.route = Some(self.sites[site].kind());
+                event.rung = taken.as_ref().ok().copied();
+                event.failed = taken.is_err();
+            });
+        }
         let taken = taken.and_then(|rung| Ok((part.memory(site)?, rung)));
         let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
         // A view through another device's mapping is made anew each time.
         let has_own = self.sites[site].memory().is_some();
-        if keep && part.is_whole() && line.is_in_order() && has_own {
+        let leases = line.is_in_order() && !line.marks_at_once;
+        if keep && part.is_whole() && leases && has_own {
             state.settled = Some(Settled { line: line.clone(), site, write });
         }
         Ok(Taken { site, memory, rung, after, overwrites: !keep, exposed: state.exposed })
@@ -161,6 +185,11 @@ impl Core {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
         match ends {
+            _ if line.marks_at_once => match line.hal.mark() {
+                Ok(mark_here) => state.note(mark, line.at_event(mark_here)),
+                // Whoever has to wait for it asks again, and is told.
+                Err(_) => state.note_line(mark, line),
+            },
             Some(ends) if !line.is_in_order() => {
                 for position in ends.into_vec().into_iter().map(|event| line.at_event(event)) {
                     state.note(mark, position);
@@ -352,13 +381,14 @@ impl Core {
         to: Residency,
     ) -> Result<()> {
         let Some(memory) = self.sites[site].memory().cloned() else { return Ok(()) };
+        let began = self.hub.tap().begin(What::Copy);
         let changed = line.hal.reside(&*memory, to);
         state.tripped |= changed.is_err();
         if changed != Ok(false) {
             state.note_change(self.use_of_all(line));
         }
         if changed? {
-            self.count_change(site, to);
+            self.count_change(site, to, line, began);
         }
         Ok(())
     }
@@ -431,7 +461,8 @@ impl Core {
                 Ok(Rung::Event)
             }
         })?;
-        if rung > best.max(line.best_across()) && best > Rung::SameQueue {
+        let lower = rung > best && best > Rung::SameQueue;
+        if lower && rung > line.best_across(&self.hub, position.line.device) {
             let device = self.device_id(line.device);
             tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
         }
@@ -440,7 +471,7 @@ impl Core {
 
     /// Counts a residency change that is not proven to copy nothing: an alias' own, or the home's where
     /// the host looks through a mapping that may copy.
-    fn count_change(&self, site: usize, to: Residency) {
+    fn count_change(&self, site: usize, to: Residency, line: &Line, began: Began<'_>) {
         let host = self.host_site().filter(|&s| self.sites[s].memory().is_none());
         let is_home = self.sites[site].is_home;
         let other = if is_home { host } else { Some(HOME) };
@@ -448,14 +479,31 @@ impl Core {
         let (Some(other), Some(true)) = (other, copier.map(|s| self.sites[s].copies())) else {
             return;
         };
+        let route = copier.map(|s| self.sites[s].kind());
         let (site, other) = (self.sites[site].device, self.sites[other].device);
+        let (from, to) = if to == Residency::Attached { (other, site) } else { (site, other) };
         // A driver moves the whole allocation, however much of it is in use.
-        match to {
-            Residency::Attached => self.count_implied_bytes(other, site, self.capacity),
-            Residency::Published | Residency::Away => {
-                self.count_implied_bytes(site, other, self.capacity);
-            }
-        }
+        self.count_implied_bytes(from, to, self.capacity);
+        began.end(line, |event| {
+            event.name = "residency".into();
+            event.route = route;
+            self.tell_copy(event, Cause::Implied, from, to, self.capacity);
+        });
+    }
+
+    /// What a trace says of a copy.
+    pub fn tell_copy(
+        &self,
+        event: &mut TraceEvent,
+        cause: Cause,
+        from: DeviceIx,
+        to: DeviceIx,
+        bytes: usize,
+    ) {
+        event.cause = Some(cause);
+        (event.from, event.to) = (Some(from), Some(to));
+        event.bytes = Some(bytes as u64);
+        event.buffer = Some(self.label.to_string());
     }
 
     pub fn count_implied_bytes(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
@@ -464,6 +512,9 @@ impl Core {
             tracing::warn!(from, to, bytes, "an implied copy");
         }
         self.implied.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(card) = &self.card {
+            card.implied.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
         self.hub.ledger().record(from, to, Cause::Implied, bytes);
     }
 

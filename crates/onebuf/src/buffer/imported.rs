@@ -8,6 +8,7 @@ use crate::{
     CopyPolicy, Error, Hub, Result, RouteKind, Rung, Strategy,
     hal::{Export, FdKind},
     plan::{Hop, Plan, Score},
+    sync::Arc,
     topology::{DeviceIx, Route, State},
 };
 
@@ -24,7 +25,7 @@ pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: &Export) -> Result<C
     let home = hub.hal(plan.allocate_on).import(from, shape.access)?;
     let bytes = home.bytes();
     let sites = maker.sites(&home, &maker.spec(bytes))?;
-    Ok(assemble(hub, shape, bytes, plan, sites))
+    Ok(assemble(hub, shape, bytes, Arc::new(plan), sites))
 }
 
 fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {

@@ -22,6 +22,7 @@ use crate::{
     route::staged,
     sync::Arc,
     topology::DeviceIx,
+    trace::What,
     view::Hold,
 };
 use bytemuck::Pod;
@@ -133,11 +134,13 @@ impl<T: Pod> Buffer<T> {
             self.part().read_asked(offset, bytemuck::cast_slice_mut(&mut into))?;
             return Ok(Pending::ready(into, self.core.hub.timeout()));
         };
+        let began = line.tap.begin(What::Copy);
         let pointer = into.as_mut_ptr().cast();
         // SAFETY: the pending owns the vector until the event completes, and leaks it otherwise.
         let event = unsafe { line.hal.read(hold.memory(), offset, pointer, bytes)? };
         self.part().count_read(bytes);
-        let pending = Pending::new(into, event, self.core.hub.timeout());
+        hold.tell_asked(began, "read", true, bytes);
+        let pending = Pending::new(into, event, &line, self.core.hub.timeout());
         line.hal.flush()?;
         Ok(pending)
     }
@@ -153,10 +156,12 @@ impl<T: Pod> Buffer<T> {
             self.part().write_asked(offset, bytemuck::cast_slice(&from))?;
             return Ok(Pending::ready(from, self.core.hub.timeout()));
         };
+        let began = line.tap.begin(What::Copy);
         // SAFETY: as for `read_async`.
         let event = unsafe { line.hal.write(hold.memory(), offset, from.as_ptr().cast(), bytes)? };
         self.part().count_write(bytes);
-        let pending = Pending::new(from, event, self.core.hub.timeout());
+        hold.tell_asked(began, "write", false, bytes);
+        let pending = Pending::new(from, event, &line, self.core.hub.timeout());
         line.hal.flush()?;
         Ok(pending)
     }
@@ -368,7 +373,9 @@ impl<'b> Part<'b> {
         mut hold: Hold<'_>,
         mut parts: impl Iterator<Item = (usize, &'p [u8])>,
     ) -> Result<()> {
+        let (began, mut all) = (self.core.hub.tap().begin(What::Copy), 0);
         parts.try_for_each(|(offset, from)| {
+            all += from.len();
             if let Some(bytes) = hold.host_bytes_mut() {
                 bytes[offset..offset + from.len()].copy_from_slice(from);
                 return Ok(());
@@ -379,6 +386,7 @@ impl<'b> Part<'b> {
             }
         })?;
         hold.overwritten();
+        hold.tell_asked(began, "write", false, all);
         Ok(())
     }
 
@@ -388,25 +396,29 @@ impl<'b> Part<'b> {
 
     fn read_bytes_on(&self, line: &Arc<Line>, offset: usize, into: &mut [u8]) -> Result<()> {
         let hold = Hold::take(*self, line, Access::Read)?;
+        let began = self.core.hub.tap().begin(What::Copy);
         match (hold.host_bytes(), hold.racing()) {
             (Some(bytes), _) => into.copy_from_slice(&bytes[offset..offset + into.len()]),
             (None, Some(bytes)) => bytes.read(offset, into)?,
             (None, None) => self.core.download(&hold, offset, into)?,
         }
+        hold.tell_asked(began, "read", true, into.len());
         Ok(())
     }
 
     fn fill_bytes(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         let line = self.newest_line()?;
         let mut hold = Hold::take(*self, &line, Access::ReadWrite)?;
+        let began = self.core.hub.tap().begin(What::Copy);
         match hold.host_bytes_mut() {
             Some(all) => {
                 let elements = all[offset..offset + bytes].chunks_exact_mut(pattern.len());
                 elements.for_each(|element| element.copy_from_slice(pattern));
-                Ok(())
             }
-            None => line.hal.fill(hold.memory(), offset, bytes, pattern),
+            None => line.hal.fill(hold.memory(), offset, bytes, pattern)?,
         }
+        hold.tell_asked(began, "fill", false, bytes);
+        Ok(())
     }
 
     /// The whole contents in a vector, and the guard they were read under.

@@ -3,6 +3,7 @@
 use super::{
     Core,
     core::{HOME, Site},
+    label::Label,
     lease::Lease,
     state::State,
 };
@@ -11,10 +12,12 @@ use crate::{
     foreign::Registration,
     hal::{AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory, Residency},
     ledger::Cause,
+    live::{Card, Cards, Sight},
     plan::{Hop, Plan, Rejected, Request, plan},
     route::by_address,
     sync::{Arc, AtomicU64, Mutex},
     topology::{DeviceIx, Route, State as RouteState},
+    trace::What,
 };
 use std::{ptr::NonNull, sync::OnceLock};
 
@@ -35,6 +38,7 @@ pub(crate) struct Shape {
     pub sync: Option<Rung>,
     pub trust_declared: bool,
     pub raw_addresses: bool,
+    pub name: Option<Arc<str>>,
 }
 
 impl Shape {
@@ -52,6 +56,7 @@ impl Shape {
             sync: None,
             trust_declared: false,
             raw_addresses: false,
+            name: None,
         }
     }
 
@@ -97,14 +102,18 @@ pub(crate) fn make(
     contents: Option<&[u8]>,
     memory: Option<HostRange>,
 ) -> Result<Core> {
-    let adopted = memory.is_some();
+    let (adopted, began) = (memory.is_some(), hub.tap().begin(What::Copy));
     let Placed { plan, sites, at_creation } = place(hub, shape, bytes, contents, memory)?;
-    let core = assemble(hub, shape, bytes, plan, sites);
+    let core = assemble(hub, shape, bytes, Arc::new(plan), sites);
     match contents {
         _ if adopted => {}
         None => core.clear()?,
         Some(contents) if !at_creation => core.fill_in(contents)?,
-        Some(_) => {}
+        Some(_) => began.end_at(core.plan.allocate_on, "creation", |event| {
+            event.name = "creation".into();
+            let (from, to) = (hub.host_index(), core.plan.allocate_on);
+            core.tell_copy(event, Cause::Asked, from, to, bytes);
+        }),
     }
     if contents.is_some() {
         hub.ledger().record(hub.host_index(), core.plan.allocate_on, Cause::Asked, bytes);
@@ -139,8 +148,8 @@ pub(crate) fn make_around(
     let (shape, request) = (&shape, shape.request_for(devices, spec.bytes));
     let over_pages = pages.and_then(|pages| plan_over(hub, &request, pages));
     let plan = match over_pages {
-        Some(plan) => plan,
-        None => plan(hub.topology(), &request)?,
+        Some(plan) => Arc::new(plan),
+        None => hub.guests().plan(hub.topology(), &request)?,
     };
     check_host_access(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan, came_by: None };
@@ -222,12 +231,14 @@ pub(super) fn assemble(
     hub: &Hub,
     shape: &Shape,
     bytes: usize,
-    plan: Plan,
+    plan: Arc<Plan>,
     mut sites: Vec<Site>,
 ) -> Core {
     for site in sites.iter_mut().filter(|site| site.guest.is_none()) {
         site.guest = hub.guests().of(site.device);
     }
+    let label = Label::new(shape.name.clone());
+    let card = hub.cards().map(|cards| card(cards, &label, bytes, &plan, &sites));
     Core {
         hub: hub.clone(),
         bytes,
@@ -245,7 +256,16 @@ pub(super) fn assemble(
         pool: None,
         wrapped: None,
         claims: Mutex::default(),
+        label,
+        card,
     }
+}
+
+/// What is kept of it for whoever watches.
+#[cold]
+fn card(cards: &Arc<Cards>, label: &Label, bytes: usize, plan: &Plan, sites: &[Site]) -> Arc<Card> {
+    let sights = sites.iter().map(|site| Sight::new(site.device, site.kind)).collect();
+    cards.add((label.to_string(), label.number), bytes as u64, plan.allocate_on, sights)
 }
 
 /// Memory in its place, and whether it holds the contents already.

@@ -1,7 +1,7 @@
 //! Host guards that deref to slices.
 
 use super::{Buffer, Part, core::HOME};
-use crate::{Access, CopyPolicy, Error, Result, view::Hold};
+use crate::{Access, CopyPolicy, Error, Result, ledger::Cause, trace::What, view::Hold};
 use bytemuck::Pod;
 use std::{
     fmt,
@@ -33,8 +33,11 @@ impl<'b, T: Pod> Slice<'b, T> {
                 why: "the host cannot see this memory: share the buffer with the host too".into(),
             });
         }
+        let began = core.hub.tap().begin(What::Copy);
         let (data, hold) = part.copied_hold::<T>(access)?;
-        core.count_implied_bytes(core.plan.allocate_on, core.hub.host_index(), hold.bytes());
+        let (from, to) = (core.plan.allocate_on, core.hub.host_index());
+        core.count_implied_bytes(from, to, hold.bytes());
+        hold.tell_copy(began, "map", Cause::Implied, from, to, hold.bytes());
         Ok(Slice::Copied(data, hold))
     }
 
@@ -157,8 +160,11 @@ impl<T: Pod> MapMut<'_, T> {
     fn close(&mut self) -> Result<()> {
         let Some(Slice::Copied(data, hold)) = self.slice.take() else { return Ok(()) };
         let core = self.part.core;
+        let began = core.hub.tap().begin(What::Copy);
         core.upload(&hold, 0, bytemuck::cast_slice(&data))?;
-        core.count_implied_bytes(core.hub.host_index(), core.plan.allocate_on, hold.bytes());
+        let (from, to) = (core.hub.host_index(), core.plan.allocate_on);
+        core.count_implied_bytes(from, to, hold.bytes());
+        hold.tell_copy(began, "unmap", Cause::Implied, from, to, hold.bytes());
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod flags;
 mod imported;
 mod in_place;
 mod io;
+mod label;
 mod lease;
 mod lent;
 mod make;

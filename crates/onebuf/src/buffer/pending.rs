@@ -1,6 +1,6 @@
 //! Transfers under way. They own their host memory and give it back when it is safe.
 
-use crate::{Error, Result, fence::Alarm, hal::Event, sync::Arc};
+use crate::{Error, Result, fence::Alarm, hal::Event, queue::Line, sync::Arc, trace::What};
 use std::{
     fmt,
     future::Future,
@@ -17,17 +17,25 @@ use std::{
 pub struct Pending<T> {
     data: Option<Vec<T>>,
     event: Option<Arc<dyn Event>>,
+    /// Where it is under way.
+    line: Option<Arc<Line>>,
     timeout: Duration,
     alarm: Alarm,
 }
 
 impl<T> Pending<T> {
-    pub(super) fn new(data: Vec<T>, event: Arc<dyn Event>, timeout: Duration) -> Self {
-        Self { data: Some(data), event: Some(event), timeout, alarm: Alarm::default() }
+    pub(super) fn new(
+        data: Vec<T>,
+        event: Arc<dyn Event>,
+        line: &Arc<Line>,
+        timeout: Duration,
+    ) -> Self {
+        let (event, line) = (Some(event), Some(line.clone()));
+        Self { data: Some(data), event, line, timeout, alarm: Alarm::default() }
     }
 
     pub(super) fn ready(data: Vec<T>, timeout: Duration) -> Self {
-        Self { data: Some(data), event: None, timeout, alarm: Alarm::default() }
+        Self { data: Some(data), event: None, line: None, timeout, alarm: Alarm::default() }
     }
 
     /// Whether the transfer is done.
@@ -42,7 +50,7 @@ impl<T> Pending<T> {
     /// the wait may be repeated.
     pub fn wait(&mut self, timeout: Duration) -> Result<Vec<T>> {
         if let Some(event) = &self.event {
-            match event.wait(timeout) {
+            match wait(&**event, self.line.as_deref(), timeout) {
                 Err(error @ Error::Timeout { .. }) => return Err(error),
                 outcome => self.event = outcome.map(|()| None)?,
             }
@@ -58,6 +66,15 @@ impl<T> Pending<T> {
             None => Ok(()),
         }
     }
+}
+
+/// Waits for a transfer, and records that.
+fn wait(event: &dyn Event, line: Option<&Line>, timeout: Duration) -> Result<()> {
+    let Some(line) = line else { return event.wait(timeout) };
+    let began = line.tap.begin(What::Wait);
+    let waited = event.wait(timeout);
+    began.end(line, |event| event.thread_waited(&waited));
+    waited
 }
 
 // The vector is never pinned: only its heap memory is in the driver's hands.

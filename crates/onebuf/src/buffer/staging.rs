@@ -7,12 +7,14 @@ use super::{
     state::{Group, State},
 };
 use crate::{
-    CopyPolicy, Error, Result,
+    CopyPolicy, Error, Result, RouteKind,
     hal::Memory,
+    ledger::Cause,
     queue::Line,
     route::staged::{self, End, Means},
     sync::Arc,
     topology::DeviceIx,
+    trace::What,
 };
 use std::ptr::NonNull;
 
@@ -47,6 +49,7 @@ impl Core {
             });
         }
         let line = self.in_order(line)?;
+        let began = self.hub.tap().begin(What::Copy);
         let source = self.open_source(state, from)?;
         self.release_others(state, site, true)?;
         let target = self.open_end(state, site, &line, true)?;
@@ -60,7 +63,13 @@ impl Core {
         state.settle(copied)?;
         state.note_write(self.use_of_all(&line));
         state.groups[group] = Group { current: true, writer: Some(site) };
-        self.count_implied_bytes(source.line.device, to_device, self.capacity);
+        let (from, to) = (source.line.device, to_device);
+        self.count_implied_bytes(from, to, self.capacity);
+        began.end(&line, |event| {
+            event.name = "stage".into();
+            event.route = Some(RouteKind::Staged);
+            self.tell_copy(event, Cause::Implied, from, to, self.capacity);
+        });
         Ok(())
     }
 

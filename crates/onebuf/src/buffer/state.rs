@@ -145,6 +145,12 @@ impl State {
         self.writes.push(new);
     }
 
+    /// A queue other than this that used the buffer last, so far as that is known: a writer, or else a reader.
+    pub fn last_other(&self, line: &Arc<Line>) -> Option<Arc<Line>> {
+        let lines = self.writes.iter().chain(&*self.reads).map(|used| &used.position.line);
+        lines.into_iter().find(|other| !Arc::ptr_eq(other, line)).cloned()
+    }
+
     /// A timeout quarantines the buffer; failed work is reported once, and is over.
     pub fn settle<T>(&mut self, outcome: Result<T>) -> Result<T> {
         match &outcome {

@@ -1,7 +1,7 @@
 //! What a hand-over costs, and whether it copies.
 
 use super::{
-    experiment::{Experiment, MIB, Trouble, lower},
+    experiment::{Experiment, MIB, Trouble},
     subject::{Side, Step},
 };
 use crate::{Buffer, Result, RouteKind};
@@ -74,7 +74,7 @@ impl Experiment<'_> {
     /// spare the thread that wait: the best of them is taken that takes no more than twice as long.
     pub(super) fn cost_by_best_rung(&mut self) -> Result<Cost, Trouble> {
         let mut timed = Vec::new();
-        while let Some(below) = lower(self.planned()?) {
+        while let Some(below) = self.lower(self.planned()?) {
             let [timing] = self.time_hand_overs([self.large()])?;
             timed.push((self.planned()?, timing));
             self.sync = Some(below);

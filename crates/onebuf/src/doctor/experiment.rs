@@ -9,7 +9,7 @@ use crate::{
 use bytemuck::Pod;
 
 /// Raised whenever the experiment changes: verdicts of another version no longer speak.
-pub const EXPERIMENT_VERSION: u32 = 3;
+pub const EXPERIMENT_VERSION: u32 = 4;
 
 const PAGE: usize = 4096;
 pub(super) const MIB: usize = 1 << 20;
@@ -135,7 +135,7 @@ impl<'e> Experiment<'e> {
         while let Err(trouble) = self.sharing() {
             // The memory may be fine and the rung not: once more by a lower one, at last with the thread waiting.
             let rung = self.planned()?;
-            let (Trouble::Failed(reason), Some(lower)) = (&trouble, lower(rung)) else {
+            let (Trouble::Failed(reason), Some(lower)) = (&trouble, self.lower(rung)) else {
                 return Err(trouble);
             };
             self.sync = Some(lower);
@@ -207,6 +207,17 @@ impl<'e> Experiment<'e> {
         let hop = plan.routes.iter().find(|hop| hop.to == self.to.device.index());
         let planned = hop.map_or(Rung::HostWait, |hop| hop.sync);
         Ok(self.sync.map_or(planned, |forced| planned.max(forced)))
+    }
+
+    /// The next rung across APIs, below the best that was planned.
+    pub(super) fn lower(&self, rung: Rung) -> Option<Rung> {
+        let waits = |side: &Side| side.device.info().caps.wait_values;
+        match rung {
+            Rung::Semaphore if waits(&self.from) || waits(&self.to) => Some(Rung::WaitValue),
+            Rung::Semaphore | Rung::Event | Rung::WaitValue => Some(Rung::Callback),
+            Rung::Callback => Some(Rung::HostWait),
+            _ => None,
+        }
     }
 
     /// Sizes, sub-ranges, two buffers at once.
@@ -406,15 +417,6 @@ impl<'e> Experiment<'e> {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         (self.seed >> 32) as u32
-    }
-}
-
-/// The next rung across APIs, below the best that was planned.
-pub(super) fn lower(rung: Rung) -> Option<Rung> {
-    match rung {
-        Rung::Event | Rung::WaitValue => Some(Rung::Callback),
-        Rung::Callback => Some(Rung::HostWait),
-        _ => None,
     }
 }
 

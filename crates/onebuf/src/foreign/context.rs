@@ -2,6 +2,7 @@
 
 use super::{
     ForeignContextInfo, UserEvent,
+    other::{Newcomer, Other, Others, Seated},
     registry::{ByHandle, Wrapped},
 };
 use crate::{
@@ -10,9 +11,10 @@ use crate::{
     device::Device,
     hal::{self, AllocSpec},
     hub::WeakHub,
+    plan::{Plan, Request, plan},
     queue::Line,
     sync::{Arc, AtomicU64, Mutex, lock},
-    topology::DeviceIx,
+    topology::{DeviceIx, Topology},
 };
 use std::{ffi::c_void, fmt, slice, sync::Weak};
 
@@ -27,26 +29,30 @@ pub(crate) struct Known {
 /// What a hub knows of foreign objects.
 pub(crate) struct Guests {
     known: Option<Known>,
+    pub(super) others: Others,
     /// How many devices were found: those of guests come after them.
     found: usize,
     contexts: Mutex<ByHandle<Weak<Registration>>>,
     seats: Mutex<Vec<GuestSeat>>,
     pub wrapped: Wrapped,
+    /// The last plan for memory of others: who wraps one memory wraps more like it.
+    planned: Mutex<Option<(Request, Arc<Plan>)>>,
 }
 
 /// A place of the roster for one device of a foreign context. It stays when the context goes.
 struct GuestSeat {
     ix: DeviceIx,
-    device: Arc<opencl::Device>,
+    device: Seated,
     taken: bool,
     /// Whose it is while it is taken.
     guest: Weak<Registration>,
 }
 
 impl Guests {
-    pub fn new(known: Option<Known>, found: usize) -> Self {
+    pub fn new(known: Option<Known>, others: Others, found: usize) -> Self {
         let (contexts, seats) = (Mutex::default(), Mutex::default());
-        Self { known, found, contexts, seats, wrapped: Wrapped::default() }
+        let (wrapped, planned) = (Wrapped::default(), Mutex::default());
+        Self { known, others, found, contexts, seats, wrapped, planned }
     }
 
     pub fn known(&self) -> Result<&Known> {
@@ -62,6 +68,27 @@ impl Guests {
         // Seats are taken into the list in the order of their indices.
         let seat = device.get().checked_sub(self.found)?;
         lock(&self.seats).get(seat)?.guest.upgrade()
+    }
+
+    /// The seats of a context are whose it is.
+    fn seat_all(&self, registered: &Arc<Registration>) {
+        let mut seats = lock(&self.seats);
+        for seat in seats.iter_mut().filter(|seat| registered.devices.contains(&seat.ix)) {
+            seat.guest = Arc::downgrade(registered);
+        }
+    }
+
+    /// How memory of others is shared. What was planned once stays right: topologies only grow, and the request says who
+    /// has the memory.
+    pub fn plan(&self, topology: &Topology, request: &Request) -> Result<Arc<Plan>> {
+        if let Some((asked, plan)) = &*lock(&self.planned)
+            && asked == request
+        {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(plan(topology, request)?);
+        *lock(&self.planned) = Some((request.clone(), plan.clone()));
+        Ok(plan)
     }
 
     fn free(&self, seats: &[DeviceIx]) {
@@ -96,6 +123,8 @@ pub(crate) struct Registration {
     hub: WeakHub,
     raw: usize,
     members: Vec<Member>,
+    /// What it is where it is not OpenCL's.
+    other: Option<Other>,
     /// Their places in the hub's list.
     devices: Vec<DeviceIx>,
 }
@@ -113,6 +142,16 @@ struct Member {
 impl Registration {
     fn at(&self, device: DeviceIx) -> Option<&Member> {
         self.members.iter().find(|member| member.ix == device)
+    }
+
+    /// What it is, of an API other than OpenCL.
+    pub(super) fn other(&self) -> Option<&Other> {
+        self.other.as_ref()
+    }
+
+    /// Its first device.
+    pub(super) fn first(&self) -> DeviceIx {
+        self.devices[0]
     }
 }
 
@@ -132,6 +171,7 @@ impl Drop for Registration {
         }
         drop(contexts);
         self.members.clear();
+        self.other = None;
         // Somebody may have opened a queue there meanwhile.
         seats.iter().for_each(|ix| hub.seat(*ix).clear());
         guests.free(&seats);
@@ -140,9 +180,8 @@ impl Drop for Registration {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let devices = self.members.iter().map(|member| member.ix);
         write!(f, "Registration({:#x}, ", self.raw)?;
-        f.debug_list().entries(devices).finish()?;
+        f.debug_list().entries(&self.devices).finish()?;
         f.write_str(")")
     }
 }
@@ -260,7 +299,8 @@ impl Hub {
         let ix = whose.index_of(facts.device)?;
         // SAFETY: as above; its device and context are these.
         let native = unsafe { whose.device(self, ix)?.wrap_queue(raw, facts.spec) }?;
-        let line = Line::of(ix, native, self.hal(ix), facts.spec, whose.guest()).foreign();
+        let line = Line::of(ix, native, self.hal(ix), facts.spec, whose.guest());
+        let line = line.traced(self.tap()).foreign();
         Ok(Queue { hub: self.clone(), line: Arc::new(line) })
     }
 
@@ -299,12 +339,45 @@ impl Hub {
         // SAFETY: the caller's promise.
         let registered = Arc::new(unsafe { self.register(known, context) }?);
         contexts.insert(context, Arc::downgrade(&registered));
-        let mut seats = lock(&self.guests().seats);
-        for seat in seats.iter_mut().filter(|seat| registered.at(seat.ix).is_some()) {
-            seat.guest = Arc::downgrade(&registered);
-        }
-        drop(seats);
+        self.guests().seat_all(&registered);
         Ok(Whose::Guest(registered))
+    }
+
+    /// A context of one device, of another API than OpenCL: registered by its handle if it is not yet.
+    pub(super) fn registered(
+        &self,
+        raw: usize,
+        adopt: impl FnOnce() -> Result<Newcomer>,
+    ) -> Result<Arc<Registration>> {
+        let mut contexts = lock(&self.guests().contexts);
+        if let Some(registered) = contexts.get(&raw).and_then(Weak::upgrade) {
+            return Ok(registered);
+        }
+        let Newcomer { device, other, known_as } = adopt()?;
+        let ix = self.seat_for(&device, &other, &known_as)?;
+        let (hub, members, devices) = (self.downgrade(), Vec::new(), vec![ix]);
+        let registered = Arc::new(Registration { hub, raw, members, other: Some(other), devices });
+        contexts.insert(raw, Arc::downgrade(&registered));
+        self.guests().seat_all(&registered);
+        Ok(registered)
+    }
+
+    /// A seat for it: one that was left by another of the same device, or a new one.
+    fn seat_for(&self, device: &Seated, other: &Other, known_as: &str) -> Result<DeviceIx> {
+        let mut seats = lock(&self.guests().seats);
+        let same = |seat: &&mut GuestSeat| {
+            !seat.taken && self.topology().node(seat.ix).info == *device.hal().info()
+        };
+        if let Some(seat) = seats.iter_mut().find(same) {
+            other.sit(&seat.device);
+            seat.taken = true;
+            return Ok(seat.ix);
+        }
+        other.sit(device);
+        let ix = self.roster().add(device.hal(), known_as)?;
+        self.ledger().name(ix, &self.topology().node(ix).id);
+        seats.push(GuestSeat { ix, device: device.clone(), taken: true, guest: Weak::new() });
+        Ok(ix)
     }
 
     /// # Safety
@@ -326,7 +399,8 @@ impl Hub {
             return Err(Error::invalid("a cl_context without devices"));
         }
         let devices = members.iter().map(|member| member.ix).collect();
-        Ok(Registration { hub: self.downgrade(), raw: context, members, devices })
+        let (hub, other) = (self.downgrade(), None);
+        Ok(Registration { hub, raw: context, members, other, devices })
     }
 
     /// A seat for one more context of a device: one that was left, or a new one.
@@ -341,18 +415,21 @@ impl Hub {
         };
         let mut seats = lock(&self.guests().seats);
         // Parts of devices come and go under new handles: one is as good as another that is the same.
-        let same = |seat: &GuestSeat| match at {
-            Some(_) => seat.device.is(raw),
+        let same = |seat: &GuestSeat, own: &opencl::Device| match at {
+            Some(_) => own.is(raw),
             None => self.topology().node(seat.ix).info == *hal::Device::info(&device),
         };
-        if let Some(seat) = seats.iter_mut().find(|seat| !seat.taken && same(seat)) {
-            seat.taken = true;
-            return Ok((seat.ix, seat.device.clone()));
+        for seat in seats.iter_mut().filter(|seat| !seat.taken) {
+            if let Some(own) = seat.device.opencl().filter(|own| same(seat, own)).cloned() {
+                seat.taken = true;
+                return Ok((seat.ix, own));
+            }
         }
         let device = Arc::new(device);
         let ix = self.roster().add(device.clone(), id)?;
         self.ledger().name(ix, &self.topology().node(ix).id);
-        seats.push(GuestSeat { ix, device: device.clone(), taken: true, guest: Weak::new() });
+        let seated = Seated::OpenCl(device.clone());
+        seats.push(GuestSeat { ix, device: seated, taken: true, guest: Weak::new() });
         Ok((ix, device))
     }
 }

@@ -41,7 +41,8 @@ impl Hub {
         let ix = whose.devices()[0];
         let (service, hal) = (self.service_line(ix)?, self.hal(ix));
         let native = service.hal.clone();
-        Ok(Arc::new(Line::of(ix, native, hal, service.spec, whose.guest()).foreign()))
+        let line = Line::of(ix, native, hal, service.spec, whose.guest());
+        Ok(Arc::new(line.traced(self.tap()).foreign()))
     }
 }
 

@@ -26,18 +26,24 @@
 
 mod context;
 mod event;
+mod gl;
 mod info;
+mod other;
 mod owner;
 mod registry;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;
+mod vulkan;
 mod wrap;
 
 pub(crate) use crate::backend::opencl::foreign::retain_memory;
 pub use context::ForeignContext;
 pub(crate) use context::{Guests, Known, Registration};
 pub use event::{ClEventHandle, UserEvent};
+pub use gl::{ForeignGl, ForeignGlBufferInfo, GlQueue, Here};
 pub use info::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement};
+pub(crate) use other::Others;
 pub use owner::Borrowed;
 pub(crate) use owner::Claim;
+pub use vulkan::{ForeignVulkan, VulkanBuffer, VulkanHandles, VulkanMemory};
 pub use wrap::WrapBuilder;

@@ -1,6 +1,9 @@
 //! Memory that somebody else made, as a buffer.
 
-use super::{Borrowed, ForeignContext, context::Whose, info::elements, owner::Claim};
+use super::{
+    Borrowed, ForeignContext, ForeignGl, ForeignVulkan, VulkanBuffer, context::Whose, gl,
+    info::elements, owner::Claim, vulkan,
+};
 use crate::{
     Buffer, CopyPolicy, Error, Fence, HostAccess, Hub, Queue, Result, RouteKind, Strategy,
     backend::opencl::foreign::{self, MemoryFacts},
@@ -20,7 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`] and [`Hub::wrap_svm`].
+/// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`], [`Hub::wrap_svm`],
+/// [`Hub::wrap_vk_buffer`] and [`Hub::wrap_gl_buffer`].
 #[must_use = "nothing is wrapped until `build`"]
 pub struct WrapBuilder<'h, T: Pod> {
     hub: &'h Hub,
@@ -36,9 +40,11 @@ pub struct WrapBuilder<'h, T: Pod> {
 }
 
 /// What is wrapped.
-enum What {
+pub(super) enum What {
     Object(usize),
     Svm { context: ForeignContext, pointer: usize, bytes: usize },
+    Vulkan { context: ForeignVulkan, buffer: VulkanBuffer },
+    Gl { context: ForeignGl, name: u32 },
 }
 
 impl Hub {
@@ -88,13 +94,13 @@ impl Hub {
         let ours = self.service_line(buffer.plan().allocate_on)?;
         let (device, native) = (ours.device, ours.hal.clone());
         let guest = self.guests().of(device);
-        let line = Line::of(device, native, self.hal(device), ours.spec, guest);
+        let line = Line::of(device, native, self.hal(device), ours.spec, guest).traced(self.tap());
         Ok(Queue { hub: self.clone(), line: Arc::new(line) })
     }
 }
 
 impl<'h, T: Pod> WrapBuilder<'h, T> {
-    fn new(hub: &'h Hub, what: What) -> Self {
+    pub(super) fn new(hub: &'h Hub, what: What) -> Self {
         let shape = Shape::new(align_of::<T>(), hub.copy_policy());
         let (len, after, claim, fault) = (None, Vec::new(), None, None);
         let keeps = Vec::new();
@@ -123,6 +129,12 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     /// What to do about implied copies; the hub's policy by default. The stricter of the two holds.
     pub fn copies(mut self, policy: CopyPolicy) -> Self {
         self.shape.policy = stricter(policy, self.hub.copy_policy());
+        self
+    }
+
+    /// What traces call it; its number otherwise. The first wrap of a memory decides.
+    pub fn name(mut self, name: impl AsRef<str>) -> Self {
+        self.shape.name = Some(Arc::from(name.as_ref()));
         self
     }
 
@@ -160,6 +172,8 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         let raw = match &self.what {
             What::Object(raw) => *raw,
             What::Svm { pointer, .. } => *pointer,
+            What::Vulkan { buffer, .. } => vulkan::handle(buffer) as usize,
+            What::Gl { name, .. } => *name as usize,
         };
         self.claim = Some(Claim::new(raw, Box::new(release)));
         self
@@ -184,6 +198,10 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
             What::Svm { context, pointer, bytes } => {
                 wrap_svm(hub, &context.whose, pointer, bytes, shape, &after)
             }
+            What::Vulkan { context, buffer } => {
+                vulkan::wrap(hub, &context, &buffer, shape, len, &after)
+            }
+            What::Gl { context, name } => gl::wrap(hub, &context, name, shape, len, &after),
         }?;
         // Work that is over need not be waited for; sharing may have waited for it.
         let mut running = after.iter().filter(|fence| fence.is_done() != Ok(true));
@@ -271,7 +289,7 @@ fn core_around(
         let pages = facts.host_pointer.filter(|_| over && strategy == Strategy::MappedDevice);
         let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
         let guest = whose.guest();
-        around(hub, &whose, Lent { key: raw, memory, spec, pages, after, guest }, shape)
+        around(hub, whose.devices(), Lent { key: raw, memory, spec, pages, after, guest }, shape)
     })?;
     check_sees(&core, &asked, policy)?;
     Ok(core)
@@ -298,7 +316,7 @@ unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
 }
 
 /// A core is made for the devices, and with the policy, that were named when it was wrapped first.
-fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()> {
+pub(super) fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()> {
     if stricter(core.policy, policy) != core.policy {
         let (has, wants) = (core.policy, policy);
         return Err(Error::Busy {
@@ -335,8 +353,12 @@ fn strategy(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> Strategy
 }
 
 /// Everything around memory of somebody else's.
-fn around(hub: &Hub, whose: &Whose, lent: Lent<'_>, mut shape: Shape) -> Result<Arc<Core>> {
-    let devices = whose.devices();
+pub(super) fn around(
+    hub: &Hub,
+    devices: &[DeviceIx],
+    lent: Lent<'_>,
+    mut shape: Shape,
+) -> Result<Arc<Core>> {
     shape.devices.retain(|device| !devices.contains(device));
     shape.add_device(devices[0]);
     shape.access = lent.spec.access;
@@ -384,7 +406,12 @@ fn wrap_svm<T: Pod>(
         // SAFETY: the promise that was made to `Hub::wrap_svm`.
         let memory = unsafe { device.wrap_svm(start, &spec) }?;
         let (pages, guest) = (None, whose.guest());
-        around(hub, whose, Lent { key: pointer, memory, spec, pages, after, guest }, shape)
+        around(
+            hub,
+            whose.devices(),
+            Lent { key: pointer, memory, spec, pages, after, guest },
+            shape,
+        )
     })?;
     if core.bytes != bytes {
         let have = core.bytes;

@@ -7,10 +7,16 @@
 #![allow(unsafe_code)]
 
 use super::{
-    Access, DeviceInfo, FdKind, HostAccess, IpcRange, Program, Queue, QueueSpec, Source, Strategy,
+    Access, DeviceInfo, FdKind, HostAccess, IpcRange, Program, Queue, QueueSpec, Semaphore,
+    SharedSemaphore, Source, Strategy,
 };
 use crate::{Result, sync::Arc};
-use std::{any::Any, fmt, os::fd::OwnedFd, ptr::NonNull};
+use std::{
+    any::Any,
+    fmt,
+    os::fd::{BorrowedFd, OwnedFd},
+    ptr::NonNull,
+};
 
 /// One API's view of one chip.
 pub trait Device: Send + Sync + fmt::Debug {
@@ -31,6 +37,19 @@ pub trait Device: Send + Sync + fmt::Debug {
             format!("a descriptor of memory at {:#x} on {}", of.address, self.info().name),
             "a runtime that exports what other APIs allocated",
         ))
+    }
+
+    /// A new binary semaphore that other devices of the chip can import.
+    fn semaphore(&self) -> Result<SharedSemaphore> {
+        let what = format!("a semaphore of {} that others import", self.info().name);
+        Err(crate::Error::unsupported(what, "a driver that exports semaphores"))
+    }
+
+    /// Another device's semaphore, by its descriptor, which stays the caller's.
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn Semaphore>> {
+        let _ = fd;
+        let what = format!("a semaphore of another device on {}", self.info().name);
+        Err(crate::Error::unsupported(what, "a driver that imports semaphores"))
     }
 
     /// A new queue.

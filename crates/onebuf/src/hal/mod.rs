@@ -10,6 +10,7 @@ mod ipc;
 pub(crate) mod packing;
 mod program;
 mod queue;
+mod semaphore;
 mod source;
 mod words;
 
@@ -22,6 +23,7 @@ pub use program::NativeArgs;
 pub(crate) use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
 pub(crate) use queue::{Callback, Event, Gate, PeerStretch, Queue};
 pub use queue::{Profile, QueueOrder, QueueSpec};
+pub(crate) use semaphore::{Semaphore, SharedSemaphore};
 pub use source::Source;
 pub(crate) use source::{Language, Shader, is_spirv};
 pub use words::{

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Arg, Domain, Grid, Kernel, Memory, Residency};
+use super::{Arg, Domain, Grid, Kernel, Memory, Residency, Semaphore};
 use crate::{Result, sync::Arc};
 use std::{any::Any, fmt, time::Duration};
 
@@ -98,6 +98,20 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn wait_value(&self, memory: &dyn Memory, offset: usize, value: u32) -> Result<()> {
         let _ = (memory, offset, value);
         Err(crate::Error::unsupported("a wait for a number in memory", "queues that can"))
+    }
+
+    /// Signals a semaphore of this queue's domain, behind everything that the queue was given; it is on its way when this
+    /// returns. Where it fails, nobody knows whether the signal will come.
+    fn signal(&self, semaphore: &dyn Semaphore) -> Result<()> {
+        let _ = semaphore;
+        Err(crate::Error::unsupported("a semaphore's signal", "queues that import semaphores"))
+    }
+
+    /// Makes later work wait for the one signal of a semaphore that was enqueued before. Nothing but that signal ends the
+    /// wait. Where it fails, nobody knows whether the signal will be taken.
+    fn wait_signal(&self, semaphore: &dyn Semaphore) -> Result<()> {
+        let _ = semaphore;
+        Err(crate::Error::unsupported("a wait for a signal", "queues that import semaphores"))
     }
 
     /// Sees to it that enqueued work starts without further calls.

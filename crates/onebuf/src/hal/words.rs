@@ -340,6 +340,10 @@ pub struct Caps {
     pub gates: bool,
     /// Whether its queues can wait for a number in memory, which another device writes.
     pub wait_values: bool,
+    /// Whether it makes binary semaphores that others import by an opaque descriptor.
+    pub exports_semaphores: bool,
+    /// Whether its queues signal such semaphores and wait on them.
+    pub imports_semaphores: bool,
     /// Whether shared virtual memory has atomics.
     pub svm_atomics: bool,
     /// Whether any pointer of the process can be used by kernels.
@@ -371,6 +375,8 @@ impl Caps {
             ("callbacks", self.callbacks),
             ("user_events", self.gates),
             ("wait_values", self.wait_values),
+            ("export_semaphores", self.exports_semaphores),
+            ("import_semaphores", self.imports_semaphores),
         ];
         all.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect()
     }

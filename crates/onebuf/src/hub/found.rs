@@ -4,7 +4,7 @@ use super::Unavailable;
 use crate::{
     Error, backend,
     backend::cuda_like::{Flavor, Libraries},
-    foreign::Known,
+    foreign::{Known, Others},
     hal::{self, Domain},
     sync::Arc,
     topology::Node,
@@ -78,6 +78,7 @@ pub(super) struct Found {
     pub unavailable: Vec<Unavailable>,
     pub notes: Vec<Error>,
     pub opencl: Option<Known>,
+    pub others: Others,
 }
 
 impl Found {
@@ -165,6 +166,7 @@ impl Found {
         match backend::vulkan::discover(library, probe, next) {
             Ok(found) => {
                 self.add_all("vulkan", found.devices.into_iter().map(|device| device as _));
+                self.others.vulkan = Some(found.loader);
                 self.note("a Vulkan device", found.problems);
             }
             Err(missing) => self.unavailable.push(missing.into()),
@@ -180,6 +182,7 @@ impl Found {
         match backend::gl::discover(library, probe, next) {
             Ok(found) => {
                 self.add_all("gl", found.devices.into_iter().map(|device| device as _));
+                self.others.gl = Some(found.library);
                 self.note("an OpenGL device", found.problems);
             }
             Err(missing) => self.unavailable.push(missing.into()),

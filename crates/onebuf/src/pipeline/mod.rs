@@ -283,7 +283,8 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         let Self { slots, source, stages, sink, batch, when_full, one_thread, counters } = self;
         counters.clear();
         let (belt, batch) = (Belt::new(slots.len(), stages.len()), *batch);
-        let run = Run { slots, belt: &belt, counters, start: Instant::now() };
+        let tap = stages.first().map(|stage| stage.queue.line.tap.clone()).unwrap_or_default();
+        let run = Run { slots, belt: &belt, counters, start: Instant::now(), tap: &tap };
         if *one_thread {
             run.alone(&mut **source, stages, &mut **sink, batch);
         } else {

@@ -5,7 +5,11 @@ use super::{
     belt::{Belt, Car, Failed},
     report::Counters,
 };
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    topology::DeviceIx,
+    trace::{Began, Tap, What},
+};
 use std::{
     collections::VecDeque,
     sync::atomic::Ordering,
@@ -22,6 +26,8 @@ pub(super) struct Run<'r, S> {
     pub belt: &'r Belt,
     pub counters: &'r Counters,
     pub start: Instant,
+    /// Where the source and the sink are recorded.
+    pub tap: &'r Tap,
 }
 
 impl<S> Clone for Run<'_, S> {
@@ -138,8 +144,10 @@ impl<S: Send + Sync> Run<'_, S> {
     fn ask(&self, source: &mut SourceFn<'_, S>, slot: usize, frame: u64) -> Result<Filled> {
         while !self.counters.stop.load(Ordering::Relaxed) && !self.belt.has_failed() {
             let clock = Instant::now();
+            let began = self.tap.begin(What::Stage);
             let filled = source(&self.slots[slot], frame)?;
             if filled != Filled::Idle {
+                self.tell(began, "source", frame);
                 self.counters.source.note(clock.elapsed());
                 return Ok(filled);
             }
@@ -162,8 +170,13 @@ impl<S: Send + Sync> Run<'_, S> {
         for car in &*cars {
             let clock = Instant::now();
             let work = Work { slot: &self.slots[car.slot], queue, frame: car.frame };
+            let began = queue.line.tap.begin(What::Stage);
             run(work).map_err(failed(&place.name, car.frame))?;
             place.busy.note(clock.elapsed());
+            began.end(&queue.line, |event| {
+                event.name.clone_from(&place.name);
+                event.frame = Some(car.frame);
+            });
         }
         let first = cars.first().map_or(0, |car| car.frame);
         queue.flush().map_err(failed(&place.name, first))?;
@@ -183,9 +196,10 @@ impl<S: Send + Sync> Run<'_, S> {
     }
 
     fn take(&self, sink: &mut SinkFn<'_, S>, car: Car) -> Result<(), Failed> {
-        let clock = Instant::now();
+        let (clock, began) = (Instant::now(), self.tap.begin(What::Stage));
         sink(&self.slots[car.slot], car.frame).map_err(failed("sink", car.frame))?;
         self.counters.sink.note(clock.elapsed());
+        self.tell(began, "sink", car.frame);
         self.counters.latency.note(car.filled.elapsed());
         self.counters.frames.fetch_add(1, Ordering::Relaxed);
         self.belt.put_free(car.slot);
@@ -201,6 +215,14 @@ impl<S: Send + Sync> Run<'_, S> {
             tracing::error!("pipeline stopped: {at} at frame {frame}: {error}");
             self.belt.fail(failed);
         }
+    }
+
+    /// The source and the sink are the host's.
+    fn tell(&self, began: Began<'_>, part: &'static str, frame: u64) {
+        began.end_at(DeviceIx(0), part, |event| {
+            event.name = part.into();
+            event.frame = Some(frame);
+        });
     }
 
     pub fn note_time(&self) {

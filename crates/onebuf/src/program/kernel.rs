@@ -12,6 +12,7 @@ use crate::{
     hal::{self, Event},
     queue::Queue,
     sync::{Arc, lock},
+    trace::What,
 };
 use std::{fmt, mem::MaybeUninit};
 
@@ -135,9 +136,36 @@ impl Kernel {
         after: &[Arc<dyn Event>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
+        if queue.line.tap.is_on() {
+            return self.start_traced(queue, grid, args, after, wants_event);
+        }
         // SAFETY: the signature, declared in an unsafe call, says that the kernel stays in bounds and
         // honours each access; `launch_on` made sure that the arguments fit it.
         unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) }
+    }
+
+    /// The same, recorded; where the device times it, with the event that tells.
+    #[cold]
+    fn start_traced(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[hal::Arg<'_>],
+        after: &[Arc<dyn Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        let line = &queue.line;
+        let began = line.tap.begin(What::Launch);
+        let timed = line.spec.profiling && line.tap.recorder().is_some();
+        let wants_event = wants_event || timed;
+        // SAFETY: as for `start`.
+        let launched = unsafe { line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) };
+        let event = launched.as_ref().ok().and_then(Clone::clone).filter(|_| timed);
+        began.end_timed(line, event, |event| {
+            event.name.clone_from(&self.0.name);
+            event.failed = launched.is_err();
+        });
+        launched
     }
 
     /// Whether it can run there.

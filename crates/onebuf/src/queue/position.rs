@@ -6,6 +6,7 @@ use crate::{
     fence::is_timeout,
     hal,
     sync::{Arc, Ordering},
+    trace::What,
 };
 use std::{
     sync::OnceLock,
@@ -87,7 +88,10 @@ impl Position {
     /// Waits on the calling thread.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let Some(event) = self.event()? else { return Ok(()) };
-        self.wait_watching(&**event, timeout)?;
+        let began = self.line.tap.begin(What::Wait);
+        let waited = self.wait_watching(&**event, timeout);
+        began.end(&self.line, |event| event.thread_waited(&waited));
+        waited?;
         self.line.tell()?;
         self.note_complete();
         Ok(())
@@ -96,9 +100,12 @@ impl Position {
     /// A queue that waits for a number waits for ever when whoever was to write it has failed. So that is asked now and
     /// then, where there is such.
     fn wait_watching(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
+        if !self.line.waits_for_numbers() {
+            return event.wait(timeout);
+        }
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
-        while left() > WATCH && self.line.waits_for_numbers() {
+        while left() > WATCH {
             match event.wait(WATCH) {
                 Err(error) if is_timeout(&error) => self.line.check_joined()?,
                 outcome => return outcome,

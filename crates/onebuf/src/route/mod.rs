@@ -11,7 +11,7 @@ pub(crate) use address::by_address;
 
 use crate::{
     hal::{Api, DeviceInfo, DeviceKind, FdKind, RouteKind, Strategy},
-    topology::{DeviceIx, Node, Route, Verdict},
+    topology::{DeviceIx, Node, Route, Topology, Verdict},
 };
 
 /// Whether this is the host itself: plain CPU code, no driver.
@@ -51,6 +51,17 @@ fn reaches(a: &DeviceInfo, b: &DeviceInfo) -> bool {
 pub fn are_apart(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     let gpus = [a, b].iter().all(|info| info.kind == DeviceKind::Gpu);
     gpus && a.api == b.api && !a.physical.same_chip(&b.physical) && !reaches(a, b)
+}
+
+/// Which device makes semaphores that queues of both can signal and wait on: one of the same chip.
+pub fn semaphore_maker(topology: &Topology, ends: [DeviceIx; 2]) -> Option<DeviceIx> {
+    let info = |device| &topology.node(device).info;
+    let [a, b] = ends.map(info);
+    let one_chip = |other: &DeviceInfo| a.physical.same_chip(&other.physical);
+    let makes =
+        |device: &DeviceIx| info(*device).caps.exports_semaphores && one_chip(info(*device));
+    let both = a.caps.imports_semaphores && b.caps.imports_semaphores && one_chip(b);
+    both.then(|| topology.indices().find(makes)).flatten()
 }
 
 /// Every candidate route, at most one for each ordered pair and kind.

@@ -221,3 +221,45 @@ fn outside_of_the_envelope_the_contract_holds() {
     assert!(plan.routes[0].why.starts_with("by contract"), "{}", plan.routes[0].why);
     forbidden(&judged(false), &forbid(&[A, B]));
 }
+
+/// The rung that joins OpenCL to CUDA's memory.
+fn rung(nodes: Vec<Node>, measured: Option<Rung>) -> Rung {
+    let topology = machine(nodes, |route| {
+        let judged = measured.is_some() && route.kind == RouteKind::OpaqueFd;
+        judged.then(|| Verdict { sync: measured, ..works() })
+    });
+    let plan = plan(&topology, &forbid(&[A, B])).unwrap();
+    plan.routes.iter().find(|hop| hop.to == A).unwrap().sync
+}
+
+#[test]
+fn semaphores_join_two_apis_where_a_third_makes_them() {
+    let with = |change: fn(&mut [Node])| {
+        let mut nodes = nvidia();
+        let mut vulkan = discrete("vulkan:0", "vulkan", &[MappedDevice, Device]);
+        vulkan.info.caps.exports_semaphores = true;
+        nodes.push(vulkan);
+        nodes[1].info.caps.imports_semaphores = true;
+        nodes[2].info.caps.imports_semaphores = true;
+        nodes[2].info.caps.wait_values = true;
+        nodes[2].info.caps.callbacks = true;
+        change(&mut nodes);
+        nodes
+    };
+    assert_eq!(rung(with(|_| ()), None), Rung::Semaphore);
+    let lacks: [fn(&mut [Node]); 4] = [
+        |nodes| nodes[1].info.caps.imports_semaphores = false,
+        |nodes| nodes[2].info.caps.imports_semaphores = false,
+        |nodes| nodes[3].info.caps.exports_semaphores = false,
+        // Of another chip.
+        |nodes| nodes[3].info.physical = chip(2),
+    ];
+    for lack in lacks {
+        assert_eq!(rung(with(lack), None), Rung::WaitValue);
+        // What was measured where semaphores were.
+        assert_eq!(rung(with(lack), Some(Rung::Semaphore)), Rung::WaitValue);
+    }
+    // What was measured to be late is not taken again.
+    assert_eq!(rung(with(|_| ()), Some(Rung::Callback)), Rung::Callback);
+    assert_eq!(rung(with(|_| ()), Some(Rung::Semaphore)), Rung::Semaphore);
+}

@@ -33,6 +33,8 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         callbacks: true,
         gates: true,
         wait_values: false,
+        exports_semaphores: false,
+        imports_semaphores: false,
         svm_atomics: false,
         svm_system: false,
         address_space: None,

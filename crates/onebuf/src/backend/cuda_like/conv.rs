@@ -2,6 +2,7 @@
 
 use crate::{
     Error,
+    backend::checks,
     hal::{DeviceInfo, Grid, PciAddress},
 };
 use onebuf_sys::{
@@ -30,15 +31,9 @@ pub(super) fn allocation(
     info: &DeviceInfo,
 ) -> Error {
     match refused.status {
-        CuStatus::OUT_OF_MEMORY => out_of_memory(asked, info),
+        CuStatus::OUT_OF_MEMORY => checks::out_of_memory(asked, info),
         _ => self::refused(table, refused, &info.name),
     }
-}
-
-/// Memory ran out, or more was asked for than there is.
-pub(super) fn out_of_memory(asked: usize, info: &DeviceInfo) -> Error {
-    let limit = Some(info.caps.max_alloc_bytes);
-    Error::OutOfMemory { device: info.name.clone(), asked: asked as u64, limit }
 }
 
 /// A version as the drivers number them: 12040 is 12.4 to CUDA, 50221153 is 5.2.21153 to HIP.

@@ -11,12 +11,15 @@ use super::{
     pins::Pins,
     program::Program,
     queue::{Queue, RawQueue},
+    semaphore::Semaphore,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::checks,
+    hal,
     hal::{
         Access, AddressRange, AllocSpec, DeviceInfo, Domain, Export, FdRange, QueueOrder,
-        QueueSpec, Source, Strategy,
+        QueueSpec, Source,
     },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
@@ -24,7 +27,7 @@ use onebuf_sys::{
     Flavor, Refused,
     cuda_like::{CuContext, CudaLike, DevicePtr},
 };
-use std::{fmt, sync::Weak};
+use std::{fmt, os::fd::BorrowedFd, sync::Weak};
 
 /// What launches keep to beside the capabilities that every device has.
 #[derive(Clone, Copy, Debug)]
@@ -87,15 +90,12 @@ impl Driver {
     /// Whether objects of that domain may meet this device's.
     #[inline]
     pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+        checks::same_domain(what, domain, self.domain, &self.info)
     }
 
     /// Something that is not of this device's context.
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
-        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
-        let (api, name) = (self.flavor().api(), &self.info.name);
-        let want = format!("{api} device {name} (domain {})", self.domain.0);
-        Error::ForeignContext { have: format!("{what} of {from}"), want }
+        checks::foreign(what, domain, self.domain, &self.info)
     }
 }
 
@@ -252,22 +252,7 @@ impl Device {
     }
 
     fn check_bytes(&self, bytes: usize) -> Result<()> {
-        let limit = self.driver.info.caps.max_alloc_bytes;
-        match bytes {
-            0 => Err(Error::invalid("memory of zero bytes")),
-            _ if bytes as u64 > limit => Err(conv::out_of_memory(bytes, &self.driver.info)),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_strategy(&self, strategy: Strategy) -> Result<()> {
-        let have = &self.driver.info.caps.strategies;
-        if have.contains(&strategy) {
-            return Ok(());
-        }
-        let have: Vec<_> = have.iter().map(Strategy::to_string).collect();
-        let what = format!("{strategy} memory on {}", self.driver.info.name);
-        Err(Error::unsupported(what, format!("one of {}", have.join(", "))))
+        checks::bytes(&self.driver.info, bytes)
     }
 }
 
@@ -286,11 +271,7 @@ impl hal::Device for Device {
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        self.check_bytes(spec.bytes)?;
-        self.check_strategy(spec.strategy)?;
-        if !spec.align.is_power_of_two() {
-            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
-        }
+        checks::allocation(&self.driver.info, spec, contents)?;
         Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
     }
 
@@ -327,6 +308,10 @@ impl hal::Device for Device {
     fn descriptor(&self, of: &AddressRange) -> Result<FdRange> {
         self.check_bytes(of.bytes)?;
         self.driver.export_address(DevicePtr(of.address), of.bytes)
+    }
+
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
+        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

@@ -8,7 +8,7 @@ use super::{
     external, gate, ipc, peers,
     pins::Pins,
     rocr::Rocr,
-    vmm,
+    semaphore, vmm,
 };
 use crate::{
     hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
@@ -241,6 +241,8 @@ impl Library {
             callbacks: self.table.has_launch_host_function(),
             gates: waits_for_values && maps,
             wait_values: waits_for_values,
+            exports_semaphores: false,
+            imports_semaphores: semaphore::is_there(&self.table),
             svm_atomics: false,
             svm_system: false,
             address_space: self.under.space(),

@@ -18,7 +18,9 @@ use super::{
     vmm::Vmm,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::checks,
+    hal,
     hal::{
         Access, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdKind, FdRange, HostRange,
         IpcRange, RawHandle, Residency, Strategy,
@@ -215,23 +217,14 @@ impl Memory {
 
     /// Whether the range lies inside; and if so, where.
     pub fn range(&self, offset: usize, bytes: usize) -> Result<DevicePtr> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(DevicePtr(self.at.0 + offset as u64)),
-            _ => Err(Error::invalid(format!(
-                "{bytes} bytes at offset {offset} of a memory of {} bytes",
-                self.bytes
-            ))),
-        }
+        checks::range(self.bytes, offset, bytes)?;
+        Ok(DevicePtr(self.at.0 + offset as u64))
     }
 
     /// Whether it was made for what a kernel is about to do with it.
     #[inline]
     pub fn check_access(&self, access: Access) -> Result<()> {
-        if self.access.allows(access) {
-            return Ok(());
-        }
-        let made_for = self.access;
-        Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
+        checks::access(self.access, access)
     }
 
     /// Notes that the queue is about to use it.
@@ -241,25 +234,10 @@ impl Memory {
     }
 
     fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
-        let wrong = |why: String| {
-            Err(Error::invalid(format!("a region of {bytes} bytes at offset {offset}: {why}")))
-        };
         let align = self.inner.context.driver.info.caps.align_bytes;
-        self.range(offset, bytes)?;
-        if self.part.is_some() {
-            return wrong("a region has no regions; take it of the whole memory".to_owned());
-        }
-        if bytes == 0 {
-            return wrong("it is empty".to_owned());
-        }
-        if !offset.is_multiple_of(align) {
-            return wrong(format!("the device wants offsets that are multiples of {align}"));
-        }
-        if !self.access.allows(access) {
-            let has = self.access;
-            return wrong(format!("for {access}, where the whole memory is for {has}"));
-        }
-        Ok(())
+        let is_part = self.part.is_some();
+        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
+        whole.check_region(offset, bytes, access)
     }
 }
 

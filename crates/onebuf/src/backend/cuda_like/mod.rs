@@ -15,6 +15,7 @@
 //! | `users`, `grave` | which streams use a thing, and freeing it behind them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
 //! | `gate`, `courier` | waiting for what the host opens; calling the host back |
+//! | `semaphore` | signals to other APIs on the chip, and from them |
 //! | `program`, `compile` | modules, and the compilers that make them of text |
 //! | `kernel` | launching |
 //! | `conv` | every number that means something else elsewhere |
@@ -43,6 +44,7 @@ mod pins;
 mod program;
 mod queue;
 mod rocr;
+mod semaphore;
 #[cfg(all(test, not(onebuf_shuttle)))]
 pub(crate) mod tests;
 mod transfer;

@@ -7,6 +7,7 @@ use super::{
     grave::is_pending,
     kernel,
     memory::Memory,
+    semaphore::Semaphore,
     transfer,
 };
 use crate::{
@@ -211,6 +212,18 @@ impl hal::Queue for Queue {
             // SAFETY: a live stream of the current context, and a word of a memory that waits for it when it goes.
             driver.check(unsafe { gate::wait_value(&driver.table, self.raw.raw, at, value) })
         })
+    }
+
+    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        let own = Semaphore::own(self.raw.driver(), semaphore)?;
+        let _current = self.raw.context.enter()?;
+        own.signal(&self.raw)
+    }
+
+    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        let own = Semaphore::own(self.raw.driver(), semaphore)?;
+        let _current = self.raw.context.enter()?;
+        self.raw.wait_outside(|| own.wait(&self.raw))
     }
 
     /// Streams start by themselves.

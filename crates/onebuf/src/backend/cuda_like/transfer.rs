@@ -11,7 +11,9 @@ use super::{
     queue::{Queue, RawQueue},
 };
 use crate::{
-    Error, Result, hal,
+    Result,
+    backend::checks,
+    hal,
     sync::{Arc, Ordering},
 };
 use onebuf_sys::{Refused, cuda_like::DevicePtr};
@@ -107,29 +109,16 @@ pub(super) fn fill(
 ) -> Result<()> {
     let at = memory.range(offset, bytes)?;
     memory.check_known()?;
-    let whole = |n: usize| !pattern.is_empty() && n.is_multiple_of(pattern.len());
-    if !whole(bytes) || !whole(offset) {
-        let len = pattern.len();
-        return Err(Error::invalid(format!(
-            "a fill of {bytes} bytes at {offset} with a pattern of {len} bytes: not multiples"
-        )));
-    }
+    checks::fill(hal::Memory::bytes(memory), offset, bytes, pattern)?;
     memory.note_use(queue);
     if bytes == 0 {
         return Ok(());
     }
-    let pattern = shortest(pattern);
+    let pattern = checks::shortest(pattern);
     match set(queue, at, bytes, pattern) {
         Some(filled) => queue.driver().check(filled),
         None => fill_by_doubling(queue, memory, offset, bytes, pattern),
     }
-}
-
-/// The shortest pattern that looks the same when repeated: zeros of any length are one zero.
-fn shortest(pattern: &[u8]) -> &[u8] {
-    let len = pattern.len();
-    let repeats = |n: usize| len.is_multiple_of(n) && pattern[n..] == pattern[..len - n];
-    &pattern[..(1..len).find(|n| repeats(*n)).unwrap_or(len)]
 }
 
 /// The driver's own fill; `None` for patterns that it does not take, or not at this address.
@@ -190,27 +179,12 @@ pub(super) fn copy(
     if bytes == 0 {
         return Ok(());
     }
-    let apart = (from.offset() + from_offset).abs_diff(to.offset() + to_offset);
-    if from.shares(to) && apart < bytes {
-        return Err(Error::invalid(format!(
-            "a copy of {bytes} bytes from offset {from_offset} to {to_offset} of one memory overlaps"
-        )));
+    if from.shares(to) {
+        checks::apart(from.offset() + from_offset, to.offset() + to_offset, bytes)?;
     }
     from.note_use(queue);
     to.note_use(queue);
     let driver = queue.driver();
     // SAFETY: ranges that were checked and do not overlap; a live stream of the current context.
     driver.check(unsafe { driver.table.copy_async(target, source, bytes, queue.raw) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shortest;
-
-    #[test]
-    fn a_pattern_is_as_short_as_it_can_be() {
-        assert_eq!(shortest(&[0; 24]), [0]);
-        assert_eq!(shortest(&[1, 2, 3]), [1, 2, 3]);
-        assert_eq!(shortest(&[1, 2, 1, 2]), [1, 2]);
-    }
 }

@@ -6,13 +6,14 @@ use super::{
     memory::{Block, FakeMemory},
     program::FakeProgram,
     queue::FakeQueue,
+    semaphore::FakeSemaphore,
     watch::Watch,
 };
 use crate::{
     Error, Result,
     hal::{
         Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Export, Memory, Program, Queue,
-        QueueOrder, QueueSpec, Source,
+        QueueOrder, QueueSpec, SharedSemaphore, Source,
     },
     sync::{Arc, AtomicU64, Ordering},
 };
@@ -84,6 +85,14 @@ impl Device for FakeDevice {
         }
     }
 
+    fn semaphore(&self) -> Result<SharedSemaphore> {
+        if !self.config.exports_semaphores {
+            let what = format!("a semaphore of {}", self.config.name);
+            return Err(Error::unsupported(what, "`FakeConfig::exports_semaphores`"));
+        }
+        FakeSemaphore::shared(self.config.domain, &self.watch)
+    }
+
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
         self.watch.call("fake_queue")?;
         if spec.order == QueueOrder::OutOfOrder && !self.config.out_of_order {
@@ -135,6 +144,8 @@ fn caps(config: &FakeConfig) -> Caps {
         callbacks: config.callbacks,
         gates: config.gates,
         wait_values: false,
+        exports_semaphores: config.exports_semaphores,
+        imports_semaphores: false,
         svm_atomics: false,
         svm_system: false,
         address_space: None,

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::native::{self, range_in},
+    backend::{checks, native},
     hal::{
         Access, AllocSpec, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy,
     },
@@ -257,7 +257,7 @@ impl Memory for FakeMemory {
 
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn Memory>> {
         self.watch.call("fake_region")?;
-        let range = range_in(self.bytes(), offset, bytes)?;
+        let range = checks::range(self.bytes(), offset, bytes)?;
         if self.region || range.is_empty() || !self.access.allows(access) {
             return Err(Error::invalid(
                 "a region of a region, an empty one, or one that allows more",

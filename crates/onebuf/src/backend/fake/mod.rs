@@ -26,6 +26,7 @@ mod line;
 mod memory;
 mod program;
 mod queue;
+mod semaphore;
 mod watch;
 
 pub use device::FakeDevice;
@@ -66,6 +67,8 @@ pub struct FakeConfig {
     pub gates: bool,
     /// Whether it gives out-of-order queues; they shuffle what nothing orders.
     pub out_of_order: bool,
+    /// Whether it makes semaphores for others: files that the stub drivers take for such.
+    pub exports_semaphores: bool,
     /// Counts its calls and objects, and makes calls fail.
     pub probe: Option<Arc<Probe>>,
 }
@@ -84,6 +87,7 @@ impl Default for FakeConfig {
             callbacks: true,
             gates: true,
             out_of_order: true,
+            exports_semaphores: false,
             probe: None,
         }
     }

@@ -19,7 +19,10 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::native::{self, NativeCode, check_host_pointer, fill_range, overlaps, range_in},
+    backend::{
+        checks,
+        native::{self, NativeCode},
+    },
     hal::{
         Access, Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Queue, QueueOrder,
         QueueSpec, Residency,
@@ -71,7 +74,7 @@ impl FakeQueue {
     /// A part of a memory, checked.
     fn part(&self, memory: &dyn Memory, offset: usize, bytes: usize) -> Result<Part> {
         let memory = self.own(memory)?;
-        let range = range_in(memory.bytes(), offset, bytes)?;
+        let range = checks::range(memory.bytes(), offset, bytes)?;
         Ok(Part::of(memory, range))
     }
 
@@ -176,7 +179,7 @@ impl Queue for FakeQueue {
     ) -> Result<Arc<dyn Event>> {
         self.watch.call("fake_read")?;
         let from = self.part(from, offset, bytes)?;
-        check_host_pointer(into, bytes)?;
+        checks::host_pointer(into, bytes)?;
         let into = HostPointer(into);
         Ok(self.with_event(Step::Run(Box::new(move || {
             let _claim = from.claim("fake_read", false)?;
@@ -195,7 +198,7 @@ impl Queue for FakeQueue {
     ) -> Result<Arc<dyn Event>> {
         self.watch.call("fake_write")?;
         let to = self.part(to, offset, bytes)?;
-        check_host_pointer(from, bytes)?;
+        checks::host_pointer(from, bytes)?;
         let from = HostPointer(from.cast_mut());
         Ok(self.with_event(Step::Run(Box::new(move || {
             let _claim = to.claim("fake_write", true)?;
@@ -208,7 +211,7 @@ impl Queue for FakeQueue {
     fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         self.watch.call("fake_fill")?;
         let memory = self.own(memory)?;
-        let range = fill_range(memory.bytes(), offset, bytes, pattern)?;
+        let range = checks::fill(memory.bytes(), offset, bytes, pattern)?;
         let (part, pattern) = (Part::of(memory, range), Box::<[u8]>::from(pattern));
         self.run(move || {
             let _claim = part.claim("fake_fill", true)?;
@@ -230,8 +233,8 @@ impl Queue for FakeQueue {
     ) -> Result<()> {
         self.watch.call("fake_copy")?;
         let (from, to) = (self.part(from, from_offset, bytes)?, self.part(to, to_offset, bytes)?);
-        if Arc::ptr_eq(&from.block, &to.block) && overlaps(&from.range, &to.range) {
-            return Err(Error::invalid("the two ranges of a copy overlap"));
+        if Arc::ptr_eq(&from.block, &to.block) {
+            checks::apart(from.range.start, to.range.start, bytes)?;
         }
         self.run(move || {
             let _from = from.claim("fake_copy", false)?;

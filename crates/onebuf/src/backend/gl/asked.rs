@@ -198,6 +198,8 @@ impl Asking<'_> {
             callbacks: false,
             gates: false,
             wait_values: false,
+            exports_semaphores: false,
+            imports_semaphores: false,
             svm_atomics: false,
             svm_system: false,
             address_space: None,

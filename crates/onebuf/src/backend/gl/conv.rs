@@ -2,6 +2,7 @@
 
 use crate::{
     Error,
+    backend::checks,
     hal::{DeviceInfo, Grid},
 };
 use onebuf_sys::gl::{GlRefused, GlStatus};
@@ -24,15 +25,9 @@ pub(super) fn refused(GlRefused { call, status }: GlRefused, device: &str) -> Er
 /// A refusal of a call that makes memory.
 pub(super) fn allocation(refused: GlRefused, asked: usize, info: &DeviceInfo) -> Error {
     match refused.status {
-        GlStatus::OUT_OF_MEMORY => out_of_memory(asked, info),
+        GlStatus::OUT_OF_MEMORY => checks::out_of_memory(asked, info),
         _ => self::refused(refused, &info.name),
     }
-}
-
-/// Memory ran out, or more was asked for than one storage block holds.
-pub(super) fn out_of_memory(asked: usize, info: &DeviceInfo) -> Error {
-    let limit = Some(info.caps.max_alloc_bytes);
-    Error::OutOfMemory { device: info.name.clone(), asked: asked as u64, limit }
 }
 
 /// Sizes and offsets are signed on the other side; no memory is so large.

@@ -5,12 +5,14 @@ use super::{
     queue::Queue,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::checks,
+    hal,
     hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
     sync::{Arc, Mutex, lock},
 };
 use onebuf_sys::gl::{EglDisplay, Gl, GlRefused};
-use std::fmt;
+use std::{fmt, sync::Weak};
 
 /// A device's facts and the table to call its driver by. Nothing here needs releasing.
 pub(super) struct Driver {
@@ -30,14 +32,12 @@ impl Driver {
 
     /// Whether objects of that domain may meet this device's.
     pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+        checks::same_domain(what, domain, self.domain, &self.info)
     }
 
     /// Something that is not of this device's context.
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
-        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
-        let want = format!("gl device {} (domain {})", self.info.name, self.domain.0);
-        Error::ForeignContext { have: format!("{what} of {from}"), want }
+        checks::foreign(what, domain, self.domain, &self.info)
     }
 }
 
@@ -54,12 +54,31 @@ impl fmt::Debug for Driver {
 #[derive(Debug)]
 pub struct Device {
     driver: Arc<Driver>,
-    context: Mutex<Option<Arc<Context>>>,
+    context: Mutex<Which>,
+}
+
+/// The context that is used.
+#[derive(Debug)]
+enum Which {
+    /// One for nobody else, made by the first call that needs it.
+    Own(Option<Arc<Context>>),
+    /// One that shares with somebody else's, kept by whoever registered that.
+    Guest(Weak<Context>),
 }
 
 impl Device {
     pub(super) fn new(driver: Driver) -> Device {
-        Device { driver: Arc::new(driver), context: Mutex::new(None) }
+        Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
+    }
+
+    /// A device that contexts of others are used on. It has none yet.
+    pub(super) fn seat(driver: Arc<Driver>) -> Device {
+        Device { driver, context: Mutex::new(Which::Guest(Weak::new())) }
+    }
+
+    /// The context that is used from now on.
+    pub(super) fn admit(&self, context: &Arc<Context>) {
+        *lock(&self.context) = Which::Guest(Arc::downgrade(context));
     }
 
     pub(super) fn driver(&self) -> &Driver {
@@ -68,20 +87,19 @@ impl Device {
 
     /// Its context, made once; one that could not be made is tried again.
     fn context(&self) -> Result<Arc<Context>> {
-        let mut slot = lock(&self.context);
-        match &*slot {
-            Some(context) => Ok(context.clone()),
-            None => Ok(slot.insert(Arc::new(Context::open(&self.driver)?)).clone()),
+        match &mut *lock(&self.context) {
+            Which::Own(Some(context)) => Ok(context.clone()),
+            Which::Own(slot) => Ok(slot.insert(Arc::new(Context::open(&self.driver)?)).clone()),
+            Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+                what: format!("a foreign context on {}", self.driver.info.name),
+                tried: Vec::new(),
+                reason: "it was given up; keep its `ForeignGl`".to_owned(),
+            }),
         }
     }
 
     fn check_bytes(&self, bytes: usize) -> Result<()> {
-        let info = &self.driver.info;
-        match bytes {
-            0 => Err(Error::invalid("memory of no bytes")),
-            _ if bytes as u64 > info.caps.max_alloc_bytes => Err(conv::out_of_memory(bytes, info)),
-            _ => Ok(()),
-        }
+        checks::bytes(&self.driver.info, bytes)
     }
 }
 
@@ -91,18 +109,7 @@ impl hal::Device for Device {
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        self.check_bytes(spec.bytes)?;
-        let info = &self.driver.info;
-        if !info.caps.strategies.contains(&spec.strategy) {
-            let what = format!("{} memory on {}", spec.strategy, info.name);
-            return Err(Error::unsupported(what, "mapped_device or device memory"));
-        }
-        if !spec.align.is_power_of_two() {
-            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
-        }
-        if contents.is_some_and(|contents| contents.len() != spec.bytes) {
-            return Err(Error::invalid("contents of another length than the memory"));
-        }
+        checks::allocation(&self.driver.info, spec, contents)?;
         Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
     }
 

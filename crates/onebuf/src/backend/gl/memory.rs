@@ -11,7 +11,9 @@ use super::{
     queue::Queue,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::checks,
+    hal,
     hal::{Access, AllocSpec, Domain, Export, FdRange, HostRange, RawHandle, Residency, Strategy},
     sync::{Arc, Mutex, lock},
 };
@@ -50,6 +52,8 @@ enum Origin {
     Pages(HostRange),
     /// Another API's, by the memory object of that name.
     External(u32),
+    /// Somebody else's buffer, and whether `glBufferSubData` may write it.
+    Foreign { takes_writes: bool },
 }
 
 /// A buffer that is deleted when the last of its holders goes.
@@ -152,6 +156,22 @@ impl Memory {
         Ok(Memory::whole(inner, range.bytes, access))
     }
 
+    /// A buffer that somebody else made, and deletes.
+    pub fn lent(context: Arc<Context>, name: u32, bytes: usize, takes_writes: bool) -> Memory {
+        let inner = Inner {
+            name,
+            host: None,
+            mapping: None,
+            capacity: bytes,
+            align: 1,
+            strategy: Strategy::Device,
+            origin: Origin::Foreign { takes_writes },
+            residency: Mutex::new(Residency::Attached),
+            context,
+        };
+        Memory::whole(inner, bytes, Access::ReadWrite)
+    }
+
     fn whole(inner: Inner, bytes: usize, access: Access) -> Memory {
         let domain = inner.context.driver.domain;
         Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
@@ -172,9 +192,13 @@ impl Memory {
         matches!(self.inner.origin, Origin::External(_))
     }
 
-    /// Whether `glBufferSubData` may write it: not where another API made the storage.
+    /// Whether `glBufferSubData` may write it: not where another API made the storage, nor where its owner made it so.
     pub fn takes_writes(&self) -> bool {
-        !self.is_external()
+        match self.inner.origin {
+            Origin::External(_) => false,
+            Origin::Foreign { takes_writes } => takes_writes,
+            Origin::Own | Origin::Pages(_) => true,
+        }
     }
 
     /// Where the host may read the bytes, whatever else it may.
@@ -186,13 +210,8 @@ impl Memory {
 
     /// Whether the range lies inside; and if so, where in the buffer.
     pub fn range(&self, offset: usize, bytes: usize) -> Result<usize> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(self.offset() + offset),
-            _ => Err(Error::invalid(format!(
-                "{bytes} bytes at offset {offset} of a memory of {} bytes",
-                self.bytes
-            ))),
-        }
+        checks::range(self.bytes, offset, bytes)?;
+        Ok(self.offset() + offset)
     }
 
     /// What a shader is given for so many bytes of it: whole words, which are there.
@@ -203,11 +222,7 @@ impl Memory {
 
     /// Whether it was made for what a kernel is about to do with it.
     pub fn check_access(&self, access: Access) -> Result<()> {
-        if self.access.allows(access) {
-            return Ok(());
-        }
-        let made_for = self.access;
-        Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
+        checks::access(self.access, access)
     }
 
     /// Changes who may use it; whether that took a call.
@@ -231,25 +246,10 @@ impl Memory {
     }
 
     fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
-        let wrong = |why: String| {
-            Err(Error::invalid(format!("a region of {bytes} bytes at offset {offset}: {why}")))
-        };
         let align = self.inner.context.driver.info.caps.align_bytes;
-        self.range(offset, bytes)?;
-        if self.part.is_some() {
-            return wrong("a region has no regions; take it of the whole memory".to_owned());
-        }
-        if bytes == 0 {
-            return wrong("it is empty".to_owned());
-        }
-        if !offset.is_multiple_of(align) {
-            return wrong(format!("the device wants offsets that are multiples of {align}"));
-        }
-        if !self.access.allows(access) {
-            let has = self.access;
-            return wrong(format!("for {access}, where the whole memory is for {has}"));
-        }
-        Ok(())
+        let is_part = self.part.is_some();
+        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
+        whole.check_region(offset, bytes, access)
     }
 }
 
@@ -314,6 +314,9 @@ impl hal::Memory for Memory {
             },
             (Origin::Pages(_), _) => "the host's own pages, pinned",
             (Origin::External(_), _) => "another API's memory, imported by a descriptor",
+            (Origin::Foreign { .. }, _) => {
+                "somebody else's buffer, which the host reaches by copies"
+            }
         };
         Some(match self.part {
             None => what.to_owned(),
@@ -476,6 +479,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let name = self.name;
         let origin = std::mem::replace(&mut self.origin, Origin::Own);
+        if matches!(origin, Origin::Foreign { .. }) {
+            return;
+        }
         let device = self.context.driver.info.name.clone();
         self.context.delete(move |gl| {
             // OpenGL keeps its own memory for the work that uses it; the host's it cannot.
@@ -486,7 +492,7 @@ impl Drop for Inner {
             // SAFETY: the context is current; the buffer was made by `Memory`, and is deleted once.
             let deleted = unsafe { gl.delete_buffer(name) };
             match origin {
-                Origin::Own => deleted,
+                Origin::Own | Origin::Foreign { .. } => deleted,
                 // SAFETY: the context is current; the object was made by `import`, and is deleted once.
                 Origin::External(memory) => deleted.and(unsafe { gl.delete_memory(memory) }),
                 Origin::Pages(pages) => {

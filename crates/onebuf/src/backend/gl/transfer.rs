@@ -9,7 +9,12 @@ use super::{
     event::Event,
     memory::{Memory, TARGET},
 };
-use crate::{Error, Result, hal::Event as _, sync::Arc};
+use crate::{
+    Error, Result,
+    backend::checks,
+    hal::{Event as _, Memory as _},
+    sync::Arc,
+};
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 use std::{ptr::NonNull, time::Duration};
 
@@ -136,19 +141,12 @@ pub(super) fn fill(
     bytes: usize,
     pattern: &[u8],
 ) -> Result<()> {
-    let whole = |n: usize| !pattern.is_empty() && n.is_multiple_of(pattern.len());
-    if !whole(offset) || !whole(bytes) {
-        return Err(Error::invalid(format!(
-            "a fill of {bytes} bytes at offset {offset} with a pattern of {} bytes: both must be multiples \
-             of a pattern that is not empty",
-            pattern.len()
-        )));
-    }
+    checks::fill(memory.bytes(), offset, bytes, pattern)?;
     let at = memory.range(offset, bytes)?;
     if bytes == 0 {
         return Ok(());
     }
-    let pattern = shortest(pattern);
+    let pattern = checks::shortest(pattern);
     context.run(|gl| {
         context.settle(gl)?;
         match Clear::of(pattern.len()).filter(|_| at.is_multiple_of(pattern.len())) {
@@ -156,13 +154,6 @@ pub(super) fn fill(
             None => fill_by_doubling(gl, memory, at, bytes, pattern),
         }
     })
-}
-
-/// The shortest pattern that looks the same when repeated: zeros of any length are one zero.
-fn shortest(pattern: &[u8]) -> &[u8] {
-    let len = pattern.len();
-    let repeats = |n: usize| len.is_multiple_of(n) && pattern[n..] == pattern[..len - n];
-    &pattern[..(1..len).find(|n| repeats(*n)).unwrap_or(len)]
 }
 
 /// What a pattern is called when the driver repeats it.
@@ -242,10 +233,8 @@ pub(super) fn copy(
     if bytes == 0 {
         return Ok(());
     }
-    if from.shares(to) && source.abs_diff(target) < bytes {
-        return Err(Error::invalid(format!(
-            "a copy of {bytes} bytes from offset {from_offset} to {to_offset} of one memory overlaps"
-        )));
+    if from.shares(to) {
+        checks::apart(source, target, bytes)?;
     }
     let (source, target) = (conv::signed(source), conv::signed(target));
     context.run(|gl| {
@@ -261,13 +250,10 @@ pub(super) fn copy(
 
 #[cfg(test)]
 mod tests {
-    use super::{Clear, shortest};
+    use super::Clear;
 
     #[test]
-    fn a_pattern_is_as_short_as_it_can_be() {
-        assert_eq!(shortest(&[0; 24]), [0]);
-        assert_eq!(shortest(&[1, 2, 3]), [1, 2, 3]);
-        assert_eq!(shortest(&[1, 2, 1, 2]), [1, 2]);
+    fn drivers_repeat_patterns_of_their_formats() {
         let cleared: Vec<usize> = (1..=32).filter(|len| Clear::of(*len).is_some()).collect();
         assert_eq!(cleared, [1, 2, 4, 8, 16]);
     }

@@ -113,6 +113,8 @@ fn caps(memory_bytes: u64) -> Caps {
         callbacks: true,
         gates: false,
         wait_values: false,
+        exports_semaphores: false,
+        imports_semaphores: false,
         svm_atomics: true,
         svm_system: true,
         address_space: None,

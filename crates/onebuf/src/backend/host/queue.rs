@@ -11,7 +11,7 @@
 use super::{API, HostMemory, event::Done, program::HostKernel};
 use crate::{
     Error, Result,
-    backend::native::{self, check_host_pointer, fill_range, overlaps, range_in},
+    backend::{checks, native},
     hal::{Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Profile, Queue, Residency},
     sync::Arc,
 };
@@ -114,8 +114,8 @@ impl Queue for HostQueue {
         bytes: usize,
     ) -> Result<Arc<dyn Event>> {
         let from = self.memory(from)?;
-        range_in(from.bytes(), offset, bytes)?;
-        check_host_pointer(into, bytes)?;
+        checks::range(from.bytes(), offset, bytes)?;
+        checks::host_pointer(into, bytes)?;
         if bytes > 0 {
             // SAFETY: the range lies in the memory; the caller vouches for `into`.
             unsafe { from.pointer().as_ptr().add(offset).copy_to(into, bytes) };
@@ -131,8 +131,8 @@ impl Queue for HostQueue {
         bytes: usize,
     ) -> Result<Arc<dyn Event>> {
         let to = self.memory(to)?;
-        range_in(to.bytes(), offset, bytes)?;
-        check_host_pointer(from, bytes)?;
+        checks::range(to.bytes(), offset, bytes)?;
+        checks::host_pointer(from, bytes)?;
         if bytes > 0 {
             // SAFETY: the range lies in the memory; the caller vouches for `from`.
             unsafe { to.pointer().as_ptr().add(offset).copy_from(from, bytes) };
@@ -142,7 +142,7 @@ impl Queue for HostQueue {
 
     fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         let memory = self.memory(memory)?;
-        let range = fill_range(memory.bytes(), offset, bytes, pattern)?;
+        let range = checks::fill(memory.bytes(), offset, bytes, pattern)?;
         // SAFETY: the range lies in the memory; a `&[u8]` of safe code is no part of it, since the
         // caller's guard keeps everybody else from the bytes.
         unsafe { native::fill(memory.pointer().add(range.start), range.len(), pattern) };
@@ -158,10 +158,10 @@ impl Queue for HostQueue {
         bytes: usize,
     ) -> Result<()> {
         let (from, to) = (self.memory(from)?, self.memory(to)?);
-        let source = range_in(from.bytes(), from_offset, bytes)?;
-        let target = range_in(to.bytes(), to_offset, bytes)?;
-        if from.pointer() == to.pointer() && overlaps(&source, &target) {
-            return Err(Error::invalid("the two ranges of a copy overlap"));
+        let source = checks::range(from.bytes(), from_offset, bytes)?;
+        let target = checks::range(to.bytes(), to_offset, bytes)?;
+        if from.pointer() == to.pointer() {
+            checks::apart(source.start, target.start, bytes)?;
         }
         // SAFETY: both ranges lie in their memories; `copy_from` allows for pages seen twice.
         unsafe { to.pointer().add(to_offset).copy_from(from.pointer().add(from_offset), bytes) };

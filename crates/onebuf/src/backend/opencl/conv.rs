@@ -3,6 +3,7 @@
 use super::API;
 use crate::{
     Error,
+    backend::checks,
     hal::{Access, DeviceInfo, DeviceKind, FdKind, Grid, HostAccess, Residency, Strategy},
 };
 use onebuf_sys::{ClStatus, opencl::consts as cl};
@@ -64,17 +65,8 @@ pub(super) fn allocation(
         ClStatus::MEM_OBJECT_ALLOCATION_FAILURE
         | ClStatus::OUT_OF_RESOURCES
         | ClStatus::OUT_OF_HOST_MEMORY
-        | ClStatus::INVALID_BUFFER_SIZE => out_of_memory(asked, info),
+        | ClStatus::INVALID_BUFFER_SIZE => checks::out_of_memory(asked, info),
         _ => self::status(call, status, &info.name),
-    }
-}
-
-/// Memory ran out, or more was asked for than one allocation may have.
-pub(super) fn out_of_memory(asked: usize, info: &DeviceInfo) -> Error {
-    Error::OutOfMemory {
-        device: info.name.clone(),
-        asked: asked as u64,
-        limit: Some(info.caps.max_alloc_bytes),
     }
 }
 

@@ -1,16 +1,21 @@
 //! A device, and the one context that everything made for it belongs to.
 
-use super::{conv, conv::Version, memory::Memory, program::Program, queue::Queue, quirks::Quirks};
+use super::{
+    conv, conv::Version, memory::Memory, program::Program, queue::Queue, quirks::Quirks,
+    semaphore::Semaphore,
+};
 use crate::{
-    Error, Result, hal,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source, Strategy},
+    Error, Result,
+    backend::checks,
+    hal,
+    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use onebuf_sys::{
     ClStatus,
-    opencl::{ClContext, ClDevice, ClPlatform, ExternalCalls, OpenCl, consts as cl},
+    opencl::{ClContext, ClDevice, ClPlatform, ExternalCalls, OpenCl, OpenClExt, consts as cl},
 };
-use std::{fmt, ptr, sync::Weak};
+use std::{fmt, os::fd::BorrowedFd, ptr, sync::Weak};
 
 /// A device's facts and the table to call its driver by. Nothing here needs releasing.
 #[derive(Clone)]
@@ -23,6 +28,8 @@ pub(super) struct Driver {
     pub quirks: Quirks,
     /// Handing imported memory over, where the platform can.
     pub external: Option<ExternalCalls>,
+    /// Semaphores of other APIs, where the platform has them.
+    pub semaphores: Option<Arc<OpenClExt>>,
     pub domain: Domain,
     pub info: DeviceInfo,
 }
@@ -40,21 +47,15 @@ impl Driver {
         }
     }
 
-    /// For messages and the `want` of [`Error::ForeignContext`].
-    pub fn place(&self) -> String {
-        format!("opencl device {} (domain {})", self.info.name, self.domain.0)
-    }
-
     /// Whether objects of that domain may meet this device's.
     #[inline]
     pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+        checks::same_domain(what, domain, self.domain, &self.info)
     }
 
     /// Something that is not of this device's context.
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
-        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
-        Error::ForeignContext { have: format!("{what} of {from}"), want: self.place() }
+        checks::foreign(what, domain, self.domain, &self.info)
     }
 }
 
@@ -175,31 +176,9 @@ impl Device {
         }
     }
 
-    /// What every allocation and import must keep to, checked before the driver is asked: clover
-    /// accepts any size and fails at the first use.
+    /// Before the driver is asked: clover accepts any size and fails at the first use.
     fn check_bytes(&self, bytes: usize) -> Result<()> {
-        let limit = self.driver.info.caps.max_alloc_bytes;
-        if bytes == 0 {
-            return Err(Error::invalid("memory of zero bytes"));
-        }
-        if limit != 0 && bytes as u64 > limit {
-            return Err(conv::out_of_memory(bytes, &self.driver.info));
-        }
-        Ok(())
-    }
-
-    fn check_strategy(&self, strategy: Strategy) -> Result<()> {
-        let have = &self.driver.info.caps.strategies;
-        if have.contains(&strategy) {
-            return Ok(());
-        }
-        let have: Vec<_> = have.iter().map(Strategy::to_string).collect();
-        let what = format!("{strategy} memory on {}", self.driver.info.name);
-        let or = match strategy {
-            Strategy::OnChip => "the MSMC memory of a Texas Instruments platform, or ",
-            _ => "",
-        };
-        Err(Error::unsupported(what, format!("{or}one of {}", have.join(", "))))
+        checks::bytes(&self.driver.info, bytes)
     }
 }
 
@@ -209,11 +188,7 @@ impl hal::Device for Device {
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        self.check_bytes(spec.bytes)?;
-        self.check_strategy(spec.strategy)?;
-        if !spec.align.is_power_of_two() {
-            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
-        }
+        checks::allocation(&self.driver.info, spec, contents)?;
         Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
     }
 
@@ -238,6 +213,10 @@ impl hal::Device for Device {
                 Err(Error::unsupported(what, "host pages or a descriptor"))
             }
         }
+    }
+
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
+        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

@@ -6,6 +6,7 @@ use super::{
     device::{Device, Driver},
     query,
     quirks::Quirks,
+    semaphore,
 };
 use crate::{
     hal::{Caps, DeviceInfo, DeviceKind, Domain, FdKind, PciAddress, PhysicalId, Strategy},
@@ -14,7 +15,7 @@ use crate::{
 use bytemuck::Pod;
 use onebuf_sys::{
     ClStatus, Missing, Probe,
-    opencl::{ClDevice, ClPlatform, ClTopologyAmd, OpenCl, consts as cl},
+    opencl::{ClDevice, ClPlatform, ClTopologyAmd, OpenCl, OpenClExt, consts as cl},
 };
 use std::{fs, os::unix::fs::MetadataExt, path::Path, ptr};
 
@@ -149,8 +150,20 @@ fn driver(
     if external.is_none() {
         info.caps.imports.clear();
     }
+    let semaphores = semaphore_calls(cl, raw, &info);
+    info.caps.imports_semaphores &= semaphores.is_some();
     let (cl, domain, quirks) = (cl.clone(), next_domain(), platform.quirks);
-    Ok(Driver { cl, platform: raw, device, version, quirks, external, domain, info })
+    Ok(Driver { cl, platform: raw, device, version, quirks, external, semaphores, domain, info })
+}
+
+/// The calls of semaphores, where the device imports such.
+fn semaphore_calls(cl: &OpenCl, raw: ClPlatform, info: &DeviceInfo) -> Option<Arc<OpenClExt>> {
+    if !info.caps.imports_semaphores {
+        return None;
+    }
+    // SAFETY: a live platform, of which a device declares it.
+    let calls = unsafe { cl.extensions(raw, &[semaphore::EXTENSION]) };
+    calls.has_semaphores().then(|| Arc::new(calls))
 }
 
 /// A device that no platform lists: a part of another one.
@@ -269,6 +282,7 @@ impl Asked<'_> {
         info.caps.unified_memory |= info.kind == DeviceKind::Cpu;
         info.caps.address_space = address::space(&info);
         info.caps.imports = self.imports(&info);
+        info.caps.imports_semaphores = self.imports_semaphores(&info);
         info.caps.il_versions = self.il_versions(&info, version);
         info.physical = PhysicalId { uuid: self.uuid(&info), pci: self.pci(&info) };
         Ok((info, version))
@@ -294,6 +308,8 @@ impl Asked<'_> {
             callbacks: !self.platform.quirks.runs_in_flush,
             gates: !(self.platform.quirks.runs_in_flush || self.platform.quirks.maps_at_once),
             wait_values: false,
+            exports_semaphores: false,
+            imports_semaphores: false,
             svm_atomics: svm & cl::CL_DEVICE_SVM_ATOMICS != 0,
             svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
             address_space: None,
@@ -334,6 +350,13 @@ impl Asked<'_> {
         let numbers: Vec<u32> = asked.unwrap_or_default();
         let has = |kind: &FdKind| numbers.contains(&conv::handle_type(*kind));
         [FdKind::OpaqueFd, FdKind::DmaBuf].into_iter().filter(has).collect()
+    }
+
+    /// Asked only where declared, too.
+    fn imports_semaphores(&self, info: &DeviceInfo) -> bool {
+        let asked = || self.list(cl::CL_DEVICE_SEMAPHORE_IMPORT_HANDLE_TYPES_KHR);
+        let fd = cl::CL_SEMAPHORE_HANDLE_OPAQUE_FD_KHR;
+        semaphore::is_declared(info) && asked().is_ok_and(|kinds: Vec<u32>| kinds.contains(&fd))
     }
 
     /// None where there is no call to make a program of such a language. The extension's number is that

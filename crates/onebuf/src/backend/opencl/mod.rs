@@ -44,6 +44,7 @@ mod query;
 mod queue;
 mod quirks;
 mod residency;
+mod semaphore;
 mod slots;
 mod storage;
 #[cfg(test)]

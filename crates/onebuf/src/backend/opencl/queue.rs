@@ -7,7 +7,7 @@ use super::{
     gate::Gate,
     kernel,
     memory::Memory,
-    transfer,
+    semaphore, transfer,
 };
 use crate::{
     Error, Result,
@@ -176,7 +176,7 @@ impl RawQueue {
     /// Enqueues something behind all that was before and before all that follows, also on an
     /// out-of-order queue. What was enqueued has ended where this fails behind it: callers then give
     /// up the memory that it uses.
-    fn in_order<T>(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn in_order<T>(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
         self.keep_order()?;
         let done = enqueue()?;
         if let Err(why) = self.keep_order() {
@@ -338,6 +338,14 @@ impl hal::Queue for Queue {
     fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
         self.own(memory)?.note_use(&self.raw);
         Ok(())
+    }
+
+    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        semaphore::signal(&self.raw, semaphore)
+    }
+
+    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        semaphore::wait(&self.raw, semaphore)
     }
 
     fn flush(&self) -> Result<()> {

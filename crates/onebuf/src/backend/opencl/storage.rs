@@ -3,6 +3,7 @@
 use super::{address, conv, conv::Version, device::Context, owner::Custody, queue::RawQueue};
 use crate::{
     Error, Result,
+    backend::checks,
     hal::{Access, AddressRange, AllocSpec, FdRange, HostRange, Strategy},
     sync::Arc,
 };
@@ -263,10 +264,6 @@ fn buffer(
         let object = unsafe { Object::new(context, flags, spec.bytes, ptr::null_mut()) }?;
         return Ok(Storage::of(object, flags));
     };
-    if contents.len() != spec.bytes {
-        let (have, bytes) = (contents.len(), spec.bytes);
-        return Err(Error::invalid(format!("{have} bytes of contents for {bytes} of memory")));
-    }
     let object = Object::holding(context, flags, contents)?;
     Ok(Storage::of(object, flags | cl::CL_MEM_COPY_HOST_PTR))
 }
@@ -275,7 +272,7 @@ fn buffer(
 fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
     let driver = &context.driver;
     let room = if spec.align > MAX_SVM_ALIGN { spec.align } else { 0 };
-    let none = || conv::out_of_memory(spec.bytes, &driver.info);
+    let none = || checks::out_of_memory(spec.bytes, &driver.info);
     let asked = spec.bytes.checked_add(room).ok_or_else(none)?;
     let fine = match (spec.strategy, driver.info.caps.svm_atomics) {
         (Strategy::FineSvm, true) => cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS,

@@ -7,7 +7,7 @@ use super::{
     queue::RawQueue,
     storage::{Object, Place},
 };
-use crate::{Error, Result, hal::Memory as _, sync::Arc};
+use crate::{Result, backend::checks, hal::Memory as _, sync::Arc};
 use onebuf_sys::opencl::{ClMem, consts as cl};
 use std::{ffi::c_void, ptr};
 
@@ -93,17 +93,11 @@ pub(super) fn fill(
     memory.check_range(offset, bytes)?;
     memory.check_known()?;
     memory.start_use(queue, true)?;
-    let whole = |n: usize| !pattern.is_empty() && n.is_multiple_of(pattern.len());
-    if !whole(bytes) || !whole(offset) {
-        let len = pattern.len();
-        return Err(Error::invalid(format!(
-            "a fill of {bytes} bytes at {offset} with a pattern of {len} bytes: not multiples"
-        )));
-    }
+    checks::fill(memory.bytes(), offset, bytes, pattern)?;
     if bytes == 0 {
         return Ok(());
     }
-    let pattern = shortest(pattern);
+    let pattern = checks::shortest(pattern);
     let takes = pattern.len().is_power_of_two() && pattern.len() <= MAX_PATTERN;
     match memory.place {
         Place::Object(mem) if takes && queue.driver().version >= Version::V1_2 => {
@@ -119,13 +113,6 @@ pub(super) fn fill(
         }
         _ => fill_by_writes(queue, memory, offset, bytes, pattern),
     }
-}
-
-/// The shortest pattern that looks the same when repeated: zeros of any length are one zero.
-fn shortest(pattern: &[u8]) -> &[u8] {
-    let len = pattern.len();
-    let repeats = |n: usize| len.is_multiple_of(n) && pattern[n..] == pattern[..len - n];
-    &pattern[..(1..len).find(|n| repeats(*n)).unwrap_or(len)]
 }
 
 fn fill_object(
@@ -217,11 +204,8 @@ pub(super) fn copy(
     if bytes == 0 {
         return Ok(());
     }
-    let apart = (from.offset() + from_offset).abs_diff(to.offset() + to_offset);
-    if from.shares(to) && apart < bytes {
-        return Err(Error::invalid(format!(
-            "a copy of {bytes} bytes from offset {from_offset} to {to_offset} of one memory overlaps"
-        )));
+    if from.shares(to) {
+        checks::apart(from.offset() + from_offset, to.offset() + to_offset, bytes)?;
     }
     if let (Place::Svm { pointer: a, .. }, Place::Svm { pointer: b, .. }) = (from.place, to.place) {
         // SAFETY: both ranges were checked.
@@ -290,19 +274,5 @@ impl Drop for Seen<'_> {
             let released = unsafe { driver.cl.release_mem_object(self.mem) };
             driver.note("clReleaseMemObject", released);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shortest;
-
-    #[test]
-    fn a_pattern_is_as_short_as_it_can_be() {
-        assert_eq!(shortest(&[0; 24]), [0]);
-        assert_eq!(shortest(&[1, 2, 3]), [1, 2, 3]);
-        assert_eq!(shortest(&[1, 2, 1, 2, 1, 2]), [1, 2]);
-        assert_eq!(shortest(&[1, 2, 1]), [1, 2, 1]);
-        assert_eq!(shortest(&[7]), [7]);
     }
 }

@@ -1,7 +1,7 @@
 //! One allocation: a buffer, the memory under it, and where the host sees it. Freed by hand, by whoever
 //! knows that nothing uses it any more.
 
-use super::{conv, device::Driver};
+use super::{conv, device::Driver, foreign::Under};
 use crate::{
     Error, Result,
     hal::{FdRange, HostAccess, HostRange},
@@ -88,6 +88,17 @@ pub(super) struct Block {
     pub bytes: u64,
     /// How many the memory has.
     pub allocation_bytes: u64,
+    /// Where in the memory the buffer begins.
+    pub offset: u64,
+    /// What of it is somebody else's to free.
+    pub theirs: Theirs,
+}
+
+/// What of a block was made by somebody else.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Theirs {
+    pub buffer: bool,
+    pub memory: bool,
 }
 
 /// Why there is no block.
@@ -176,7 +187,8 @@ impl<'d> Making<'d> {
     fn done(mut self, host: Option<HostAddress>, bytes: u64, allocation_bytes: u64) -> Block {
         let buffer = std::mem::replace(&mut self.buffer, vk::Buffer::null());
         let memory = std::mem::replace(&mut self.memory, vk::DeviceMemory::null());
-        Block { buffer, memory, host, bytes, allocation_bytes }
+        let (offset, theirs) = (0, Theirs::default());
+        Block { buffer, memory, host, bytes, allocation_bytes, offset, theirs }
     }
 }
 
@@ -307,7 +319,30 @@ impl Block {
 
     /// Nobody uses it any more.
     pub fn free(self, device: &Device) {
-        free(device, self.buffer, self.memory);
+        let Theirs { buffer, memory } = self.theirs;
+        let buffer = if buffer { vk::Buffer::null() } else { self.buffer };
+        let memory = if memory { vk::DeviceMemory::null() } else { self.memory };
+        free(device, buffer, memory);
+    }
+
+    /// A buffer of ours over memory that somebody else allocated, of that type; the two are given back apart.
+    pub fn over(
+        device: &Device,
+        driver: &Driver,
+        bytes: usize,
+        exportable: bool,
+        under: &Under,
+    ) -> Result<Block, Trouble> {
+        let fd = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+        let external = if exportable { fd } else { vk::ExternalMemoryHandleTypeFlags::empty() };
+        let making = Making::new(device, words(bytes), external)?;
+        under.check(driver, &making.needs()).map_err(Trouble::Other)?;
+        // SAFETY: memory that its owner keeps, of a type, a size and an alignment that the new buffer takes.
+        unsafe { device.bind_buffer_memory(making.buffer, under.memory, under.offset)? };
+        let mut block = making.done(under.buffer_address(), words(bytes), under.bytes);
+        (block.memory, block.offset) = (under.memory, under.offset);
+        block.theirs.memory = true;
+        Ok(block)
     }
 }
 
@@ -346,6 +381,12 @@ fn close_if_open(fd: RawFd, range: &FdRange) {
 /// Shaders see whole words.
 fn words(bytes: usize) -> u64 {
     bytes.next_multiple_of(4) as u64
+}
+
+/// What a buffer of somebody else's needs of its memory.
+pub(super) fn needs_of(device: &Device, buffer: vk::Buffer) -> vk::MemoryRequirements {
+    // SAFETY: whoever gave it promised that it is a live buffer of this device.
+    unsafe { device.raw().get_buffer_memory_requirements(buffer) }
 }
 
 /// Of each, null is nothing.

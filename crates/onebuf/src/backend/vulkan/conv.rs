@@ -2,6 +2,7 @@
 
 use crate::{
     Error,
+    backend::checks,
     hal::{DeviceInfo, DeviceKind, PciAddress},
 };
 use onebuf_sys::{VkRefused, vulkan::vk};
@@ -21,16 +22,10 @@ pub(super) fn refused(VkRefused { call, status }: VkRefused, device: &str) -> Er
 pub(super) fn allocation(refused: VkRefused, asked: usize, info: &DeviceInfo) -> Error {
     match refused.status {
         vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
-            out_of_memory(asked, info)
+            checks::out_of_memory(asked, info)
         }
         _ => self::refused(refused, &info.name),
     }
-}
-
-/// Memory ran out, or more was asked for than there is.
-pub(super) fn out_of_memory(asked: usize, info: &DeviceInfo) -> Error {
-    let limit = Some(info.caps.max_alloc_bytes);
-    Error::OutOfMemory { device: info.name.clone(), asked: asked as u64, limit }
 }
 
 /// As in `1.3.230`.

@@ -6,10 +6,16 @@ use super::{
     memory::Memory,
     program::Program,
     queue::{Queue, RawQueue},
+    semaphore::Semaphore,
 };
 use crate::{
-    Error, Result, hal,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source, Strategy},
+    Error, Result,
+    backend::checks,
+    hal,
+    hal::{
+        Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, SharedSemaphore,
+        Source,
+    },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use onebuf_sys::{
@@ -71,15 +77,13 @@ impl Driver {
     /// Whether objects of that domain may meet this device's.
     #[inline]
     pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        if domain == self.domain { Ok(()) } else { Err(self.foreign(what, Some(domain))) }
+        checks::same_domain(what, domain, self.domain, &self.info)
     }
 
     /// Something that is not of this device.
     #[cold]
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
-        let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
-        let want = format!("vulkan device {} (domain {})", self.info.name, self.domain.0);
-        Error::ForeignContext { have: format!("{what} of {from}"), want }
+        checks::foreign(what, domain, self.domain, &self.info)
     }
 }
 
@@ -123,13 +127,24 @@ impl Context {
         // SAFETY: a device of this live instance; everything asked for was declared by it.
         let made = unsafe { driver.root.0.create_device(driver.physical, &info) };
         let table = driver.check(made)?;
+        // SAFETY: made just now, with so many queues of that family.
+        Ok(unsafe { Context::over(driver.clone(), table, 0..count) })
+    }
+
+    /// # Safety
+    /// A live device, with these queues of the driver's family, which nobody else gives work to.
+    pub unsafe fn over(
+        driver: Arc<Driver>,
+        table: vulkan::Device,
+        queues: impl IntoIterator<Item = u32>,
+    ) -> Context {
         let lane = |n| {
-            // SAFETY: made just now, with so many queues of that family.
-            Mutex::new(unsafe { table.raw().get_device_queue(family.index, n) })
+            // SAFETY: the caller's promise.
+            Mutex::new(unsafe { table.raw().get_device_queue(driver.family.index, n) })
         };
-        let (lanes, driver) = ((0..count).map(lane).collect(), driver.clone());
+        let lanes = queues.into_iter().map(lane).collect();
         let (next_lane, queues) = (AtomicU64::new(0), Mutex::default());
-        Ok(Context { driver, table, lanes, next_lane, queues })
+        Context { driver, table, lanes, next_lane, queues }
     }
 
     /// The native queue that the next of ours works on; where there are too few, several share one.
@@ -173,7 +188,11 @@ impl Drop for Context {
 
 /// The extensions that are used, where they are there.
 fn wanted(info: &DeviceInfo) -> impl Iterator<Item = &'static CStr> {
-    let wanted = [vk::KHR_EXTERNAL_MEMORY_FD_NAME, vk::EXT_EXTERNAL_MEMORY_HOST_NAME];
+    let wanted = [
+        vk::KHR_EXTERNAL_MEMORY_FD_NAME,
+        vk::EXT_EXTERNAL_MEMORY_HOST_NAME,
+        vk::KHR_EXTERNAL_SEMAPHORE_FD_NAME,
+    ];
     wanted.into_iter().filter(|name| name.to_str().is_ok_and(|name| info.declares(name)))
 }
 
@@ -226,13 +245,31 @@ impl Features {
 #[derive(Debug)]
 pub struct Device {
     driver: Arc<Driver>,
-    /// Made by the first call that needs it: it starts threads and wakes the chip.
-    context: Mutex<Option<Arc<Context>>>,
+    context: Mutex<Which>,
+}
+
+/// The logical device that is used.
+#[derive(Debug)]
+enum Which {
+    /// Our own, made by the first call that needs it: it starts threads and wakes the chip.
+    Own(Option<Arc<Context>>),
+    /// Somebody else's, kept by whoever registered it.
+    Guest(Weak<Context>),
 }
 
 impl Device {
     pub(super) fn new(driver: Driver) -> Device {
-        Device { driver: Arc::new(driver), context: Mutex::default() }
+        Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
+    }
+
+    /// A device that others' logical devices are used on. It has none yet.
+    pub(super) fn seat(driver: Arc<Driver>) -> Device {
+        Device { driver, context: Mutex::new(Which::Guest(Weak::new())) }
+    }
+
+    /// The logical device that is used from now on.
+    pub(super) fn admit(&self, context: &Arc<Context>) {
+        *lock(&self.context) = Which::Guest(Arc::downgrade(context));
     }
 
     #[cfg(test)]
@@ -242,30 +279,19 @@ impl Device {
 
     /// The logical device; a failure is not remembered, so that the next call tries again.
     fn context(&self) -> Result<Arc<Context>> {
-        let mut slot = lock(&self.context);
-        match &*slot {
-            Some(context) => Ok(context.clone()),
-            None => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
+        match &mut *lock(&self.context) {
+            Which::Own(Some(context)) => Ok(context.clone()),
+            Which::Own(slot) => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
+            Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+                what: format!("a foreign device on {}", self.driver.info.name),
+                tried: Vec::new(),
+                reason: "it was given up; keep its `ForeignVulkan`".to_owned(),
+            }),
         }
     }
 
     fn check_bytes(&self, bytes: usize) -> Result<()> {
-        let limit = self.driver.info.caps.max_alloc_bytes;
-        match bytes {
-            0 => Err(Error::invalid("memory of zero bytes")),
-            _ if bytes as u64 > limit => Err(conv::out_of_memory(bytes, &self.driver.info)),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_strategy(&self, strategy: Strategy) -> Result<()> {
-        let have = &self.driver.info.caps.strategies;
-        if have.contains(&strategy) {
-            return Ok(());
-        }
-        let have: Vec<_> = have.iter().map(Strategy::to_string).collect();
-        let what = format!("{strategy} memory on {}", self.driver.info.name);
-        Err(Error::unsupported(what, format!("one of {}", have.join(", "))))
+        checks::bytes(&self.driver.info, bytes)
     }
 }
 
@@ -275,11 +301,7 @@ impl hal::Device for Device {
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        self.check_bytes(spec.bytes)?;
-        self.check_strategy(spec.strategy)?;
-        if !spec.align.is_power_of_two() {
-            return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
-        }
+        checks::allocation(&self.driver.info, spec, contents)?;
         Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
     }
 
@@ -303,6 +325,10 @@ impl hal::Device for Device {
                 Err(Error::unsupported(what, "host pages or a descriptor"))
             }
         }
+    }
+
+    fn semaphore(&self) -> Result<SharedSemaphore> {
+        Semaphore::shared(self.context()?)
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

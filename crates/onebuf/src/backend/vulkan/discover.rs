@@ -3,6 +3,8 @@
 use super::{
     conv,
     device::{Device, Driver, Family, Limits},
+    foreign::Handles,
+    semaphore,
 };
 use crate::{
     hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
@@ -10,7 +12,7 @@ use crate::{
 };
 use onebuf_sys::{
     Missing, Probe, VkRefused,
-    vulkan::{Instance, Vulkan, vk},
+    vulkan::{Instance, Vulkan, vk, vk::Handle},
 };
 use std::{ffi::CStr, fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -25,10 +27,41 @@ const NO_DEVICE_HINT: &str = "install a driver (on Debian or Ubuntu: apt install
 /// The devices that were found.
 #[derive(Debug)]
 pub struct Discovered {
+    /// What found them, and can adopt others'.
+    pub loader: Loader,
     /// In the loader's order.
     pub devices: Vec<Arc<Device>>,
     /// Devices that were left out, and why.
     pub problems: Vec<String>,
+}
+
+/// The loader, and what tells its file from another.
+#[derive(Debug)]
+pub struct Loader {
+    vulkan: Vulkan,
+    identity: String,
+}
+
+impl Loader {
+    /// What is true of somebody else's device, of which only what they switched on is there.
+    ///
+    /// # Safety
+    /// As for [`Handles`](super::foreign::Handles).
+    pub(super) unsafe fn driver_of(
+        &self,
+        handles: &Handles,
+        domain: Domain,
+    ) -> Result<Driver, String> {
+        let (instance, physical) = (handles.instance as u64, handles.physical as u64);
+        // SAFETY: the caller's promise.
+        let instance = unsafe { self.vulkan.adopt_instance(vk::Instance::from_raw(instance)) };
+        let root = Arc::new(Root(instance));
+        let mut asked = Asked::new(&root.0, vk::PhysicalDevice::from_raw(physical))?;
+        asked.extensions.retain(|name| handles.extensions.contains(name));
+        asked.check()?;
+        let family = asked.family_at(handles.family, &handles.queues)?;
+        Ok(asked.driver(&root, family, &self.identity, domain))
+    }
 }
 
 /// An instance that is destroyed once. Its devices keep it.
@@ -54,11 +87,12 @@ pub fn discover(
     let vulkan = Vulkan::load(library, probe)?;
     let path = vulkan.library().unwrap_or_default();
     let (root, all) = list(&vulkan).map_err(|why| none(&path, Some(why), &why.to_string()))?;
-    let identity = identity(&path);
-    let mut found = Discovered { devices: Vec::new(), problems: Vec::new() };
+    let loader = Loader { vulkan, identity: identity(&path) };
+    let mut found = Discovered { loader, devices: Vec::new(), problems: Vec::new() };
     for (number, physical) in all.into_iter().enumerate() {
         let asked = Asked::new(&root.0, physical);
-        match asked.and_then(|asked| asked.driver(&root, &identity, next_domain)) {
+        let identity = &found.loader.identity;
+        match asked.and_then(|asked| asked.found(&root, identity, next_domain)) {
             Ok(driver) => found.devices.push(Arc::new(Device::new(driver))),
             Err(why) => found.problems.push(format!("Vulkan device {number}: {why}")),
         }
@@ -142,7 +176,7 @@ impl<'a> Asked<'a> {
         Ok(Asked { instance, physical, extensions, plain, memory })
     }
 
-    fn driver(
+    fn found(
         &self,
         root: &Arc<Root>,
         identity: &str,
@@ -150,16 +184,42 @@ impl<'a> Asked<'a> {
     ) -> Result<Driver, String> {
         self.check()?;
         let family = self.family().ok_or_else(|| self.lacks("a queue for compute shaders"))?;
+        Ok(self.driver(root, family, identity, next_domain()))
+    }
+
+    fn driver(&self, root: &Arc<Root>, family: Family, identity: &str, domain: Domain) -> Driver {
         let more = self.more();
-        Ok(Driver {
+        Driver {
             root: root.clone(),
             physical: self.physical,
-            domain: next_domain(),
+            domain,
             family,
             limits: self.limits(&more),
             memory: self.memory,
             info: self.info(&more, identity),
-        })
+        }
+    }
+
+    /// The family that somebody else chose, with these of its queues.
+    fn family_at(&self, index: u32, queues: &[u32]) -> Result<Family, String> {
+        let ask = self.instance.raw();
+        // SAFETY: a device of this live instance.
+        let all = unsafe { ask.get_physical_device_queue_family_properties(self.physical) };
+        let computes =
+            |one: &&vk::QueueFamilyProperties| one.queue_flags.contains(vk::QueueFlags::COMPUTE);
+        let one = all.get(index as usize).filter(computes);
+        let one =
+            one.ok_or_else(|| format!("queue family {index} does not run compute shaders"))?;
+        match queues.iter().find(|queue| **queue >= one.queue_count) {
+            Some(queue) => {
+                Err(format!("queue {queue} of family {index}, which has {}", one.queue_count))
+            }
+            None if queues.is_empty() => Err("no queue was given".to_owned()),
+            None => {
+                let (queues, clock_bits) = (queues.len() as u32, one.timestamp_valid_bits);
+                Ok(Family { index, queues, clock_bits })
+            }
+        }
     }
 
     fn lacks(&self, what: &str) -> String {
@@ -309,6 +369,8 @@ impl<'a> Asked<'a> {
             callbacks: false,
             gates: true,
             wait_values: false,
+            exports_semaphores: self.exports_semaphores(),
+            imports_semaphores: false,
             svm_atomics: false,
             svm_system: false,
             address_space: None,
@@ -343,6 +405,18 @@ impl<'a> Asked<'a> {
             ask.get_physical_device_external_buffer_properties(self.physical, &info, &mut found);
         }
         found.external_memory_properties.external_memory_features
+    }
+
+    /// Whether the driver makes semaphores that other APIs of the chip import.
+    fn exports_semaphores(&self) -> bool {
+        let (question, ask) = (semaphore::question(), self.instance.raw());
+        let mut found = vk::ExternalSemaphoreProperties::default();
+        // SAFETY: a device of this live instance, of version 1.1 or newer.
+        unsafe {
+            let physical = self.physical;
+            ask.get_physical_device_external_semaphore_properties(physical, &question, &mut found);
+        }
+        self.has(vk::KHR_EXTERNAL_SEMAPHORE_FD_NAME) && semaphore::is_exportable(&found)
     }
 
     /// What the driver does with descriptors of buffers that kernels use. Memory that may be nothing but

@@ -12,7 +12,9 @@ use super::{
     transfer,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::checks,
+    hal,
     hal::{
         Access, AllocSpec, Domain, Export, FdKind, FdRange, HostRange, RawHandle, Residency,
         Strategy,
@@ -117,6 +119,18 @@ impl Memory {
         Ok(Memory::whole(Inner::of(context, block, 0, &spec), access))
     }
 
+    /// Memory of somebody else's, from that byte of the block's buffer on.
+    pub fn lent(
+        context: Arc<Context>,
+        block: Block,
+        start: usize,
+        bytes: usize,
+        form: Strategy,
+    ) -> Memory {
+        let spec = imported(bytes, form);
+        Memory::whole(Inner::of(context, block, start, &spec), Access::ReadWrite)
+    }
+
     fn whole(inner: Inner, access: Access) -> Memory {
         let (bytes, domain) = (inner.bytes, inner.context.driver.domain);
         Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
@@ -138,13 +152,8 @@ impl Memory {
 
     /// Whether the range lies inside; and if so, where in the native buffer.
     pub fn range(&self, offset: usize, bytes: usize) -> Result<u64> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(self.at() + offset as u64),
-            _ => Err(Error::invalid(format!(
-                "{bytes} bytes at offset {offset} of a memory of {} bytes",
-                self.bytes
-            ))),
-        }
+        checks::range(self.bytes, offset, bytes)?;
+        Ok(self.at() + offset as u64)
     }
 
     /// What a shader is given of it: the first so many bytes, in whole words.
@@ -157,33 +166,14 @@ impl Memory {
     /// Whether it was made for what a kernel is about to do with it.
     #[inline]
     pub fn check_access(&self, access: Access) -> Result<()> {
-        if self.access.allows(access) {
-            return Ok(());
-        }
-        let made_for = self.access;
-        Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
+        checks::access(self.access, access)
     }
 
     fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
-        let wrong = |why: String| {
-            Err(Error::invalid(format!("a region of {bytes} bytes at offset {offset}: {why}")))
-        };
         let align = self.inner.context.driver.info.caps.align_bytes;
-        self.range(offset, bytes)?;
-        if self.part.is_some() {
-            return wrong("a region has no regions; take it of the whole memory".to_owned());
-        }
-        if bytes == 0 {
-            return wrong("it is empty".to_owned());
-        }
-        if !offset.is_multiple_of(align) {
-            return wrong(format!("the device wants offsets that are multiples of {align}"));
-        }
-        if !self.access.allows(access) {
-            let has = self.access;
-            return wrong(format!("for {access}, where the whole memory is for {has}"));
-        }
-        Ok(())
+        let is_part = self.part.is_some();
+        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
+        whole.check_region(offset, bytes, access)
     }
 }
 
@@ -267,7 +257,8 @@ impl hal::Memory for Memory {
         // SAFETY: a new descriptor that nobody else owns.
         let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let allocation_bytes = block.allocation_bytes as usize;
-        Ok(FdRange { fd, kind, offset: 0, bytes: self.bytes, allocation_bytes })
+        let offset = block.offset as usize + self.inner.start;
+        Ok(FdRange { fd, kind, offset, bytes: self.bytes, allocation_bytes })
     }
 
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {

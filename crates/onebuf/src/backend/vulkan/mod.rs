@@ -9,8 +9,10 @@
 //! | `device` | the device, and the logical device that everything is made of |
 //! | `block` | one allocation: made, imported, exported, freed |
 //! | `memory` | memory as others know it, and parts of it |
+//! | `foreign` | logical devices and buffers that somebody else made |
 //! | `timeline`, `batch`, `work`, `queue` | how far a queue is, commands with what they use, handing them over |
 //! | `event`, `gate`, `transfer` | waiting, being held back, copies |
+//! | `semaphore` | what other APIs signal and wait on |
 //! | `glsl`, `spirv`, `program` | a text to a module, what a module says, the kernels of it |
 //! | `kernel` | pipelines, and launching them |
 //! | `conv` | every number that means something else elsewhere |
@@ -27,12 +29,14 @@ mod conv;
 mod device;
 mod discover;
 mod event;
+pub mod foreign;
 mod gate;
 mod glsl;
 mod kernel;
 mod memory;
 mod program;
 mod queue;
+mod semaphore;
 mod spirv;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;
@@ -40,4 +44,5 @@ mod timeline;
 mod transfer;
 mod work;
 
-pub use discover::discover;
+pub use device::Device;
+pub use discover::{Loader, discover};

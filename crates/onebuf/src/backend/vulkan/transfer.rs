@@ -11,7 +11,7 @@ use super::{
     memory::Memory,
     queue::{Queue, RawQueue, State},
 };
-use crate::{Error, Result, hal, sync::Arc};
+use crate::{Error, Result, backend::checks, hal, sync::Arc};
 use onebuf_sys::vulkan::vk;
 use std::time::Duration;
 
@@ -177,13 +177,7 @@ pub(super) fn fill(
     pattern: &[u8],
 ) -> Result<()> {
     let at = memory.range(offset, bytes)?;
-    let whole = |n: usize| !pattern.is_empty() && n.is_multiple_of(pattern.len());
-    if !whole(bytes) || !whole(offset) {
-        let len = pattern.len();
-        return Err(Error::invalid(format!(
-            "a fill of {bytes} bytes at {offset} with a pattern of {len} bytes: not multiples"
-        )));
-    }
+    checks::fill(hal::Memory::bytes(memory), offset, bytes, pattern)?;
     if bytes == 0 {
         return Ok(());
     }
@@ -246,10 +240,8 @@ pub(super) fn copy(
     if bytes == 0 {
         return Ok(());
     }
-    if from.shares(to) && source.abs_diff(target) < bytes as u64 {
-        return Err(Error::invalid(format!(
-            "a copy of {bytes} bytes from offset {from_offset} to {to_offset} of one memory overlaps"
-        )));
+    if from.shares(to) {
+        checks::apart(source as usize, target as usize, bytes)?;
     }
     record(queue, &[from, to], |recording| {
         let (from, to) = (from.inner.buffer, to.inner.buffer);

@@ -62,7 +62,7 @@ fn build() -> Option<String> {
 /// The stub library as a file of that name; `None`, after a printed skip, without a C compiler.
 pub(crate) fn compile(library: &std::path::Path) -> Option<()> {
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
-    let sources = ["cuda_stub.c", "cuda_share.c", "hsa_stub.c", "agent_stub.c"]
+    let sources = ["cuda_stub.c", "cuda_share.c", "cuda_semaphore.c", "hsa_stub.c", "agent_stub.c"]
         .map(|name| format!("{STUBS}/{name}"));
     match Command::new("cc").args(flags).arg(library).args(sources).arg("-lm").status() {
         Ok(status) => assert!(status.success(), "the stub does not build"),

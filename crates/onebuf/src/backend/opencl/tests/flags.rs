@@ -24,7 +24,7 @@ fn memory_holds_what_it_was_made_with() {
             contents.fill(0xEE);
             assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES), "{strategy}");
             let short = rig.device.allocate(&spec(strategy, BYTES), Some(&contents[1..]));
-            assert!(invalid(short).contains("8191 bytes of contents for 8192"));
+            assert!(invalid(short).contains("8191 bytes of contents for a memory of 8192"));
             let remark = memory.remark().unwrap();
             assert!(remark.contains("CL_MEM_COPY_HOST_PTR"), "{remark}");
         }

@@ -1,0 +1,222 @@
+//! Delay and window as a kernel of their own, where the transform is a library's.
+//!
+//! # Safety
+//! The unsafe call declares the signature of the kernel whose text is in this file.
+
+#![allow(unsafe_code)]
+
+use super::{Interpolator, Place, Setup};
+use onebuf::{
+    Access, Buffer, Call, Complex32, Device, Grid, Kernel, Queue, Result, Signature, Source,
+    WriteView, args, hal::NativeArgs,
+};
+
+/// Work-items that share a channel, at most.
+const GROUP: usize = 256;
+
+/// In place: a group has its whole channel in local memory before it writes. One text for OpenCL, CUDA and HIP.
+const TEXT: &str = "
+kernel void delay(global float2 *signal, global const float2 *places, global const float *window) {
+    local float2 x[LEN];
+    global float2 *channel = signal + (size_t)get_group_id(0) * LEN;
+    for (uint b = 0; b < LEN / GROUP; b++)
+        x[get_local_id(0) + b * GROUP] = channel[get_local_id(0) + b * GROUP];
+    float mu = places[get_group_id(0)].y;
+    uint shift = (uint)(int)places[get_group_id(0)].x;
+TAPS    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint b = 0; b < LEN / GROUP; b++) {
+        uint i = get_local_id(0) + b * GROUP;
+        float2 sum;
+        sum.x = 0.0f;
+        sum.y = 0.0f;
+        for (uint tap = 0; tap <= ORDER; tap++)
+            if (i + shift + tap < LEN) {
+                sum.x += h[tap] * x[i + shift + tap].x;
+                sum.y += h[tap] * x[i + shift + tap].y;
+            }
+        sum.x *= window[i];
+        sum.y *= window[i];
+        channel[i] = sum;
+    }
+}
+";
+
+/// What makes the text one of CUDA C and of HIP C.
+const LIKE_CUDA: &str = "
+#define kernel extern \"C\" __global__
+#define uint unsigned int
+#define get_group_id(d) blockIdx.x
+#define get_local_id(d) threadIdx.x
+#define barrier(fence) __syncthreads()
+";
+
+/// The kernel, and what it reads beside the samples.
+pub struct DelayKernel {
+    kernel: Kernel,
+    group: usize,
+    tables: Tables,
+}
+
+/// The tables that every kernel of the first stage reads, on its device.
+pub struct Tables {
+    pub places: Buffer<[f32; 2]>,
+    pub window: Buffer<f32>,
+}
+
+impl Tables {
+    pub fn upload(device: &Device, setup: &Setup) -> Result<Self> {
+        let places: Vec<_> = setup.places.iter().map(|place| [place.shift, place.mu]).collect();
+        let wish = device.hub().buffer(places.len()).shared_with([device]);
+        let places = wish.init(places).build()?;
+        let wish = device.hub().buffer(setup.window.len()).shared_with([device]);
+        Ok(Self { places, window: wish.init(&setup.window).build()? })
+    }
+}
+
+impl DelayKernel {
+    pub fn build(device: &Device, setup: &Setup) -> Result<Self> {
+        let length = setup.shape.length;
+        let most = GROUP.min(device.info().caps.max_group_size).max(1);
+        // Powers of two both, so that one divides the other.
+        let group = (1 << most.ilog2()).min(length);
+        let program = device.program(&source(length, group, setup.interpolator))?;
+        let fits = move |call: &Call<'_>| {
+            let channels = call.global()[0] / group;
+            let wanted = [channels * length, channels, length];
+            match wanted.into_iter().enumerate().all(|(i, n)| n <= call.len(i)) {
+                true => Ok(()),
+                false => Err("more channels than the buffer has, or too short a window".into()),
+            }
+        };
+        let signature = Signature::new()
+            .buffer::<Complex32>(Access::ReadWrite)
+            .buffer::<[f32; 2]>(Access::Read)
+            .buffer::<f32>(Access::Read)
+            .require(fits);
+        // SAFETY: a group, whose size the grid fixes, reads and writes the `length` samples of its own channel and
+        // reads its one place; `fits` lets only launches through of as many groups as there are of both, and with
+        // a window of `length`. Taps are held against the channel's ends before they are read.
+        let kernel = unsafe { program.kernel("delay", signature)? };
+        Ok(Self { kernel, group, tables: Tables::upload(device, setup)? })
+    }
+
+    /// Starts it on the first channels.
+    pub fn run(
+        &self,
+        queue: &Queue,
+        signal: WriteView<'_, Complex32>,
+        channels: usize,
+    ) -> Result<()> {
+        let grid = Grid::from([channels * self.group]).local([self.group]);
+        let Tables { places, window } = &self.tables;
+        let args = args![signal, places.read_on(queue)?, window.read_on(queue)?];
+        queue.launch(&self.kernel, grid, args)
+    }
+}
+
+fn source(length: usize, group: usize, interpolator: Interpolator) -> Source {
+    let [opencl, like_cuda] = texts(length, group, interpolator);
+    let source = Source::opencl_c(opencl).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda);
+    source.with_native("delay", move |args| on_the_host(args, length, group, interpolator))
+}
+
+/// In OpenCL C, and in CUDA C and HIP C.
+fn texts(length: usize, group: usize, interpolator: Interpolator) -> [String; 2] {
+    let order = interpolator.order();
+    let sizes = format!("#define LEN {length}\n#define GROUP {group}\n#define ORDER {order}\n");
+    let text = format!("{sizes}{}", TEXT.replace("TAPS", &interpolator.statements()));
+    // Not by macros: the compiler's own `__global__` is one of an attribute of that name.
+    let like_cuda = text.replace("global ", "").replace("local ", "__shared__ ");
+    [text, format!("{LIKE_CUDA}{like_cuda}")]
+}
+
+/// The same on the host, channel by channel.
+fn on_the_host(
+    args: &mut NativeArgs<'_>,
+    length: usize,
+    group: usize,
+    interpolator: Interpolator,
+) -> Result<()> {
+    let channels = args.global()[0] / group;
+    let places = args.slice::<[f32; 2]>(1)?[..channels].to_vec();
+    let window = args.slice::<f32>(2)?[..length].to_vec();
+    let mut before = vec![Complex32::ZERO; length];
+    let signal = args.slice_mut::<Complex32>(0)?.chunks_exact_mut(length);
+    for (channel, [shift, mu]) in signal.zip(places) {
+        before.copy_from_slice(channel);
+        delay(interpolator, Place { shift, mu }, &before, &window, channel);
+    }
+    Ok(())
+}
+
+fn delay(
+    with: Interpolator,
+    place: Place,
+    before: &[Complex32],
+    window: &[f32],
+    after: &mut [Complex32],
+) {
+    let taps: Vec<f32> = with.taps(place.mu.into()).into_iter().map(|tap| tap as f32).collect();
+    for (number, (out, factor)) in after.iter_mut().zip(window).enumerate() {
+        let at = |tap: usize| (number + tap).checked_add_signed(place.shift as isize);
+        let term = |(tap, h): (usize, &f32)| Some(before.get(at(tap)?)? * h);
+        *out = taps.iter().enumerate().filter_map(term).sum::<Complex32>() * factor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DelayKernel, Setup, texts};
+    use crate::mixed::{Interpolator, Shape, setup::noise};
+    use onebuf::{Complex32, Complex64, Device, Hub};
+
+    /// The kernel's samples, and the same in double precision; relative to the largest.
+    fn worst(device: &Device, setup: &Setup) -> f64 {
+        let Shape { length, channels, .. } = setup.shape;
+        let samples = noise(setup.shape.samples());
+        let wish = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
+        let (signal, queue) = (wish.init(&samples).build().unwrap(), device.queue().unwrap());
+        let kernel = DelayKernel::build(device, setup).unwrap();
+        kernel.run(&queue, signal.write_on(&queue).unwrap(), channels).unwrap();
+        let found = signal.to_vec().unwrap();
+        let mut worst = 0.0;
+        for (channel, found) in found.chunks(length).enumerate() {
+            let wanted = setup.delayed(channel, &samples[channel * length..][..length]);
+            let off = |(x, y): (&Complex32, &Complex64)| {
+                (Complex64::new(x.re.into(), x.im.into()) - y).norm()
+            };
+            worst = found.iter().zip(&wanted).map(off).fold(worst, f64::max);
+        }
+        worst
+    }
+
+    /// Long delays both ways, on every device; every order on the host, one elsewhere, where compilers take long.
+    #[test]
+    fn every_device_delays_as_the_reference_does() {
+        let hub = Hub::discover().unwrap();
+        for order in Interpolator::ORDERS {
+            let with = Interpolator::new(order).unwrap();
+            let shape = Shape { length: 64, channels: 9, beams: 1 };
+            let mut setup = Setup::new(shape, with);
+            setup.places[1] = with.place(40.25);
+            setup.places[2] = with.place(-40.75);
+            setup.places[3] = with.place(1000.5);
+            let opencl = if order == 5 { hub.select("opencl") } else { Vec::new() };
+            for device in [hub.host()].iter().chain(&opencl) {
+                let error = worst(device, &setup);
+                assert!(error < 1e-6, "order {order} on {device}: {error}");
+            }
+            let wrong = Setup { places: vec![with.place(0.4); 9], ..setup.clone() };
+            let found = setup.delayed(0, &noise(64));
+            let control = wrong.delayed(0, &noise(64));
+            assert!(found.iter().zip(control).any(|(x, y)| (x - y).norm() > 0.1), "{order}");
+        }
+    }
+
+    #[test]
+    fn cuda_gets_a_text_of_its_own() {
+        let [opencl, cuda] = texts(8, 4, Interpolator::new(5).unwrap());
+        assert!(opencl.contains("global float2") && opencl.contains("local float2 x[LEN]"));
+        assert!(cuda.contains("__shared__ float2 x[LEN]") && !cuda.contains("global const"));
+    }
+}

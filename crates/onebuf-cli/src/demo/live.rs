@@ -1,0 +1,160 @@
+//! How a pipeline does while it runs: some lines that are drawn again and again on a terminal, one line now and then
+//! elsewhere.
+
+use super::stream::Stream;
+use crate::{
+    screen::{Screen, cut},
+    units,
+};
+use onebuf::{
+    Complex32, Hub,
+    pipeline::{Handle, Latency, Report},
+};
+use std::{
+    io::{self, Write},
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+/// How often, on a terminal and elsewhere.
+const OFTEN: Duration = Duration::from_millis(250);
+const SELDOM: Duration = Duration::from_secs(2);
+
+pub struct Live<'l> {
+    handle: Handle,
+    hub: &'l Hub,
+    screen: Screen,
+    scale: Scale,
+}
+
+/// What numbers are relative to.
+struct Scale {
+    frames: u64,
+    frame_bytes: u64,
+    ring: usize,
+    copied_before: u64,
+}
+
+impl<'l> Live<'l> {
+    pub fn new(handle: Handle, hub: &'l Hub, stream: &Stream<'_>) -> Self {
+        let scale = Scale {
+            frames: stream.frames,
+            frame_bytes: (stream.pipeline.shape().samples() * size_of::<Complex32>()) as u64,
+            ring: stream.ring,
+            copied_before: hub.ledger().implied_bytes(),
+        };
+        Self { handle, hub, screen: Screen::of_stderr(), scale }
+    }
+
+    /// Until the other end is dropped. A terminal is left as it was.
+    pub fn watch(&self, over: Receiver<()>) {
+        let (mut drawn, pause) = (0, if self.screen.moves { OFTEN } else { SELDOM });
+        let (mut last, mut begun) = (Report::default(), None);
+        while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            let report = self.handle.report();
+            // A line that says the same again is of no use, where it is not drawn over the last.
+            if self.screen.moves || report != last {
+                drawn = self.draw(&report, rate(&report, &mut begun), drawn);
+            }
+            last = report;
+        }
+        if drawn > 0 {
+            eprint!("\x1b[{drawn}A\x1b[J");
+        }
+    }
+
+    /// How many lines there are to be drawn over.
+    fn draw(&self, report: &Report, rate: f64, drawn: usize) -> usize {
+        let copied = self.hub.ledger().implied_bytes() - self.scale.copied_before;
+        let lines = self.scale.lines(report, rate, copied);
+        let mut text = String::new();
+        if !self.screen.moves {
+            text = format!("{}\n", lines.join("; "));
+        } else {
+            if drawn > 0 {
+                text = format!("\x1b[{drawn}A\x1b[J");
+            }
+            let room = self.screen.width.unwrap_or(usize::MAX);
+            lines.iter().for_each(|line| text += &format!("{}\n", cut(line, room)));
+        }
+        // Whoever closed it does not look.
+        let _ = io::stderr().write_all(text.as_bytes());
+        if self.screen.moves { lines.len() } else { 0 }
+    }
+}
+
+impl Scale {
+    fn lines(&self, report: &Report, rate: f64, copied: u64) -> Vec<String> {
+        let bytes = rate * self.frame_bytes as f64 / 1e9;
+        let Report { frames, dropped, incomplete, on_the_way, .. } = report;
+        let copied = units::bytes(copied);
+        let mut lines = vec![
+            format!("frame {frames} of {}, {rate:.1}/s, {bytes:.2} GB/s", self.frames),
+            format!("latency {}", both(report.latency)),
+            format!(
+                "ring {on_the_way} of {}, dropped {dropped}, incomplete {incomplete}, copied {copied}",
+                self.ring
+            ),
+            format!("source {}", both(report.source)),
+        ];
+        for stage in &report.stages {
+            lines.push(format!("{} on {}: {}", stage.name, stage.device, both(stage.latency)));
+        }
+        lines.push(format!("detect {}", both(report.sink)));
+        lines
+    }
+}
+
+/// Frames in a second, since some were seen first: who waits for a sender does not count.
+fn rate(report: &Report, begun: &mut Option<(Instant, u64)>) -> f64 {
+    if report.frames == 0 {
+        return 0.0;
+    }
+    let (start, frames) = *begun.get_or_insert_with(|| (Instant::now(), report.frames));
+    let seconds = start.elapsed().as_secs_f64();
+    if report.frames == frames { 0.0 } else { (report.frames - frames) as f64 / seconds }
+}
+
+/// Both of them, for people.
+pub fn both(latency: Latency) -> String {
+    let time = |time: Option<Duration>| {
+        time.map_or_else(|| "-".into(), |time| units::time(time.as_secs_f64() * 1e6))
+    };
+    format!("p50 {}, p99 {}", time(latency.p50), time(latency.p99))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onebuf::pipeline::StageReport;
+
+    #[test]
+    fn every_number_has_its_line() {
+        let latency =
+            Latency { p50: Some(Duration::from_micros(1500)), p99: Some(Duration::from_millis(2)) };
+        let stage =
+            StageReport { name: "fft".into(), device: "opencl:0".into(), ..Default::default() };
+        let report = Report {
+            frames: 10,
+            dropped: 1,
+            incomplete: 2,
+            on_the_way: 3,
+            elapsed: Duration::from_secs(2),
+            latency,
+            stages: vec![stage],
+            ..Default::default()
+        };
+        let scale = Scale { frames: 64, frame_bytes: 1 << 20, ring: 4, copied_before: 0 };
+        let lines = scale.lines(&report, 5.0, 4096).join("\n");
+        for part in [
+            "frame 10 of 64, 5.0/s, 0.01 GB/s",
+            "latency p50 1.50 ms, p99 2.00 ms",
+            "ring 3 of 4, dropped 1, incomplete 2, copied 4 KiB",
+            "source p50 -, p99 -",
+            "fft on opencl:0: p50 -",
+            "detect p50 -",
+        ] {
+            assert!(lines.contains(part), "{part} in {lines}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Where frames come from, from the first one on.
+
+use super::{
+    Shape,
+    signal::{Frames, Source, synthetic},
+    stream::Feed,
+    wire::Wire,
+};
+use crate::out::Result;
+use onebuf::Complex32;
+use onebuf_bench::mixed::Setup;
+
+/// A source that has not started yet.
+pub struct Supply<'s> {
+    source: &'s Source,
+    /// Where one frame has been waited for already.
+    wire: Option<Wire>,
+}
+
+impl<'s> Supply<'s> {
+    /// What is wrong with a file is told before anything is tried.
+    pub fn of(source: &'s Source, setup: &Setup) -> Result<Self> {
+        if let Source::File(path) = source {
+            Frames::file(path, setup)?;
+        }
+        Ok(Self { source, wire: None })
+    }
+
+    /// A frame before the others.
+    pub fn first(&mut self, setup: &Setup) -> Result<Vec<Complex32>> {
+        match self.source {
+            Source::Synthetic => synthetic(0, setup),
+            Source::File(path) => Ok(Frames::file(path, setup)?.samples(0, 1)?.to_vec()),
+            Source::Network(listen) => {
+                let wire = self.wire.insert(Wire::open(listen, &hint(setup))?);
+                wire.first(setup.shape.samples())
+            }
+        }
+    }
+
+    /// Everything is ready.
+    pub fn start(self, setup: &Setup) -> Result<Feed> {
+        Ok(match (self.source, self.wire) {
+            (_, Some(wire)) => Feed::Wire(wire),
+            (Source::Synthetic, _) => Feed::Frames(Frames::synthetic(setup)?),
+            (Source::File(path), _) => Feed::Frames(Frames::file(path, setup)?),
+            (Source::Network(listen), _) => Feed::Wire(Wire::open(listen, &hint(setup))?),
+        })
+    }
+}
+
+fn hint(setup: &Setup) -> String {
+    let Shape { length, channels, .. } = setup.shape;
+    format!("frames of {channels} channels of {length} samples")
+}
