@@ -46,6 +46,34 @@ pub(super) struct Batch {
     alone: (u32, Instant),
 }
 
+/// Where one packet is received, but for its own place.
+struct Slot<'b> {
+    expected: &'b mut Option<Spot>,
+    head: &'b mut [u8],
+    spare: &'b mut [u8],
+}
+
+fn slots<'b>(
+    expected: &'b mut [Option<Spot>],
+    heads: &'b mut [[u8; HEADER]],
+    spare: &'b mut [u8],
+    stride: usize,
+) -> impl Iterator<Item = Slot<'b>> {
+    let slots = expected.iter_mut().zip(heads).zip(spare.chunks_mut(stride));
+    slots.map(|((expected, head), spare)| Slot { expected, head, spare })
+}
+
+impl<'b> Slot<'b> {
+    /// Room for the longest packet: its head, its place if it has one, and the spare place for the rest. Together they are
+    /// always equally long.
+    fn parts(self, place: Option<(Spot, &'b mut [u8])>) -> [IoSliceMut<'b>; 3] {
+        *self.expected = place.as_ref().map(|(spot, _)| *spot);
+        let place = place.map_or(&mut [][..], |(_, place)| place);
+        let rest = &mut self.spare[place.len()..];
+        [self.head, place, rest].map(IoSliceMut::new)
+    }
+}
+
 impl Batch {
     pub fn new(stride: usize, joined: bool) -> Self {
         Self {
@@ -69,33 +97,49 @@ impl Batch {
         from: Spot,
         first: &mut [u8],
     ) -> io::Result<usize> {
-        let mut places = window.places(from, first);
-        let (mut parts, mut any) = (Vec::with_capacity(BATCH), false);
-        // One message has to find room, whatever was expected of it.
-        let least = if self.joined { LONGEST.div_ceil(HEADER + self.stride) } else { 1 };
         self.expected = [None; BATCH];
-        let spares = self.heads.iter_mut().zip(self.spare.chunks_mut(self.stride));
-        for (expected, (head, spare)) in self.expected.iter_mut().zip(spares) {
-            let head = IoSliceMut::new(head);
-            parts.push(match places.next() {
-                Some((spot, place)) => {
-                    (*expected, any) = (Some(spot), true);
-                    // A longer packet than the one that was expected goes on in the spare place.
-                    let rest = &mut spare[place.len()..];
-                    [head, IoSliceMut::new(place), IoSliceMut::new(rest)]
-                }
-                None if any && parts.len() >= least => break,
-                None => [head, IoSliceMut::new(spare), IoSliceMut::new(&mut [])],
-            });
-        }
+        let places = window.places(from, first);
         if !self.joined {
-            return mmsg::receive(socket.as_fd(), &mut parts, &mut self.got);
+            return self.receive_many(socket, places);
         }
-        let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
-        let (mut parts, packet) = (parts.collect::<Vec<_>>(), HEADER + self.stride);
-        let came = mmsg::receive_joined(socket.as_fd(), &mut parts, packet, &mut self.got)?;
+        let came = self.receive_joined(socket, places)?;
         self.consider(came, socket);
         Ok(came)
+    }
+
+    /// As many packets as are expected; as many as there may be, when none has a place.
+    fn receive_many<'p>(
+        &mut self,
+        socket: &UdpSocket,
+        places: impl Iterator<Item = (Spot, &'p mut [u8])>,
+    ) -> io::Result<usize> {
+        let mut places = places.peekable();
+        let any = places.peek().is_some();
+        let mut parts = Vec::with_capacity(BATCH);
+        for slot in slots(&mut self.expected, &mut self.heads, &mut self.spare, self.stride) {
+            let place = places.next();
+            if any && place.is_none() {
+                break;
+            }
+            parts.push(slot.parts(place));
+        }
+        mmsg::receive(socket.as_fd(), &mut parts, &mut self.got)
+    }
+
+    /// One message, of as many packets as one can have.
+    fn receive_joined<'p>(
+        &mut self,
+        socket: &UdpSocket,
+        mut places: impl Iterator<Item = (Spot, &'p mut [u8])>,
+    ) -> io::Result<usize> {
+        let packet = HEADER + self.stride;
+        let slots = slots(&mut self.expected, &mut self.heads, &mut self.spare, self.stride);
+        let mut parts = Vec::with_capacity(3 * BATCH);
+        for slot in slots.take(LONGEST.div_ceil(packet)) {
+            let three = slot.parts(places.next());
+            parts.extend(three.into_iter().filter(|part| !part.is_empty()));
+        }
+        mmsg::receive_joined(socket.as_fd(), &mut parts, packet, &mut self.got)
     }
 
     /// A sender whose packets come one by one, and quickly, is better served many at a time.
