@@ -55,6 +55,7 @@ pub const WORKLOADS: &[Workload] = &[
     workload::bridge::ALIASED,
     workload::bridge::STAGED,
     workload::udp::WORKLOAD,
+    workload::udp::LEFT,
     workload::program::BUILD,
     workload::program::FIRST_LAUNCH,
 ];

@@ -170,19 +170,9 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let setup = args.setup();
     let shape = setup.shape;
     let mut supply = Supply::of(&args.source, &setup)?;
-    let hub = devices::discover_for_doctor()?;
-    let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
-    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
-    let hub = with_verdicts(hub, &ids, bytes)?;
-    let hub = graft::with_verdict(hub, &ids, args)?;
-    let hub = Watched::recording(hub, args.trace.as_deref())?;
+    let (hub, devices) = machine(args, shape)?;
     let watched = Watched::open(&hub, args.trace.as_deref());
-    let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
     let one = devices[0].index() == devices[1].index();
-    if one && args.staged {
-        let [device, _] = &devices;
-        return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
-    }
     let wish = hub.buffer::<Complex32>(shape.samples()).name("frame").shared_with(&devices);
     let (setup, adapted) = adapt(args, &devices, setup, &wish, &mut supply)?;
     let graft = Graft::of(args, &devices, &setup);
@@ -206,7 +196,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let streamed = stream(args, pipeline, wish, batch.frames, &mut feed, &watched)?;
     let mut frames = match feed {
         Feed::Frames(frames) => frames,
-        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept()),
+        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept())?,
     };
     let mut ways = Vec::new();
     for (pipeline, wish) in &wishes {
@@ -220,6 +210,22 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let report =
         Report { pipeline, adapted, streamed, direct, staged, batch, obstacle, graft: &graft };
     Ok(report.answer(screen))
+}
+
+/// Who computes, when what could be used has been tried.
+fn machine(args: &Args, shape: Shape) -> Result<(Hub, [Device; 2])> {
+    let hub = devices::discover_for_doctor()?;
+    let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
+    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
+    let hub = with_verdicts(hub, &ids, bytes)?;
+    let hub = graft::with_verdict(hub, &ids, args)?;
+    let hub = Watched::recording(hub, args.trace.as_deref())?;
+    let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
+    if devices[0].index() == devices[1].index() && args.staged {
+        let [device, _] = &devices;
+        return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
+    }
+    Ok((hub, devices))
 }
 
 /// Weights for what the first frame holds, where that is wanted.

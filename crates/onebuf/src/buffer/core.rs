@@ -166,7 +166,8 @@ impl Core {
         let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
         // A view through another device's mapping is made anew each time.
         let has_own = self.sites[site].memory().is_some();
-        if keep && part.is_whole() && line.is_in_order() && has_own {
+        let leases = line.is_in_order() && !line.marks_at_once;
+        if keep && part.is_whole() && leases && has_own {
             state.settled = Some(Settled { line: line.clone(), site, write });
         }
         Ok(Taken { site, memory, rung, after, overwrites: !keep, exposed: state.exposed })
@@ -184,6 +185,11 @@ impl Core {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
         match ends {
+            _ if line.marks_at_once => match line.hal.mark() {
+                Ok(mark_here) => state.note(mark, line.at_event(mark_here)),
+                // Whoever has to wait for it asks again, and is told.
+                Err(_) => state.note_line(mark, line),
+            },
             Some(ends) if !line.is_in_order() => {
                 for position in ends.into_vec().into_iter().map(|event| line.at_event(event)) {
                     state.note(mark, position);

@@ -31,10 +31,15 @@ pub(crate) fn receive<const N: usize>(
     places: &mut [[IoSliceMut<'_>; N]],
     got: &mut [Got; BATCH],
 ) -> io::Result<usize> {
-    let mut messages = messages(places.iter_mut().map(|place| place.as_mut_ptr().cast()), N);
+    let parts = places.iter_mut().map(|place| {
+        // What is empty at the end is left out: each part costs the kernel about 40 ns.
+        let used = place.iter().rposition(|part| !part.is_empty()).map_or(0, |last| last + 1);
+        (place.as_mut_ptr().cast(), used)
+    });
+    let mut messages = messages(parts);
     let many = places.len().min(BATCH) as u32;
-    // SAFETY: `many` of the messages have been set, each to `N` places, which are `iovec`s by the standard library's word and
-    // exclusively borrowed. No name, no control data.
+    // SAFETY: `many` of the messages have been set, each to at most `N` places, which are `iovec`s by the standard library's word
+    // and exclusively borrowed. No name, no control data.
     let came = unsafe {
         let (fd, none) = (socket.as_raw_fd(), ptr::null_mut());
         libc::recvmmsg(fd, messages.as_mut_ptr(), many, libc::MSG_WAITFORONE as _, none)
@@ -52,7 +57,7 @@ pub(crate) fn send<const N: usize>(
     socket: BorrowedFd<'_>,
     packets: &[[IoSlice<'_>; N]],
 ) -> io::Result<usize> {
-    let mut messages = messages(packets.iter().map(|parts| parts.as_ptr().cast_mut().cast()), N);
+    let mut messages = messages(packets.iter().map(|parts| (parts.as_ptr().cast_mut().cast(), N)));
     let many = packets.len().min(BATCH) as u32;
     // SAFETY: as for `receive`; what is sent is only read.
     let went = unsafe {
@@ -62,16 +67,14 @@ pub(crate) fn send<const N: usize>(
     usize::try_from(went).map_err(|_| io::Error::last_os_error())
 }
 
-fn messages(
-    mut places: impl Iterator<Item = *mut libc::iovec>,
-    each: usize,
-) -> [libc::mmsghdr; BATCH] {
+/// Messages of these parts: where they begin, and how many they are.
+fn messages(mut parts: impl Iterator<Item = (*mut libc::iovec, usize)>) -> [libc::mmsghdr; BATCH] {
     array::from_fn(|_| {
         // SAFETY: numbers and pointers, for which zero means that there is nothing.
         let mut message: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        if let Some(place) = places.next() {
-            message.msg_hdr.msg_iov = place;
-            message.msg_hdr.msg_iovlen = each as _;
+        if let Some((first, many)) = parts.next() {
+            message.msg_hdr.msg_iov = first;
+            message.msg_hdr.msg_iovlen = many as _;
         }
         message
     })

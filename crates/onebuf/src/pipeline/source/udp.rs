@@ -34,6 +34,7 @@ use bytemuck::Pod;
 use counts::{Counters, add};
 use std::{
     fmt,
+    io::ErrorKind,
     net::{SocketAddr, ToSocketAddrs, UdpSocket},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -223,6 +224,7 @@ impl Udp {
             let bytes = match self.socket.recv(&mut packet) {
                 Ok(bytes) => bytes,
                 Err(error) if is_silence(&error) => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(failed("recv")(error)),
             };
             let Some((header, part)) = self.judge(&packet[..bytes], frame.len()) else { continue };
