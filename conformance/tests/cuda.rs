@@ -342,7 +342,8 @@ fn real_devices_see_each_others_work() {
 }
 
 /// Hand-overs by the thousand between a GPU of CUDA or HIP and OpenCL on the same chip, by every rung, every
-/// element checked. `ONEBUF_SOAK` says how many for each rung and direction of sharing. Vulkan is there to make semaphores.
+/// element checked. `ONEBUF_SOAK` says how many for each rung and direction of sharing. Vulkan makes the
+/// semaphores, and takes turns with both.
 /// With `ONEBUF_CALLS` set, each rung also tells how long the drivers' calls took.
 #[test]
 fn every_rung_holds_between_real_devices() {
@@ -352,19 +353,28 @@ fn every_rung_holds_between_real_devices() {
     let probe = std::env::var_os("ONEBUF_CALLS").map(|_| Probe::new());
     let builder = probe.iter().fold(builder, |builder, probe| builder.probe(probe.clone()));
     let hub = builder.build().unwrap();
-    let apis = ["cuda", "hip", "opencl"];
+    let apis = ["cuda", "hip", "opencl", "vulkan"];
     let devices = hub.devices().into_iter().filter(|device| apis.contains(&device.info().api.0));
     let sides: Vec<_> = devices.map(|device| Side::open(&device).unwrap()).collect();
     let chip = |side: &Side| side.device.info().physical;
     let api = |side: &Side| side.device.info().api.0;
+    let like = |side: &Side| ["cuda", "hip"].contains(&api(side));
+    let shaders = |side: &Side| api(side) == "vulkan";
     let joined = |(a, b): &(&Side, &Side)| {
-        ["cuda", "hip"].contains(&api(a)) && api(b) == "opencl" && chip(a).same_chip(&chip(b))
+        let apart = (like(a) || shaders(a)) && api(b) == "opencl";
+        let both = like(a) && shaders(b) || shaders(a) && like(b);
+        (apart || both) && chip(a).same_chip(&chip(b))
     };
     let rounds = std::env::var("ONEBUF_SOAK").map_or(200, |n| n.parse().expect("a number"));
     let mut joins = 0;
     for (from, to) in pairs(&sides).filter(joined) {
         for kind in kinds(&hub, from, to).into_iter().filter(|k| *k != RouteKind::Staged) {
             for rung in [Rung::Semaphore, Rung::WaitValue, Rung::Callback, Rung::HostWait] {
+                if (shaders(from) || shaders(to))
+                    && [Rung::WaitValue, Rung::Callback].contains(&rung)
+                {
+                    continue;
+                }
                 if rung == Rung::Semaphore && !has_semaphores(from, to, kind) {
                     note(&format!("skip: {} -> {} {kind}: no semaphores", from.device, to.device));
                     continue;

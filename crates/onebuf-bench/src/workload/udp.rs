@@ -1,4 +1,5 @@
-//! Packets from the loopback interface into a slot's memory, beside a plain `recvmmsg` loop that leaves them where they come.
+//! Packets from the loopback interface into a slot's memory, beside a plain `recvmmsg` loop: one that leaves them where they come, and one that
+//! makes frames of them if none is lost.
 //!
 //! A frame is sent first and received then, so that what is timed is the receiver alone, and the sender's speed does not matter. Afterwards
 //! frames stream at half the speed that was found, and what is lost of them is told.
@@ -17,19 +18,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-const IN_PLACE: &str = "udp_ingest_ratio";
-const AS_IT_COMES: &str = "udp_ingest_as_it_comes_ratio";
+const PLAIN: &str = "udp_ingest_ratio";
+const FRAMES: &str = "udp_frames_ratio";
 
-pub const WORKLOAD: Workload = Workload {
-    name: IN_PLACE,
-    about: "GB/s of a UDP source into host pages, over a recvmmsg loop that makes frames",
-    cases: |_| vec![Case::new(IN_PLACE, |bench| run(bench, IN_PLACE, true))],
+pub const INGEST: Workload = Workload {
+    name: PLAIN,
+    about: "GB/s of a UDP source into host pages, over a plain recvmmsg loop",
+    cases: |_| vec![Case::new(PLAIN, |bench| run(bench, PLAIN, false))],
 };
 
-pub const LEFT: Workload = Workload {
-    name: AS_IT_COMES,
-    about: "the same over a recvmmsg loop that leaves packets as they come",
-    cases: |_| vec![Case::new(AS_IT_COMES, |bench| run(bench, AS_IT_COMES, false))],
+pub const IN_FRAMES: Workload = Workload {
+    name: FRAMES,
+    about: "the same over a recvmmsg loop that makes frames, unchecked",
+    cases: |_| vec![Case::new(FRAMES, |bench| run(bench, FRAMES, true))],
 };
 
 /// A packet's bytes of samples, and of its head.

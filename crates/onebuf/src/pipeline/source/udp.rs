@@ -104,6 +104,8 @@ pub struct Udp {
     kernel_drops: u32,
     /// The size of frames that were too large or too small.
     misfit: Option<usize>,
+    /// Packets that came together may be received together.
+    may_join: bool,
 }
 
 impl Udp {
@@ -138,6 +140,7 @@ impl Udp {
             quiet: Duration::ZERO,
             counters: Arc::new(counters),
             misfit: None,
+            may_join: true,
         })
     }
 
@@ -194,6 +197,8 @@ impl Udp {
         }
         if arrival == Arrival::End {
             self.over = self.stream.take().map(|stream| stream.id);
+            // The first packet of the next is received by itself.
+            socket::set_joined(&self.socket, false);
         }
         let useful = self.counters.packets.load(Ordering::Relaxed) > before;
         match arrival {
@@ -228,7 +233,8 @@ impl Udp {
                 Err(error) => return Err(failed("recv")(error)),
             };
             let Some((header, part)) = self.judge(&packet[..bytes], frame.len()) else { continue };
-            let mut stream = Stream::begin(&header, part, self.window);
+            let joined = self.may_join && socket::set_joined(&self.socket, true);
+            let mut stream = Stream::begin(&header, part, self.window, joined);
             stream.keep_first(part, &packet[HEADER..bytes], frame);
             self.stream = Some(Box::new(stream));
             add(&self.counters.packets, 1);

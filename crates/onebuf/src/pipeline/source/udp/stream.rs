@@ -40,11 +40,11 @@ pub(super) struct Stream {
 
 impl Stream {
     /// A stream, by the first packet of it that came.
-    pub fn begin(header: &Header, packet: u32, patience: usize) -> Self {
+    pub fn begin(header: &Header, packet: u32, patience: usize, joined: bool) -> Self {
         Self {
             id: header.stream,
             window: Window::new(header.cut, header.frame, patience),
-            batch: Batch::new(header.cut.stride()),
+            batch: Batch::new(header.cut.stride(), joined),
             next: Part { frame: header.frame, packet },
             end: None,
             is_over: false,
