@@ -2,6 +2,7 @@
 
 use crate::{
     doctor,
+    html::{self, Machine},
     out::{self, Answer, Failure, Output, Result},
     screen::{Colour, Screen},
     table::{Cell, Table},
@@ -9,6 +10,7 @@ use crate::{
 };
 use onebuf_bench::{Bench, Case, Effort, Met, Outcome, Row, Skipped, WORKLOADS, Workload};
 use serde_json::json;
+use std::path::PathBuf;
 
 /// Measure what onebuf costs, beside the raw C calls or the staged copy in the same run
 #[derive(clap::Args)]
@@ -24,6 +26,9 @@ pub struct Args {
     /// The size of the buffers that are handed over [default: 256MiB, with --quick 32MiB]
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
     size: Option<u64>,
+    /// Also write a page for browsers, whole in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Hand-overs of more take longer than a look should.
@@ -34,6 +39,7 @@ Examples:
   onebuf bench                            everything
   onebuf bench launch_enqueue_ratio       one benchmark
   onebuf bench handoff --size 64MiB       every pair of platforms, smaller buffers
+  onebuf bench --html report.html         the same as a page, with drawings
   onebuf bench --quick --json | jq '.results[] | {name, ratio}'";
 
 fn long_help() -> String {
@@ -76,6 +82,9 @@ pub fn run(args: &Args, screen: Screen, output: Output) -> Result<()> {
     let outcome = measure(&bench, &cases)?;
     for Skipped { name, why, .. } in &outcome.skipped {
         out::skip(name, why);
+    }
+    if let Some(path) = &args.html {
+        html::save(path, &html::bench_page(&Machine::of(bench.hub()), &outcome))?;
     }
     let json = json!({ "results": outcome.results, "skipped": outcome.skipped });
     output.give(Answer { json, text: text(&outcome, screen) })?;

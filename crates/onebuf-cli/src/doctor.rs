@@ -2,6 +2,7 @@
 
 use crate::{
     devices,
+    html::{self, Machine},
     out::{Answer, Failure, Result},
     screen::{Colour, Screen},
     table::{Cell, Table},
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     io::IsTerminal,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -28,6 +30,7 @@ Examples:
   onebuf doctor --fresh                   try everything again
   onebuf doctor --devices opencl:0,host   only the routes between these two
   onebuf doctor --reach 4GiB              for buffers of up to 4 GiB
+  onebuf doctor --html report.html        the same as a page, for people and bug reports
   onebuf doctor --json | jq '.routes[] | select(.zero_copy)'
 
 Every route is tried in a process of its own: a driver that crashes or hangs refutes its route and
@@ -42,6 +45,9 @@ pub struct Args {
     /// The size up to which every page is tried; larger buffers are not planned on these verdicts
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::parse_bytes)]
     reach: u64,
+    /// Also write a page for browsers, whole in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
@@ -57,6 +63,9 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
         |from: &Device, to: &Device| chosen.contains(&from.index()) && chosen.contains(&to.index());
     let grafts = examine_grafts(&hub, args.fresh, both)?;
     let seconds = start.elapsed().as_secs_f64();
+    if let Some(path) = &args.html {
+        html::save(path, &html::doctor_page(&Machine::of(&hub), &report, seconds))?;
+    }
     let mut json = devices::json(&hub);
     json["routes"] = report.to_json();
     json["grafts"] = grafts.iter().map(|graft| graft_row(&hub, graft)).collect();

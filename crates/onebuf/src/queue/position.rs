@@ -100,9 +100,12 @@ impl Position {
     /// A queue that waits for a number waits for ever when whoever was to write it has failed. So that is asked now and
     /// then, where there is such.
     fn wait_watching(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
+        if !self.line.waits_for_numbers() {
+            return event.wait(timeout);
+        }
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
-        while left() > WATCH && self.line.waits_for_numbers() {
+        while left() > WATCH {
             match event.wait(WATCH) {
                 Err(error) if is_timeout(&error) => self.line.check_joined()?,
                 outcome => return outcome,

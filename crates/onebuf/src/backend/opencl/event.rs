@@ -21,7 +21,7 @@ use std::{
 };
 
 /// Most waits end within this time, and a callback costs two thread switches.
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(100);
 /// Between these, the driver is asked again while a callback is awaited. NVIDIA calls back 4 to 19 ms late
 /// for a map, also while somebody asks (32 MiB: complete after 0.6 ms by `clGetEventInfo`).
 const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];

@@ -1,0 +1,211 @@
+//! Drawings: ratios with their intervals and bars, and costs against sizes. Logarithmic, since twice as good is as far from one
+//! as twice as bad.
+
+use super::markup::{Element, el};
+use onebuf_bench::{Bar, Met, Row};
+
+/// Of all drawings, in the units of the drawing.
+const WIDTH: f64 = 960.0;
+const LINE: f64 = 24.0;
+/// Where names end, and where numbers begin.
+const LEFT: f64 = 300.0;
+const RIGHT: f64 = 720.0;
+
+/// A stretch of numbers on a stretch of the drawing.
+struct Axis {
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    /// Around these, and a little more; `None` for none.
+    fn around(values: impl IntoIterator<Item = f64>, from: f64, to: f64) -> Option<Self> {
+        let fit = values.into_iter().filter(|value| value.is_finite() && *value > 0.0);
+        let (low, high) = fit.fold((f64::MAX, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
+        (high > 0.0).then_some(Self { low: low / 1.15, high: high * 1.15, from, to })
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let value = value.clamp(self.low, self.high);
+        let part = (value / self.low).ln() / (self.high / self.low).ln();
+        self.from + part * (self.to - self.from)
+    }
+
+    /// Powers of the base that lie inside, no more than a few.
+    fn ticks(&self, base: f64) -> Vec<f64> {
+        let power = |value: f64| value.ln() / base.ln();
+        let (first, last) = (power(self.low).ceil() as i32, power(self.high).floor() as i32);
+        let step = ((last - first) / 8 + 1).max(1);
+        (first..=last).filter(|power| power % step == 0).map(|power| base.powi(power)).collect()
+    }
+}
+
+/// Each ratio with its interval and its bar, a line each; `None` where there are none.
+pub fn ratios(rows: &[Row]) -> Option<Element> {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
+    let numbers = rows.iter().flat_map(|row| {
+        [row.ratio, row.ratio_low, row.ratio_high, limit(row), Some(1.0)].into_iter().flatten()
+    });
+    let axis = Axis::around(numbers, LEFT, RIGHT)?;
+    let height = LINE * (rows.len() as f64 + 2.0);
+    let title = "Ratios to the baseline, with their 95 % intervals and bars";
+    let drawing = drawing(title, height).child(grid(&axis, height));
+    let lines =
+        rows.iter().enumerate().map(|(at, row)| ratio(row, &axis, LINE * (at as f64 + 1.0)));
+    Some(drawing.children(lines))
+}
+
+/// The bar of a ratio.
+fn limit(row: &Row) -> Option<f64> {
+    match row.bar? {
+        Bar::RatioAtMost(limit) | Bar::RatioAtLeast(limit) => Some(limit),
+        Bar::ValueAtMost(_) => None,
+    }
+}
+
+fn ratio(row: &Row, axis: &Axis, y: f64) -> Element {
+    let state = row.met().map_or("unjudged", class);
+    let group = el("g").class(&format!("ratio {state}")).attr("data-name", &row.name);
+    let group = group.child(label(LEFT - 12.0, y, "name", &row.name));
+    let interval = row
+        .ratio_low
+        .zip(row.ratio_high)
+        .map(|(low, high)| line(axis.at(low), y, axis.at(high), y).class("interval"));
+    let bar = limit(row).map(|limit| {
+        let x = axis.at(limit);
+        line(x, y - 9.0, x, y + 9.0).class("bar")
+    });
+    let x = row.ratio.map_or(axis.from, |ratio| axis.at(ratio));
+    let text = row.ratio_text().unwrap_or_default();
+    group.children(interval).children(bar).child(point(row.met(), x, y)).child(label(
+        RIGHT + 16.0,
+        y,
+        "value",
+        &text,
+    ))
+}
+
+fn class(met: Met) -> &'static str {
+    match met {
+        Met::Yes => "met",
+        Met::WithinNoise => "noise",
+        Met::No => "missed",
+    }
+}
+
+/// A shape that tells without colour: a disc is met, a diamond is in noise, a cross is not met, a ring has no bar.
+fn point(met: Option<Met>, x: f64, y: f64) -> Element {
+    let path = |shape: String| el("path").class("point").attr("d", shape);
+    match met {
+        Some(Met::WithinNoise) => path(format!("M{x:.1} {:.1}l6 6l-6 6l-6 -6z", y - 6.0)),
+        Some(Met::No) => path(format!("M{:.1} {:.1}l10 10m0 -10l-10 10", x - 5.0, y - 5.0))
+            .attr("data-shape", "cross"),
+        Some(Met::Yes) | None => {
+            let round = el("circle").class("point").attr("cx", px(x)).attr("cy", px(y));
+            round.attr("r", 5)
+        }
+    }
+}
+
+/// What was measured at several sizes.
+pub struct Growth {
+    pub name: String,
+    pub unit: String,
+    /// Bytes, and the cost.
+    pub points: Vec<(u64, f64)>,
+}
+
+/// One drawing for what grows with the size; `None` where nothing was measured at two.
+pub fn growth(of: &Growth) -> Option<Element> {
+    const HEIGHT: f64 = 280.0;
+    let sizes = of.points.iter().map(|(bytes, _)| *bytes as f64);
+    let x = Axis::around(sizes, 90.0, WIDTH - 40.0)?;
+    let y = Axis::around(of.points.iter().map(|(_, cost)| *cost), HEIGHT - 40.0, 24.0)?;
+    let title = format!("{} in {} against the size", of.name, of.unit);
+    let columns = x.ticks(4.0).into_iter().map(|at| {
+        let text = crate::units::bytes(at as u64);
+        tick(line(x.at(at), 24.0, x.at(at), HEIGHT - 40.0), x.at(at), HEIGHT - 18.0, "axis", &text)
+    });
+    let rows = y.ticks(10.0).into_iter().map(|at| {
+        let text = format!("{at} {}", of.unit);
+        tick(line(90.0, y.at(at), WIDTH - 40.0, y.at(at)), 80.0, y.at(at), "name", &text)
+    });
+    let at = |(bytes, cost): &(u64, f64)| (x.at(*bytes as f64), y.at(*cost));
+    let path: Vec<String> =
+        of.points.iter().map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let points = of.points.iter().map(|point| {
+        let (cx, cy) = at(point);
+        let exact =
+            el("title").text(format!("{}: {} {}", crate::units::bytes(point.0), point.1, of.unit));
+        el("circle").class("point").attr("cx", px(cx)).attr("cy", px(cy)).attr("r", 4).child(exact)
+    });
+    Some(
+        drawing(&title, HEIGHT)
+            .children(columns)
+            .children(rows)
+            .child(el("polyline").class("curve").attr("points", path.join(" ")))
+            .children(points),
+    )
+}
+
+/// Lines at round ratios; one at one, where both are equal.
+fn grid(axis: &Axis, height: f64) -> Element {
+    let bottom = height - LINE;
+    let ticks = axis.ticks(2.0).into_iter().map(|at| {
+        let x = axis.at(at);
+        let style = if at == 1.0 { "grid one" } else { "grid" };
+        tick(line(x, 10.0, x, bottom).class(style), x, bottom + 14.0, "axis", &format!("{at}"))
+    });
+    el("g").children(ticks)
+}
+
+fn tick(line: Element, x: f64, y: f64, class: &str, text: &str) -> Element {
+    el("g").class("tick").child(line).child(label(x, y, class, text))
+}
+
+fn drawing(title: &str, height: f64) -> Element {
+    el("svg")
+        .attr("viewBox", format!("0 0 {WIDTH} {height}"))
+        .attr("role", "img")
+        .attr("aria-label", title)
+        .child(el("title").text(title))
+}
+
+fn line(x1: f64, y1: f64, x2: f64, y2: f64) -> Element {
+    let line = el("line").attr("x1", px(x1)).attr("y1", px(y1));
+    line.attr("x2", px(x2)).attr("y2", px(y2))
+}
+
+fn label(x: f64, y: f64, class: &str, text: &str) -> Element {
+    el("text").class(class).attr("x", px(x)).attr("y", px(y)).text(text)
+}
+
+fn px(at: f64) -> String {
+    format!("{at:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_ratios_are_equally_far() {
+        let axis = Axis { low: 0.25, high: 4.0, from: 0.0, to: 100.0 };
+        assert_eq!([0.25, 1.0, 4.0].map(|value| axis.at(value).round()), [0.0, 50.0, 100.0]);
+        assert_eq!([0.0, 1e9].map(|value| axis.at(value)), [0.0, 100.0], "outside is at the end");
+        assert_eq!(axis.ticks(2.0), [0.25, 0.5, 1.0, 2.0, 4.0]);
+        let wide = Axis { low: 1e-6, high: 1e6, from: 0.0, to: 1.0 };
+        assert!((2..=10).contains(&wide.ticks(2.0).len()), "{:?}", wide.ticks(2.0));
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_drawing() {
+        assert!(Axis::around([], 0.0, 1.0).is_none());
+        assert!(Axis::around([0.0, f64::NAN, -1.0], 0.0, 1.0).is_none());
+        assert!(ratios(&[]).is_none());
+        let one = Growth { name: "x".into(), unit: "us".into(), points: vec![(1024, 3.0)] };
+        assert!(growth(&one).is_some_and(|drawing| drawing.to_string().contains("1 KiB: 3 us")));
+    }
+}
