@@ -2,9 +2,9 @@
 
 use super::{image, whole};
 use onebuf::{
-    Access, Arg, Device, Error, Grid, Hub, Program, ProgramCache, Signature, Source, args,
+    Access, Arg, Device, Error, Grid, Hub, Origin, Program, ProgramCache, Signature, Source, args,
 };
-use onebuf_conformance::play;
+use onebuf_conformance::{class_a::ClassA, play};
 use std::{env, fs};
 
 /// The stubs read their parts when they are loaded, so each test is played in a process of its own.
@@ -131,7 +131,13 @@ fn version_5() {
     let seen = told(&grafted, plane()).unwrap();
     assert_eq!((seen.numbers(48, 8), seen.number(72, 2), seen.local_bytes), ([7, 9, 0], 2, 0));
     let twice = program.graft(&hip).unwrap();
-    assert_eq!(twice.origin(), onebuf::Origin::Memory);
+    assert_eq!(twice.origin(), Origin::Memory);
+    let app = ClassA::all().into_iter().next().expect("a program of somebody else's");
+    // SAFETY: the application's, and alive.
+    let foreign = unsafe { hub.graft_foreign(app.program.raw(), &hip) }.unwrap();
+    assert_eq!(told(&foreign, plane()).unwrap().numbers(48, 8), [7, 9, 0]);
+    let kept = hip.program(&Source::binary(grafted.binary().unwrap())).unwrap();
+    assert_eq!(told(&kept, plane()).unwrap().number(72, 2), 2, "image and packing do not part");
 
     // The control: the runtime left to itself says other things.
     let plain = hip.program(&Source::binary(whole(5))).unwrap();

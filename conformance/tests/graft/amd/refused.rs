@@ -69,6 +69,7 @@ fn descriptions_that_do_not_hold_together() {
     refuses(&of_kernel(plain().with(".args", 4)), "arguments that are no list");
     refuses(&of_kernel(plain().with(".kernarg_segment_size", "x")), "no `.kernarg_segment_size`");
     refuses(&file(5, &described(5, TARGET, vec![])), "no kernels");
+    refuses(&file(5, &described(5, TARGET, vec![plain(), plain()])), "kernel `k` twice");
     refuses(
         &file(5, &described(4, TARGET, vec![plain()])),
         "of version [Some(1), Some(1)], the object of version 5",

@@ -216,6 +216,8 @@ mod tests {
         let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
         let verdict = run(&hub, ["host", "host"], &mut |_| ());
         assert_eq!(verdict.state, State::Refuted);
-        assert!(!verdict.why.is_empty());
+        assert!(!verdict.why.is_empty() && !verdict.why.contains("HIP"));
+        let verdict = run(&hub, ["host", "hip:0"], &mut |_| ());
+        assert!(verdict.why.ends_with(ON_HIP), "{}", verdict.why);
     }
 }

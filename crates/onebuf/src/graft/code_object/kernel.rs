@@ -2,6 +2,7 @@
 
 use super::msgpack::Node;
 use crate::hal::packing::{Hidden, Packing, Slot};
+use std::collections::HashSet;
 
 /// Local memory of bytes is often used as something wider.
 const LEAST_LOCAL_ALIGN: usize = 16;
@@ -112,7 +113,13 @@ pub(super) fn read<'n, 'b>(root: &'n Node<'b>, version: u8) -> Result<Program<'n
         return Err("it has no kernels".into());
     }
     let kernels = kernels.iter().map(|kernel| read_kernel(kernel, version));
-    Ok(Program { target: target(root)?, kernels: kernels.collect::<Result<_, _>>()? })
+    let kernels = kernels.collect::<Result<Vec<_>, _>>()?;
+    let mut names = HashSet::new();
+    // The driver finds kernels by their names alone.
+    match kernels.iter().find(|kernel| !names.insert(kernel.packing.name.as_str())) {
+        Some(kernel) => Err(format!("it describes kernel `{}` twice", kernel.packing.name)),
+        None => Ok(Program { target: target(root)?, kernels }),
+    }
 }
 
 fn target<'b>(root: &Node<'b>) -> Result<Option<&'b str>, String> {
