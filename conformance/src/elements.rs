@@ -1,15 +1,15 @@
-//! Element types with a kernel each: `y = a * x + y`, in OpenCL C and in Rust.
+//! Element types with a kernel each: `y = a * x + y`, in OpenCL C, in CUDA C and in Rust.
 //!
 //! Values are small whole numbers, so that no device's rounding or fused multiply-add matters.
 
-use crate::Random;
+use crate::{Random, two_texts};
 use bytemuck::{Pod, Zeroable};
 use onebuf::{Complex32, Device, IntoArg, Source};
 use std::fmt::Debug;
 
 /// A type that buffers hold and kernels take by value.
 pub trait Element: Pod + PartialEq + Debug {
-    /// Its name and definition in OpenCL C.
+    /// Its name and definition in OpenCL C, and, with `DEVICE` before its function, in CUDA C.
     const TEXT: &'static str;
     /// Some value.
     fn random(random: &mut Random) -> Self;
@@ -46,7 +46,7 @@ macro_rules! numbers {
             const TEXT: &'static str = concat!(
                 $("#pragma OPENCL EXTENSION ", $extension, " : enable\n",)?
                 "typedef ", $name, " T;\n",
-                "T axpy_of(T a, T x, T y) { return (T)(a * x + y); }\n"
+                "DEVICE T axpy_of(T a, T x, T y) { return (T)(a * x + y); }\n"
             );
 
             fn random(random: &mut Random) -> Self {
@@ -74,8 +74,11 @@ numbers! {
 impl Element for Complex32 {
     const TEXT: &'static str = "
 typedef float2 T;
-T axpy_of(T a, T x, T y) {
-    return (T)(a.x * x.x - a.y * x.y + y.x, a.x * x.y + a.y * x.x + y.y);
+DEVICE T axpy_of(T a, T x, T y) {
+    T sum = y;
+    sum.x += a.x * x.x - a.y * x.y;
+    sum.y += a.x * x.y + a.y * x.x;
+    return sum;
 }
 ";
 
@@ -91,7 +94,7 @@ T axpy_of(T a, T x, T y) {
 impl Element for Sample {
     const TEXT: &'static str = "
 typedef struct { float at[2]; uint id; uchar flags[4]; } T;
-T axpy_of(T a, T x, T y) {
+DEVICE T axpy_of(T a, T x, T y) {
     y.at[0] += a.at[0] * x.at[0];
     y.at[1] += a.at[1] * x.at[1];
     y.id += a.id * x.id;
@@ -125,7 +128,9 @@ kernel void axpy(global const T *x, global T *y, T a) {
     y[i] = axpy_of(a, x[i], y[i]);
 }
 ";
-    Source::opencl_c([T::TEXT, KERNEL].concat()).with_native("axpy", |args| {
+    let with = |device: &str| [device, T::TEXT, KERNEL].concat();
+    let source = two_texts(&with("#define DEVICE\n"), &with("#define DEVICE __device__\n"));
+    source.with_native("axpy", |args| {
         let a = args.value::<T>(2)?;
         let (x, y) = args.pair::<T, T>(0, 1)?;
         y.iter_mut().zip(x).for_each(|(y, x)| *y = T::axpy(a, *x, *y));

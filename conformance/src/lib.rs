@@ -5,6 +5,7 @@
 
 pub mod class_a;
 mod data;
+mod dialect;
 mod elements;
 mod held;
 mod life;
@@ -16,10 +17,11 @@ mod stub;
 mod wait;
 
 pub use data::{Random, assert_same, pages_apart, random_words};
+pub use dialect::{kernels, two_texts};
 pub use elements::{Element, Sample, axpy_source};
 pub use held::{Held, is_held};
 pub use life::life;
-pub use machine::{Machine, fakes, kinds, machine, pairs, rungs, shared};
+pub use machine::{Machine, everything, fakes, kinds, machine, pairs, rungs, shared};
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};

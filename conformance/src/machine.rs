@@ -4,14 +4,18 @@ use crate::{Side, absent};
 use onebuf::{
     Buffer, Error, Hub, HubBuilder, RouteKind, Rung, Strategy,
     fake::{Delay, FakeConfig, Sharing},
+    hal::DeviceInfo,
 };
 use std::{
+    path::Path,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 /// The OpenCL platforms that `./dev` installs.
 const REQUIRED: [&str; 3] = ["Portable Computing Language", "rusticl", "Clover"];
+/// The OpenCL platform of NVIDIA's driver.
+const NVIDIA: &str = "NVIDIA CUDA";
 
 /// One hub over everything, and a side for each of its devices.
 #[derive(Debug)]
@@ -44,29 +48,43 @@ impl Machine {
     }
 }
 
-/// The whole machine but for CUDA, HIP, Vulkan and OpenGL, in whose languages most of the suite's kernels are not yet
-/// written: `tests/cuda.rs`, `tests/vulkan.rs` and others have pairs with those. One test at a time: drivers of one process share LLVM and llvmpipe, which are
-/// not all sound when two of them start in two threads; and the ledger is the hub's.
+/// The whole machine but for Vulkan and OpenGL, in whose language most of the suite's kernels are not written:
+/// `tests/vulkan.rs` and `tests/gl.rs` have pairs with those. One test at a time: drivers of one process share LLVM and
+/// llvmpipe, which are not all sound when two of them start in two threads; and the ledger is the hub's.
 pub fn machine() -> MutexGuard<'static, Machine> {
     static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
     let machine = MACHINE.get_or_init(|| {
-        let builder = Hub::builder()
-            .without_graphics()
-            .verdicts(Default::default())
-            .timeout(Duration::from_secs(30));
-        let builder = builder.without_cuda().without_hip();
-        let machine = Machine::open(fakes().into_iter().fold(builder, HubBuilder::fake));
-        require_platforms(&machine.hub);
+        let machine = Machine::open(everything().timeout(Duration::from_secs(30)));
+        require_devices(&machine.hub);
         Mutex::new(machine)
     });
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn require_platforms(hub: &Hub) {
-    let missing = hub.unavailable().iter().find(|u| u.api == "opencl").map(|u| u.reason.as_str());
-    for platform in REQUIRED {
-        if !hub.devices().iter().any(|d| d.info().platform == platform) {
-            absent(platform, missing.unwrap_or("no device of this platform"));
+/// What [`machine`] is made of, for hubs beside it: every device but those of graphics, and the fake ones; no verdicts.
+pub fn everything() -> HubBuilder {
+    let builder = Hub::builder().without_graphics().verdicts(Default::default());
+    // Where the kernel has no AMD GPU, AMD's runtime would be loaded in every test program for nothing.
+    let has_amd = Path::new("/dev/kfd").exists();
+    let builder = if has_amd { builder } else { builder.without_hip() };
+    fakes().into_iter().fold(builder, HubBuilder::fake)
+}
+
+/// On a machine with an NVIDIA GPU its own two APIs, everywhere else what `./dev` installs.
+fn require_devices(hub: &Hub) {
+    let why = |api| {
+        let missing = hub.unavailable().iter().find(|u| u.api == api).map(|u| u.reason.clone());
+        missing.unwrap_or_else(|| "no device of this platform".into())
+    };
+    let has = |fits: &dyn Fn(&DeviceInfo) -> bool| hub.devices().iter().any(|d| fits(d.info()));
+    let has_nvidia = Path::new("/dev/nvidiactl").exists();
+    if has_nvidia && !has(&|info| info.api.0 == "cuda") {
+        absent("CUDA", &why("cuda"));
+    }
+    let platforms: &[&str] = if has_nvidia { &[NVIDIA] } else { &REQUIRED };
+    for platform in platforms {
+        if !has(&|info| info.platform == *platform) {
+            absent(platform, &why("opencl"));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One device's side of a test: a queue, a kernel, and the model that predicts the kernel.
 
+use crate::kernels;
 use onebuf::{
     Access, Buffer, Device, Fence, Grid, IntoArg, Kernel, Queue, QueueSpec, Result, Signature,
     Source, Strategy, args,
@@ -14,13 +15,6 @@ kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) 
     uint i = (uint)get_global_id(0);
     if (i < n) p[first + i] = p[first + i] * mul + add + i;
 }
-";
-
-/// What makes the text one of CUDA C and of HIP C.
-const PRELUDE: &str = "
-#define kernel extern \"C\" __global__
-#define uint unsigned int
-#define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
 ";
 
 /// The same as a shader.
@@ -132,9 +126,7 @@ fn groups(n: usize) -> Grid {
 }
 
 fn source() -> Source {
-    // Not by a macro: the compiler's own `__global__` is one of an attribute of that name.
-    let like_cuda = format!("{PRELUDE}{}", TEXT.replace("global ", ""));
-    let source = Source::opencl_c(TEXT).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda);
+    let source = kernels(TEXT);
     source.with_glsl("onebuf_step", SHADER).with_native("onebuf_step", |args| {
         let [first, n] = [args.value::<u32>(1)? as usize, args.value::<u32>(2)? as usize];
         let step = Step { mul: args.value(3)?, add: args.value(4)? };

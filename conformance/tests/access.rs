@@ -1,9 +1,7 @@
 //! Buffers that kernels only read, or only write, in every form that each device has.
 
-use onebuf::{
-    Access, Buffer, Device, Error, Kernel, Program, Result, Signature, Source, Strategy, args,
-};
-use onebuf_conformance::machine;
+use onebuf::{Access, Buffer, Device, Error, Kernel, Program, Result, Signature, Strategy, args};
+use onebuf_conformance::{kernels, machine};
 
 const N: usize = 64;
 const TEXT: &str = "
@@ -14,7 +12,7 @@ kernel void add(global const uint *from, global uint *to) {
 }";
 
 fn program(device: &Device) -> Program {
-    let source = Source::opencl_c(TEXT)
+    let source = kernels(TEXT)
         .with_native("put", |args| {
             args.slice_mut::<u32>(0)?.fill(7);
             Ok(())

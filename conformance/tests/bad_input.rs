@@ -4,7 +4,7 @@ use onebuf::{
     Access, Arg, Buffer, CopyPolicy, Error, Grid, Hub, HubBuilder, RouteKind, Signature, Source,
     Strategy, args,
 };
-use onebuf_conformance::{Machine, Side, fakes, machine};
+use onebuf_conformance::{Machine, Side, fakes, kernels, machine};
 use std::{fs, ops::Bound, os::unix::fs::PermissionsExt};
 
 const N: usize = 1000;
@@ -139,7 +139,7 @@ fn guards_that_conflict() {
 const TEXT: &str = "kernel void two(global uint *to, uint n, float by) { to[0] = n * by; }";
 
 fn two_source() -> Source {
-    Source::opencl_c(TEXT).with_native("two", |args| {
+    kernels(TEXT).with_native("two", |args| {
         let product = args.value::<u32>(1)? as f32 * args.value::<f32>(2)?;
         args.slice_mut::<u32>(0)?[0] = product as u32;
         Ok(())
@@ -216,7 +216,12 @@ fn kernels_and_programs() {
             refused!(side.device.program(&native), Error::Unsupported { .. }, "OpenCL C");
         } else {
             let text = side.device.program(&Source::opencl_c(TEXT));
-            refused!(text, Error::Unsupported { .. }, "native kernel");
+            let wants = match side.device.info().api.0 {
+                "cuda" => "CUDA C",
+                "hip" => "HIP C",
+                _ => "native kernel",
+            };
+            refused!(text, Error::Unsupported { .. }, wants);
         }
         for other in machine.sides.iter().filter(|o| o.device.index() != side.device.index()) {
             let kernel = kernel("two", two()).unwrap();

@@ -1,7 +1,9 @@
 //! Group-local memory, declared in the kernel and given with the launch, filled by the group together.
 
-use onebuf::{Access, Arg, Error, Grid, Kernel, Result, Signature, Source, args};
-use onebuf_conformance::{GROUP, Machine, Side, assert_same, machine, note, random_words};
+use onebuf::{Access, Arg, Error, Grid, Kernel, Result, Signature, args};
+use onebuf_conformance::{
+    GROUP, Machine, Side, assert_same, machine, note, random_words, two_texts,
+};
 
 const N: usize = 40 * GROUP;
 
@@ -28,6 +30,29 @@ kernel void double_out(global const uint *from, global uint *to, local uint *til
     wait_group_events(1, &copied);
 }";
 
+/// The same for CUDA and HIP, where the launch's local memory is no parameter and a group copies by hand.
+const LIKE_CUDA: &str = "
+kernel void turn_static(const uint *from, uint *to) {
+    __shared__ uint tile[64];
+    size_t i = get_local_id(0), first = get_group_id(0) * 64;
+    tile[i] = from[first + i];
+    __syncthreads();
+    to[first + i] = tile[63 - i];
+}
+extern __shared__ uint given[];
+kernel void turn_dynamic(const uint *from, uint *to) {
+    size_t i = get_local_id(0), n = get_local_size(0), first = get_group_id(0) * n;
+    given[i] = from[first + i];
+    __syncthreads();
+    to[first + i] = given[n - 1 - i];
+}
+kernel void double_out(const uint *from, uint *to) {
+    size_t i = get_local_id(0), n = get_local_size(0), first = get_group_id(0) * n;
+    given[n - 1 - i] = from[first + n - 1 - i] * 2u;
+    __syncthreads();
+    to[first + i] = given[i];
+}";
+
 fn kernel(side: &Side, name: &str, is_given: bool) -> Result<Kernel> {
     let signature = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
     let signature = if is_given { signature.local::<u32>() } else { signature };
@@ -39,13 +64,14 @@ fn kernel(side: &Side, name: &str, is_given: bool) -> Result<Kernel> {
     });
     // SAFETY: groups are of GROUP work-items in every launch here, each with an element in both buffers and
     // in the tile, as the requirement says.
-    unsafe { side.device.program(&Source::opencl_c(TEXT))?.kernel(name, signature) }
+    unsafe { side.device.program(&two_texts(TEXT, LIKE_CUDA))?.kernel(name, signature) }
 }
 
-/// The OpenCL devices whose compilers take the kernels above. Clover 22.3 ends the process at
+/// The devices that have groups, and whose compilers take the kernels above. Clover 22.3 ends the process at
 /// `async_work_group_copy`, by an assertion of its own (opaque pointers), before it can be asked anything.
 fn able(machine: &Machine) -> impl Iterator<Item = &Side> {
-    machine.sides.iter().filter(|side| side.device.info().api.0 == "opencl").filter(|side| {
+    let grouped = |side: &&Side| !["host", "fake"].contains(&side.device.info().api.0);
+    machine.sides.iter().filter(grouped).filter(|side| {
         let able = side.device.info().platform != "Clover";
         if !able {
             note(&format!("skip: group copies on {}: its compiler aborts on them", side.device));

@@ -3,11 +3,11 @@
 
 use super::queues::out_of_order;
 use onebuf::{
-    Access, Buffer, Hub, Kernel, Result, Signature, Source, args,
+    Access, Buffer, Hub, Kernel, Result, Signature, args,
     fake::{Delay, FakeConfig},
 };
 use onebuf_conformance::{
-    GROUP, Machine, Random, Side, Step, assert_same, machine, note, step_model,
+    GROUP, Machine, Random, Side, Step, assert_same, kernels, machine, note, step_model,
 };
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn add(side: &Side) -> Result<Kernel> {
         size_t i = get_global_id(0);
         to[i] = to[i] * 3u + from[i];
     }";
-    let source = Source::opencl_c(TEXT).with_native("add", |args| {
+    let source = kernels(TEXT).with_native("add", |args| {
         let (from, to) = args.pair::<u32, u32>(0, 1)?;
         add_model(from, to);
         Ok(())

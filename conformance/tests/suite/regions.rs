@@ -1,11 +1,11 @@
 //! Regions of a buffer: written at the same time, narrowed for kernels, refused where the rules say so.
 
 use onebuf::{
-    Access, Buffer, Error, Hub, Kernel, Result, RouteKind, Rung, Signature, Source, Strategy, args,
+    Access, Buffer, Error, Hub, Kernel, Result, RouteKind, Rung, Signature, Strategy, args,
     fake::FakeConfig,
 };
 use onebuf_conformance::{
-    Held, Machine, Side, Step, assert_same, is_held, kinds, machine, pages_apart, pairs,
+    Held, Machine, Side, Step, assert_same, is_held, kernels, kinds, machine, pages_apart, pairs,
     random_words, shared, step_model,
 };
 use std::time::Duration;
@@ -145,7 +145,7 @@ pub fn put_model(seed: u32, n: usize) -> Vec<u32> {
 
 /// `put` only writes its buffer; `take` only reads its first.
 pub fn put_and_take(side: &Side) -> Result<[Kernel; 2]> {
-    let source = Source::opencl_c(TEXT)
+    let source = kernels(TEXT)
         .with_native("put", |args| {
             let model = put_model(args.value(1)?, args.global()[0]);
             args.slice_mut(0)?[..model.len()].copy_from_slice(&model);

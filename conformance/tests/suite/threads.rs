@@ -1,18 +1,15 @@
 //! Several hubs, several threads, and lives that end in any order.
 
-use onebuf::{Buffer, Error, Hub, HubBuilder, RouteKind, Rung};
+use onebuf::{Buffer, Error, RouteKind, Rung};
 use onebuf_conformance::{
-    Machine, Side, Step, assert_same, fakes, machine, random_words, shared, step_model,
+    Machine, Side, Step, assert_same, everything, machine, random_words, shared, step_model,
 };
 use std::thread;
 
 #[test]
 fn hubs_live_side_by_side() {
     let first = machine();
-    let builder = fakes().into_iter().fold(Hub::builder(), HubBuilder::fake).without_graphics();
-    // The machine of the suite has neither.
-    let builder = builder.without_cuda().without_hip();
-    let second = Machine::open(builder.verdicts(Default::default()));
+    let second = Machine::open(everything());
     assert!(!first.hub.is(&second.hub));
     let ledgers = || [&first.hub, &second.hub].map(|hub| hub.ledger().asked_bytes());
     let before = ledgers();
@@ -39,8 +36,7 @@ fn hubs_live_side_by_side() {
 #[test]
 fn a_buffer_keeps_what_it_needs() {
     let _alone = machine();
-    let builder = fakes().into_iter().fold(Hub::builder(), HubBuilder::fake).without_graphics();
-    let machine = Machine::open(builder.verdicts(Default::default()));
+    let machine = Machine::open(everything());
     let mut kept: Vec<(Buffer<u32>, Vec<u32>)> = Vec::new();
     for side in &machine.sides {
         let buffer = machine.hub.buffer::<u32>(5000).shared_with([&side.device]).build().unwrap();

@@ -1,0 +1,53 @@
+//! The suite's kernels in the languages of every device that it runs on: written once in OpenCL C, of which CUDA C and
+//! HIP C need little more than other names.
+
+use onebuf::Source;
+
+/// What makes such a text one of CUDA C and of HIP C.
+const PRELUDE: &str = r#"
+#define kernel extern "C" __global__
+#define uchar unsigned char
+#define ushort unsigned short
+#define uint unsigned int
+#define ulong unsigned long
+struct alignas(16) uchar16 { uchar s[16]; };
+struct alignas(64) float16 { float s[16]; };
+__device__ inline size_t onebuf_of(uint x, uint y, uint z, int d) { return d == 0 ? x : d == 1 ? y : z; }
+#define get_local_id(d) onebuf_of(threadIdx.x, threadIdx.y, threadIdx.z, d)
+#define get_group_id(d) onebuf_of(blockIdx.x, blockIdx.y, blockIdx.z, d)
+#define get_local_size(d) onebuf_of(blockDim.x, blockDim.y, blockDim.z, d)
+#define get_global_id(d) (get_group_id(d) * get_local_size(d) + get_local_id(d))
+#define get_global_size(d) (onebuf_of(gridDim.x, gridDim.y, gridDim.z, d) * get_local_size(d))
+"#;
+
+/// Address spaces, which CUDA C does not name. By their text and not by macros: the compiler's own `__global__` is an
+/// attribute that is called so.
+const SPACES: [&str; 2] = ["global ", "private "];
+
+/// Kernels in OpenCL C that use neither local memory nor functions of their own, for devices of every language. Launches
+/// have no offset where the device knows of none.
+pub fn kernels(text: &str) -> Source {
+    two_texts(text, text)
+}
+
+/// The same where CUDA C says more than names differently: `like_cuda` is in the words of OpenCL C, as far as those are
+/// names.
+pub fn two_texts(opencl: &str, like_cuda: &str) -> Source {
+    let plain = SPACES.iter().fold(like_cuda.to_owned(), |text, space| text.replace(space, ""));
+    let like_cuda = format!("{PRELUDE}{plain}");
+    Source::opencl_c(opencl.to_owned()).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PRELUDE, kernels};
+
+    #[test]
+    fn address_spaces_go_and_the_rest_stays() {
+        let text = "kernel void f(global const uint *x) { uchar *p = (private uchar *)x; }";
+        let source = format!("{:?}", kernels(text));
+        assert!(source.contains("kernel void f(const uint *x) { uchar *p = (uchar *)x; }"));
+        assert!(source.contains(text), "OpenCL C as it was: {source}");
+        assert!(!PRELUDE.contains("global "), "the prelude stays whole");
+    }
+}
