@@ -164,8 +164,7 @@ fn compiled(version: u8) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let [text, object] = ["text.cl", "object"].map(|name| folder.path().join(name));
     fs::write(&text, TEXT).unwrap();
-    let names = std::env::var("ONEBUF_CLANG")
-        .map_or(vec!["clang", "clang-15", "clang-14"].join(" "), |name| name);
+    let names = std::env::var("ONEBUF_CLANG").unwrap_or("clang clang-15 clang-14".into());
     names.split(' ').find_map(|name| {
         let mut clang = Command::new(name);
         clang.args([

@@ -17,15 +17,16 @@ impl CudaLike {
     pub fn architecture(&self, device: i32) -> Result<Option<String>, Refused> {
         let mut room = [0u64; ROOM_BYTES / 8];
         let to = room.as_mut_ptr().cast::<c_void>();
-        let at = match [self.has_properties_0600(), self.has_properties_old()] {
+        let (asked, at) = if self.has_properties_0600() {
             // SAFETY: more room than the structure of this name has.
-            [true, _] => {
-                unsafe { self.properties_0600(to, device) }.map(|()| ARCHITECTURE_AT[0])?
-            }
+            (unsafe { self.properties_0600(to, device) }, ARCHITECTURE_AT[0])
+        } else if self.has_properties_old() {
             // SAFETY: the same; the name without a number is the older structure's, then and now.
-            [_, true] => unsafe { self.properties_old(to, device) }.map(|()| ARCHITECTURE_AT[1])?,
-            _ => return Ok(None),
+            (unsafe { self.properties_old(to, device) }, ARCHITECTURE_AT[1])
+        } else {
+            return Ok(None);
         };
+        asked?;
         let bytes: Vec<u8> = room.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let name = bytes[at..at + ARCHITECTURE_BYTES].split(|byte| *byte == 0).next();
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
