@@ -14,7 +14,8 @@ const OPENCL: &[&str] = &["opencl_stub.c"];
 const OPENCL_HEADERS: &[&str] = &["semaphore_stub.h"];
 const CUDA: &[&str] =
     &["cuda_stub.c", "cuda_share.c", "cuda_semaphore.c", "hsa_stub.c", "agent_stub.c"];
-const CUDA_HEADERS: &[&str] = &["cuda_stub.h", "math_stub.h", "semaphore_stub.h"];
+const CUDA_HEADERS: &[&str] =
+    &["cuda_stub.h", "code_object_stub.h", "math_stub.h", "semaphore_stub.h"];
 const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"];
 const LIBRARY: &[&str] = &["-fPIC", "-shared", "-lm"];
 

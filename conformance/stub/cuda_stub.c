@@ -5,7 +5,7 @@
  *      cuda_stub.c cuda_share.c cuda_semaphore.c hsa_stub.c agent_stub.c
  *
  * Memory that others get to see (virtual memory, external memory, other processes, peers), and what streams wait for
- * beside events, is in cuda_share.c; semaphores of other APIs in cuda_semaphore.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c. Their calls are recorded, and can be made to fail: see there.
+ * beside events, is in cuda_share.c; semaphores of other APIs in cuda_semaphore.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c; AMD's code objects in code_object_stub.h. Their calls are recorded, and can be made to fail: see there.
  *
  * It plays two devices. Their memory lies apart: a device pointer is no address of the host's, so whoever follows
  * one crashes. Each stream runs in order on a thread of its own, so a missing fence is a real race. It is strict
@@ -391,7 +391,7 @@ status hipHostGetDevicePointer(uint64_t *seen, void *at, unsigned flags)
 /* ---- Streams and events -------------------------------------------------------------------------------------- */
 struct mark { int refs; bool done; uint64_t ns; };
 struct event { int device; bool timed; struct mark *mark; };
-struct module { int device, uses; char *image; };
+struct module { int device, uses; char *image; struct object *object; };
 
 static void drop_mark(struct mark *mark) { if (mark && --mark->refs == 0) free(mark); }
 static bool execute(struct command *c);
@@ -696,7 +696,8 @@ struct kernel { const char *name; size_t sizes[MAX_PARAMETERS + 1]; };
 static const struct kernel kernels[] = {
     { "add", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
     { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "told", { 8, 8, 8, 4, 4, 4, 4 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
-struct function { const struct kernel *kernel; struct module *module; };
+struct function { const struct kernel *kernel; struct module *module; const struct object_kernel *of_object; };
+#include "code_object_stub.h"
 static struct function functions[4096]; /* handed out round and round: functions are never freed */
 static unsigned next_function;
 
@@ -709,9 +710,12 @@ EXPORT status cuModuleLoadDataEx(void **module, const void *image, unsigned n, i
         return INVALID_IMAGE;
     }
     if (strstr(image, "another GPU")) return NO_BINARY;
+    struct object *object = NULL;
+    if (is_hip && !memcmp(image, "\x7f" "ELF", 4) && !(object = read_object(image))) return INVALID_IMAGE;
     struct module *m = calloc(1, sizeof *m);
     m->device = device;
     m->image = strdup(image);
+    m->object = object;
     lock();
     devices[device].objects++;
     unlock();
@@ -730,6 +734,7 @@ EXPORT status cuModuleUnload(void *module)
     devices[m->device].objects--;
     unlock();
     free(m->image);
+    free(m->object);
     free(m);
     return OK;
 }
@@ -739,11 +744,12 @@ EXPORT status cuModuleGetFunction(void **function, void *module, const char *nam
 {
     ENTER;
     struct module *m = module;
+    const struct object_kernel *of_object = m->object ? find_in_object(m->object, name) : NULL;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if (!strcmp(kernels[i].name, name) && strstr(m->image, name)) {
+        if (of_object || (!strcmp(kernels[i].name, name) && strstr(m->image, name))) {
             lock();
             struct function *f = &functions[next_function++ % 4096];
-            *f = (struct function){ &kernels[i], m };
+            *f = (struct function){ &kernels[i], m, of_object };
             unlock();
             *function = f;
             return OK;
@@ -755,8 +761,8 @@ status hipModuleGetFunction(void **function, void *module, const char *name)
 
 EXPORT status cuFuncGetAttribute(int *value, int attribute, void *function)
 {
-    (void)function;
-    *value = attribute == 0 ? 1024 : 0;
+    const struct object_kernel *of_object = ((struct function *)function)->of_object;
+    *value = attribute == 0 ? 1024 : of_object ? (int)of_object->own_local : 0;
     return attribute == 0 || attribute == 1 ? OK : INVALID_VALUE;
 }
 status hipFuncGetAttribute(int *value, int attribute, void *function) HIP(hipFuncGetAttribute, cuFuncGetAttribute);
@@ -789,6 +795,7 @@ EXPORT status cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned 
     if (shared > 48 << 10 && !is_hip && (int)shared > shared_leave) return INVALID_VALUE;
     struct command c = { .kind = LAUNCH, .kernel = f->kernel, .module = f->module, .groups = { gx, gy, gz },
                          .group = { bx, by, bz }, .shared = shared };
+    if (f->of_object) return launch_object(f->of_object, s, c, parameters);
     for (int i = 0; i < MAX_PARAMETERS && f->kernel->sizes[i]; i++)
         memcpy(&c.parameters[i], parameters[i], f->kernel->sizes[i]);
     lock();

@@ -39,6 +39,7 @@
  * ONEBUF_STUB_VERSION=x    CL_DRIVER_VERSION instead of "1.0"
  * ONEBUF_STUB_UUID=hex     32 digits instead of those of the first device of the CUDA stub
  * ONEBUF_STUB_BUS=hex      the PCI bus of `amd`, instead of that of the HIP stub's first device
+ * ONEBUF_STUB_BINARY=path  programs' binaries are this file's bytes
  * ONEBUF_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_STUB_LAZY=1       commands start only when flushed (by clFlush or anything that implies it)
  * ONEBUF_STUB_LEAKS=1      if objects are alive when the library is unloaded: say so, and exit with status 97
@@ -1548,21 +1549,35 @@ cl_int clGetProgramBuildInfo(struct program *g, struct device *d, cl_uint what, 
     default: return CL_INVALID_VALUE;
     }
 }
+/* The bytes of ONEBUF_STUB_BINARY, for as long as the process lives. */
+static const char *binary_file(size_t *bytes)
+{
+    static char file[1 << 20];
+    const char *path = getenv("ONEBUF_STUB_BINARY");
+    FILE *from = path ? fopen(path, "rb") : NULL;
+    if (!from) return NULL;
+    *bytes = fread(file, 1, sizeof file, from);
+    fclose(from);
+    return file;
+}
 cl_int clGetProgramInfo(struct program *g, cl_uint what, INFO)
 {
     if (!is(g, PROGRAM)) return CL_INVALID_PROGRAM;
-    size_t mark = sizeof binary_mark - 1, size = strlen(g->source);
+    size_t mark = sizeof binary_mark - 1, size = strlen(g->source), file_bytes = 0;
+    const char *file = what == 0x1165 || what == 0x1166 ? binary_file(&file_bytes) : NULL;
     switch (what) {
     case 0x1160: return GIVE(cl_uint, (cl_uint)g->o.refs);
     case 0x1161: return GIVE(struct context *, g->context);
     case 0x1162: return GIVE(cl_uint, 1);
     case 0x1163: return GIVE(struct device *, &g->context->platform->device);
     case 0x1164: return TEXT(g->source);
-    case 0x1165: return GIVE(size_t, g->status ? 0 : mark + size); /* BINARY_SIZES */
+    case 0x1165: return GIVE(size_t, g->status ? 0 : file ? file_bytes : mark + size); /* BINARY_SIZES */
     case 0x1166:                                                  /* BINARIES: an array of pointers to fill */
         if (need) *need = sizeof(char *);
         if (out && room < sizeof(char *)) return CL_INVALID_VALUE;
-        if (out && *(char **)out && !g->status)
+        if (out && *(char **)out && !g->status && file)
+            memcpy(*(char **)out, file, file_bytes);
+        else if (out && *(char **)out && !g->status)
             memcpy(*(char **)out, binary_mark, mark), memcpy(*(char **)out + mark, g->source, size);
         return CL_SUCCESS;
     default: return CL_INVALID_VALUE;

@@ -19,7 +19,7 @@ fn hub() -> Option<Hub> {
 }
 
 #[test]
-fn only_ptx_is_grafted_and_only_to_cuda() {
+fn only_ptx_is_grafted_to_cuda() {
     let _alone = one_api();
     let Some(hub) = hub() else { return };
     let cuda = hub.device("cuda").unwrap();

@@ -1,8 +1,11 @@
 //! OpenCL kernels in CUDA's streams: what the rewriter makes of NVIDIA's PTX, anywhere, and whether that computes
 //! the same, bit by bit, where there is a GPU that both APIs see.
 //!
+//! The same for HIP is in `amd`, without a GPU.
+//!
 //! `conformance/graft` has the kernels, and beside them what NVIDIA's driver 580.159 made of them for an H200.
 
+mod amd;
 mod cases;
 mod devices;
 mod fuzz;

@@ -115,7 +115,7 @@ pub fn examine(
     Ok(report?)
 }
 
-/// Tries whether OpenCL's programs can be grafted on CUDA, where they could.
+/// Tries whether OpenCL's programs can be grafted on CUDA or HIP, where they could.
 pub fn examine_grafts(
     hub: &Hub,
     fresh: bool,

@@ -22,6 +22,7 @@ use crate::probe::Probe;
 mod table;
 mod blas;
 pub mod fft;
+mod properties;
 mod rtc;
 mod solver;
 #[cfg(test)]
@@ -110,6 +111,12 @@ table! {
     device_pci = "cuDeviceGetPCIBusId" | "hipDeviceGetPCIBusId" (
         text: *mut c_char, len: i32, device: i32
     ) -> status;
+
+    // Their structures are known by their names: see `properties`.
+    [has_properties_0600]
+    properties_0600 = "" | "hipGetDevicePropertiesR0600" (to: *mut c_void, device: i32) -> status;
+    [has_properties_old]
+    properties_old = "" | "hipGetDeviceProperties" (to: *mut c_void, device: i32) -> status;
 
     retain_primary = "cuDevicePrimaryCtxRetain" | "" (device: i32) -> create CuContext, "context";
     release_primary = "cuDevicePrimaryCtxRelease_v2" | "" (device: i32) -> release, "context";

@@ -1,4 +1,4 @@
-//! The experiment of grafting: do OpenCL's kernels compute in CUDA's streams what they compute natively?
+//! The experiment of grafting: do OpenCL's kernels compute in CUDA's or HIP's streams what they compute natively?
 //!
 //! # Safety
 //! The kernels are those of `graft.cl`, launched on buffers that were made for them.
@@ -30,20 +30,26 @@ pub struct Graft {
     pub verdict: Verdict,
 }
 
-/// Devices for which grafting could work: one chip, as OpenCL and as CUDA see it.
+/// Devices for which grafting could work: one chip, as OpenCL and as CUDA or HIP see it.
 pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
-    let (from, to) = (hub.select("opencl"), hub.select("cuda"));
+    let (from, to) = (hub.select("opencl"), [hub.select("cuda"), hub.select("hip")].concat());
     let same = |a: &Device, b: &Device| a.info().physical.same_chip(&b.info().physical);
     let both = from.iter().flat_map(|a| to.iter().map(move |b| [a.clone(), b.clone()]));
     both.filter(|[a, b]| same(a, b)).collect()
 }
 
+/// What is said of HIP beside every verdict.
+const ON_HIP: &str = "; grafting on HIP has not been run on hardware by its authors";
+
 /// Makes the experiment. Whatever goes wrong refutes it, with the reason.
 pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verdict {
-    let (state, why) = match compare(hub, ids, tell) {
+    let (state, mut why) = match compare(hub, ids, tell) {
         Ok(launches) => (State::Proven, format!("{launches} launches, every byte as natively")),
         Err(error) => (State::Refuted, error.to_string()),
     };
+    if ids[1].starts_with("hip") {
+        why.push_str(ON_HIP);
+    }
     Verdict { state, why, ..Verdict::default() }
 }
 
@@ -210,6 +216,8 @@ mod tests {
         let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
         let verdict = run(&hub, ["host", "host"], &mut |_| ());
         assert_eq!(verdict.state, State::Refuted);
-        assert!(!verdict.why.is_empty());
+        assert!(!verdict.why.is_empty() && !verdict.why.contains("HIP"));
+        let verdict = run(&hub, ["host", "hip:0"], &mut |_| ());
+        assert!(verdict.why.ends_with(ON_HIP), "{}", verdict.why);
     }
 }

@@ -143,7 +143,7 @@ impl Doctor {
         Ok(Report { devices, routes, experiments })
     }
 
-    /// Tries, where it is not known yet, whether programs of OpenCL's can be grafted on CUDA's device of the same
+    /// Tries, where it is not known yet, whether programs of OpenCL's can be grafted on CUDA's or HIP's device of the same
     /// chip; see [`crate::Program::graft`]. One for each such pair of devices that `wanted` accepts.
     ///
     /// # Errors

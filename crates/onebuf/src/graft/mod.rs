@@ -15,10 +15,14 @@
 //! | a parameter `.ptr .const`, and with it all constant memory of the module | global memory that is only read |
 //! | images, samplers, `printf`, every other register of the environment | refused |
 //!
-//! This part is pure text: it knows nothing of devices and runs anywhere.
+//! AMD's OpenCL compiler makes machine code, which HIP loads as it is; what differs is how a launch fills the
+//! arguments, and that stands in the object's notes: [`rewrite_code_object`].
+//!
+//! This part is pure: it knows nothing of devices and runs anywhere.
 //!
 //! [`Program::graft`]: crate::Program::graft
 
+pub(crate) mod code_object;
 mod constants;
 mod edits;
 mod lex;
@@ -86,6 +90,30 @@ pub fn rewrite(ptx: &str) -> Result<String> {
     rewrite::rewrite(ptx).map_err(|refusal| {
         Error::unsupported(
             format!("grafting this program (its PTX, {refusal})"),
+            "its own device, where it runs as it is",
+        )
+    })
+}
+
+/// Makes an image that HIP runs of what AMD's OpenCL compiler made, a code object of version 3, 4 or 5: its notes
+/// are changed so that a launch passes what HIP's runtime would fill otherwise than OpenCL's. The result is for
+/// [`Source::binary`] on a HIP device; it begins with comments that say how its kernels take their arguments.
+///
+/// This has never run on an AMD GPU: see `docs/graft.md`.
+///
+/// ```
+/// let refused = onebuf::graft::rewrite_code_object(b"\x7fELF and no more").unwrap_err();
+/// assert!(refused.to_string().contains("its code object: "));
+/// ```
+///
+/// # Errors
+/// [`Error::Unsupported`] with what of it is not known to mean the same, or does not hold together.
+///
+/// [`Source::binary`]: crate::Source::binary
+pub fn rewrite_code_object(object: &[u8]) -> Result<Vec<u8>> {
+    code_object::rewrite(object).map_err(|why| {
+        Error::unsupported(
+            format!("grafting this program (its code object: {why})"),
             "its own device, where it runs as it is",
         )
     })

@@ -259,6 +259,7 @@ impl<'e, 't> Entry<'e, 't> {
             group: self.group()?,
             takes_offsets: !(calls && offsets_inside),
             hidden: self.hidden,
+            ..Packing::default()
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Such a kernel takes local memory by parameters, and learns of the launch what this API does not tell. What
 //! its image needs for that stands in comments at its beginning, so that image and packing cannot part, on disk
-//! least of all.
+//! least of all. A driver reads over comments in a text; machine code is taken out from behind them.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -10,6 +10,9 @@ use std::fmt;
 /// With which the first line of such an image begins.
 const MAGIC: &str = "// onebuf packing 1";
 const KERNEL: &str = "// kernel ";
+const TARGET: &str = "// target ";
+/// How machine code begins.
+const ELF: &[u8] = b"\x7fELF";
 
 /// Where one argument goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +35,8 @@ impl fmt::Display for Slot {
     }
 }
 
-/// What a kernel learns of its launch, by 32-bit parameters behind those of its arguments.
+/// What a kernel learns of its launch, by parameters behind those of its arguments: of 32 bits in PTX, of as many as
+/// the kernel wants in machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden {
     /// The first work-item's index in a dimension.
@@ -54,12 +58,29 @@ pub(crate) struct Packing {
     pub group: Option<[usize; 3]>,
     /// Whether it may be launched from an index other than zero on.
     pub takes_offsets: bool,
+    /// Bytes of group-local memory of its own, behind which that of the arguments begins; zero where the driver sees to it.
+    pub static_local: usize,
+    /// Whether it is told of three dimensions whatever the launch has.
+    pub three_dims: bool,
+}
+
+/// Machine code behind its packing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Object<'i> {
+    /// The kind of GPU that it is for, where it says so.
+    pub target: Option<&'i str>,
+    pub code: &'i [u8],
 }
 
 /// The comments with which an image begins.
 pub(crate) fn write(kernels: &[Packing]) -> String {
     let lines = kernels.iter().map(|kernel| format!("{KERNEL}{}\n", line(kernel)));
     format!("{MAGIC}\n{}", lines.collect::<String>())
+}
+
+/// The same before machine code for a kind of GPU.
+pub(crate) fn write_for(target: Option<&str>, kernels: &[Packing]) -> String {
+    write(kernels) + &target.map(|target| format!("{TARGET}{target}\n")).unwrap_or_default()
 }
 
 fn line(kernel: &Packing) -> String {
@@ -74,8 +95,10 @@ fn line(kernel: &Packing) -> String {
     });
     let group = kernel.group.map(|[x, y, z]| format!("group:{x}:{y}:{z}"));
     let fixed = (!kernel.takes_offsets).then(|| "from-zero".to_owned());
-    let words =
-        [kernel.name.clone()].into_iter().chain(slots).chain(hidden).chain(group).chain(fixed);
+    let own = (kernel.static_local > 0).then(|| format!("static:{}", kernel.static_local));
+    let three = kernel.three_dims.then(|| "three-dims".to_owned());
+    let facts = [group, fixed, own, three].into_iter().flatten();
+    let words = [kernel.name.clone()].into_iter().chain(slots).chain(hidden).chain(facts);
     words.collect::<Vec<_>>().join(" ")
 }
 
@@ -87,6 +110,21 @@ pub(crate) fn read(image: &[u8]) -> Result<Option<Vec<Packing>>> {
     let lines = image.split(|byte| *byte == b'\n').skip(1);
     let lines = lines.map_while(|line| std::str::from_utf8(line).ok()?.strip_prefix(KERNEL));
     lines.map(read_line).collect::<Result<Vec<_>>>().map(Some)
+}
+
+/// The machine code of an image; none where it is a text.
+pub(crate) fn object(image: &[u8]) -> Option<Object<'_>> {
+    if !image.starts_with(MAGIC.as_bytes()) {
+        return None;
+    }
+    let (mut code, mut target) = (image, None);
+    while code.starts_with(b"// ") {
+        let end = code.iter().position(|byte| *byte == b'\n')?;
+        let line = std::str::from_utf8(&code[..end]).ok()?;
+        target = target.or(line.strip_prefix(TARGET));
+        code = &code[end + 1..];
+    }
+    code.starts_with(ELF).then_some(Object { target, code })
 }
 
 fn read_line(line: &str) -> Result<Packing> {
@@ -113,6 +151,8 @@ impl Packing {
             ("dims", []) => self.hidden.push(Hidden::Dims),
             ("group", [x, y, z]) => self.group = Some([*x, *y, *z]),
             ("from-zero", []) => self.takes_offsets = false,
+            ("static", [bytes]) => self.static_local = *bytes,
+            ("three-dims", []) => self.three_dims = true,
             _ => return None,
         }
         Some(())
@@ -130,6 +170,8 @@ mod tests {
             hidden: vec![Hidden::Offset(2), Hidden::Dims],
             group: Some([32, 2, 1]),
             takes_offsets: false,
+            static_local: 48,
+            three_dims: true,
         }
     }
 
@@ -143,8 +185,25 @@ mod tests {
     }
 
     #[test]
+    fn machine_code_is_found_behind_its_packing() {
+        let image =
+            |target, code: &[u8]| [write_for(target, &[packing()]).as_bytes(), code].concat();
+        let code = b"\x7fELF\n// kernel none of it\n\xff";
+        for target in [None, Some("gfx90a:xnack-")] {
+            let image = image(target, code);
+            assert_eq!(object(&image), Some(Object { target, code }));
+            assert_eq!(read(&image), Ok(Some(vec![packing()])));
+        }
+        assert_eq!(object(&image(None, b".version 8.0")), None);
+        assert_eq!(object(code), None);
+        assert_eq!(object(MAGIC.as_bytes()), None);
+    }
+
+    #[test]
     fn other_words_are_refused() {
-        for wrong in ["memory:1", "value", "local:3", "local:0", "offset:3", "group:1:2", "", "x"] {
+        for wrong in
+            ["memory:1", "value", "local:3", "local:0", "offset:3", "group:1:2", "static", "", "x"]
+        {
             let text = format!("{MAGIC}\n{KERNEL}k {wrong}\n");
             assert!(read(text.as_bytes()).is_err(), "{wrong:?}");
         }

@@ -16,14 +16,15 @@ use crate::{
 };
 use std::ffi::c_void;
 
-/// Whose kernels run there.
+/// Whose kernels run where.
 const CUDA: Api = Api("cuda");
+const HIP: Api = Api("hip");
 
 impl Program {
-    /// The same program on a CUDA device of the GPU that it was compiled for, where its kernels run in CUDA's
-    /// streams: what goes before and after them there costs no switch of the GPU to another API and back. Its
+    /// The same program on a CUDA or HIP device of the GPU that it was compiled for, where its kernels run in that
+    /// API's streams: what goes before and after them there costs no switch of the GPU to another API and back. Its
     /// kernels take the same arguments by the same [`Signature`](crate::Signature)s, local memory and offsets
-    /// among them; buffers must be shared with that device.
+    /// among them; buffers must be shared with that device. On HIP this has never run on hardware.
     ///
     /// The result is remembered as any program is. See `docs/graft.md` for what is rewritten, and what is refused.
     ///
@@ -47,7 +48,8 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for images, samplers, `printf` and whatever else is not known to mean the same there,
-    /// with the line of the PTX; for programs whose driver does not make PTX, and for devices that are not CUDA's.
+    /// with the line of the PTX or the kernel and argument of the code object; for programs whose driver makes neither,
+    /// for a code object of another kind of GPU than the device is, and for devices that are neither CUDA's nor HIP's.
     /// Then the program still runs where it was built.
     pub fn graft(&self, device: &Device) -> Result<Program> {
         check_target(device)?;
@@ -92,8 +94,7 @@ impl Hub {
     /// [`State::Proven`]: crate::topology::State::Proven
     pub fn graft_verdict(&self, from: &Device, to: &Device) -> Verdict {
         let [from, to] = [from, to].map(|device| self.topology().node(device.index()));
-        let unproven =
-            || Verdict { why: "unproven: run `onebuf doctor`".into(), ..Verdict::default() };
+        let unproven = || Verdict { why: unproven(to.info.api), ..Verdict::default() };
         self.roster().verdicts().find_graft(from, to).unwrap_or_else(unproven)
     }
 
@@ -121,19 +122,38 @@ impl Hub {
         let cl = &self.guests().known()?.cl;
         // SAFETY: the caller's promise.
         let binaries = unsafe { binaries::foreign(cl, program.addr()) }?;
-        let ptx = binaries.iter().find(|binary| is_ptx(binary));
-        let any = ptx.or(binaries.iter().find(|binary| !binary.is_empty()));
-        let any = any.ok_or_else(|| Error::invalid("a cl_program that is not built"))?;
-        transplant(any, device)
+        // One for each of its devices, of which others may have other chips: the first that fits, else why the last did not.
+        let built = binaries.iter().filter(|binary| !binary.is_empty());
+        let mut grafted = Err(Error::invalid("a cl_program that is not built"));
+        for binary in built {
+            grafted = transplant(binary, device);
+            if grafted.is_ok() {
+                break;
+            }
+        }
+        grafted
     }
 }
 
+/// Why nothing is known yet.
+fn unproven(to: Api) -> String {
+    let hip = if to == HIP {
+        "; grafting on HIP has not been run on hardware by its authors"
+    } else {
+        ""
+    };
+    format!("unproven: run `onebuf doctor`{hip}")
+}
+
 fn check_target(device: &Device) -> Result<()> {
-    match device.info().api == CUDA {
+    match [CUDA, HIP].contains(&device.info().api) {
         true => Ok(()),
         false => {
             let what = format!("grafting an OpenCL program on {device}");
-            Err(Error::unsupported(what, "a CUDA device: no other is known to take such programs"))
+            Err(Error::unsupported(
+                what,
+                "a CUDA device or a HIP device: no other is known to take such programs",
+            ))
         }
     }
 }
@@ -146,13 +166,30 @@ fn is_ptx(binary: &[u8]) -> bool {
 }
 
 fn transplant(binary: &[u8], device: &Device) -> Result<Program> {
+    let source = match device.info().api == HIP {
+        true => code_object(binary, device),
+        false => ptx(binary, device),
+    };
+    device.program(&source.inspect_err(|why| tracing::debug!(%device, "{why}"))?)
+}
+
+fn ptx(binary: &[u8], device: &Device) -> Result<Source> {
     let text = std::str::from_utf8(binary).ok().filter(|_| is_ptx(binary));
     let text = text.ok_or_else(|| {
         let what = format!("grafting an OpenCL program on {device}");
         Error::unsupported(what, "a driver whose programs are PTX, as those of NVIDIA's are")
     })?;
-    let rewritten = graft::rewrite(text);
-    device.program(&Source::ptx(rewritten.inspect_err(|why| tracing::debug!(%device, "{why}"))?))
+    graft::rewrite(text).map(Source::ptx)
+}
+
+/// Wrappers around objects are refused with the reason, as is all else.
+fn code_object(binary: &[u8], device: &Device) -> Result<Source> {
+    if !graft::code_object::is_one(binary) {
+        let what = format!("grafting an OpenCL program on {device}");
+        let needs = "a driver whose programs are code objects, as those of AMD's are";
+        return Err(Error::unsupported(what, needs));
+    }
+    graft::rewrite_code_object(binary).map(Source::binary)
 }
 
 #[cfg(test)]

@@ -151,6 +151,9 @@ impl Kernel {
         if grid.offset != [0; 3] {
             self.check_offset(grid)?;
         }
+        if grid.dims != 3 && self.packing.as_ref().is_some_and(|packing| packing.three_dims) {
+            return Err(self.flat(grid));
+        }
         let used = |sizes: [usize; 3]| [0, 1, 2].map(|i| if i < grid.dims { sizes[i] } else { 1 });
         let (global, caps) = (used(grid.global), &driver.info.caps);
         let most = self.max_group.clamp(1, caps.max_group_size.max(1));
@@ -197,6 +200,20 @@ impl Kernel {
             Some(end) if end <= i32::MAX as usize => Ok(()),
             _ => Err(self.wrong(grid, [1; 3], "no index may be 2^31 or more")),
         }
+    }
+
+    /// Nobody can say whether it asks, and what it is told would be wrong.
+    #[cold]
+    fn flat(&self, grid: &Grid) -> Error {
+        Error::unsupported(
+            format!("kernel `{}`, which is told of 3 dimensions, over {}", self.name, grid.dims),
+            "3 dimensions, such as [n, 1, 1], or its program built with -mcode-object-version=5",
+        )
+    }
+
+    /// Bytes of group-local memory behind which that of the arguments begins.
+    fn static_local(&self) -> u64 {
+        self.packing.as_ref().map_or(0, |packing| packing.static_local as u64)
     }
 
     /// Groups as usual; larger ones, where those would be too many.
@@ -333,7 +350,8 @@ pub(super) unsafe fn launch(
     let [groups, group] = kernel.shape(grid, driver)?;
     let mut room = Parameters::new();
     let (values, places) = room.room(args.len() + kernel.hidden().len());
-    let (mut count, mut local) = (0, 0u64);
+    let (mut count, own) = (0, kernel.static_local());
+    let mut local = own;
     for (index, arg) in args.iter().enumerate() {
         let place = match arg {
             Arg::Memory(memory, access, _) => {
@@ -365,7 +383,7 @@ pub(super) unsafe fn launch(
     }
     check_sizes(kernel, args, count)?;
     let _current = raw.context.enter()?;
-    let shared = kernel.shared(local, driver)?;
+    let shared = kernel.shared(local - own, driver)?;
     queue.wait_for_all(after)?;
     kernel.module.users.note(raw);
     let ([x, y, z], [bx, by, bz]) = (groups, group);

@@ -45,6 +45,7 @@ mod program;
 mod queue;
 mod rocr;
 mod semaphore;
+mod target;
 #[cfg(all(test, not(onebuf_shuttle)))]
 pub(crate) mod tests;
 mod transfer;

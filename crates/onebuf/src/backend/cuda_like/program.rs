@@ -4,13 +4,14 @@ use super::{
     CUDA_C, HIP_C, PTX, compile,
     device::{Context, Driver},
     kernel::Kernel,
+    target,
     users::Users,
 };
 use crate::{
     Error, Result, hal,
     hal::{
         Language, Source,
-        packing::{self, Packing},
+        packing::{self, Object, Packing},
     },
     sync::Arc,
 };
@@ -113,9 +114,19 @@ impl Program {
             return Err(Error::invalid("a program's binary of no bytes"));
         }
         let packing = packing::read(&image)?;
-        image.push(0);
-        let loaded = RawModule::new(context.clone(), &image);
-        image.pop();
+        let loaded = match packing::object(&image) {
+            Some(Object { target, code }) => {
+                target::check(&context.driver, target)?;
+                // A copy, as the driver reads it as words.
+                RawModule::new(context.clone(), &[code, &[0]].concat())
+            }
+            None => {
+                image.push(0);
+                let loaded = RawModule::new(context.clone(), &image);
+                image.pop();
+                loaded
+            }
+        };
         match loaded {
             Ok(raw) => Ok(Program { raw: Arc::new(raw), image, log, of_binary, packing }),
             Err((refused, said)) => Err(misfit(&context.driver, refused, &said)),

@@ -14,6 +14,7 @@ fn packing() -> Packing {
         hidden: vec![Hidden::Offset(0), Hidden::Offset(1), Hidden::Offset(2), Hidden::Dims],
         group: Some([32, 2, 1]),
         takes_offsets: true,
+        ..Packing::default()
     }
 }
 
