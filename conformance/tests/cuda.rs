@@ -342,32 +342,47 @@ fn real_devices_see_each_others_work() {
 }
 
 /// Hand-overs by the thousand between a GPU of CUDA or HIP and OpenCL on the same chip, by every rung, every
-/// element checked. `ONEBUF_SOAK` says how many for each rung and direction of sharing. Vulkan is there to make semaphores.
+/// element checked. `ONEBUF_SOAK` says how many for each rung and direction of sharing. Vulkan makes the
+/// semaphores, and takes turns with both.
+/// With `ONEBUF_CALLS` set, each rung also tells how long the drivers' calls took.
 #[test]
 fn every_rung_holds_between_real_devices() {
     let _alone = one_api();
     let builder =
         Hub::builder().without_gl().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let probe = std::env::var_os("ONEBUF_CALLS").map(|_| Probe::new());
+    let builder = probe.iter().fold(builder, |builder, probe| builder.probe(probe.clone()));
     let hub = builder.build().unwrap();
-    let apis = ["cuda", "hip", "opencl"];
+    let apis = ["cuda", "hip", "opencl", "vulkan"];
     let devices = hub.devices().into_iter().filter(|device| apis.contains(&device.info().api.0));
     let sides: Vec<_> = devices.map(|device| Side::open(&device).unwrap()).collect();
     let chip = |side: &Side| side.device.info().physical;
     let api = |side: &Side| side.device.info().api.0;
+    let like = |side: &Side| ["cuda", "hip"].contains(&api(side));
+    let shaders = |side: &Side| api(side) == "vulkan";
     let joined = |(a, b): &(&Side, &Side)| {
-        ["cuda", "hip"].contains(&api(a)) && api(b) == "opencl" && chip(a).same_chip(&chip(b))
+        let apart = (like(a) || shaders(a)) && api(b) == "opencl";
+        let both = like(a) && shaders(b) || shaders(a) && like(b);
+        (apart || both) && chip(a).same_chip(&chip(b))
     };
     let rounds = std::env::var("ONEBUF_SOAK").map_or(200, |n| n.parse().expect("a number"));
     let mut joins = 0;
     for (from, to) in pairs(&sides).filter(joined) {
         for kind in kinds(&hub, from, to).into_iter().filter(|k| *k != RouteKind::Staged) {
             for rung in [Rung::Semaphore, Rung::WaitValue, Rung::Callback, Rung::HostWait] {
+                if (shaders(from) || shaders(to))
+                    && [Rung::WaitValue, Rung::Callback].contains(&rung)
+                {
+                    continue;
+                }
                 if rung == Rung::Semaphore && !has_semaphores(from, to, kind) {
                     note(&format!("skip: {} -> {} {kind}: no semaphores", from.device, to.device));
                     continue;
                 }
                 joins += 1;
-                from_threads(from, to, kind, rung, rounds);
+                probe.iter().for_each(|probe| probe.time_calls());
+                from_threads(from, to, kind, rung, rounds, probe.as_deref());
+                probe.iter().for_each(|probe| tell_times(probe, rounds));
             }
         }
     }
@@ -384,22 +399,45 @@ fn has_semaphores(from: &Side, to: &Side, kind: RouteKind) -> bool {
 }
 
 /// Many are shared by threads with queues of their own: some rungs are late by milliseconds, and all at once.
-fn from_threads(from: &Side, to: &Side, kind: RouteKind, rung: Rung, rounds: u32) {
+fn from_threads(
+    from: &Side,
+    to: &Side,
+    kind: RouteKind,
+    rung: Rung,
+    rounds: u32,
+    probe: Option<&Probe>,
+) {
     const THREADS: u32 = 8;
     if rounds < 10_000 {
-        return hand_over_often(from, to, kind, rung, rounds);
+        return hand_over_often(from, to, kind, rung, rounds, probe);
     }
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let own = |side: &Side| Side::open(&side.device).unwrap();
-                hand_over_often(&own(from), &own(to), kind, rung, rounds / THREADS);
+                hand_over_often(&own(from), &own(to), kind, rung, rounds / THREADS, probe);
             });
         }
     });
 }
 
-fn hand_over_often(from: &Side, to: &Side, kind: RouteKind, rung: Rung, rounds: u32) {
+/// The drivers' calls that took most of a hand-over, in microseconds for each.
+fn tell_times(probe: &Probe, rounds: u32) {
+    for (call, count, time) in probe.times().into_iter().take(14) {
+        let (us, often) = (time.as_secs_f64() * 1e6, count as f64 / f64::from(rounds));
+        let (each, all) = (us / count as f64, us / f64::from(rounds));
+        note(&format!("    {all:8.2} us of a hand-over: {call}, {often:.2} of {each:.2} us"));
+    }
+}
+
+fn hand_over_often(
+    from: &Side,
+    to: &Side,
+    kind: RouteKind,
+    rung: Rung,
+    rounds: u32,
+    probe: Option<&Probe>,
+) {
     const WORDS: usize = 16 << 10;
     let what = format!("{} -> {} {kind}, {rung} or lower", from.device, to.device);
     let Some(buffer) = shared(from, to, kind, rung, WORDS) else { return };
@@ -412,6 +450,7 @@ fn hand_over_often(from: &Side, to: &Side, kind: RouteKind, rung: Rung, rounds: 
         let begun = Instant::now();
         side.step(&buffer, step).unwrap_or_else(|e| panic!("{what}, round {n}: {e}"));
         host += begun.elapsed();
+        probe.iter().for_each(|probe| probe.pause());
         *rungs.entry(buffer.fence().unwrap().rung()).or_default() += 1;
         step_model(&mut model, step);
         if n % 100 == 99 || n + 1 == rounds {

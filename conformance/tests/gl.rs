@@ -3,6 +3,9 @@
 //! One test at a time: drivers of one process share LLVM and llvmpipe, which are not all sound when two of
 //! them start in two threads.
 
+#[path = "gl/foreign.rs"]
+mod foreign;
+
 use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Exported, FdKind, Hub, HubBuilder, Probe, Result,
     RouteKind, Rung, Signature, Source, Strategy, args,

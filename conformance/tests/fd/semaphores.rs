@@ -8,7 +8,7 @@ use onebuf::{
     hal::PhysicalId,
 };
 use onebuf_conformance::{Side, Step, assert_same, note, play, random_words, step_model};
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 const PART: &str = "imports,cached,semaphores";
 const LATE: [(&str, &str); 2] =
@@ -22,6 +22,17 @@ fn both_apis_wait_on_the_device() {
 #[test]
 fn many_hand_overs_share_few_semaphores() {
     play("semaphores::again_and_again", "CUDA", "imports,semaphores", &[]);
+}
+
+/// Of which some are late.
+#[test]
+fn threads_share_them_too() {
+    play(
+        "semaphores::from_threads",
+        "CUDA",
+        "imports,semaphores",
+        &[("ONEBUF_STUB_DELAY_US", "20")],
+    );
 }
 
 #[test]
@@ -118,6 +129,27 @@ fn again_and_again() {
     let made = probe.live().get("semaphore").copied().unwrap_or(0) / 3;
     assert!((1..=2 * 200).contains(&made), "{made} semaphores for 2000 hand-overs");
     drop((buffer, cl, api, hub));
+    assert_settled(&probe, "at the end");
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn from_threads() {
+    let probe = Probe::new();
+    let hub = builder(&probe).build().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let (cl, api) = sides(&hub);
+                let buffer = shared(&hub, &cl, &api).unwrap();
+                let rungs = [0; 3].map(|_| turns(&buffer, &cl, &api, 120).unwrap()).concat();
+                let known = [Rung::SameQueue, Rung::Semaphore];
+                assert!(rungs.iter().all(|rung| known.contains(rung)), "{rungs:?}");
+                assert!(rungs.contains(&Rung::Semaphore), "{rungs:?}");
+            });
+        }
+    });
+    drop(hub);
     assert_settled(&probe, "at the end");
 }
 

@@ -31,7 +31,7 @@ pub use detect::{Detection, THRESHOLD, detect};
 pub use farrow::{Interpolator, Place};
 pub use frame::{Frame, Pipeline};
 pub use reference::Expected;
-pub use setup::{Setup, cable, direction, phase};
+pub use setup::{Setup, cable, direction, phase, signal};
 pub use shape::Shape;
 pub use spectrum::Spectrum;
 

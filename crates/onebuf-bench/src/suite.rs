@@ -54,7 +54,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::staged::WORKLOAD,
     workload::bridge::ALIASED,
     workload::bridge::STAGED,
-    workload::udp::WORKLOAD,
+    workload::udp::INGEST,
+    workload::udp::IN_FRAMES,
     workload::program::BUILD,
     workload::program::FIRST_LAUNCH,
 ];
@@ -204,7 +205,16 @@ mod tests {
         let all = cases(&bench, &[]);
         let outcome = run(&bench, &all, |number, case| told.push((number, case.name.clone())));
         let ran: Vec<&str> = outcome.results.iter().map(|row| &*row.name).collect();
-        assert_eq!(ran, ["route_lookup_ns", "view_idle_ns", "pool_get_put_ns", "udp_ingest_ratio"]);
+        assert_eq!(
+            ran,
+            [
+                "route_lookup_ns",
+                "view_idle_ns",
+                "pool_get_put_ns",
+                "udp_ingest_ratio",
+                "udp_frames_ratio"
+            ]
+        );
         assert_eq!(outcome.results.len() + outcome.skipped.len(), told.len());
         for skipped in &outcome.skipped {
             assert!(!skipped.failed && skipped.why.contains("found 0"), "{skipped:?}");

@@ -10,6 +10,7 @@ mod report;
 mod signal;
 mod stream;
 mod supply;
+mod watched;
 mod wire;
 
 use crate::{
@@ -30,8 +31,10 @@ use onebuf_bench::mixed::{Adapted, Interpolator, Pipeline, Setup, Shape};
 use pipeline::Way;
 use report::Report;
 use signal::{Frames, Source};
+use std::path::PathBuf;
 use stream::{Feed, Stream, Streamed};
 use supply::Supply;
+use watched::Watched;
 
 /// Frames of a sensor array: aligned and transformed on one device, made into beams on another, one buffer between
 #[derive(clap::Args)]
@@ -45,6 +48,7 @@ Examples:
   onebuf demo --samples 1048576 --channels 1024 --source file:capture.iq
   onebuf demo --adaptive 64               weights made for what is heard
   onebuf demo --source udp:127.0.0.1:5000 the receiving end of `onebuf send --to udp:127.0.0.1:5000`
+  onebuf demo --frames 64 --trace out.json   then open it at https://ui.perfetto.dev
   onebuf demo --json | jq .speedup
 
 A frame is channels of up to 2048 complex samples. Stage 1, `delay+fft`: every channel is delayed by a part of
@@ -95,6 +99,9 @@ pub struct Args {
     /// Only run the staged way, for comparison
     #[arg(long)]
     staged: bool,
+    /// Write what happened when to this file, for Perfetto or chrome://tracing; recording takes time, too
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Run OpenCL's kernels by OpenCL, even where it is proven that they run in CUDA's stream as well
     #[arg(long)]
     no_graft: bool,
@@ -163,18 +170,10 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let setup = args.setup();
     let shape = setup.shape;
     let mut supply = Supply::of(&args.source, &setup)?;
-    let hub = devices::discover_for_doctor()?;
-    let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
-    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
-    let hub = with_verdicts(hub, &ids, bytes)?;
-    let hub = graft::with_verdict(hub, &ids, args)?;
-    let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
+    let (hub, devices) = machine(args, shape)?;
+    let watched = Watched::open(&hub, args.trace.as_deref());
     let one = devices[0].index() == devices[1].index();
-    if one && args.staged {
-        let [device, _] = &devices;
-        return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
-    }
-    let wish = hub.buffer::<Complex32>(shape.samples()).shared_with(&devices);
+    let wish = hub.buffer::<Complex32>(shape.samples()).name("frame").shared_with(&devices);
     let (setup, adapted) = adapt(args, &devices, setup, &wish, &mut supply)?;
     let graft = Graft::of(args, &devices, &setup);
     let native = Pipeline::open(&devices, setup.clone())?;
@@ -194,10 +193,10 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     // Drivers compile and pages appear on first use.
     pipeline.run(&pipeline.frames(wish, 1)?)?;
     let mut feed = supply.start(&setup)?;
-    let streamed = stream(args, pipeline, wish, batch.frames, &mut feed)?;
+    let streamed = stream(args, pipeline, wish, batch.frames, &mut feed, &watched)?;
     let mut frames = match feed {
         Feed::Frames(frames) => frames,
-        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept()),
+        Feed::Wire(wire) => Frames::again(&setup, wire.into_kept())?,
     };
     let mut ways = Vec::new();
     for (pipeline, wish) in &wishes {
@@ -205,11 +204,28 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     }
     let count = COMPARED.min(args.frames as usize);
     let mut measured = pipeline::measure(ways, &mut frames, count)?.into_iter();
+    watched.save()?;
     let direct = direct.as_ref().and_then(|_| measured.next());
     let staged = staged.as_ref().and_then(|_| measured.next());
     let report =
         Report { pipeline, adapted, streamed, direct, staged, batch, obstacle, graft: &graft };
     Ok(report.answer(screen))
+}
+
+/// Who computes, when what could be used has been tried.
+fn machine(args: &Args, shape: Shape) -> Result<(Hub, [Device; 2])> {
+    let hub = devices::discover_for_doctor()?;
+    let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
+    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
+    let hub = with_verdicts(hub, &ids, bytes)?;
+    let hub = graft::with_verdict(hub, &ids, args)?;
+    let hub = Watched::recording(hub, args.trace.as_deref())?;
+    let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
+    if devices[0].index() == devices[1].index() && args.staged {
+        let [device, _] = &devices;
+        return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
+    }
+    Ok((hub, devices))
 }
 
 /// Weights for what the first frame holds, where that is wanted.
@@ -241,10 +257,11 @@ fn stream(
     wish: &BufferBuilder<'_, Complex32>,
     batch: usize,
     feed: &mut Feed,
+    watched: &Watched<'_>,
 ) -> Result<Streamed> {
     let ring = args.ring.map_or((2 * batch).max(4), |ring| ring as usize);
     let (wish, batch, count) = (wish.clone(), batch.min(ring), args.frames.into());
-    Stream { pipeline, wish, frames: count, ring, batch }.run(feed)
+    Stream { pipeline, wish, frames: count, ring, batch, watched }.run(feed)
 }
 
 fn way<'p>(

@@ -14,6 +14,7 @@ mod screen;
 mod send;
 mod share;
 mod table;
+mod top;
 mod turns;
 mod units;
 mod version;
@@ -37,6 +38,7 @@ Examples:
   onebuf demo                     a transform here, a matrix product there, one buffer between
   onebuf send --to udp:HOST:5000  plays frames to a pipeline that listens there
   onebuf share --name frames      one buffer, two processes: `onebuf attach frames` is the other
+  onebuf top                      look at a program that runs: buffers, routes, fences, copies, pipelines
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
 Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
@@ -62,6 +64,7 @@ enum Command {
     Bench(bench::Args),
     Share(share::Args),
     Attach(attach::Args),
+    Top(top::Args),
     Cache(cache::Args),
     /// Print a completion script for a shell
     #[command(after_help = "\
@@ -101,6 +104,7 @@ fn answer(cli: &Cli) -> Result<()> {
         Some(Command::Bench(args)) => return bench::run(args, screen, output),
         Some(Command::Share(args)) => share::run(args, &output)?,
         Some(Command::Attach(args)) => attach::run(args, &output)?,
+        Some(Command::Top(args)) => top::run(args, &output, screen)?,
         Some(Command::Cache(args)) => cache::run(args)?,
         Some(Command::Completions { shell }) => completions(*shell),
         None => Cli::command().error(ErrorKind::MissingSubcommand, "name a command").exit(),

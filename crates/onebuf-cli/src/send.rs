@@ -12,10 +12,10 @@ use onebuf::{
     pipeline::{
         Filled, Pipeline,
         sink::{Faults, Sink, Udp, UdpSent},
-        source::{File, Npy, Source, Synthetic},
+        source::{File, Npy, Source},
     },
 };
-use onebuf_bench::mixed::Shape;
+use onebuf_bench::mixed::{Shape, signal};
 use rate::Rate;
 use serde_json::json;
 use std::{
@@ -86,6 +86,9 @@ fn part(text: &str) -> Result<f64, String> {
 
 type AnySource = Box<dyn Source<Complex32> + Send>;
 
+/// What `onebuf demo` makes.
+const BEAMS: usize = 16;
+
 /// The computed signal's frames, where nobody says how many.
 const FRAMES: u64 = 64;
 
@@ -130,7 +133,9 @@ impl Args {
             let what = format!("--channels {channels} do not divide --samples {samples}");
             return Err(Failure::new(what));
         }
-        Ok(Box::new(Synthetic::new(channels, samples / channels)))
+        // From where the beams of `onebuf demo` look, unless that is told to make other ones.
+        let shape = Shape { length: samples / channels, channels, beams: BEAMS };
+        Ok(Box::new(signal(&shape)))
     }
 
     /// How many frames shall go; none where the file says it.

@@ -63,6 +63,9 @@ gl_table! {
         platform: u32, native: *mut c_void, attributes: *const i32
     ) -> handle EglDisplay;
 
+    egl_current_context = "eglGetCurrentContext" () -> raw EglContext;
+    egl_current_display = "eglGetCurrentDisplay" () -> raw EglDisplay;
+
     error = "glGetError" () -> raw u32;
     string = "glGetString" (name: u32) -> asked_for *const c_char;
     string_at = "glGetStringi" (name: u32, index: u32) -> asked_for *const c_char;
@@ -75,6 +78,8 @@ gl_table! {
     create_buffer = "glGenBuffers" () -> one, "mem";
     delete_buffer = "glDeleteBuffers" () -> end_one, "mem";
     bind_buffer = "glBindBuffer" (target: u32, buffer: u32) -> quiet;
+    is_buffer = "glIsBuffer" (buffer: u32) -> asked_for u8;
+    buffer_integer = "glGetBufferParameteri64v" (target: u32, name: u32, into: *mut i64) -> asked;
     bind_buffer_base = "glBindBufferBase" (target: u32, index: u32, buffer: u32) -> quiet;
     bind_buffer_range = "glBindBufferRange" (
         target: u32, index: u32, buffer: u32, offset: isize, bytes: isize
@@ -124,6 +129,7 @@ gl_table! {
     wait_fence = "glClientWaitSync" (
         sync: GlSync, flags: u32, timeout_ns: u64
     ) -> asked_for u32;
+    stay_behind = "glWaitSync" (sync: GlSync, flags: u32, timeout_ns: u64) -> asked;
     delete_fence = "glDeleteSync" (sync: GlSync) -> ended, "event";
     flush = "glFlush" () -> asked;
 
@@ -188,6 +194,18 @@ impl Gl {
     /// The file that EGL's calls lie in.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.egl_initialize? as *const c_void)
+    }
+
+    /// `eglGetCurrentContext`: null where none is.
+    pub fn current_context(&self) -> EglContext {
+        // SAFETY: asks about this thread.
+        self.egl_current_context.map_or(EglContext::NULL, |call| unsafe { call() })
+    }
+
+    /// `eglGetCurrentDisplay`: null where no context is current.
+    pub fn current_display(&self) -> EglDisplay {
+        // SAFETY: asks about this thread.
+        self.egl_current_display.map_or(EglDisplay::NULL, |call| unsafe { call() })
     }
 
     /// `eglQueryString`; of no display, what the library itself can do. Empty where it says nothing.

@@ -17,8 +17,10 @@
 //! }
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 const TRACE_LEN: usize = 256;
 
@@ -40,6 +42,28 @@ struct State {
     failed: Option<&'static str>,
     live: BTreeMap<&'static str, i64>,
     trace: VecDeque<&'static str>,
+    times: Option<Times>,
+}
+
+/// What calls took, each until the next one of the same thread.
+#[derive(Debug, Default)]
+struct Times {
+    sums: BTreeMap<&'static str, (u64, Duration)>,
+    last: HashMap<ThreadId, (&'static str, Instant)>,
+}
+
+impl Times {
+    fn note(&mut self, call: Option<&'static str>) {
+        let (thread, now) = (thread::current().id(), Instant::now());
+        if let Some((last, began)) = self.last.remove(&thread) {
+            let sum = self.sums.entry(last).or_default();
+            *sum = (sum.0 + 1, sum.1 + (now - began));
+        }
+        if let Some(call) = call {
+            // Not what it took to note this.
+            self.last.insert(thread, (call, Instant::now()));
+        }
+    }
 }
 
 impl Probe {
@@ -88,14 +112,17 @@ impl Probe {
     /// Forgets calls, trace and failure. Not what is live: those objects still are.
     pub fn reset(&self) {
         let mut state = self.state();
-        let live = std::mem::take(&mut state.live);
-        *state = State { live, ..State::default() };
+        let (live, times) = (std::mem::take(&mut state.live), state.times.take());
+        *state = State { live, times, ..State::default() };
     }
 
     /// Notes a call about to be made; `Err` when it is the one to fail.
     pub fn enter(&self, call: &'static str) -> Result<(), i32> {
         let mut state = self.state();
         state.calls += 1;
+        if let Some(times) = &mut state.times {
+            times.note(Some(call));
+        }
         if state.trace.len() == TRACE_LEN {
             state.trace.pop_front();
         }
@@ -109,6 +136,28 @@ impl Probe {
             }
             None => Ok(()),
         }
+    }
+
+    /// Takes the time from each call to the next one of the same thread, from now on. So a call that blocks is seen, without a
+    /// profiler; what the caller does between two calls counts with the first.
+    pub fn time_calls(&self) {
+        self.state().times = Some(Times::default());
+    }
+
+    /// The thread does something else now: the time since its last call ends here.
+    pub fn pause(&self) {
+        if let Some(times) = &mut self.state().times {
+            times.note(None);
+        }
+    }
+
+    /// How often each call was made since [`time_calls`](Self::time_calls), and how long that took in all; the longest first.
+    pub fn times(&self) -> Vec<(&'static str, u64, Duration)> {
+        let state = self.state();
+        let sums = state.times.iter().flat_map(|times| &times.sums);
+        let mut all: Vec<_> = sums.map(|(call, (count, time))| (*call, *count, *time)).collect();
+        all.sort_by_key(|(_, _, time)| std::cmp::Reverse(*time));
+        all
     }
 
     /// Notes that `change` references of `kind` came (or, below zero, went).
@@ -176,6 +225,25 @@ mod tests {
         assert_eq!(probe.enter("a"), Ok(()));
         assert_eq!(probe.live(), BTreeMap::from([("mem", 2)]));
         assert_eq!((probe.calls(), probe.failed()), (1, None));
+    }
+
+    #[test]
+    fn calls_are_timed_until_the_next_or_a_pause() {
+        let probe = Probe::new();
+        probe.enter("before").unwrap();
+        assert!(probe.times().is_empty());
+        probe.time_calls();
+        for call in ["slow", "fast", "fast"] {
+            probe.enter(call).unwrap();
+            thread::sleep(Duration::from_millis(if call == "slow" { 20 } else { 1 }));
+        }
+        probe.pause();
+        thread::sleep(Duration::from_millis(20));
+        probe.enter("last").unwrap();
+        let times = probe.times();
+        let calls: Vec<_> = times.iter().map(|(call, count, _)| (*call, *count)).collect();
+        assert_eq!(calls, [("slow", 1), ("fast", 2)], "{times:?}");
+        assert!(times[0].2 >= Duration::from_millis(20) && times[1].2 < times[0].2, "{times:?}");
     }
 
     #[test]

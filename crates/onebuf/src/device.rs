@@ -1,7 +1,7 @@
 //! Devices as callers hold them.
 
 use crate::{
-    Hub, Program, Queue, QueuePool, Result,
+    Error, Hub, Program, Queue, QueuePool, Result,
     foreign::Registration,
     hal::{self, DeviceInfo, QueueSpec},
     sync::Arc,
@@ -50,7 +50,14 @@ impl Device {
 
     /// A new in-order queue.
     pub fn queue(&self) -> Result<Queue> {
-        self.queue_with(QueueSpec::default())
+        let plain = QueueSpec::default();
+        if self.hub.tap().wants_device_times() {
+            match self.queue_with(plain.profiled()) {
+                Err(Error::Unsupported { .. }) => {}
+                opened => return opened,
+            }
+        }
+        self.queue_with(plain)
     }
 
     /// A new queue, out of order or with profiling.

@@ -10,6 +10,7 @@ use crate::{
     foreign::Guests,
     hal::{self, DeviceKind, Domain, QueueSpec},
     libs::{Libraries, Library},
+    live::Cards,
     mailbox::Mailboxes,
     program::Programs,
     queue::Line,
@@ -30,7 +31,7 @@ use std::{
     fmt,
     path::PathBuf,
     sync::{
-        Weak,
+        OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -60,6 +61,8 @@ struct Inner {
     semaphores: Semaphores,
     maths: Libraries,
     tap: Tap,
+    /// Of buffers, once somebody may look.
+    cards: OnceLock<Arc<Cards>>,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -259,6 +262,17 @@ impl Hub {
         &self.0.tap
     }
 
+    /// What is kept of buffers for whoever watches; nothing while nobody can.
+    #[inline]
+    pub(crate) fn cards(&self) -> Option<&Arc<Cards>> {
+        self.0.cards.get()
+    }
+
+    /// The same, from now on.
+    pub(crate) fn watched_cards(&self) -> &Arc<Cards> {
+        self.0.cards.get_or_init(Arc::default)
+    }
+
     /// Host memory for copies to and from a device.
     pub(crate) fn bay(&self, device: DeviceIx) -> &Bay {
         &self.seat(device).bay
@@ -317,6 +331,7 @@ pub struct HubBuilder {
     program_cache_limit: Option<u64>,
     math_libraries: BTreeMap<Library, String>,
     trace: Option<usize>,
+    trace_devices: bool,
 }
 
 impl HubBuilder {
@@ -466,6 +481,13 @@ impl HubBuilder {
         self
     }
 
+    /// With a trace, opens queues that nothing else was said of for profiling, so that launches are recorded by their
+    /// device's clock, too. Some drivers take longer for such queues.
+    pub fn trace_devices(mut self) -> Self {
+        self.trace_devices = true;
+        self
+    }
+
     /// What programs are remembered in.
     fn programs(&self) -> Programs {
         let users = || cache::user_folder().ok().filter(|_| self.verdicts.is_none());
@@ -516,7 +538,8 @@ impl HubBuilder {
             mailboxes: Mailboxes::default(),
             semaphores: Semaphores::default(),
             maths,
-            tap: self.trace.map(Tap::new).unwrap_or_default(),
+            tap: self.trace.map(|most| Tap::new(most, self.trace_devices)).unwrap_or_default(),
+            cards: OnceLock::new(),
         })))
     }
 }

@@ -74,6 +74,7 @@ pub mod hal;
 mod hub;
 mod ledger;
 pub mod libs;
+pub mod live;
 mod mailbox;
 pub mod peer;
 pub mod pipeline;
@@ -156,6 +157,10 @@ struct PipelinePage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/trace.md")]
 struct TracePage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/top.md")]
+struct TopPage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]

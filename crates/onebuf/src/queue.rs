@@ -17,6 +17,7 @@ use crate::{
     trace::{Tap, What},
 };
 use std::{
+    collections::VecDeque,
     fmt,
     sync::OnceLock,
     time::{Duration, Instant},
@@ -176,11 +177,13 @@ pub(crate) struct Line {
     untold: Mutex<Option<Error>>,
     has_untold: AtomicBool,
     /// Other APIs' work that it waits for by semaphores or numbers in memory, which say nothing of how that ended.
-    joined: Mutex<Vec<Arc<dyn hal::Event>>>,
+    joined: Mutex<VecDeque<Arc<dyn hal::Event>>>,
     /// Somebody has the native queue: what they enqueue is behind no event of ours.
     given_away: AtomicBool,
     /// It is somebody else's, who orders what they enqueue there.
     pub is_foreign: bool,
+    /// Only one thread can ask it for a mark: it is made when a view is given back.
+    pub marks_at_once: bool,
     /// Where what happens is recorded.
     pub tap: Tap,
     /// What libraries keep with it: handles and plans, which keep the native queue.
@@ -216,6 +219,7 @@ impl Line {
             joined: Mutex::default(),
             given_away: AtomicBool::new(false),
             is_foreign: false,
+            marks_at_once: false,
             tap: Tap::default(),
             libs: Shelf::default(),
             _guest: guest,
@@ -230,6 +234,11 @@ impl Line {
     /// The native queue is somebody else's.
     pub fn foreign(self) -> Self {
         Self { is_foreign: true, ..self }
+    }
+
+    /// Views on it are given back with a mark.
+    pub fn marked_at_once(self) -> Self {
+        Self { marks_at_once: true, ..self }
     }
 
     /// Whether others may enqueue there, so that only a mark tells the end of all work.
@@ -384,19 +393,23 @@ impl Line {
         told.and(self.tell_joined())
     }
 
-    /// Work that this queue waits for by a number. Where nobody asks this queue for its end, what is over goes when
-    /// there is much of it.
+    /// Work that this queue waits for by a semaphore or a number. Where nobody asks this queue for its end, what is over
+    /// goes when there is much of it; the oldest is asked alone, for the others are hardly done before it.
     fn note_joined(&self, event: Arc<dyn hal::Event>) {
-        let many = {
-            let mut joined = lock(&self.joined);
-            joined.push(event);
-            joined.len() > MOST_JOINED
-        };
+        lock(&self.joined).push_back(event);
         self.has_untold.store(true, Ordering::Release);
-        if many && let Err(error) = self.tell_joined() {
-            *lock(&self.untold) = Some(error);
-            self.has_untold.store(true, Ordering::Release);
+        while let Some(oldest) = self.oldest_of_many() {
+            match oldest.poll() {
+                Ok(true) => {}
+                Ok(false) => return lock(&self.joined).push_front(oldest),
+                Err(error) => *lock(&self.untold) = Some(error),
+            }
         }
+    }
+
+    fn oldest_of_many(&self) -> Option<Arc<dyn hal::Event>> {
+        let mut joined = lock(&self.joined);
+        (joined.len() > MOST_JOINED).then(|| joined.pop_front()).flatten()
     }
 
     /// Whether work of others is known that this queue waits for by a number.
@@ -418,7 +431,7 @@ impl Line {
             match event.poll() {
                 Ok(true) => {}
                 Ok(false) => {
-                    lock(&self.joined).push(event);
+                    lock(&self.joined).push_back(event);
                     self.has_untold.store(true, Ordering::Release);
                 }
                 Err(error) => outcome = Err(error),

@@ -14,7 +14,7 @@ use crate::{
     topology::DeviceIx,
 };
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     os::fd::AsFd,
     time::{Duration, Instant},
 };
@@ -137,14 +137,18 @@ struct Stock {
     idle: Vec<Link>,
     /// Given to queues, and not asked after yet.
     fresh: Vec<Used>,
-    /// Given to queues before, with what tells that the wait is over.
-    busy: VecDeque<(Used, Arc<dyn hal::Event>)>,
+    /// Given to queues before, with what tells that the wait is over; by the queue that waits, since one that is late shall
+    /// keep no other's back.
+    busy: BTreeMap<usize, VecDeque<Asked>>,
     /// Nobody knows what they are: they are destroyed when nothing can use them any more.
     spent: Vec<Used>,
     made: usize,
     /// Why the first could not be made.
     refused: Option<Error>,
 }
+
+/// One whose end was asked for.
+type Asked = (Used, Arc<dyn hal::Event>);
 
 impl Stock {
     fn next(&mut self) -> Option<Link> {
@@ -156,7 +160,8 @@ impl Stock {
     }
 
     fn under_way(&self) -> usize {
-        self.fresh.len() + self.busy.len() + self.spent.len()
+        let busy: usize = self.busy.values().map(VecDeque::len).sum();
+        self.fresh.len() + busy + self.spent.len()
     }
 
     /// Has the queues tell of many waits at once: one event covers them all.
@@ -166,7 +171,10 @@ impl Stock {
         }
         for used in std::mem::take(&mut self.fresh) {
             match used.taken.event().map(|event| event.cloned()) {
-                Ok(Some(event)) => self.busy.push_back((used, event)),
+                Ok(Some(event)) => {
+                    let line = used.taken.line.number;
+                    self.busy.entry(line).or_default().push_back((used, event));
+                }
                 Ok(None) => self.idle.push(used.link),
                 Err(_) => self.spent.push(used),
             }
@@ -175,17 +183,17 @@ impl Stock {
 
     /// Takes back those whose wait has ended well.
     fn collect(&mut self) {
-        while let Some((_, event)) = self.busy.front() {
-            let outcome = event.poll();
-            if outcome == Ok(false) {
-                break;
-            }
-            match (self.busy.pop_front(), outcome) {
-                (Some((used, _)), Ok(_)) => self.idle.push(used.link),
-                (Some((used, _)), Err(_)) => self.spent.push(used),
-                (None, _) => {}
+        for line in self.busy.values_mut() {
+            while let Some(outcome) = line.front().map(|(_, event)| event.poll()) {
+                let over = outcome != Ok(false);
+                let Some((used, _)) = over.then(|| line.pop_front()).flatten() else { break };
+                match outcome {
+                    Ok(_) => self.idle.push(used.link),
+                    Err(_) => self.spent.push(used),
+                }
             }
         }
+        self.busy.retain(|_, line| !line.is_empty());
         self.spent.retain(|used| !(used.sent.is_over() && used.taken.is_over()));
     }
 }
@@ -193,7 +201,7 @@ impl Stock {
 impl Drop for Stock {
     fn drop(&mut self) {
         let end = Instant::now() + LAST_WAIT;
-        let busy = std::mem::take(&mut self.busy).into_iter().map(|(used, _)| used);
+        let busy = std::mem::take(&mut self.busy).into_values().flatten().map(|(used, _)| used);
         for used in busy.chain(self.fresh.drain(..)).chain(self.spent.drain(..)) {
             used.destroy(end);
         }

@@ -166,7 +166,7 @@ mod tests {
     /// Both stages on one device, for odd and even powers of two and sizes that no tile divides.
     fn is_right_on(device: &Device) {
         for (length, channels, beams, order) in
-            [(2, 3, 1, 3), (8, 5, 9, 4), (32, 33, 5, 5), (256, 17, 16, 3)]
+            [(2, 3, 1, 3), (8, 517, 9, 4), (32, 33, 5, 5), (256, 17, 16, 3)]
         {
             let shape = Shape { length, channels, beams };
             let setup = Setup::new(shape, Interpolator::new(order).unwrap());

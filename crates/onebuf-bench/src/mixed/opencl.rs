@@ -110,6 +110,10 @@ const FFT_END: &str =
 }
 ";
 
+/// Channels that are summed up by themselves first. What a beam looks at adds up in phase, and a sum that grows by one
+/// small term after the other loses a digit for every ten of them.
+const BLOCK: usize = 256;
+
 /// Each group makes a tile of the result out of tiles of both factors. Past an edge there are zeroes, which change no
 /// sum, and nothing is stored.
 const BEAMS_BY_TILE: &str = "
@@ -119,7 +123,7 @@ void beams(global const float2 *spectrum, global const float2 *weights, global f
     local float2 x[TILE][TILE], w[TILE][TILE + 1];
     uint i = get_local_id(0), j = get_local_id(1);
     uint bin = get_group_id(0) * TILE + i, first = get_group_id(1) * TILE, beam = first + j;
-    float2 sum = (float2)(0.0f, 0.0f);
+    float2 sum = (float2)(0.0f, 0.0f), part = sum;
     for (uint at = 0; at < channels; at += TILE) {
         bool inside = bin < length && at + j < channels;
         x[j][i] = inside ? spectrum[(size_t)(at + j) * length + bin] : (float2)(0.0f, 0.0f);
@@ -128,11 +132,15 @@ void beams(global const float2 *spectrum, global const float2 *weights, global f
         barrier(CLK_LOCAL_MEM_FENCE);
         for (uint k = 0; k < TILE; k++) {
             float2 a = x[k][i], b = w[j][k];
-            sum += (float2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+            part += (float2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+        }
+        if ((at + TILE) % BLOCK == 0) {
+            sum += part;
+            part = (float2)(0.0f, 0.0f);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    if (bin < length && beam < beams) out[(size_t)beam * length + bin] = sum;
+    if (bin < length && beam < beams) out[(size_t)beam * length + bin] = sum + part;
 }
 ";
 
@@ -144,18 +152,22 @@ kernel void beams(global const float16 *spectrum, global const float2 *weights, 
                   uint length, uint channels, uint beams) {
     size_t strip = get_global_id(0), first = get_global_id(1) * AT_ONCE, strips = length / STRIP;
     size_t row[AT_ONCE];
-    float16 sum[AT_ONCE];
+    float16 sum[AT_ONCE], part[AT_ONCE];
     for (uint b = 0; b < AT_ONCE; b++) {
         row[b] = min(first + b, (size_t)beams - 1) * channels;
         sum[b] = (float16)(0.0f);
     }
     float16 sign = (float16)(-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1);
-    for (uint c = 0; c < channels; c++) {
-        float16 a = spectrum[c * strips + strip], turned = sign * a.s1032547698badcfe;
-        for (uint b = 0; b < AT_ONCE; b++) {
-            float2 w = weights[row[b] + c];
-            sum[b] += a * w.x + turned * w.y;
+    for (uint at = 0; at < channels; at += BLOCK) {
+        for (uint b = 0; b < AT_ONCE; b++) part[b] = (float16)(0.0f);
+        for (uint c = at; c < min(at + BLOCK, channels); c++) {
+            float16 a = spectrum[c * strips + strip], turned = sign * a.s1032547698badcfe;
+            for (uint b = 0; b < AT_ONCE; b++) {
+                float2 w = weights[row[b] + c];
+                part[b] += a * w.x + turned * w.y;
+            }
         }
+        for (uint b = 0; b < AT_ONCE; b++) sum[b] += part[b];
     }
     for (uint b = 0; b < AT_ONCE && first + b < beams; b++)
         out[(first + b) * strips + strip] = sum[b];
@@ -310,7 +322,7 @@ impl BeamsKernel {
             .value::<u32>()
             .require(fits);
         // SAFETY: the views hold matrices of these sizes, by `fits`. By tiles, each index is held against its size
-        // before it is used. By strips, those of bins are below the length by `fits` (and buffers are aligned as vectors are), those of channels by the loop,
+        // before it is used. By strips, those of bins are below the length by `fits` (and buffers are aligned as vectors are), those of channels by the loops,
         // those of beams by `min` and by the last loop's end. Products of two 32-bit numbers do not overflow, and
         // the loops are bounded by the sizes.
         let kernel = unsafe { program.kernel("beams", signature)? };
@@ -349,9 +361,12 @@ impl Cut {
 
     fn text(&self) -> String {
         match self {
-            Cut::Tiles(edge) => format!("#define TILE {edge}\n{BEAMS_BY_TILE}"),
+            Cut::Tiles(edge) => {
+                format!("#define TILE {edge}\n#define BLOCK {BLOCK}u\n{BEAMS_BY_TILE}")
+            }
             Cut::Strips(_) => {
-                format!("#define STRIP {STRIP}\n#define AT_ONCE {AT_ONCE}\n{BEAMS_BY_STRIP}")
+                let sizes = format!("#define STRIP {STRIP}\n#define AT_ONCE {AT_ONCE}\n");
+                format!("{sizes}#define BLOCK {BLOCK}u\n{BEAMS_BY_STRIP}")
             }
         }
     }

@@ -1,7 +1,10 @@
 //! What is the same for all frames: how many of what, each channel's delay, the window, and the weights.
 
 use super::{Interpolator, Place, Shape};
-use onebuf::{Complex32, Complex64};
+use onebuf::{
+    Complex32, Complex64,
+    pipeline::source::{Synthetic, Wave},
+};
 use std::f64::consts::{PI, TAU};
 
 /// Every cable is shorter than so many samples.
@@ -72,6 +75,19 @@ pub fn cable(channel: usize) -> f64 {
 /// The sine of the angle in which a beam looks, evenly from one side to the other.
 pub fn direction(beam: usize, beams: usize) -> f64 {
     (2 * beam + 1) as f64 / beams as f64 - 1.0
+}
+
+/// What the array hears: three waves, from where the first, the middle and the last beam look, over the cables, in noise.
+pub fn signal(shape: &Shape) -> Synthetic {
+    let Shape { length, channels, beams } = *shape;
+    let wave = |level, frequency, beam| {
+        let direction = direction(beam, beams).asin().to_degrees();
+        Wave { level, frequency, direction }
+    };
+    let last = beams.saturating_sub(1);
+    let waves = [wave(1.0, 0.1875, last / 2), wave(0.5, 0.05, 0), wave(0.25, -0.31, last)];
+    let cables: Vec<f64> = (0..channels).map(cable).collect();
+    Synthetic::new(channels, length).waves(waves).late(cables)
 }
 
 /// Half a wave between neighbours: by so much a wave from there is ahead in each channel, as a factor.

@@ -1,4 +1,4 @@
-//! A loop around `recvmmsg`, and nothing more: packets are taken, and left where they came, each at a place of its own.
+//! A loop around `recvmmsg`, and nothing more: packets are taken, and nobody looks at them.
 
 use onebuf::{Error, Result};
 use std::{
@@ -18,39 +18,48 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// A socket, and room for a frame's packets.
 pub struct RawUdp {
     socket: UdpSocket,
-    packets: Vec<u8>,
-    /// Where each packet goes.
-    places: Vec<libc::iovec>,
+    /// What the places below are in.
+    heads: Vec<u8>,
+    frame: Vec<u8>,
+    /// Where each packet goes: its head, if that goes elsewhere, and the rest.
+    places: Vec<[libc::iovec; 2]>,
     messages: Vec<libc::mmsghdr>,
-    packet_bytes: usize,
 }
 
 impl RawUdp {
-    /// For frames of so many packets of so many bytes, with so much room for those that wait.
-    pub fn bind(packets: usize, packet_bytes: usize, room: usize) -> Result<Self> {
+    /// For frames of so many packets, with heads and payloads of so many bytes, and so much room for those that wait. With the
+    /// heads apart, the payloads make a frame; else each packet lies where it came.
+    pub fn bind(packets: usize, bytes: [usize; 2], room: usize, apart: bool) -> Result<Self> {
         let socket = UdpSocket::bind("127.0.0.1:0").map_err(failed("bind"))?;
         socket.set_read_timeout(Some(TIMEOUT)).map_err(failed("setsockopt"))?;
         ask_for_room(&socket, room);
+        let [head, payload] = if apart { bytes } else { [0, bytes[0] + bytes[1]] };
         let mut raw = Self {
             socket,
-            packets: vec![0; packets * packet_bytes],
+            heads: vec![0; packets * head],
+            frame: vec![0; packets * payload],
             places: Vec::with_capacity(packets),
             messages: Vec::with_capacity(packets),
-            packet_bytes,
         };
-        raw.prepare();
+        raw.prepare(packets, [head, payload]);
         Ok(raw)
     }
 
-    fn prepare(&mut self) {
-        for packet in self.packets.chunks_mut(self.packet_bytes) {
-            let place = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
-            self.places.push(place);
+    fn prepare(&mut self, packets: usize, [head, payload]: [usize; 2]) {
+        let place = |memory: &mut [u8], at: usize, len: usize| libc::iovec {
+            iov_base: memory[at * len..].as_mut_ptr().cast(),
+            iov_len: len,
+        };
+        for packet in 0..packets {
+            let rest = place(&mut self.frame, packet, payload);
+            self.places.push([place(&mut self.heads, packet, head), rest]);
         }
-        for place in &mut self.places {
+        for places in &mut self.places {
             // SAFETY: numbers and pointers, for which zero means that there is nothing.
             let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (place, 1);
+            let places = if head > 0 { &mut places[..] } else { &mut places[1..] };
+            message.msg_hdr.msg_iov = places.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = places.len() as _;
             self.messages.push(message);
         }
     }
@@ -65,7 +74,7 @@ impl RawUdp {
         let (fd, mut rest) = (self.socket.as_raw_fd(), &mut self.messages[..]);
         while !rest.is_empty() {
             let (messages, many) = (rest.as_mut_ptr(), rest.len().min(BATCH) as u32);
-            // SAFETY: so many messages with a place each, which live as long as `self` and do not move.
+            // SAFETY: so many messages with their places, all of which live as long as `self` and do not move.
             let came = unsafe {
                 libc::recvmmsg(fd, messages, many, libc::MSG_WAITFORONE as _, null_mut())
             };

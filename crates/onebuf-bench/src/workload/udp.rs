@@ -1,4 +1,5 @@
-//! Packets from the loopback interface into a slot's memory, beside a plain `recvmmsg` loop that leaves them where they come.
+//! Packets from the loopback interface into a slot's memory, beside a plain `recvmmsg` loop: one that leaves them where they come, and one that
+//! makes frames of them if none is lost.
 //!
 //! A frame is sent first and received then, so that what is timed is the receiver alone, and the sender's speed does not matter. Afterwards
 //! frames stream at half the speed that was found, and what is lost of them is told.
@@ -17,17 +18,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-const NAME: &str = "udp_ingest_ratio";
+const PLAIN: &str = "udp_ingest_ratio";
+const FRAMES: &str = "udp_frames_ratio";
 
-pub const WORKLOAD: Workload = Workload {
-    name: NAME,
+pub const INGEST: Workload = Workload {
+    name: PLAIN,
     about: "GB/s of a UDP source into host pages, over a plain recvmmsg loop",
-    cases: |_| vec![Case::new(NAME, run)],
+    cases: |_| vec![Case::new(PLAIN, |bench| run(bench, PLAIN, false))],
 };
 
-/// A packet's bytes of samples, and with its head.
+pub const IN_FRAMES: Workload = Workload {
+    name: FRAMES,
+    about: "the same over a recvmmsg loop that makes frames, unchecked",
+    cases: |_| vec![Case::new(FRAMES, |bench| run(bench, FRAMES, true))],
+};
+
+/// A packet's bytes of samples, and of its head.
 const PAYLOAD: usize = 8192;
-const PACKET: usize = PAYLOAD + 40;
+const HEAD: usize = 40;
 
 /// Packets of a frame at most: eight calls.
 const PACKETS: usize = 512;
@@ -98,22 +106,36 @@ fn play(mut sender: sink::Udp, frame: &[u8]) -> Result<()> {
     sender.finish()
 }
 
-fn run(bench: &Bench) -> Result<Row, Stop> {
+/// The plain loop.
+struct Plain {
+    raw: RawUdp,
+    sender: sink::Udp,
+}
+
+impl Plain {
+    fn open(frame: &[u8], apart: bool) -> Result<Self> {
+        let raw = RawUdp::bind(frame.len() / PAYLOAD, [HEAD, PAYLOAD], ROOM, apart)?;
+        let sender = sink::Udp::connect(raw.address()?)?.payload(PAYLOAD)?;
+        Ok(Self { raw, sender })
+    }
+
+    fn round(&mut self, frame: &[u8]) -> Result<f64> {
+        self.sender.take(frame, 0)?;
+        let clock = Instant::now();
+        self.raw.take()?;
+        Ok(clock.elapsed().as_nanos() as f64)
+    }
+}
+
+fn run(bench: &Bench, name: &'static str, apart: bool) -> Result<Row, Stop> {
     let mut ours = Ours::open(bench)?;
     let frame: Vec<u8> = (0..ours.slot.len()).map(|at| (at / 3 % 251) as u8).collect();
-    let mut raw = RawUdp::bind(frame.len() / PAYLOAD, PACKET, ROOM)?;
-    let mut sender = sink::Udp::connect(raw.address()?)?.payload(PAYLOAD)?;
-    let plain = || -> Result<f64> {
-        sender.take(&frame, 0)?;
-        let clock = Instant::now();
-        raw.take()?;
-        Ok(clock.elapsed().as_nanos() as f64)
-    };
-    let found = compare(bench.effort, || ours.round(&frame), plain)?;
+    let mut plain = Plain::open(&frame, apart)?;
+    let found = compare(bench.effort, || ours.round(&frame), || plain.round(&frame))?;
     if ours.slot.map()?[..] != frame[..] {
         return Err(Error::invalid("a frame came whole, and wrong").into());
     }
     let speed = frame.len() as f64 * 1e9 / found.ours_ns;
-    let row = found.row(NAME, Unit::GbPerS(frame.len() as u64)).bar(Bar::RatioAtLeast(0.95));
+    let row = found.row(name, Unit::GbPerS(frame.len() as u64)).bar(Bar::RatioAtLeast(0.95));
     Ok(row.remark(ours.stream(&frame, speed * PART)?))
 }

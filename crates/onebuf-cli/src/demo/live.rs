@@ -13,7 +13,7 @@ use onebuf::{
 use std::{
     io::{self, Write},
     sync::mpsc::{Receiver, RecvTimeoutError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How often, on a terminal and elsewhere.
@@ -49,8 +49,14 @@ impl<'l> Live<'l> {
     /// Until the other end is dropped. A terminal is left as it was.
     pub fn watch(&self, over: Receiver<()>) {
         let (mut drawn, pause) = (0, if self.screen.moves { OFTEN } else { SELDOM });
+        let (mut last, mut begun) = (Report::default(), None);
         while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            drawn = self.draw(drawn);
+            let report = self.handle.report();
+            // A line that says the same again is of no use, where it is not drawn over the last.
+            if self.screen.moves || report != last {
+                drawn = self.draw(&report, rate(&report, &mut begun), drawn);
+            }
+            last = report;
         }
         if drawn > 0 {
             eprint!("\x1b[{drawn}A\x1b[J");
@@ -58,9 +64,9 @@ impl<'l> Live<'l> {
     }
 
     /// How many lines there are to be drawn over.
-    fn draw(&self, drawn: usize) -> usize {
+    fn draw(&self, report: &Report, rate: f64, drawn: usize) -> usize {
         let copied = self.hub.ledger().implied_bytes() - self.scale.copied_before;
-        let lines = self.scale.lines(&self.handle.report(), copied);
+        let lines = self.scale.lines(report, rate, copied);
         let mut text = String::new();
         if !self.screen.moves {
             text = format!("{}\n", lines.join("; "));
@@ -78,8 +84,7 @@ impl<'l> Live<'l> {
 }
 
 impl Scale {
-    fn lines(&self, report: &Report, copied: u64) -> Vec<String> {
-        let rate = report.frames_per_second();
+    fn lines(&self, report: &Report, rate: f64, copied: u64) -> Vec<String> {
         let bytes = rate * self.frame_bytes as f64 / 1e9;
         let Report { frames, dropped, incomplete, on_the_way, .. } = report;
         let copied = units::bytes(copied);
@@ -98,6 +103,16 @@ impl Scale {
         lines.push(format!("detect {}", both(report.sink)));
         lines
     }
+}
+
+/// Frames in a second, since some were seen first: who waits for a sender does not count.
+fn rate(report: &Report, begun: &mut Option<(Instant, u64)>) -> f64 {
+    if report.frames == 0 {
+        return 0.0;
+    }
+    let (start, frames) = *begun.get_or_insert_with(|| (Instant::now(), report.frames));
+    let seconds = start.elapsed().as_secs_f64();
+    if report.frames == frames { 0.0 } else { (report.frames - frames) as f64 / seconds }
 }
 
 /// Both of them, for people.
@@ -130,7 +145,7 @@ mod tests {
             ..Default::default()
         };
         let scale = Scale { frames: 64, frame_bytes: 1 << 20, ring: 4, copied_before: 0 };
-        let lines = scale.lines(&report, 4096).join("\n");
+        let lines = scale.lines(&report, 5.0, 4096).join("\n");
         for part in [
             "frame 10 of 64, 5.0/s, 0.01 GB/s",
             "latency p50 1.50 ms, p99 2.00 ms",

@@ -116,7 +116,7 @@ impl Report<'_> {
             "frames": report.frames,
             "checked_frames": findings.checked,
             "seconds": report.elapsed.as_secs_f64(),
-            "frames_per_s": report.frames_per_second(),
+            "frames_per_s": self.streamed.frames_per_s,
             "gb_per_s": self.gb_per_s(),
             "latency_us": us(report.latency),
             "source_us": us(report.source),
@@ -132,7 +132,7 @@ impl Report<'_> {
 
     fn gb_per_s(&self) -> f64 {
         let bytes = self.pipeline.shape().samples() * size_of::<Complex32>();
-        self.streamed.report.frames_per_second() * bytes as f64 / 1e9
+        self.streamed.frames_per_s * bytes as f64 / 1e9
     }
 
     /// What stands out most in the last frame.
@@ -231,7 +231,7 @@ impl Report<'_> {
         let thread = if *alone { ", on one thread" } else { "" };
         let mut text = format!(
             "without pause: {:.1} frames/s, {:.2} GB/s; a ring of {ring}, batches of {batch}{thread}\n",
-            report.frames_per_second(),
+            self.streamed.frames_per_s,
             self.gb_per_s(),
         );
         text += &format!("  latency {}\n  source {}\n", both(report.latency), both(report.source));

@@ -2,10 +2,9 @@
 
 use super::wire::Listen;
 use crate::out::{Failure, Result};
-use onebuf::{Complex32, Complex64};
-use onebuf_bench::mixed::{Expected, Setup, cable, direction, phase};
+use onebuf::Complex32;
+use onebuf_bench::mixed::{Expected, Setup, signal};
 use std::{
-    f64::consts::TAU,
     fs::File,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -60,8 +59,8 @@ struct Recording {
 const SAMPLE_BYTES: usize = size_of::<Complex32>();
 
 impl Frames {
-    pub fn synthetic(setup: &Setup) -> Self {
-        Self::known(setup, [1, 2].map(|seed| synthetic(seed, setup)))
+    pub fn synthetic(setup: &Setup) -> Result<Self> {
+        Ok(Self::known(setup, [synthetic(0, setup)?, synthetic(1, setup)?]))
     }
 
     pub fn file(path: &Path, setup: &Setup) -> Result<Self> {
@@ -70,9 +69,10 @@ impl Frames {
     }
 
     /// Frames that came before; where there are too few, synthetic ones.
-    pub fn again(setup: &Setup, kept: Vec<Vec<Complex32>>) -> Self {
-        let mut two = kept.into_iter();
-        Self::known(setup, [1, 2].map(|seed| two.next().unwrap_or_else(|| synthetic(seed, setup))))
+    pub fn again(setup: &Setup, kept: Vec<Vec<Complex32>>) -> Result<Self> {
+        let mut kept = kept.into_iter();
+        let mut next = |number| kept.next().map_or_else(|| synthetic(number, setup), Ok);
+        Ok(Self::known(setup, [next(0)?, next(1)?]))
     }
 
     fn known(setup: &Setup, two: [Vec<Complex32>; 2]) -> Self {
@@ -148,45 +148,11 @@ impl Recording {
     }
 }
 
-/// Three waves in noise, as sensors in a line hear them over cables that differ; the same for the same seed.
-pub fn synthetic(seed: u64, setup: &Setup) -> Vec<Complex32> {
-    let shape = setup.shape;
-    // From where beams look, the outer ones and the middle.
-    let from = |share: usize| direction(share * (shape.beams - 1) / 2, shape.beams);
-    let waves =
-        [(1.0, 3.0 / 16.0, from(1)), (0.5, 0.05 * seed as f64, from(0)), (0.25, -0.31, from(2))];
-    let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut samples = Vec::with_capacity(shape.samples());
-    for channel in 0..shape.channels {
-        let begun = |(level, f, from): (f64, f64, f64)| {
-            let late = Complex64::cis(-TAU * f * cable(channel));
-            (level * phase(channel, from) * late, Complex64::cis(TAU * f))
-        };
-        let mut waves = waves.map(begun);
-        samples.extend((0..shape.length).map(|_| {
-            let mut sum = noise.next();
-            for (wave, turn) in &mut waves {
-                sum += *wave;
-                *wave *= *turn;
-            }
-            Complex32::new(sum.re as f32, sum.im as f32)
-        }));
-    }
-    samples
-}
-
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> Complex64 {
-        let mut part = || {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            0.2 * ((self.0 >> 40) as f64 / f64::from(1 << 24) - 0.5)
-        };
-        Complex64::new(part(), part())
-    }
+/// A frame of what the array hears.
+pub fn synthetic(number: u64, setup: &Setup) -> Result<Vec<Complex32>> {
+    let mut samples = vec![Complex32::ZERO; setup.shape.samples()];
+    signal(&setup.shape).frame(number, &mut samples)?;
+    Ok(samples)
 }
 
 #[cfg(test)]
@@ -198,7 +164,7 @@ mod tests {
     #[test]
     fn neighbours_differ_whatever_the_batch() {
         let setup = Setup::new(Shape::of(16, 1).unwrap(), Interpolator::new(3).unwrap());
-        let mut frames = Frames::synthetic(&setup);
+        let mut frames = Frames::synthetic(&setup).unwrap();
         let mut samples = |number, batch| frames.samples(number, batch).unwrap().to_vec();
         for batch in 1..=8 {
             for number in 0..8 {

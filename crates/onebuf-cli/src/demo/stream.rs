@@ -4,6 +4,7 @@ use super::{
     judge::{Findings, Judge},
     live::Live,
     signal::Frames,
+    watched::Watched,
     wire::Wire,
 };
 use crate::out::{Failure, Result};
@@ -12,7 +13,7 @@ use onebuf::{
     pipeline::{self, Builder, Filled, Report, source::UdpCounts},
 };
 use onebuf_bench::mixed::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
-use std::{sync::mpsc::channel, thread};
+use std::{sync::mpsc::channel, thread, time::Instant};
 
 /// How frames shall go through.
 pub struct Stream<'s> {
@@ -24,6 +25,8 @@ pub struct Stream<'s> {
     pub ring: usize,
     /// Frames that go through a stage before the next has its turn.
     pub batch: usize,
+    /// Who else looks.
+    pub watched: &'s Watched<'s>,
 }
 
 /// Where they come from.
@@ -35,6 +38,7 @@ pub enum Feed {
 /// How they did.
 pub struct Streamed {
     pub report: Report,
+    pub frames_per_s: f64,
     pub ring: usize,
     pub batch: usize,
     /// Everything on one thread, since a driver crashes with two.
@@ -53,8 +57,25 @@ pub struct Streamed {
 /// What stood out so far.
 #[derive(Default)]
 struct Seen {
+    /// When the first frame came out, and when the last.
+    times: Option<[Instant; 2]>,
     count: u64,
     last: Vec<Detection>,
+}
+
+impl Seen {
+    fn note_time(&mut self) {
+        let now = Instant::now();
+        self.times.get_or_insert([now; 2])[1] = now;
+    }
+
+    /// Frames in a second, since the first: who waited for it does not count. Of a single one, since the start.
+    fn rate(&self, report: &Report) -> f64 {
+        match self.times.map(|[first, last]| last.duration_since(first).as_secs_f64()) {
+            Some(seconds) if seconds > 0.0 => (report.frames - 1) as f64 / seconds,
+            _ => report.frames_per_second(),
+        }
+    }
 }
 
 impl Stream<'_> {
@@ -67,6 +88,7 @@ impl Stream<'_> {
         let builder = self.sink(self.stages(builder), &judge, &mut seen);
         let mut running = if alone { builder.one_thread() } else { builder }.build()?;
         let live = Live::new(running.handle(), hub, self);
+        self.watched.pipeline(running.handle());
         let (done, over) = channel();
         let report = thread::scope(|threads| {
             let _open = (judge.until_dropped(), done);
@@ -82,6 +104,7 @@ impl Stream<'_> {
         }
         let network = if let Feed::Wire(wire) = feed { wire.counts() } else { None };
         Ok(Streamed {
+            frames_per_s: seen.rate(&report),
             report,
             network,
             ring: self.ring,
@@ -162,6 +185,7 @@ impl Stream<'_> {
         builder.sink(move |slot, number| {
             let beams = slot.beams.to_vec()?;
             let found = detect(&beams, self.pipeline.shape().length);
+            seen.note_time();
             seen.count += found.len() as u64;
             seen.last.clone_from(&found);
             let wrong = judge.judge(number, beams, found);

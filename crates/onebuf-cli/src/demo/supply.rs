@@ -29,7 +29,7 @@ impl<'s> Supply<'s> {
     /// A frame before the others.
     pub fn first(&mut self, setup: &Setup) -> Result<Vec<Complex32>> {
         match self.source {
-            Source::Synthetic => Ok(synthetic(1, setup)),
+            Source::Synthetic => synthetic(0, setup),
             Source::File(path) => Ok(Frames::file(path, setup)?.samples(0, 1)?.to_vec()),
             Source::Network(listen) => {
                 let wire = self.wire.insert(Wire::open(listen, &hint(setup))?);
@@ -42,7 +42,7 @@ impl<'s> Supply<'s> {
     pub fn start(self, setup: &Setup) -> Result<Feed> {
         Ok(match (self.source, self.wire) {
             (_, Some(wire)) => Feed::Wire(wire),
-            (Source::Synthetic, _) => Feed::Frames(Frames::synthetic(setup)),
+            (Source::Synthetic, _) => Feed::Frames(Frames::synthetic(setup)?),
             (Source::File(path), _) => Feed::Frames(Frames::file(path, setup)?),
             (Source::Network(listen), _) => Feed::Wire(Wire::open(listen, &hint(setup))?),
         })

@@ -104,7 +104,7 @@ impl Wire {
 
 fn say(protocol: &str, address: &std::net::SocketAddr, hint: &str) {
     let wait = PATIENCE.as_secs();
-    eprintln!("onebuf: listening at {protocol}:{address} for {wait} s: {hint}");
+    eprintln!("onebuf: listening at {protocol}:{address} for {wait} s, for {hint}");
 }
 
 /// Frames that somebody sees come.

@@ -79,7 +79,7 @@ fn sized(name: &str) -> Option<(String, u64)> {
 }
 
 fn numbers(outcome: &Outcome) -> Element {
-    let heads = ["benchmark", "value", "baseline", "ratio [95 %]", "bar", "met", "n", "on"];
+    let heads = ["benchmark", "#value", "#baseline", "#ratio [95 %]", "#bar", "met", "#n", "on"];
     let dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let rows = outcome.results.iter().map(|measured| {
         let bar = dash(measured.bar.map(|bar| bar.to_string()));

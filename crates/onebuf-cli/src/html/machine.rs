@@ -45,7 +45,7 @@ impl Machine {
 
     /// The drivers, and what could not be loaded.
     pub fn section(&self) -> Element {
-        let heads = ["device", "name", "platform", "version", "driver", "memory"];
+        let heads = ["device", "name", "platform", "version", "driver", "#memory"];
         let device = |d: &Listed| {
             let cells = [&d.name, &d.platform, &d.version, &d.driver].map(cell);
             row(&d.id, cells).child(number(&d.memory))

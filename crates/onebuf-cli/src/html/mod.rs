@@ -60,8 +60,16 @@ fn section(id: &'static str, heading: &str) -> Element {
 }
 
 /// A table with a caption and headed columns; it scrolls by itself where it is too wide.
+///
+/// A head that begins with `#` is one of numbers.
 fn table(caption: &str, heads: &[&str], rows: impl IntoIterator<Item = Element>) -> Element {
-    let head = |text: &&str| el("th").attr("scope", "col").text(text);
+    let head = |text: &&str| {
+        let head = el("th").attr("scope", "col");
+        match text.strip_prefix('#') {
+            Some(text) => head.class("number").text(text),
+            None => head.text(text),
+        }
+    };
     let heads = el("tr").children(heads.iter().map(head));
     let table = el("table")
         .child(el("caption").text(caption))

@@ -3,7 +3,7 @@
 use super::{
     Machine, cell,
     markup::{Element, el},
-    number, page, section, table,
+    number, page, row, section, table,
 };
 use crate::units;
 use onebuf::{
@@ -11,7 +11,10 @@ use onebuf::{
     doctor::Report,
     topology::{DeviceIx, Route, State},
 };
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
+
+/// What the rows and the columns of the matrix are.
+const CORNER: &str = "memory of ↓ seen by →";
 
 /// What a verdict comes to, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +82,7 @@ pub fn doctor_page(machine: &Machine, report: &Report, seconds: f64) -> String {
     let about = format!(
         "{} routes between {} devices: {}. {} experiments, {seconds:.1} s.",
         report.routes.len(),
-        report.devices.len(),
+        involved(report).len(),
         found.join(", "),
         report.experiments,
     );
@@ -88,18 +91,20 @@ pub fn doctor_page(machine: &Machine, report: &Report, seconds: f64) -> String {
     page("onebuf doctor", about, sections)
 }
 
+/// Those that some route begins or ends at.
+fn involved(report: &Report) -> BTreeSet<DeviceIx> {
+    report.routes.iter().flat_map(|route| [route.from, route.to]).collect()
+}
+
 /// Device by device, the best route there is.
 fn matrix(report: &Report) -> Element {
     let legend = Judgement::ALL
         .map(|judgement| el("li").child(judgement.badge()).text(format!(" {}", judgement.about())));
-    let heads: Vec<&str> = std::iter::once("memory of ↓ seen by →")
-        .chain(report.devices.iter().map(String::as_str))
-        .collect();
-    let all = || (0..report.devices.len() as u16).map(DeviceIx);
-    let rows = all().map(|from| {
-        let head = el("th").attr("scope", "row").text(&report.devices[from.get()]);
-        el("tr").child(head).children(all().map(|to| pair(report, from, to)))
-    });
+    let devices = involved(report);
+    let id = |device: &DeviceIx| report.devices[device.get()].as_str();
+    let heads: Vec<&str> = std::iter::once(CORNER).chain(devices.iter().map(id)).collect();
+    let rows =
+        devices.iter().map(|from| row(id(from), devices.iter().map(|to| pair(report, *from, *to))));
     let caption = "The best route for each pair; the others are in the list below";
     section("matrix", "Who sees whose memory")
         .child(el("ul").class("legend").children(legend))
@@ -133,7 +138,8 @@ fn pair(report: &Report, from: DeviceIx, to: DeviceIx) -> Element {
 
 /// Every route, with its reason.
 fn details(report: &Report) -> Element {
-    let heads = ["from", "to", "route", "verdict", "sync", "hand-over, µs", "GB/s", "up to", "why"];
+    let heads =
+        ["from", "to", "route", "verdict", "sync", "#hand-over, µs", "#GB/s", "#up to", "why"];
     let rows = report.routes.iter().map(|route| {
         let verdict = &route.verdict;
         let id = |device: DeviceIx| &report.devices[device.get()];

@@ -45,10 +45,10 @@ fn the_demo_finds_the_waves() {
     let cli = Cli::new();
     for order in 3..=5 {
         let args = format!("demo --json --samples 16384 --channels 64 --beams 8 --order {order}");
-        let value = cli.run_bare(&format!("{args} --frames 4 --ring 2")).json();
+        let value = cli.run_bare(&format!("{args} --frames 3 --ring 2")).json();
         assert_eq!((&value["order"], &value["channels"]), (&json!(order), &json!(64)));
         assert_fields(&value["detections"], &["degrees", "frequency", "power", "over_noise_db"]);
-        // The fourth frame is the first of two signals: 3/16, 0.05 and -0.31 turns per sample of 256.
+        // 3/16, 0.05 and -0.31 turns per sample of 256.
         let found = places(&value);
         for place in [(3, 48), (0, 13), (7, 177)] {
             assert!(found.contains(&place), "{place:?} in {found:?}");
@@ -61,7 +61,7 @@ fn the_demo_finds_the_waves() {
 #[test]
 fn the_demo_adapts_its_weights() {
     let cli = Cli::new();
-    let args = "demo --samples 16384 --channels 64 --beams 4 --frames 4 --ring 2";
+    let args = "demo --samples 16384 --channels 64 --beams 4 --frames 3 --ring 2";
     let value = cli.run_bare(&format!("{args} --adaptive 24 --json")).json();
     assert_eq!(value["adaptive"]["channels"], 24);
     assert_eq!(value["adaptive"]["device"], "host");

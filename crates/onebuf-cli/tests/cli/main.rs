@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod peers;
 mod program;
+mod seeing;
 mod send;
 mod support;
 mod terminal;

@@ -5,9 +5,10 @@ use onebuf::{
     Complex32,
     pipeline::{
         sink::{Npy, Sink},
-        source::{Arrival, Synthetic, Udp},
+        source::{Arrival, Udp},
     },
 };
+use onebuf_bench::mixed::{Shape, signal};
 use std::{
     process::{Child, Stdio},
     time::Duration,
@@ -52,7 +53,8 @@ impl Two {
 
 fn computed(frame: u64, channels: usize) -> Vec<Complex32> {
     let mut samples = vec![Complex32::ZERO; SAMPLES];
-    Synthetic::new(channels, SAMPLES / channels).frame(frame, &mut samples).unwrap();
+    let shape = Shape { length: SAMPLES / channels, channels, beams: 16 };
+    signal(&shape).frame(frame, &mut samples).unwrap();
     samples
 }
 

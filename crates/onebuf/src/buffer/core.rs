@@ -26,6 +26,7 @@ use crate::{
     foreign::{Claim, Registration},
     hal::{Event, Export, HostAccess, HostRange, Memory, Residency, RouteKind, Rung},
     ledger::Cause,
+    live::Card,
     plan::Plan,
     pool::Link,
     queue::{Line, Position},
@@ -92,6 +93,8 @@ pub(crate) struct Core {
     pub claims: Mutex<Vec<Claim>>,
     /// What people call it.
     pub label: Label,
+    /// What is kept for whoever watches.
+    pub card: Option<Arc<Card>>,
 }
 
 /// What a guard gets when it is taken.
@@ -143,9 +146,13 @@ impl Core {
         let keep = keep || state.groups[self.sites[site].group()].current;
         let mut after = Vec::new();
         let began = self.hub.tap().begin(What::HandOver);
-        let from = if began.is_on() { state.last_other(line) } else { None };
+        let told = began.is_on() || self.card.is_some();
+        let from = if told { state.last_other(line) } else { None };
         let taken = self.hand_over(&mut state, &mark, line, keep, &mut after);
         if let Some(from) = from {
+            if let (Some(card), Ok(rung)) = (&self.card, &taken) {
+                card.note_hand_over(from.device, line.device, *rung);
+            }
             began.end(line, |event| {
                 event.came_from(&from);
                 event.bytes = Some(part.span.len() as u64);
@@ -159,7 +166,8 @@ impl Core {
         let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
         // A view through another device's mapping is made anew each time.
         let has_own = self.sites[site].memory().is_some();
-        if keep && part.is_whole() && line.is_in_order() && has_own {
+        let leases = line.is_in_order() && !line.marks_at_once;
+        if keep && part.is_whole() && leases && has_own {
             state.settled = Some(Settled { line: line.clone(), site, write });
         }
         Ok(Taken { site, memory, rung, after, overwrites: !keep, exposed: state.exposed })
@@ -177,6 +185,11 @@ impl Core {
         let mut state = self.lock_state();
         state.marks.give_back(mark);
         match ends {
+            _ if line.marks_at_once => match line.hal.mark() {
+                Ok(mark_here) => state.note(mark, line.at_event(mark_here)),
+                // Whoever has to wait for it asks again, and is told.
+                Err(_) => state.note_line(mark, line),
+            },
             Some(ends) if !line.is_in_order() => {
                 for position in ends.into_vec().into_iter().map(|event| line.at_event(event)) {
                     state.note(mark, position);
@@ -499,6 +512,9 @@ impl Core {
             tracing::warn!(from, to, bytes, "an implied copy");
         }
         self.implied.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(card) = &self.card {
+            card.implied.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
         self.hub.ledger().record(from, to, Cause::Implied, bytes);
     }
 

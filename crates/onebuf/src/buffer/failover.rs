@@ -122,6 +122,9 @@ impl Core {
         let (group, why) = (state.groups.len(), error.to_string());
         tracing::warn!(device, %error, "a route failed: from now on this device gets staged copies");
         if self.sites[site].spare.set(Spare { memory, group, why }).is_ok() {
+            if let Some(card) = &self.card {
+                card.note_failure(site);
+            }
             state.groups.push(Group { current: false, writer: None });
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::{
     foreign::Registration,
     hal::{AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory, Residency},
     ledger::Cause,
+    live::{Card, Cards, Sight},
     plan::{Hop, Plan, Rejected, Request, plan},
     route::by_address,
     sync::{Arc, AtomicU64, Mutex},
@@ -236,6 +237,8 @@ pub(super) fn assemble(
     for site in sites.iter_mut().filter(|site| site.guest.is_none()) {
         site.guest = hub.guests().of(site.device);
     }
+    let label = Label::new(shape.name.clone());
+    let card = hub.cards().map(|cards| card(cards, &label, bytes, &plan, &sites));
     Core {
         hub: hub.clone(),
         bytes,
@@ -253,8 +256,16 @@ pub(super) fn assemble(
         pool: None,
         wrapped: None,
         claims: Mutex::default(),
-        label: Label::new(shape.name.clone()),
+        label,
+        card,
     }
+}
+
+/// What is kept of it for whoever watches.
+#[cold]
+fn card(cards: &Arc<Cards>, label: &Label, bytes: usize, plan: &Plan, sites: &[Site]) -> Arc<Card> {
+    let sights = sites.iter().map(|site| Sight::new(site.device, site.kind)).collect();
+    cards.add((label.to_string(), label.number), bytes as u64, plan.allocate_on, sights)
 }
 
 /// Memory in its place, and whether it holds the contents already.

@@ -70,6 +70,14 @@ impl Guests {
         lock(&self.seats).get(seat)?.guest.upgrade()
     }
 
+    /// The seats of a context are whose it is.
+    fn seat_all(&self, registered: &Arc<Registration>) {
+        let mut seats = lock(&self.seats);
+        for seat in seats.iter_mut().filter(|seat| registered.devices.contains(&seat.ix)) {
+            seat.guest = Arc::downgrade(registered);
+        }
+    }
+
     /// How memory of others is shared. What was planned once stays right: topologies only grow, and the request says who
     /// has the memory.
     pub fn plan(&self, topology: &Topology, request: &Request) -> Result<Arc<Plan>> {
@@ -81,14 +89,6 @@ impl Guests {
         let plan = Arc::new(plan(topology, request)?);
         *lock(&self.planned) = Some((request.clone(), plan.clone()));
         Ok(plan)
-    }
-
-    /// The seats of a context are whose it is.
-    fn seat_all(&self, registered: &Arc<Registration>) {
-        let mut seats = lock(&self.seats);
-        for seat in seats.iter_mut().filter(|seat| registered.devices.contains(&seat.ix)) {
-            seat.guest = Arc::downgrade(registered);
-        }
     }
 
     fn free(&self, seats: &[DeviceIx]) {

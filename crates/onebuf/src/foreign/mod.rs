@@ -26,6 +26,7 @@
 
 mod context;
 mod event;
+mod gl;
 mod info;
 mod other;
 mod owner;
@@ -39,6 +40,7 @@ pub(crate) use crate::backend::opencl::foreign::retain_memory;
 pub use context::ForeignContext;
 pub(crate) use context::{Guests, Known, Registration};
 pub use event::{ClEventHandle, UserEvent};
+pub use gl::{ForeignGl, ForeignGlBufferInfo, GlQueue, Here};
 pub use info::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement};
 pub(crate) use other::Others;
 pub use owner::Borrowed;

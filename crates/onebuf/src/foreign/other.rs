@@ -1,17 +1,24 @@
 //! Foreign contexts of APIs other than OpenCL: one device each, and nothing that counts references.
 
+use super::{
+    context::Registration,
+    wrap::{around, check_sees},
+};
 use crate::{
-    Error, Hub, Result,
-    backend::{opencl, vulkan},
-    hal,
+    Buffer, Error, Fence, Hub, Result, Strategy,
+    backend::{gl, opencl, vulkan},
+    buffer::{Lent, Shape},
+    hal::{self, AllocSpec},
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
+use bytemuck::Pod;
 use std::collections::HashMap;
 
 /// What was found of those APIs.
 #[derive(Default)]
 pub(crate) struct Others {
     pub vulkan: Option<vulkan::Loader>,
+    pub gl: Option<gl::Library>,
 }
 
 /// The device of a seat.
@@ -19,6 +26,7 @@ pub(crate) struct Others {
 pub(super) enum Seated {
     OpenCl(Arc<opencl::Device>),
     Vulkan(Arc<vulkan::Device>),
+    Gl(Arc<gl::Device>),
 }
 
 impl Seated {
@@ -26,13 +34,14 @@ impl Seated {
         match self {
             Seated::OpenCl(device) => device.clone(),
             Seated::Vulkan(device) => device.clone(),
+            Seated::Gl(device) => device.clone(),
         }
     }
 
     pub fn opencl(&self) -> Option<&Arc<opencl::Device>> {
         match self {
             Seated::OpenCl(device) => Some(device),
-            Seated::Vulkan(_) => None,
+            Seated::Vulkan(_) | Seated::Gl(_) => None,
         }
     }
 }
@@ -54,6 +63,7 @@ pub(super) struct Other {
 
 pub(super) enum Guest {
     Vulkan(vulkan::foreign::Guest),
+    Gl(gl::foreign::Guest),
 }
 
 impl Other {
@@ -65,7 +75,9 @@ impl Other {
     pub fn sit(&self, seat: &Seated) {
         match (&self.guest, seat) {
             (Guest::Vulkan(guest), Seated::Vulkan(device)) => device.host_guest(guest),
-            (_, Seated::OpenCl(_)) => {}
+            (Guest::Gl(guest), Seated::Gl(device)) => device.host_guest(guest),
+            // Devices of two APIs have not the same facts.
+            _ => {}
         }
     }
 
@@ -91,7 +103,7 @@ pub(super) fn known_as(hub: &Hub, info: &hal::DeviceInfo) -> String {
 }
 
 /// An API that this hub has not found.
-pub(super) fn unavailable(api: &str) -> Error {
+fn unavailable(api: &str) -> Error {
     Error::Unavailable {
         what: format!("{api}, for foreign objects"),
         tried: Vec::new(),
@@ -103,4 +115,33 @@ impl super::context::Guests {
     pub(super) fn vulkan(&self) -> Result<&vulkan::Loader> {
         self.others.vulkan.as_ref().ok_or_else(|| unavailable("Vulkan"))
     }
+
+    pub(super) fn gl(&self) -> Result<&gl::Library> {
+        self.others.gl.as_ref().ok_or_else(|| unavailable("OpenGL"))
+    }
+}
+
+/// The core around memory of such a context, which `make` makes if there is none; and its form.
+pub(super) fn sharing<T: Pod>(
+    hub: &Hub,
+    registration: &Arc<Registration>,
+    (key, bytes): (usize, usize),
+    shape: Shape,
+    after: &[&Fence],
+    make: impl FnOnce() -> Result<(Arc<dyn hal::Memory>, Strategy)>,
+) -> Result<Buffer<T>> {
+    let (asked, policy, home) = (shape.devices.clone(), shape.policy, registration.first());
+    let core = hub.guests().wrapped.get(key, hub.timeout(), || {
+        let (memory, strategy) = make()?;
+        let (access, host) = Default::default();
+        let spec = AllocSpec { bytes, align: shape.align, strategy, access, host };
+        let (pages, guest) = (None, Some(registration.clone()));
+        around(hub, &[home], Lent { key, memory, spec, pages, after, guest }, shape)
+    })?;
+    if core.bytes != bytes {
+        let have = core.bytes;
+        return Err(Error::invalid(format!("{bytes} bytes where {have} are wrapped already")));
+    }
+    check_sees(&core, &asked, policy)?;
+    Ok(Buffer::sharing(core, None))
 }

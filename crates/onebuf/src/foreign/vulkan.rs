@@ -3,15 +3,15 @@
 use super::{
     context::Registration,
     info::elements,
-    other::{Guest, Newcomer, Other, Seated, known_as},
-    wrap::{What, WrapBuilder, around, check_sees},
+    other::{Guest, Newcomer, Other, Seated, known_as, sharing},
+    wrap::{What, WrapBuilder},
 };
 use crate::{
     Buffer, Error, Fence, Hub, Result,
     backend::vulkan::foreign::{Guest as VulkanGuest, Handles, Object, Under},
-    buffer::{Lent, Shape},
+    buffer::Shape,
     device::Device,
-    hal::{self, AllocSpec},
+    hal,
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -154,11 +154,9 @@ impl ForeignVulkan {
     }
 
     fn other(&self) -> Result<(&Other, &VulkanGuest)> {
-        match self.registration.other() {
-            Some(other) => match &other.guest {
-                Guest::Vulkan(guest) => Ok((other, guest)),
-            },
-            None => Err(Error::invalid("a context of another API")),
+        match self.registration.other().map(|other| (other, &other.guest)) {
+            Some((other, Guest::Vulkan(guest))) => Ok((other, guest)),
+            _ => Err(Error::invalid("a context of another API")),
         }
     }
 }
@@ -209,19 +207,7 @@ pub(super) fn wrap<T: Pod>(
     let (other, guest) = context.other()?;
     let place = buffer.offset.wrapping_add(buffer.memory.map_or(0, |memory| memory.offset));
     let key = other.key(handle(buffer), place);
-    let (asked, policy, home) = (shape.devices.clone(), shape.policy, context.registration.first());
-    let core = hub.guests().wrapped.get(key, hub.timeout(), || {
-        // SAFETY: the promise that was made to `Hub::wrap_vk_buffer`.
-        let (memory, strategy) = unsafe { guest.wrap(&object(buffer)) }?;
-        let (access, host) = Default::default();
-        let spec = AllocSpec { bytes, align: shape.align, strategy, access, host };
-        let (pages, guest) = (None, Some(context.registration.clone()));
-        around(hub, &[home], Lent { key, memory, spec, pages, after, guest }, shape)
-    })?;
-    if core.bytes != bytes {
-        let have = core.bytes;
-        return Err(Error::invalid(format!("{bytes} bytes where {have} are wrapped already")));
-    }
-    check_sees(&core, &asked, policy)?;
-    Ok(Buffer::sharing(core, None))
+    // SAFETY: the promise that was made to `Hub::wrap_vk_buffer`.
+    let make = || unsafe { guest.wrap(&object(buffer)) };
+    sharing(hub, &context.registration, (key, bytes), shape, after, make)
 }

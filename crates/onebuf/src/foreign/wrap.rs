@@ -1,8 +1,8 @@
 //! Memory that somebody else made, as a buffer.
 
 use super::{
-    Borrowed, ForeignContext, ForeignVulkan, VulkanBuffer, context::Whose, info::elements,
-    owner::Claim, vulkan,
+    Borrowed, ForeignContext, ForeignGl, ForeignVulkan, VulkanBuffer, context::Whose, gl,
+    info::elements, owner::Claim, vulkan,
 };
 use crate::{
     Buffer, CopyPolicy, Error, Fence, HostAccess, Hub, Queue, Result, RouteKind, Strategy,
@@ -23,8 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`], [`Hub::wrap_svm`] and
-/// [`Hub::wrap_vk_buffer`].
+/// How a foreign memory is to be used. Made by [`Hub::wrap_buffer`], [`Hub::wrap_svm`],
+/// [`Hub::wrap_vk_buffer`] and [`Hub::wrap_gl_buffer`].
 #[must_use = "nothing is wrapped until `build`"]
 pub struct WrapBuilder<'h, T: Pod> {
     hub: &'h Hub,
@@ -44,6 +44,7 @@ pub(super) enum What {
     Object(usize),
     Svm { context: ForeignContext, pointer: usize, bytes: usize },
     Vulkan { context: ForeignVulkan, buffer: VulkanBuffer },
+    Gl { context: ForeignGl, name: u32 },
 }
 
 impl Hub {
@@ -172,6 +173,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
             What::Object(raw) => *raw,
             What::Svm { pointer, .. } => *pointer,
             What::Vulkan { buffer, .. } => vulkan::handle(buffer) as usize,
+            What::Gl { name, .. } => *name as usize,
         };
         self.claim = Some(Claim::new(raw, Box::new(release)));
         self
@@ -199,6 +201,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
             What::Vulkan { context, buffer } => {
                 vulkan::wrap(hub, &context, &buffer, shape, len, &after)
             }
+            What::Gl { context, name } => gl::wrap(hub, &context, name, shape, len, &after),
         }?;
         // Work that is over need not be waited for; sharing may have waited for it.
         let mut running = after.iter().filter(|fence| fence.is_done() != Ok(true));

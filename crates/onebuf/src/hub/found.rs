@@ -182,6 +182,7 @@ impl Found {
         match backend::gl::discover(library, probe, next) {
             Ok(found) => {
                 self.add_all("gl", found.devices.into_iter().map(|device| device as _));
+                self.others.gl = Some(found.library);
                 self.note("an OpenGL device", found.problems);
             }
             Err(missing) => self.unavailable.push(missing.into()),

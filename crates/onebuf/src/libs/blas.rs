@@ -170,13 +170,13 @@ impl Blas {
     ) -> Result<()> {
         let product = gemm.settle()?;
         product.check(&self.queue, [a.held().0, b.held().0, c.hold()])?;
-        match self.engine {
+        super::told(&self.queue, "gemm", || match self.engine {
             #[cfg(feature = "cpu-libs")]
             Engine::Host => super::cpu::gemm(&product, a.held().0, b.held().0, c.hold_mut()),
             Engine::Native(flavor) => {
                 native::gemm(&self.queue, flavor, &product, [a.held().0, b.held().0, c.hold()])
             }
-        }
+        })
     }
 }
 

@@ -101,11 +101,11 @@ impl Fft {
     pub fn transform<T: Sample>(&self, plan: &Fft1d, x: &mut WriteView<'_, T>) -> Result<()> {
         let total = plan.settle()?;
         Wanted::new("x", total, Access::ReadWrite).check::<T>(&self.queue, x.hold())?;
-        match self.engine {
+        super::told(&self.queue, "fft", || match self.engine {
             #[cfg(feature = "cpu-libs")]
             Engine::Host => super::cpu::fft::<T>(&self.queue, plan, None, x.hold_mut()),
             Engine::Native(flavor) => native::fft::<T>(&self.queue, flavor, plan, None, x.hold()),
-        }
+        })
     }
 
     /// Transforms `from` into `to`; `from` stays as it is.
@@ -121,7 +121,7 @@ impl Fft {
         let total = plan.settle()?;
         Wanted::new("from", total, Access::Read).check::<T>(&self.queue, from.held().0)?;
         Wanted::new("to", total, Access::ReadWrite).check::<T>(&self.queue, to.hold())?;
-        match self.engine {
+        super::told(&self.queue, "fft", || match self.engine {
             #[cfg(feature = "cpu-libs")]
             Engine::Host => {
                 super::cpu::fft::<T>(&self.queue, plan, Some(from.held().0), to.hold_mut())
@@ -129,7 +129,7 @@ impl Fft {
             Engine::Native(flavor) => {
                 native::fft::<T>(&self.queue, flavor, plan, Some(from.held().0), to.hold())
             }
-        }
+        })
     }
 }
 

@@ -70,5 +70,18 @@ pub use number::{Number, Sample};
 pub use operand::Operand;
 pub use solver::{Columns, Lu, Solver, Square};
 
+use crate::{Queue, Result, trace::What};
+
+/// A call of a library, recorded like a launch.
+fn told<T>(queue: &Queue, name: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    let began = queue.line.tap.begin(What::Launch);
+    let done = call();
+    began.end(&queue.line, |event| {
+        event.name = name.into();
+        event.failed = done.is_err();
+    });
+    done
+}
+
 pub(crate) use libraries::Libraries;
 pub(crate) use native::Shelf;

@@ -109,17 +109,17 @@ impl Solver {
     pub fn factor<T: Number>(&self, square: Square, a: &mut WriteView<'_, T>) -> Result<Lu<T>> {
         self.check_square::<T>(square, a.hold(), Access::ReadWrite)?;
         let Square { n, ld } = square;
-        let (pivots, zero) = match self.engine {
+        let (pivots, zero) = super::told(&self.queue, "factor", || match self.engine {
             #[cfg(feature = "cpu-libs")]
             Engine::Host => {
                 let (pivots, zero) = super::cpu::factor::<T>(n, ld, a.hold_mut())?;
-                (Pivots::Host(pivots), zero)
+                Ok((Pivots::Host(pivots), zero))
             }
             Engine::Native(flavor) => {
                 let (pivots, zero) = native::factor::<T>(&self.queue, flavor, [n, ld], a.hold())?;
-                (Pivots::Native(pivots), zero)
+                Ok((Pivots::Native(pivots), zero))
             }
-        };
+        })?;
         match zero {
             Some(column) => Err(singular(n, column)),
             None => Ok(Lu { device: self.queue.device(), square, pivots, number: PhantomData }),
@@ -145,7 +145,7 @@ impl Solver {
         let elements = extent("b", n, count, ldb)?;
         Wanted::new("b", elements, Access::ReadWrite).check::<T>(&self.queue, b.hold())?;
         self.check_lu(lu)?;
-        match (self.engine, &lu.pivots) {
+        super::told(&self.queue, "solve", || match (self.engine, &lu.pivots) {
             #[cfg(feature = "cpu-libs")]
             (Engine::Host, Pivots::Host(pivots)) => {
                 super::cpu::solve::<T>(op, [n, ld], a.held().0, pivots, [count, ldb], b.hold_mut())
@@ -156,7 +156,7 @@ impl Solver {
             }
             #[cfg(feature = "cpu-libs")]
             _ => Err(self.strange(lu)),
-        }
+        })
     }
 
     /// Writes the inverse of the matrix whose factors `a` holds, packed, into `inverse`.

@@ -66,7 +66,7 @@ pub(super) fn unusable(path: &Path, reason: impl ToString) -> Error {
 /// A socket's name, while its owner lives: whoever has the lock of the file beside it may replace the socket
 /// that a dead one left. The kernel unlocks it when its process ends, however that ends.
 #[derive(Debug)]
-pub(super) struct Name {
+pub(crate) struct Name {
     pub socket: PathBuf,
     lock: PathBuf,
     _file: File,

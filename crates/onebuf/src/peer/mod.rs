@@ -89,9 +89,11 @@ mod tests;
 mod wire;
 
 pub use attach::{Attach, Attached};
+pub(crate) use folder::Name;
 pub use folder::{folder, socket_path};
 pub use offer::{Offer, Visit};
 pub use socket::Peer;
+pub(crate) use socket::{Deadline, Listener, Socket};
 
 use crate::Error;
 

@@ -42,7 +42,7 @@ const KNOCK_AGAIN: Duration = Duration::from_millis(10);
 
 /// When a wait ends, whatever happened.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deadline {
+pub(crate) struct Deadline {
     end: Instant,
     limit: Duration,
 }
@@ -72,7 +72,7 @@ pub struct Peer {
 
 impl Peer {
     /// Whether its user is this process's own, or one of those.
-    pub(super) fn check(self, allowed: &[u32]) -> Result<Self> {
+    pub(crate) fn check(self, allowed: &[u32]) -> Result<Self> {
         let uid = self.uid;
         if uid == rustix::process::geteuid().as_raw() || allowed.contains(&uid) {
             return Ok(self);
@@ -83,7 +83,7 @@ impl Peer {
 
 /// Where an owner waits for peers.
 #[derive(Debug)]
-pub(super) struct Listener(OwnedFd);
+pub(crate) struct Listener(OwnedFd);
 
 impl Listener {
     pub fn open(path: &Path) -> Result<Self> {
@@ -98,19 +98,38 @@ impl Listener {
     pub fn accept(&self, deadline: Deadline) -> Result<Socket> {
         loop {
             wait(self.0.as_fd(), PollFlags::IN, deadline, "a peer to come")?;
-            match accept_with(&self.0, FLAGS) {
-                Ok(socket) => return Ok(Socket(socket)),
-                // Who knocked is gone again, or somebody else opened.
-                Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
-                Err(errno) => return Err(failed("accept")(errno)),
+            if let Some(socket) = self.try_accept()? {
+                return Ok(socket);
             }
         }
+    }
+
+    /// Who has come already; `None` when nobody has.
+    pub fn try_accept(&self) -> Result<Option<Socket>> {
+        match accept_with(&self.0, FLAGS) {
+            Ok(socket) => Ok(Some(Socket(socket))),
+            // Who knocked is gone again, or somebody else opened.
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+            Err(errno) => Err(failed("accept")(errno)),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
 /// One end of a connection.
 #[derive(Debug)]
-pub(super) struct Socket(OwnedFd);
+pub(crate) struct Socket(OwnedFd);
 
 impl Socket {
     pub fn connect(path: &Path, deadline: Deadline) -> Result<Self> {
@@ -151,7 +170,7 @@ impl Socket {
         }
     }
 
-    pub fn send(
+    pub(super) fn send(
         &self,
         message: &Message,
         fds: &[BorrowedFd<'_>],
@@ -182,8 +201,48 @@ impl Socket {
         }
     }
 
+    /// Sends a packet if there is room for it now; false when there is none.
+    pub fn try_send(&self, packet: &[u8]) -> Result<bool> {
+        let mut none = SendAncillaryBuffer::default();
+        match sendmsg(&self.0, &[IoSlice::new(packet)], &mut none, SendFlags::NOSIGNAL) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(errno) => Err(gone(errno)),
+        }
+    }
+
+    /// The next packet, whatever it says, and how long it is. Fds that come with it are closed.
+    pub fn packet(&self, into: &mut [u8], deadline: Deadline, what: &str) -> Result<usize> {
+        loop {
+            wait(self.0.as_fd(), PollFlags::IN, deadline, what)?;
+            if let Some(got) = self.try_packet(into)? {
+                return Ok(got);
+            }
+        }
+    }
+
+    /// The same; `None` when there is nothing yet.
+    pub fn try_packet(&self, into: &mut [u8]) -> Result<Option<usize>> {
+        let mut none = RecvAncillaryBuffer::default();
+        let got =
+            recvmsg(&self.0, &mut [IoSliceMut::new(into)], &mut none, RecvFlags::CMSG_CLOEXEC);
+        match got {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Ok(got) if got.bytes == 0 => Err(closed()),
+            Ok(got) if got.flags.intersects(ReturnFlags::TRUNC) => {
+                Err(Error::refused("it sent more than a message has"))
+            }
+            Ok(got) => Ok(Some(got.bytes)),
+            Err(errno) => Err(gone(errno)),
+        }
+    }
+
     /// The next message. Fds that come with it are closed, and it is refused, where it is none that has any.
-    pub fn receive(&self, deadline: Deadline, what: &str) -> Result<(Message, Vec<OwnedFd>)> {
+    pub(super) fn receive(
+        &self,
+        deadline: Deadline,
+        what: &str,
+    ) -> Result<(Message, Vec<OwnedFd>)> {
         loop {
             wait(self.0.as_fd(), PollFlags::IN, deadline, what)?;
             if let Some(received) = self.try_receive()? {
@@ -193,7 +252,7 @@ impl Socket {
     }
 
     /// `None` when there is nothing yet.
-    pub fn try_receive(&self) -> Result<Option<(Message, Vec<OwnedFd>)>> {
+    pub(super) fn try_receive(&self) -> Result<Option<(Message, Vec<OwnedFd>)>> {
         let mut packet = [0; MAX_BYTES + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

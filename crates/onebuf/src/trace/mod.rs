@@ -8,7 +8,7 @@
 //! ```
 //! use onebuf::{Hub, trace::What};
 //!
-//! # fn main() -> onebuf::Result<()> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let hub = Hub::builder().trace(1 << 16).build()?;
 //! let signal = hub.buffer::<f32>(1024).name("signal").build()?;
 //! signal.write(&[1.0; 1024])?;

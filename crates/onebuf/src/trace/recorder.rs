@@ -32,9 +32,14 @@ pub(crate) enum Track {
 pub(crate) struct Tap(Option<Arc<Recorder>>);
 
 impl Tap {
-    /// For so many events.
-    pub fn new(events: usize) -> Self {
-        Self(Some(Arc::new(Recorder::new(events))))
+    /// For so many events; with the devices' times, where queues are opened without a word about that.
+    pub fn new(events: usize, devices: bool) -> Self {
+        Self(Some(Arc::new(Recorder::new(events, devices))))
+    }
+
+    /// Whether the devices' times are wanted.
+    pub fn wants_device_times(&self) -> bool {
+        self.recorder().is_some_and(|recorder| recorder.devices)
     }
 
     pub fn recorder(&self) -> Option<&Recorder> {
@@ -175,6 +180,7 @@ impl Event {
 pub(crate) struct Recorder {
     zero: Instant,
     most: usize,
+    devices: bool,
     kept: Mutex<Kept>,
     /// What queues are called that are not the program's.
     names: Mutex<BTreeMap<usize, &'static str>>,
@@ -191,10 +197,10 @@ struct Kept {
 }
 
 impl Recorder {
-    fn new(most: usize) -> Self {
+    fn new(most: usize, devices: bool) -> Self {
         let kept = Kept { look_at: LOOK_AGAIN, ..Kept::default() };
         let (zero, names) = (Instant::now(), Mutex::default());
-        Self { zero, most: most.max(1), kept: Mutex::new(kept), names }
+        Self { zero, most: most.max(1), devices, kept: Mutex::new(kept), names }
     }
 
     /// A queue that the program does not know is told apart.

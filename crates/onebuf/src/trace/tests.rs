@@ -184,6 +184,85 @@ fn a_queue_that_times_its_work_tells_when_it_ran() {
 }
 
 #[test]
+fn queues_time_their_work_where_the_trace_wants_it() {
+    for (wanted, times) in [(true, 1), (false, 0)] {
+        let builder = builder().fake(FakeConfig::default()).trace(PLENTY);
+        let hub = if wanted { builder.trace_devices() } else { builder }.build().unwrap();
+        let device = hub.device("fake:0").unwrap();
+        let (queue, kernel) = (device.queue().unwrap(), add(&device, "one"));
+        let buffer = hub.buffer::<u32>(N).shared_with([&device]).build().unwrap();
+        launch(&kernel, &queue, &buffer);
+        queue.finish().unwrap();
+        let events = hub.trace().unwrap().events();
+        assert_eq!(events.iter().filter(|e| e.clock == Clock::Device).count(), times);
+    }
+}
+
+#[cfg(feature = "cpu-libs")]
+#[test]
+fn calls_of_libraries_are_launches() {
+    use crate::libs::{Blas, Gemm};
+    let hub = hub(PLENTY);
+    let queue = hub.host().queue().unwrap();
+    let [a, b, c] = [2.0, 3.0, 0.0].map(|x| hub.buffer::<f32>(4).init(vec![x; 4]).build().unwrap());
+    let views = (a.read_on(&queue).unwrap(), b.read_on(&queue).unwrap());
+    let blas = Blas::on(&queue).unwrap();
+    blas.gemm(&Gemm::new(2, 2, 2), &views.0, &views.1, &mut c.write_on(&queue).unwrap()).unwrap();
+    assert_eq!(c.to_vec().unwrap(), [12.0; 4]);
+    let events = hub.trace().unwrap().events();
+    let names: Vec<&str> = of(&events, What::Launch).iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(names, ["gemm"]);
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn events_are_spans() {
+    use std::sync::{Arc, Mutex};
+    use tracing::{Event as Log, Metadata, Subscriber, field, span};
+
+    /// What spans are told.
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<String>>>);
+
+    impl field::Visit for Heard {
+        fn record_debug(&mut self, field: &field::Field, value: &dyn fmt::Debug) {
+            self.0.lock().unwrap().push(format!("{field}={value:?}"));
+        }
+    }
+
+    impl Subscriber for Heard {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "onebuf" && metadata.is_span()
+        }
+        fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+            let mut heard = self.0.lock().unwrap();
+            heard.push(attributes.metadata().name().into());
+            span::Id::from_u64(heard.len() as u64)
+        }
+        fn record(&self, _: &span::Id, values: &span::Record<'_>) {
+            values.record(&mut self.clone());
+        }
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn event(&self, _: &Log<'_>) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    let heard = Heard::default();
+    tracing::subscriber::with_default(heard.clone(), || {
+        // Also without a trace.
+        let hub = builder().build().unwrap();
+        hub.buffer::<u8>(64).name("signal").build().unwrap().write(&[1; 64]).unwrap();
+        assert!(hub.trace().is_none());
+    });
+    let heard = heard.0.lock().unwrap();
+    for what in ["copy", "of=\"write\"", "bytes=64", "buffer=\"signal\"", "implied=false"] {
+        assert!(heard.iter().any(|line| line == what), "{what} in {heard:?}");
+    }
+    assert!(!heard.iter().any(|line| line == "launch"));
+}
+
+#[test]
 fn a_launch_that_fails_is_told_as_one() {
     let probe = crate::sync::Arc::new(crate::Probe::default());
     let config = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };

@@ -12,7 +12,7 @@ use crate::{
     sync::{Arc, Mutex, lock},
 };
 use onebuf_sys::gl::{EglDisplay, Gl, GlRefused};
-use std::fmt;
+use std::{fmt, sync::Weak};
 
 /// A device's facts and the table to call its driver by. Nothing here needs releasing.
 pub(super) struct Driver {
@@ -54,12 +54,31 @@ impl fmt::Debug for Driver {
 #[derive(Debug)]
 pub struct Device {
     driver: Arc<Driver>,
-    context: Mutex<Option<Arc<Context>>>,
+    context: Mutex<Which>,
+}
+
+/// The context that is used.
+#[derive(Debug)]
+enum Which {
+    /// One for nobody else, made by the first call that needs it.
+    Own(Option<Arc<Context>>),
+    /// One that shares with somebody else's, kept by whoever registered that.
+    Guest(Weak<Context>),
 }
 
 impl Device {
     pub(super) fn new(driver: Driver) -> Device {
-        Device { driver: Arc::new(driver), context: Mutex::new(None) }
+        Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
+    }
+
+    /// A device that contexts of others are used on. It has none yet.
+    pub(super) fn seat(driver: Arc<Driver>) -> Device {
+        Device { driver, context: Mutex::new(Which::Guest(Weak::new())) }
+    }
+
+    /// The context that is used from now on.
+    pub(super) fn admit(&self, context: &Arc<Context>) {
+        *lock(&self.context) = Which::Guest(Arc::downgrade(context));
     }
 
     pub(super) fn driver(&self) -> &Driver {
@@ -68,10 +87,14 @@ impl Device {
 
     /// Its context, made once; one that could not be made is tried again.
     fn context(&self) -> Result<Arc<Context>> {
-        let mut slot = lock(&self.context);
-        match &*slot {
-            Some(context) => Ok(context.clone()),
-            None => Ok(slot.insert(Arc::new(Context::open(&self.driver)?)).clone()),
+        match &mut *lock(&self.context) {
+            Which::Own(Some(context)) => Ok(context.clone()),
+            Which::Own(slot) => Ok(slot.insert(Arc::new(Context::open(&self.driver)?)).clone()),
+            Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+                what: format!("a foreign context on {}", self.driver.info.name),
+                tried: Vec::new(),
+                reason: "it was given up; keep its `ForeignGl`".to_owned(),
+            }),
         }
     }
 

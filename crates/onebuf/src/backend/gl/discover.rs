@@ -27,10 +27,19 @@ const SOFTWARE: &str = "ONEBUF_GL_SOFTWARE";
 /// The devices of OpenGL.
 #[derive(Debug)]
 pub struct Discovered {
+    /// What found them, and can adopt contexts of others.
+    pub library: Library,
     /// In EGL's order.
     pub devices: Vec<Arc<Device>>,
     /// Devices that were left out, and why.
     pub problems: Vec<String>,
+}
+
+/// EGL's library, and what tells its file from another.
+#[derive(Debug)]
+pub struct Library {
+    pub(super) table: Arc<Gl>,
+    pub(super) identity: String,
 }
 
 /// Loads EGL and asks its devices, each in a context that is closed again, on a thread of its own: what is
@@ -46,7 +55,8 @@ pub fn discover(
     let table = Arc::new(Gl::load(library, probe)?);
     let path = table.library();
     let identity = path.as_deref().map_or_else(String::new, identity);
-    let mut found = Discovered { devices: Vec::new(), problems: Vec::new() };
+    let library = Library { table: table.clone(), identity: identity.clone() };
+    let mut found = Discovered { library, devices: Vec::new(), problems: Vec::new() };
     let search = Search { table: &table, identity: &identity };
     for place in search.places() {
         match search.open(place) {

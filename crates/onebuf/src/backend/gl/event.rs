@@ -22,7 +22,10 @@ const LATE_SHARE: u32 = 16;
 
 /// A point in the context's work.
 pub(super) struct Event {
+    /// One that any thread can ask.
     context: Arc<Context>,
+    /// In which context it is.
+    made_in: u64,
     /// None where everything before it was over when it was made.
     sync: Option<GlSync>,
     reached: AtomicBool,
@@ -33,12 +36,32 @@ pub(super) struct Event {
 impl Event {
     /// Of a fence that nobody else owns.
     pub fn new(context: Arc<Context>, sync: GlSync) -> Event {
-        Event { context, sync: Some(sync), reached: AtomicBool::new(false), times: None }
+        Event::at(context, Some(sync))
     }
 
     /// Of work that is over.
     pub fn past(context: Arc<Context>) -> Event {
-        Event { context, sync: None, reached: AtomicBool::new(true), times: None }
+        Event::at(context, None)
+    }
+
+    fn at(context: Arc<Context>, sync: Option<GlSync>) -> Event {
+        let (made_in, context) = (context.id, context.ours().clone());
+        let reached = AtomicBool::new(sync.is_none());
+        Event { context, made_in, sync, reached, times: None }
+    }
+
+    /// Makes later work of another context that shares with its own stay behind it, on the device.
+    pub fn hold(&self, later: &Context) -> Result<()> {
+        let reached = self.reached.load(Ordering::Acquire);
+        let Some(sync) = self.sync.filter(|_| later.id != self.made_in && !reached) else {
+            return Ok(());
+        };
+        if self.made_in == self.context.id {
+            // SAFETY: the context is current. A fence that is not on its way would be waited for for ever.
+            self.context.run(|gl| unsafe { gl.flush() })?;
+        }
+        // SAFETY: the context is current, and shares the fence, which is alive.
+        later.run(|gl| unsafe { gl.stay_behind(sync, 0, consts::TIMEOUT_IGNORED) })
     }
 
     /// With queries that nobody else owns.

@@ -192,7 +192,7 @@ pub(super) unsafe fn launch(
     let own = kernel.as_any().downcast_ref::<Kernel>();
     let kernel = own.ok_or_else(|| driver.foreign("a kernel", None))?;
     driver.same_domain("a kernel", kernel.domain)?;
-    queue.check_events(after)?;
+    queue.wait_for_all(after)?;
     let values = Values::of(args)?;
     kernel.check_args(args, values.as_ref())?;
     let groups = shaders::groups(grid, kernel.shape.group, driver.limits.groups)
@@ -220,7 +220,10 @@ pub(super) unsafe fn launch(
         context.settle(gl)?;
         let times = wants_event && queue.profiles;
         let start = times.then(|| event::stamp(gl)).transpose()?;
-        let started = dispatch(gl, kernel, values.as_ref(), &bound, groups);
+        let started = match context.is_inline() {
+            true => dispatch_apart(gl, kernel, values.as_ref(), &bound, groups),
+            false => dispatch(gl, kernel, kernel.values, values.as_ref(), &bound, groups),
+        };
         context.unsettle();
         let ended = started.and_then(|()| ends(queue, gl, start, wants_event));
         ended.inspect_err(|_| event::unstamp(gl, start))
@@ -240,9 +243,27 @@ fn ends(queue: &Queue, gl: &Gl, start: Option<u32>, wants_event: bool) -> Result
     Ok((sync, start.zip(end).map(|(start, end)| [start, end])))
 }
 
+/// With a buffer for the values of its own: the kernel's may be in use in the other context.
+fn dispatch_apart(
+    gl: &Gl,
+    kernel: &Kernel,
+    values: Option<&Values>,
+    bound: &[Bound],
+    groups: [u32; 3],
+) -> Result<(), GlRefused> {
+    // SAFETY: the context is current; the buffer is new, and deleted once: OpenGL keeps it for the launch.
+    unsafe {
+        let buffer = values.map(|_| gl.create_buffer()).transpose()?;
+        let started = dispatch(gl, kernel, buffer, values, bound, groups);
+        let deleted = buffer.map_or(Ok(()), |buffer| gl.delete_buffer(buffer));
+        started.and(deleted)
+    }
+}
+
 fn dispatch(
     gl: &Gl,
     kernel: &Kernel,
+    block: Option<u32>,
     values: Option<&Values>,
     bound: &[Bound],
     [x, y, z]: [u32; 3],
@@ -255,7 +276,7 @@ fn dispatch(
         for Bound { index, buffer, offset, bytes } in bound {
             gl.bind_buffer_range(storage, *index, *buffer, *offset, *bytes)?;
         }
-        if let (Some(Values { binding, bytes }), Some(buffer)) = (values, kernel.values) {
+        if let (Some(Values { binding, bytes }), Some(buffer)) = (values, block) {
             gl.bind_buffer_base(blocks, *binding, buffer)?;
             let len = conv::signed(bytes.len());
             // New memory each time: launches before may still read the old.

@@ -52,6 +52,8 @@ enum Origin {
     Pages(HostRange),
     /// Another API's, by the memory object of that name.
     External(u32),
+    /// Somebody else's buffer, and whether `glBufferSubData` may write it.
+    Foreign { takes_writes: bool },
 }
 
 /// A buffer that is deleted when the last of its holders goes.
@@ -154,6 +156,22 @@ impl Memory {
         Ok(Memory::whole(inner, range.bytes, access))
     }
 
+    /// A buffer that somebody else made, and deletes.
+    pub fn lent(context: Arc<Context>, name: u32, bytes: usize, takes_writes: bool) -> Memory {
+        let inner = Inner {
+            name,
+            host: None,
+            mapping: None,
+            capacity: bytes,
+            align: 1,
+            strategy: Strategy::Device,
+            origin: Origin::Foreign { takes_writes },
+            residency: Mutex::new(Residency::Attached),
+            context,
+        };
+        Memory::whole(inner, bytes, Access::ReadWrite)
+    }
+
     fn whole(inner: Inner, bytes: usize, access: Access) -> Memory {
         let domain = inner.context.driver.domain;
         Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
@@ -174,9 +192,13 @@ impl Memory {
         matches!(self.inner.origin, Origin::External(_))
     }
 
-    /// Whether `glBufferSubData` may write it: not where another API made the storage.
+    /// Whether `glBufferSubData` may write it: not where another API made the storage, nor where its owner made it so.
     pub fn takes_writes(&self) -> bool {
-        !self.is_external()
+        match self.inner.origin {
+            Origin::External(_) => false,
+            Origin::Foreign { takes_writes } => takes_writes,
+            Origin::Own | Origin::Pages(_) => true,
+        }
     }
 
     /// Where the host may read the bytes, whatever else it may.
@@ -292,6 +314,9 @@ impl hal::Memory for Memory {
             },
             (Origin::Pages(_), _) => "the host's own pages, pinned",
             (Origin::External(_), _) => "another API's memory, imported by a descriptor",
+            (Origin::Foreign { .. }, _) => {
+                "somebody else's buffer, which the host reaches by copies"
+            }
         };
         Some(match self.part {
             None => what.to_owned(),
@@ -454,6 +479,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let name = self.name;
         let origin = std::mem::replace(&mut self.origin, Origin::Own);
+        if matches!(origin, Origin::Foreign { .. }) {
+            return;
+        }
         let device = self.context.driver.info.name.clone();
         self.context.delete(move |gl| {
             // OpenGL keeps its own memory for the work that uses it; the host's it cannot.
@@ -464,7 +492,7 @@ impl Drop for Inner {
             // SAFETY: the context is current; the buffer was made by `Memory`, and is deleted once.
             let deleted = unsafe { gl.delete_buffer(name) };
             match origin {
-                Origin::Own => deleted,
+                Origin::Own | Origin::Foreign { .. } => deleted,
                 // SAFETY: the context is current; the object was made by `import`, and is deleted once.
                 Origin::External(memory) => deleted.and(unsafe { gl.delete_memory(memory) }),
                 Origin::Pages(pages) => {

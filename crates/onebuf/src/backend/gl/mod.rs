@@ -12,6 +12,7 @@
 //! | `device` | the device, its context |
 //! | `habits` | how buffers are mapped, by what they are for and by vendor |
 //! | `memory` | buffers, mapped or not; host pages and descriptors of others |
+//! | `foreign` | contexts and buffers that somebody else made |
 //! | `queue`, `event`, `transfer` | the one stream of a context, fences, copies |
 //! | `program`, `kernel` | compute shaders, and launching them |
 //! | `conv` | every number that means something else elsewhere |
@@ -19,7 +20,8 @@
 //! # Safety
 //!
 //! OpenGL's functions are called on the thread where the context is current, and nowhere else: only
-//! [`stage::Stage::run`] and [`stage::Stage::post`] give out the table. Every object is owned by exactly one struct, which keeps
+//! [`stage::Stage::run`] and [`stage::Stage::post`] give out the table; and for a context of somebody else's
+//! [`context::Context::run`], which looks first whether that one is current. Every object is owned by exactly one struct, which keeps
 //! its context alive and deletes it once; so a name that can be reached is alive. OpenGL itself keeps what
 //! work still uses; host pages, which it does not own, are kept behind a fence.
 
@@ -30,6 +32,7 @@ mod device;
 mod discover;
 mod event;
 mod executor;
+pub mod foreign;
 mod habits;
 mod kernel;
 mod memory;
@@ -40,4 +43,5 @@ mod stage;
 mod tests;
 mod transfer;
 
-pub use discover::discover;
+pub use device::Device;
+pub use discover::{Library, discover};

@@ -31,13 +31,14 @@ impl Queue {
         Ok(own)
     }
 
-    /// Events of this context are behind everything already; others cannot be waited for.
-    pub fn check_events(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+    /// Events of this context are behind everything already; those of one that shares with it are waited for on the
+    /// device; others cannot be.
+    pub fn wait_for_all(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
         let driver = &self.context.driver;
         for event in events {
             driver.same_domain("an event", event.domain())?;
             let own = event.as_any().downcast_ref::<Event>();
-            own.ok_or_else(|| driver.foreign("an event", None))?;
+            own.ok_or_else(|| driver.foreign("an event", None))?.hold(&self.context)?;
         }
         Ok(())
     }
@@ -53,7 +54,7 @@ impl hal::Queue for Queue {
     }
 
     fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
-        self.check_events(events)
+        self.wait_for_all(events)
     }
 
     fn gate(&self) -> Result<Box<dyn hal::Gate>> {
@@ -67,7 +68,13 @@ impl hal::Queue for Queue {
     }
 
     fn reside(&self, memory: &dyn hal::Memory, to: Residency) -> Result<bool> {
-        self.own(memory)?.reside(to)
+        let flushed = self.own(memory)?.reside(to)?;
+        if flushed && self.context.is_inline() {
+            // It was done in our context beside this one.
+            let done: Arc<dyn hal::Event> = Arc::new(self.context.ours().mark()?);
+            self.wait_for_all(&[done])?;
+        }
+        Ok(flushed)
     }
 
     unsafe fn read(

@@ -27,9 +27,20 @@ pub(super) struct Stage {
 impl Stage {
     /// Makes a context on a display that was initialised.
     pub fn open(table: &Arc<Gl>, display: EglDisplay, device: &str) -> Result<Stage> {
+        Stage::sharing(table, display, EglContext::NULL, device)
+    }
+
+    /// The same with the objects of another context; null shares with none.
+    pub fn sharing(
+        table: &Arc<Gl>,
+        display: EglDisplay,
+        with: EglContext,
+        device: &str,
+    ) -> Result<Stage> {
         let executor = Executor::start()?;
-        let context = executor
-            .run(|| enter(table, display).map_err(|refused| conv::refused(refused, device)))?;
+        let entered = executor
+            .run(|| enter(table, display, with).map_err(|refused| conv::refused(refused, device)));
+        let context = entered?;
         Ok(Stage { table: table.clone(), display, context, executor })
     }
 
@@ -55,14 +66,13 @@ impl Stage {
 }
 
 /// A context, made and current; nothing is left of one that cannot be.
-fn enter(table: &Gl, display: EglDisplay) -> Result<EglContext, GlRefused> {
+fn enter(table: &Gl, display: EglDisplay, with: EglContext) -> Result<EglContext, GlRefused> {
     let none = ptr::null_mut();
-    // SAFETY: a display that was initialised; attributes that end as they must. `EGL_NO_CONFIG_KHR` and the
-    // context to share with are null.
+    // SAFETY: a display that was initialised; attributes that end as they must. `EGL_NO_CONFIG_KHR` is
+    // null; the context to share with is alive, or null.
     unsafe {
         table.egl_bind_api(consts::EGL_OPENGL_API)?;
-        let context =
-            table.egl_create_context(display, none, EglContext::NULL, ATTRIBUTES.as_ptr())?;
+        let context = table.egl_create_context(display, none, with, ATTRIBUTES.as_ptr())?;
         // Without a surface: there is nothing to draw to.
         let current = table.egl_make_current(display, none, none, context);
         current.inspect_err(|_| leave(table, display, context))?;

@@ -181,6 +181,10 @@ pub(super) struct Batch {
     /// What other queues must have done first.
     pub after: Vec<(Arc<Timeline>, u64)>,
     pub latches: Vec<Arc<Latch>>,
+    /// Semaphores of other APIs: those that it waits on, which have been signalled or will be without us, and those that it
+    /// signals. Whoever made them keeps them.
+    pub takes: Vec<vk::Semaphore>,
+    pub signals: Vec<vk::Semaphore>,
     keeps: Vec<Keep>,
     /// Memory that others see, and that is ours until the end of the batch.
     external: Vec<Arc<Inner>>,
@@ -201,6 +205,11 @@ impl Batch {
     /// An empty one, into a slot that is being recorded.
     pub fn of(slot: Slot) -> Batch {
         Batch { slot: Some(slot), ..Batch::default() }
+    }
+
+    /// Of no commands, with a signal at its end.
+    pub fn signalling(semaphore: vk::Semaphore) -> Batch {
+        Batch { signals: vec![semaphore], ..Batch::default() }
     }
 
     /// Whether nothing holds it back that the driver does not know of.

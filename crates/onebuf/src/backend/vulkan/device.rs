@@ -278,7 +278,7 @@ impl Device {
     }
 
     /// The logical device; a failure is not remembered, so that the next call tries again.
-    fn context(&self) -> Result<Arc<Context>> {
+    pub(super) fn context(&self) -> Result<Arc<Context>> {
         match &mut *lock(&self.context) {
             Which::Own(Some(context)) => Ok(context.clone()),
             Which::Own(slot) => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),

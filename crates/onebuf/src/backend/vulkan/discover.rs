@@ -370,7 +370,7 @@ impl<'a> Asked<'a> {
             gates: true,
             wait_values: false,
             exports_semaphores: self.exports_semaphores(),
-            imports_semaphores: false,
+            imports_semaphores: self.exports_semaphores(),
             svm_atomics: false,
             svm_system: false,
             address_space: None,

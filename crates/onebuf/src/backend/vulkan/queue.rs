@@ -2,7 +2,10 @@
 
 pub(super) use super::work::{RawQueue, State};
 
-use super::{device::Context, event::Event, gate::Gate, kernel, memory::Memory, transfer};
+use super::{
+    device::Context, event::Event, gate::Gate, kernel, memory::Memory, semaphore::Semaphore,
+    transfer,
+};
 use crate::{
     Error, Result, hal,
     hal::{Arg, Domain, Grid, Residency},
@@ -63,6 +66,14 @@ impl hal::Queue for Queue {
 
     fn gate(&self) -> Result<Box<dyn hal::Gate>> {
         Ok(Box::new(Gate::new(&self.raw)?))
+    }
+
+    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        self.raw.signal(Semaphore::own(self.raw.driver(), semaphore)?)
+    }
+
+    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        self.raw.take(Semaphore::own(self.raw.driver(), semaphore)?)
     }
 
     fn flush(&self) -> Result<()> {

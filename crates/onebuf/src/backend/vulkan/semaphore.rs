@@ -1,6 +1,6 @@
 //! Binary semaphores for other APIs of the chip: no other API makes any that all can import.
 
-use super::device::Context;
+use super::device::{Context, Driver};
 use crate::{
     Error, Result, hal,
     hal::{Domain, SharedSemaphore},
@@ -35,6 +35,22 @@ impl Semaphore {
         let own = Semaphore { context, raw };
         let fd = own.export()?;
         Ok(SharedSemaphore { own: Arc::new(own), fd })
+    }
+
+    /// One of that device.
+    pub fn own(driver: &Driver, semaphore: &dyn hal::Semaphore) -> Result<vk::Semaphore> {
+        driver.same_domain("a semaphore", semaphore.domain())?;
+        let own = semaphore.as_any().downcast_ref::<Semaphore>();
+        own.map(|own| own.raw).ok_or_else(|| driver.foreign("a semaphore", None))
+    }
+
+    /// One for this device alone.
+    #[cfg(test)]
+    pub fn plain(context: Arc<Context>) -> Result<Semaphore> {
+        let info = vk::SemaphoreCreateInfo::default();
+        // SAFETY: a live device.
+        let raw = context.driver.check(unsafe { context.table.create_semaphore(&info) })?;
+        Ok(Semaphore { context, raw })
     }
 
     fn export(&self) -> Result<OwnedFd> {

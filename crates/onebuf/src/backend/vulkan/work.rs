@@ -38,6 +38,7 @@ pub(super) struct State {
     /// What the next batch waits for.
     after: Vec<(Arc<Timeline>, u64)>,
     latches: Vec<Arc<Latch>>,
+    takes: Vec<vk::Semaphore>,
     /// Reads of other queues that this one waits for: their bytes come when somebody looks.
     pub unlanded: Vec<(Weak<RawQueue>, u64)>,
     /// The value of the newest batch that was recorded.
@@ -50,6 +51,19 @@ impl State {
     /// The value of the newest batch that was recorded.
     pub fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// Whether what comes next has anything to wait for.
+    fn waits(&self) -> bool {
+        !(self.after.is_empty() && self.latches.is_empty() && self.takes.is_empty())
+    }
+
+    /// A batch will not be given to the driver: what it waited for, the next one waits for.
+    fn take_back(&mut self, batch: &mut Batch) {
+        self.newest -= 1;
+        self.after.append(&mut batch.after);
+        self.latches.append(&mut batch.latches);
+        self.takes.append(&mut batch.takes);
     }
 }
 
@@ -132,6 +146,7 @@ impl RawQueue {
         batch.value = state.newest;
         batch.after = std::mem::take(&mut state.after);
         batch.latches = std::mem::take(&mut state.latches);
+        batch.takes = std::mem::take(&mut state.takes);
         state.backlog.push_back(batch);
     }
 
@@ -146,19 +161,22 @@ impl RawQueue {
     }
 
     fn submit_one(&self, batch: &Batch) -> Result<()> {
-        let (semaphores, values): (Vec<_>, Vec<_>) =
-            batch.after.iter().map(|(timeline, value)| (timeline.raw, *value)).unzip();
+        // A binary semaphore has no value: what stands in its place is not looked at.
+        let binary = |all: &[vk::Semaphore]| all.iter().map(|one| (*one, 0)).collect::<Vec<_>>();
+        let after = batch.after.iter().map(|(timeline, value)| (timeline.raw, *value));
+        let (semaphores, values): (Vec<_>, Vec<_>) = after.chain(binary(&batch.takes)).unzip();
         let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; values.len()];
-        let (ours, ours_value) = ([self.timeline.raw], [batch.value]);
+        let end = std::iter::once((self.timeline.raw, batch.value));
+        let (ends, end_values): (Vec<_>, Vec<_>) = end.chain(binary(&batch.signals)).unzip();
         let commands: Vec<_> = batch.slot.iter().map(|slot| slot.commands).collect();
         let mut times = vk::TimelineSemaphoreSubmitInfo::default()
             .wait_semaphore_values(&values)
-            .signal_semaphore_values(&ours_value);
+            .signal_semaphore_values(&end_values);
         let work = vk::SubmitInfo::default()
             .wait_semaphores(&semaphores)
             .wait_dst_stage_mask(&stages)
             .command_buffers(&commands)
-            .signal_semaphores(&ours)
+            .signal_semaphores(&ends)
             .push_next(&mut times);
         batch.load();
         let Context { driver, table, .. } = &**self.context();
@@ -190,9 +208,7 @@ impl RawQueue {
             Ok(()) => Ok(Event::new(self.clone(), value, None)),
             Err(why) => {
                 if let Some(mut batch) = state.backlog.pop_back() {
-                    state.newest -= 1;
-                    state.after.append(&mut batch.after);
-                    state.latches.append(&mut batch.latches);
+                    state.take_back(&mut batch);
                     self.recycle(state, &mut batch);
                 }
                 Err(why)
@@ -215,7 +231,7 @@ impl RawQueue {
     pub fn mark(self: &Arc<Self>) -> Result<Event> {
         let mut state = self.lock();
         self.end(&mut state)?;
-        if !state.after.is_empty() || !state.latches.is_empty() {
+        if state.waits() {
             self.enqueue(&mut state, Batch::default());
         }
         self.submit(&mut state)?;
@@ -246,6 +262,29 @@ impl RawQueue {
         let mut state = self.lock();
         self.flush(&mut state)?;
         state.latches.push(latch.clone());
+        Ok(())
+    }
+
+    /// Signals a semaphore behind everything so far. Refused while that is held back here: nobody else could tell whether the
+    /// signal is on its way.
+    pub fn signal(&self, semaphore: vk::Semaphore) -> Result<()> {
+        let mut state = self.lock();
+        self.flush(&mut state)?;
+        self.enqueue(&mut state, Batch::signalling(semaphore));
+        let given = self.submit(&mut state);
+        let Some(mut held) = state.backlog.pop_back() else { return given };
+        state.take_back(&mut held);
+        given.and(Err(Error::unsupported(
+            format!("a signal of work on {} that waits for another queue", self.driver().info.name),
+            "work that the driver has been given",
+        )))
+    }
+
+    /// Makes later work wait on a semaphore whose signal is on its way.
+    pub fn take(&self, semaphore: vk::Semaphore) -> Result<()> {
+        let mut state = self.lock();
+        self.flush(&mut state)?;
+        state.takes.push(semaphore);
         Ok(())
     }
 

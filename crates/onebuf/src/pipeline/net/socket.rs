@@ -43,6 +43,25 @@ pub(crate) fn path_mtu(socket: &UdpSocket) -> Option<usize> {
     ask::<i32>(socket, level, option).and_then(|mtu| usize::try_from(mtu).ok())
 }
 
+/// Whether packets that come close together may be handed over together. False where the kernel cannot.
+pub(crate) fn set_joined(socket: &UdpSocket, joined: bool) -> bool {
+    set(socket, libc::SOL_UDP, libc::UDP_GRO, joined.into()) && joined
+}
+
+/// Lets the kernel, or the network card, cut what is sent into packets of this size. False where it cannot.
+pub(crate) fn set_cutting(socket: &UdpSocket, packet: usize) -> bool {
+    i32::try_from(packet).is_ok_and(|packet| set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, packet))
+}
+
+fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> bool {
+    let len = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the option is an `int`, which `value` is.
+    let answer = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len)
+    };
+    answer == 0
+}
+
 /// One option of a socket; `None` for one that the kernel does not know, or that is shorter.
 fn ask<T: bytemuck::Pod>(socket: &UdpSocket, level: i32, option: i32) -> Option<T> {
     let mut value = T::zeroed();

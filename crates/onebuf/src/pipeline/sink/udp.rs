@@ -20,7 +20,7 @@ use faults::Order;
 use pace::Pace;
 use serde::Serialize;
 use std::{
-    io::{ErrorKind, IoSlice},
+    io::{self, ErrorKind, IoSlice},
     net::{SocketAddr, ToSocketAddrs, UdpSocket},
     os::fd::AsFd,
     time::{Duration, Instant, SystemTime},
@@ -31,6 +31,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A payload at most, unless said otherwise: what jumbo frames have room for.
 const USUAL_MOST: usize = 8192;
+
+/// The longest message of several packets.
+const LONGEST: usize = 65_507;
 
 /// How often the end is said, since that can be lost too.
 const FAREWELLS: usize = 3;
@@ -65,6 +68,8 @@ pub struct Udp {
     faults: Faults,
     order: Order,
     cut: Option<Cut>,
+    /// How many packets the kernel takes at once, to cut them apart itself.
+    together: usize,
     sent: UdpSent,
 }
 
@@ -87,6 +92,7 @@ impl Udp {
             faults: Faults::default(),
             order: Order::default(),
             cut: None,
+            together: 1,
             sent: UdpSent::default(),
         })
     }
@@ -146,7 +152,7 @@ impl Udp {
         let head = end.encode();
         let packets: [_; FAREWELLS] =
             std::array::from_fn(|_| [IoSlice::new(&head), IoSlice::new(&[])]);
-        send_all(&self.socket, &packets, &mut self.sent.refused)?;
+        self.send_all(&packets, cut)?;
         self.stream = self.stream.wrapping_add(1);
         Ok(())
     }
@@ -155,10 +161,59 @@ impl Udp {
     fn cut(&mut self, bytes: usize) -> Result<Cut> {
         let what = || format!("frames of {bytes} bytes in packets of {}", self.payload);
         let cut = Cut::new(bytes, self.payload.min(bytes)).ok_or_else(|| Error::invalid(what()))?;
-        if *self.cut.get_or_insert(cut) != cut {
-            return Err(Error::invalid(format!("a frame of {bytes} bytes in a stream of others")));
+        match self.cut.replace(cut) {
+            None => self.together = together(&self.socket, cut),
+            Some(before) if before == cut => {}
+            before => {
+                self.cut = before;
+                let what = format!("a frame of {bytes} bytes in a stream of others");
+                return Err(Error::invalid(what));
+            }
         }
         Ok(cut)
+    }
+
+    /// Sends all, however many calls that takes.
+    fn send_all(&mut self, mut packets: &[[IoSlice<'_>; 2]], cut: Cut) -> Result<()> {
+        let start = Instant::now();
+        while !packets.is_empty() {
+            let messages = messages(packets, self.together, cut);
+            match mmsg::send(self.socket.as_fd(), &messages) {
+                Ok(went) => {
+                    let went: usize = messages[..went].iter().map(|parts| parts.len() / 2).sum();
+                    packets = &packets[went..];
+                }
+                Err(error) => self.go_on_after(error, packets[0][1].len(), start)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it can be tried again.
+    fn go_on_after(&mut self, error: io::Error, payload: usize, start: Instant) -> Result<()> {
+        match (error.kind(), error.raw_os_error()) {
+            // It is about an earlier packet, and told once. Whoever shall listen may come later.
+            (ErrorKind::ConnectionRefused, _) => self.sent.refused += 1,
+            (ErrorKind::Interrupted, _) => {}
+            // Not on this way, or packets are to be cut by IP.
+            (_, Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE)) if self.together > 1 => {
+                self.together = 1;
+                socket::set_cutting(&self.socket, 0);
+            }
+            (_, Some(libc::EMSGSIZE)) => {
+                let what = format!("packets with {payload} bytes do not fit the way");
+                return Err(Error::invalid(format!("{what}: take a smaller payload")));
+            }
+            // The queue is full: not all network cards let a sender wait for that.
+            (_, Some(libc::ENOBUFS)) if start.elapsed() < TIMEOUT => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            (ErrorKind::WouldBlock, _) => {
+                return Err(Error::timeout("the network to take a packet", TIMEOUT));
+            }
+            _ => return Err(failed("sendmmsg")(error)),
+        }
+        Ok(())
     }
 
     fn send(&mut self, frame: &[u8], cut: Cut, packets: &[u32]) -> Result<()> {
@@ -172,7 +227,7 @@ impl Udp {
             .zip(&heads)
             .map(|(&packet, head)| [IoSlice::new(head), IoSlice::new(&frame[cut.range(packet)])]);
         let parts: Vec<[IoSlice<'_>; 2]> = parts.collect();
-        send_all(&self.socket, &parts, &mut self.sent.refused)?;
+        self.send_all(&parts, cut)?;
         self.sent.packets += packets.len() as u64;
         Ok(())
     }
@@ -205,34 +260,29 @@ impl Drop for Udp {
     }
 }
 
-/// Sends all, however many calls that takes.
-fn send_all(socket: &UdpSocket, mut packets: &[[IoSlice<'_>; 2]], refused: &mut u64) -> Result<()> {
-    let start = Instant::now();
+/// How many packets the kernel takes at once, to cut them apart late, or never if the receiver is on this machine
+/// (`UDP_SEGMENT`): one where it cannot.
+fn together(socket: &UdpSocket, cut: Cut) -> usize {
+    let packet = HEADER + cut.stride();
+    let most = (LONGEST / packet).min(BATCH);
+    if most > 1 && socket::set_cutting(socket, packet) { most } else { 1 }
+}
+
+/// Messages of so many packets: all but a message's last are as long as can be.
+fn messages<'p>(
+    mut packets: &'p [[IoSlice<'p>; 2]],
+    together: usize,
+    cut: Cut,
+) -> Vec<&'p [IoSlice<'p>]> {
+    let mut messages = Vec::with_capacity(packets.len());
     while !packets.is_empty() {
-        match mmsg::send(socket.as_fd(), packets) {
-            Ok(went) => packets = &packets[went..],
-            // It is about an earlier packet, and told once. Whoever shall listen may come later.
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => *refused += 1,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                let bytes: usize = packets[0].iter().map(|part| part.len()).sum();
-                let what =
-                    format!("packets of {bytes} bytes do not fit the way: take a smaller payload");
-                return Err(Error::invalid(what));
-            }
-            // The queue is full: not all network cards let a sender wait for that.
-            Err(error)
-                if error.raw_os_error() == Some(libc::ENOBUFS) && start.elapsed() < TIMEOUT =>
-            {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                return Err(Error::timeout("the network to take a packet", TIMEOUT));
-            }
-            Err(error) => return Err(failed("sendmmsg")(error)),
-        }
+        let most = together.min(packets.len());
+        let short = packets[..most].iter().position(|[_, part]| part.len() < cut.stride());
+        let (message, rest) = packets.split_at(short.map_or(most, |short| short + 1));
+        messages.push(message.as_flattened());
+        packets = rest;
     }
-    Ok(())
+    messages
 }
 
 /// What fits the way without being cut again, in whole cache lines.

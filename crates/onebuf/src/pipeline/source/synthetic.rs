@@ -36,6 +36,7 @@ pub struct Synthetic {
     channels: usize,
     samples: usize,
     waves: Vec<Wave>,
+    late: Vec<f64>,
     noise: f64,
     seed: u64,
     frames: Option<u64>,
@@ -48,12 +49,18 @@ impl Synthetic {
     pub fn new(channels: usize, samples: usize) -> Self {
         let wave = |level, frequency, direction| Wave { level, frequency, direction };
         let waves = [wave(1.0, 0.1875, 0.0), wave(0.5, 0.05, 30.0), wave(0.25, -0.31, -45.0)];
-        Self { channels, samples, waves: waves.into(), noise: 0.1, seed: 1, frames: None, next: 0 }
+        let (waves, late) = (waves.into(), Vec::new());
+        Self { channels, samples, waves, late, noise: 0.1, seed: 1, frames: None, next: 0 }
     }
 
     /// These waves instead.
     pub fn waves(self, waves: impl Into<Vec<Wave>>) -> Self {
         Self { waves: waves.into(), ..self }
+    }
+
+    /// By how many samples each channel hears the waves too late, as over a longer cable; none unless said otherwise.
+    pub fn late(self, samples: impl Into<Vec<f64>>) -> Self {
+        Self { late: samples.into(), ..self }
     }
 
     /// How large the noise is: evenly between this and its negative, in both parts.
@@ -108,9 +115,10 @@ impl Synthetic {
         let samples = number.wrapping_mul(self.samples as u64);
         let turns = (wave.frequency * (samples % (1 << 32)) as f64).fract();
         let turns = turns + (wave.frequency * 4294967296.0).fract() * (samples >> 32) as f64;
+        let late = self.late.get(channel).map_or(0.0, |samples| wave.frequency * samples);
         let delay = channel as f64 * PI * wave.direction.to_radians().sin();
         (
-            Complex64::from_polar(wave.level, TAU * turns + delay),
+            Complex64::from_polar(wave.level, TAU * (turns - late) + delay),
             Complex64::cis(TAU * wave.frequency),
         )
     }
@@ -201,6 +209,17 @@ mod tests {
         assert!(noise.iter().all(|x| x.re.abs() <= 0.5 && x.im.abs() <= 0.5));
         let mean = noise.iter().map(|x| x.norm_sqr()).sum::<f32>() / 128.0;
         assert!((0.08..0.25).contains(&mean), "two parts of a twelfth: {mean}");
+    }
+
+    #[test]
+    fn a_channel_that_is_late_hears_what_another_heard_before() {
+        let wave = Wave { level: 1.0, frequency: 0.05, direction: 0.0 };
+        let signal = Synthetic::new(2, 16).waves([wave]).noise(0.0).late([0.0, 3.0]);
+        let frame = frame(&signal, 1);
+        for time in 3..16 {
+            assert!((frame[16 + time] - frame[time - 3]).norm() < 1e-5, "{time}");
+            assert!((frame[16 + time] - frame[time]).norm() > 0.1, "{time}");
+        }
     }
 
     #[test]

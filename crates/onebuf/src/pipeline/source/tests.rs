@@ -221,8 +221,7 @@ fn a_blocked_sink_loses_frames_and_counts_them() {
     assert!(counts.kernel_drops > 0 && report.incomplete > 0, "{counts:?} {report:?}");
     assert_eq!((counts.frames, counts.incomplete_frames), (report.frames, report.incomplete));
     assert_eq!(report.frames + report.incomplete, 200, "each frame is one or the other");
-    assert_eq!(
-        (counts.lost_packets, counts.packets),
-        (counts.kernel_drops, 800 - counts.kernel_drops)
-    );
+    // The kernel counts packets that came together once.
+    assert_eq!(counts.packets, 800 - counts.lost_packets);
+    assert!(counts.lost_packets >= counts.kernel_drops, "{counts:?}");
 }

@@ -34,6 +34,7 @@ use bytemuck::Pod;
 use counts::{Counters, add};
 use std::{
     fmt,
+    io::ErrorKind,
     net::{SocketAddr, ToSocketAddrs, UdpSocket},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -103,6 +104,8 @@ pub struct Udp {
     kernel_drops: u32,
     /// The size of frames that were too large or too small.
     misfit: Option<usize>,
+    /// Packets that came together may be received together.
+    may_join: bool,
 }
 
 impl Udp {
@@ -137,6 +140,7 @@ impl Udp {
             quiet: Duration::ZERO,
             counters: Arc::new(counters),
             misfit: None,
+            may_join: true,
         })
     }
 
@@ -193,6 +197,8 @@ impl Udp {
         }
         if arrival == Arrival::End {
             self.over = self.stream.take().map(|stream| stream.id);
+            // The first packet of the next is received by itself.
+            socket::set_joined(&self.socket, false);
         }
         let useful = self.counters.packets.load(Ordering::Relaxed) > before;
         match arrival {
@@ -223,10 +229,12 @@ impl Udp {
             let bytes = match self.socket.recv(&mut packet) {
                 Ok(bytes) => bytes,
                 Err(error) if is_silence(&error) => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(failed("recv")(error)),
             };
             let Some((header, part)) = self.judge(&packet[..bytes], frame.len()) else { continue };
-            let mut stream = Stream::begin(&header, part, self.window);
+            let joined = self.may_join && socket::set_joined(&self.socket, true);
+            let mut stream = Stream::begin(&header, part, self.window, joined);
             stream.keep_first(part, &packet[HEADER..bytes], frame);
             self.stream = Some(Box::new(stream));
             add(&self.counters.packets, 1);

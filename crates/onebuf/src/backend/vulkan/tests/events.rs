@@ -1,6 +1,7 @@
 //! Events, gates, and queues that wait for each other.
 
 use super::*;
+use crate::backend::vulkan::semaphore::Semaphore;
 
 #[test]
 fn a_gate_holds_work_until_it_is_opened() {
@@ -181,4 +182,61 @@ fn threads_have_queues_of_their_own() {
             }
         });
     });
+}
+
+/// Work of two queues in turn, by two semaphores that serve again and again.
+#[test]
+fn semaphores_join_two_queues() {
+    each(|rig| {
+        let (kernel, memory) = (rig.step(), rig.memory(Strategy::Device, &numbers(8192)));
+        let queues = [rig.queue(), rig.queue()];
+        let context = rig.device.context().unwrap();
+        let semaphores = [0, 1].map(|_| Semaphore::plain(context.clone()).unwrap());
+        let mut model = words(&numbers(8192));
+        for n in 0..60 {
+            let (now, next) = (&queues[n % 2], &queues[(n + 1) % 2]);
+            for round in 0..3 {
+                step(&**now, &*kernel, &*memory, 2048, 2 * round + 1).unwrap();
+                step_model(&mut model, 2 * round + 1);
+            }
+            // Each is signalled again behind the other's wait, which is behind its own.
+            now.signal(&semaphores[n % 2]).unwrap();
+            next.wait_signal(&semaphores[n % 2]).unwrap();
+        }
+        assert_eq!(words(&look(&*queues[0], &*memory)), model);
+        queues.iter().for_each(|queue| queue.mark().unwrap().wait(SECONDS).unwrap());
+    });
+}
+
+/// A signal that nobody could wait for without us is refused, and nothing is lost by it.
+#[test]
+fn work_that_is_held_back_does_not_signal() {
+    each(|rig| {
+        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, &[0; 64]));
+        let semaphore = Semaphore::plain(rig.device.context().unwrap()).unwrap();
+        let gate = queue.gate().unwrap();
+        queue.fill(&*memory, 0, 64, &[3]).unwrap();
+        let refused = queue.signal(&semaphore).unwrap_err();
+        assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+        gate.open(Ok(()));
+        queue.signal(&semaphore).unwrap();
+        queue.wait_signal(&semaphore).unwrap();
+        queue.mark().unwrap().wait(SECONDS).unwrap();
+        assert_eq!(look(&*queue, &*memory), [3; 64]);
+        let foreign = queue.signal(&Other).unwrap_err();
+        assert!(matches!(foreign, Error::ForeignContext { .. }), "{foreign}");
+    });
+}
+
+#[derive(Debug)]
+struct Other;
+
+impl hal::Semaphore for Other {
+    fn domain(&self) -> Domain {
+        Domain(999)
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
 }

@@ -4,13 +4,22 @@ use super::window::{Spot, Window};
 use crate::pipeline::net::{
     mmsg::{self, BATCH, Got},
     packet::{HEADER, Header},
+    socket,
 };
 use std::{
     io::{self, IoSliceMut},
     net::UdpSocket,
     ops::Range,
     os::fd::AsFd,
+    time::{Duration, Instant},
 };
+
+/// The longest message, of however many packets.
+const LONGEST: usize = 1 << 16;
+
+/// So many packets one by one, in so short a time, and a call is better made for many of those.
+const ALONE: u32 = 256;
+const BUSY: Duration = Duration::from_millis(10);
 
 /// A packet by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +40,42 @@ pub(super) struct Batch {
     stride: usize,
     /// Those that lie in the spare places and are still to be put where they belong.
     held: Range<usize>,
+    /// The kernel hands over together what came together: one such message is one call's. Otherwise many packets are.
+    joined: bool,
+    /// How many have come one by one, and since when.
+    alone: (u32, Instant),
+}
+
+/// Where one packet is received, but for its own place.
+struct Slot<'b> {
+    expected: &'b mut Option<Spot>,
+    head: &'b mut [u8],
+    spare: &'b mut [u8],
+}
+
+fn slots<'b>(
+    expected: &'b mut [Option<Spot>],
+    heads: &'b mut [[u8; HEADER]],
+    spare: &'b mut [u8],
+    stride: usize,
+) -> impl Iterator<Item = Slot<'b>> {
+    let slots = expected.iter_mut().zip(heads).zip(spare.chunks_mut(stride));
+    slots.map(|((expected, head), spare)| Slot { expected, head, spare })
+}
+
+impl<'b> Slot<'b> {
+    /// Room for the longest packet: its head, its place if it has one, and the spare place for the rest. Together they are
+    /// always equally long.
+    fn parts(self, place: Option<(Spot, &'b mut [u8])>) -> [IoSliceMut<'b>; 3] {
+        *self.expected = place.as_ref().map(|(spot, _)| *spot);
+        let place = place.map_or(&mut [][..], |(_, place)| place);
+        let rest = &mut self.spare[place.len()..];
+        [self.head, place, rest].map(IoSliceMut::new)
+    }
 }
 
 impl Batch {
-    pub fn new(stride: usize) -> Self {
+    pub fn new(stride: usize, joined: bool) -> Self {
         Self {
             heads: [[0; HEADER]; BATCH],
             got: [Got::default(); BATCH],
@@ -43,6 +84,8 @@ impl Batch {
             spare: vec![0; BATCH * stride],
             stride,
             held: 0..0,
+            joined,
+            alone: (0, Instant::now()),
         }
     }
 
@@ -54,24 +97,64 @@ impl Batch {
         from: Spot,
         first: &mut [u8],
     ) -> io::Result<usize> {
-        let mut places = window.places(from, first);
-        let (mut parts, mut any) = (Vec::with_capacity(BATCH), false);
         self.expected = [None; BATCH];
-        let spares = self.heads.iter_mut().zip(self.spare.chunks_mut(self.stride));
-        for (expected, (head, spare)) in self.expected.iter_mut().zip(spares) {
-            let head = IoSliceMut::new(head);
-            parts.push(match places.next() {
-                Some((spot, place)) => {
-                    (*expected, any) = (Some(spot), true);
-                    // A longer packet than the one that was expected goes on in the spare place.
-                    let rest = if place.len() < self.stride { spare } else { &mut [] };
-                    [head, IoSliceMut::new(place), IoSliceMut::new(rest)]
-                }
-                None if any => break,
-                None => [head, IoSliceMut::new(spare), IoSliceMut::new(&mut [])],
-            });
+        let places = window.places(from, first);
+        if !self.joined {
+            return self.receive_many(socket, places);
+        }
+        let came = self.receive_joined(socket, places)?;
+        self.consider(came, socket);
+        Ok(came)
+    }
+
+    /// As many packets as are expected; as many as there may be, when none has a place.
+    fn receive_many<'p>(
+        &mut self,
+        socket: &UdpSocket,
+        places: impl Iterator<Item = (Spot, &'p mut [u8])>,
+    ) -> io::Result<usize> {
+        let mut places = places.peekable();
+        let any = places.peek().is_some();
+        let mut parts = Vec::with_capacity(BATCH);
+        for slot in slots(&mut self.expected, &mut self.heads, &mut self.spare, self.stride) {
+            let place = places.next();
+            if any && place.is_none() {
+                break;
+            }
+            parts.push(slot.parts(place));
         }
         mmsg::receive(socket.as_fd(), &mut parts, &mut self.got)
+    }
+
+    /// One message, of as many packets as one can have.
+    fn receive_joined<'p>(
+        &mut self,
+        socket: &UdpSocket,
+        mut places: impl Iterator<Item = (Spot, &'p mut [u8])>,
+    ) -> io::Result<usize> {
+        let packet = HEADER + self.stride;
+        let slots = slots(&mut self.expected, &mut self.heads, &mut self.spare, self.stride);
+        let mut parts = Vec::with_capacity(3 * BATCH);
+        for slot in slots.take(LONGEST.div_ceil(packet)) {
+            let three = slot.parts(places.next());
+            parts.extend(three.into_iter().filter(|part| !part.is_empty()));
+        }
+        mmsg::receive_joined(socket.as_fd(), &mut parts, packet, &mut self.got)
+    }
+
+    /// A sender whose packets come one by one, and quickly, is better served many at a time.
+    fn consider(&mut self, came: usize, socket: &UdpSocket) {
+        if came > 1 || self.alone.0 == 0 {
+            self.alone = (u32::from(came == 1), Instant::now());
+            return;
+        }
+        self.alone.0 += 1;
+        if self.alone.0 == ALONE {
+            self.alone.0 = 0;
+            if self.alone.1.elapsed() < BUSY {
+                self.joined = socket::set_joined(socket, false);
+            }
+        }
     }
 
     /// What the packet with this number is, by its own word.
@@ -105,15 +188,12 @@ impl Batch {
         expected.is_some() && self.found[number] == expected
     }
 
-    /// Moves a payload to its spare place, where a rest of it may lie already.
+    /// Moves a payload to its spare place, where what is longer than was expected lies already.
     fn keep(&mut self, number: usize, window: &mut Window, first: &mut [u8]) {
         let (Some(_), Some(spot)) = (self.found[number], self.expected[number]) else { return };
-        let payload = self.got[number].bytes - HEADER;
         let place = window.memory(spot, first);
-        let here = place.len().min(payload);
-        let spare = &mut self.spare[number * self.stride..][..self.stride];
-        spare.copy_within(..payload - here, here);
-        spare[..here].copy_from_slice(&place[..here]);
+        let here = place.len().min(self.got[number].bytes - HEADER);
+        self.spare[number * self.stride..][..here].copy_from_slice(&place[..here]);
     }
 
     /// The next packet that was kept, and its payload. It stays until it is let go.

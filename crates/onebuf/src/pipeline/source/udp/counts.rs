@@ -47,7 +47,7 @@ counts! {
     malformed_packets,
     /// Packets that did not come where they were expected, or before their frame had a slot, and so were copied once.
     moved_packets,
-    /// Packets that the kernel had no room for.
+    /// Packets that the kernel had no room for. It counts those that came together once.
     kernel_drops,
     /// The room that the kernel gives to packets that wait, in bytes.
     receive_buffer_bytes,

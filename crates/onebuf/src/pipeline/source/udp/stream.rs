@@ -40,11 +40,11 @@ pub(super) struct Stream {
 
 impl Stream {
     /// A stream, by the first packet of it that came.
-    pub fn begin(header: &Header, packet: u32, patience: usize) -> Self {
+    pub fn begin(header: &Header, packet: u32, patience: usize, joined: bool) -> Self {
         Self {
             id: header.stream,
             window: Window::new(header.cut, header.frame, patience),
-            batch: Batch::new(header.cut.stride()),
+            batch: Batch::new(header.cut.stride(), joined),
             next: Part { frame: header.frame, packet },
             end: None,
             is_over: false,
@@ -118,12 +118,14 @@ impl Stream {
         }
     }
 
-    /// One call for packets; whether any came.
+    /// One call for packets; false when none came in time.
     fn listen(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<bool> {
         let from = self.expected();
         let came = match self.batch.receive(how.socket, &mut self.window, from, frame) {
             Ok(came) => came,
             Err(error) if is_silence(&error) => return Ok(false),
+            // A signal is no silence: time will tell.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(error),
         };
         let mut found = [None; BATCH];
@@ -244,6 +246,5 @@ impl How<'_> {
 
 /// Whether nothing came in time.
 pub(super) fn is_silence(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    [Interrupted, TimedOut, WouldBlock].contains(&error.kind())
+    [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock].contains(&error.kind())
 }

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::pipeline::{
-    net::packet::Cut,
+    net::{mmsg, packet::Cut},
     sink::{self, Faults, Sink},
 };
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, os::fd::AsFd};
 
 const GARBAGE: u8 = 0xee;
 
@@ -90,69 +90,85 @@ fn whole(frame: u64) -> Arrival {
 
 #[test]
 fn in_order_nothing_is_moved() {
-    // Many packets whose last is short, many that fill it, one for each frame.
-    for (bytes, stride, packets) in [(9001, 100, 91), (6400, 100, 64), (50, 100, 1)] {
-        let mut wire = Wire::new(bytes, stride.min(bytes));
-        let all = 0..wire.cut.packets();
-        for frame in 0..20 {
-            wire.send(frame, all.clone());
-            assert_eq!(wire.receive(), whole(frame));
+    for joined in [false, true] {
+        // Many packets whose last is short, many that fill it, one for each frame.
+        for (bytes, stride, packets) in [(9001, 100, 91), (6400, 100, 64), (50, 100, 1)] {
+            let mut wire = Wire::new(bytes, stride.min(bytes));
+            wire.udp.may_join = joined;
+            let all = 0..wire.cut.packets();
+            for frame in 0..20 {
+                wire.send(frame, all.clone());
+                assert_eq!(wire.receive(), whole(frame));
+            }
+            wire.end(20);
+            assert_eq!(wire.all(), []);
+            let counts = wire.counts();
+            assert_eq!((counts.frames, counts.packets), (20, 20 * packets));
+            assert_eq!(
+                (counts.lost_packets, counts.malformed_packets, counts.late_packets),
+                (0, 0, 0)
+            );
+            assert_eq!(counts.moved_packets, 1, "the one that told how large packets are");
         }
-        wire.end(20);
-        assert_eq!(wire.all(), []);
-        let counts = wire.counts();
-        assert_eq!((counts.frames, counts.packets), (20, 20 * packets));
-        assert_eq!((counts.lost_packets, counts.malformed_packets, counts.late_packets), (0, 0, 0));
-        assert_eq!(counts.moved_packets, 1, "the one that told how large packets are");
     }
 }
 
 #[test]
 fn frames_of_few_packets_come_many_at_a_time() {
-    let mut wire = Wire::new(200, 100);
-    (0..100).for_each(|frame| wire.send(frame, [0, 1]));
-    wire.end(100);
-    assert_eq!(wire.all(), Vec::from_iter((0..100).map(whole)));
-    let counts = wire.counts();
-    assert_eq!((counts.frames, counts.packets, counts.kernel_drops), (100, 200, 0));
-    assert!(counts.moved_packets > 100, "those behind the first had no slot yet: {counts:?}");
+    for joined in [false, true] {
+        let mut wire = Wire::new(200, 100);
+        wire.udp.may_join = joined;
+        (0..100).for_each(|frame| wire.send(frame, [0, 1]));
+        wire.end(100);
+        assert_eq!(wire.all(), Vec::from_iter((0..100).map(whole)));
+        let counts = wire.counts();
+        assert_eq!((counts.frames, counts.packets, counts.kernel_drops), (100, 200, 0));
+        let moved = counts.moved_packets > 100;
+        assert_eq!(moved, !joined, "those behind the first had no slot yet: {counts:?}");
+    }
 }
 
 #[test]
 fn any_order_inside_the_window_is_put_right() {
-    let mut wire = Wire::new(1003, 100);
-    wire.send(0, (0..11).rev());
-    wire.send(1, [10, 0, 9, 1]);
-    wire.send(2, [3, 4, 5, 10]);
-    wire.send(1, [2, 3, 4, 5, 6, 7, 8]);
-    wire.send(2, [0, 1, 2, 6, 7, 8, 9]);
-    wire.end(3);
-    assert_eq!(wire.all(), [whole(0), whole(1), whole(2)]);
-    let counts = wire.counts();
-    assert_eq!((counts.packets, counts.lost_packets, counts.late_packets), (33, 0, 0));
-    assert!(counts.moved_packets > 10, "{counts:?}");
+    for joined in [false, true] {
+        let mut wire = Wire::new(1003, 100);
+        wire.udp.may_join = joined;
+        wire.send(0, (0..11).rev());
+        wire.send(1, [10, 0, 9, 1]);
+        wire.send(2, [3, 4, 5, 10]);
+        wire.send(1, [2, 3, 4, 5, 6, 7, 8]);
+        wire.send(2, [0, 1, 2, 6, 7, 8, 9]);
+        wire.end(3);
+        assert_eq!(wire.all(), [whole(0), whole(1), whole(2)]);
+        let counts = wire.counts();
+        assert_eq!((counts.packets, counts.lost_packets, counts.late_packets), (33, 0, 0));
+        assert!(counts.moved_packets > 10, "{counts:?}");
+    }
 }
 
 #[test]
 fn a_frame_is_given_up_when_one_behind_the_window_comes() {
-    let mut wire = Wire::new(400, 100);
-    wire.send(0, [0, 1, 3]);
-    wire.send(1, 0..4);
-    assert_eq!(wire.receive(), Arrival::Holes { frame: 0, missing: 1 }, "in silence");
-    wire.send(2, [0, 1, 2]);
-    wire.send(3, 0..4);
-    wire.send(4, 0..4);
-    wire.send(2, [3]);
-    assert_eq!(
-        [wire.receive(), wire.receive()],
-        [whole(1), Arrival::Holes { frame: 2, missing: 1 }]
-    );
-    assert_eq!([wire.receive(), wire.receive()], [whole(3), whole(4)]);
-    wire.end(5);
-    assert_eq!(wire.all(), []);
-    let counts = wire.counts();
-    assert_eq!((counts.frames, counts.incomplete_frames), (3, 2));
-    assert_eq!((counts.lost_packets, counts.late_packets, counts.packets), (2, 1, 18));
+    for joined in [false, true] {
+        let mut wire = Wire::new(400, 100);
+        wire.udp.may_join = joined;
+        wire.send(0, [0, 1, 3]);
+        wire.send(1, 0..4);
+        assert_eq!(wire.receive(), Arrival::Holes { frame: 0, missing: 1 }, "in silence");
+        wire.send(2, [0, 1, 2]);
+        wire.send(3, 0..4);
+        wire.send(4, 0..4);
+        wire.send(2, [3]);
+        assert_eq!(
+            [wire.receive(), wire.receive()],
+            [whole(1), Arrival::Holes { frame: 2, missing: 1 }]
+        );
+        assert_eq!([wire.receive(), wire.receive()], [whole(3), whole(4)]);
+        wire.end(5);
+        assert_eq!(wire.all(), []);
+        let counts = wire.counts();
+        assert_eq!((counts.frames, counts.incomplete_frames), (3, 2));
+        assert_eq!((counts.lost_packets, counts.late_packets, counts.packets), (2, 1, 18));
+    }
 }
 
 #[test]
@@ -168,15 +184,18 @@ fn a_wider_window_waits_for_longer() {
 
 #[test]
 fn frames_that_are_missing_altogether_are_told_too() {
-    let mut wire = Wire::new(400, 100);
-    wire.send(0, 0..4);
-    wire.send(5, 0..4);
-    wire.end(8);
-    let hole = |frame| Arrival::Holes { frame, missing: 4 };
-    let first = [whole(0), hole(1), hole(2), hole(3), hole(4), whole(5)];
-    assert_eq!(wire.all(), [&first[..], &[hole(6), hole(7)]].concat());
-    let counts = wire.counts();
-    assert_eq!((counts.incomplete_frames, counts.lost_packets), (6, 24));
+    for joined in [false, true] {
+        let mut wire = Wire::new(400, 100);
+        wire.udp.may_join = joined;
+        wire.send(0, 0..4);
+        wire.send(5, 0..4);
+        wire.end(8);
+        let hole = |frame| Arrival::Holes { frame, missing: 4 };
+        let first = [whole(0), hole(1), hole(2), hole(3), hole(4), whole(5)];
+        assert_eq!(wire.all(), [&first[..], &[hole(6), hole(7)]].concat());
+        let counts = wire.counts();
+        assert_eq!((counts.incomplete_frames, counts.lost_packets), (6, 24));
+    }
 }
 
 #[test]
@@ -194,27 +213,30 @@ fn a_gap_without_an_end_is_counted_at_once() {
 
 #[test]
 fn what_does_not_belong_is_counted_and_harms_nothing() {
-    let mut wire = Wire::new(400, 100);
-    wire.socket.send(b"hello").unwrap();
-    wire.send(0, [0, 0, 1]);
-    let mut stray = wire.packet(Kind::Part(2), 0);
-    stray[8] ^= 1;
-    stray[HEADER..].fill(GARBAGE);
-    wire.socket.send(&stray).unwrap();
-    let other =
-        Header { kind: Kind::Part(2), stream: 9, frame: 0, cut: Cut::new(400, 99).unwrap() };
-    wire.socket.send(&[&other.encode()[..], &[GARBAGE; 99]].concat()).unwrap();
-    let longer = [wire.packet(Kind::Part(2), 0), vec![1]].concat();
-    wire.socket.send(&longer).unwrap();
-    wire.socket.send(&[]).unwrap();
-    wire.send(0, [2, 3]);
-    wire.send(1, 0..4);
-    wire.send(0, [3]);
-    wire.end(2);
-    assert_eq!(wire.all(), [whole(0), whole(1)]);
-    let counts = wire.counts();
-    assert_eq!((counts.stray_packets, counts.malformed_packets), (1, 4), "{counts:?}");
-    assert_eq!((counts.duplicate_packets + counts.late_packets, counts.packets), (2, 8));
+    for joined in [false, true] {
+        let mut wire = Wire::new(400, 100);
+        wire.udp.may_join = joined;
+        wire.socket.send(b"hello").unwrap();
+        wire.send(0, [0, 0, 1]);
+        let mut stray = wire.packet(Kind::Part(2), 0);
+        stray[8] ^= 1;
+        stray[HEADER..].fill(GARBAGE);
+        wire.socket.send(&stray).unwrap();
+        let other =
+            Header { kind: Kind::Part(2), stream: 9, frame: 0, cut: Cut::new(400, 99).unwrap() };
+        wire.socket.send(&[&other.encode()[..], &[GARBAGE; 99]].concat()).unwrap();
+        let longer = [wire.packet(Kind::Part(2), 0), vec![1]].concat();
+        wire.socket.send(&longer).unwrap();
+        wire.socket.send(&[]).unwrap();
+        wire.send(0, [2, 3]);
+        wire.send(1, 0..4);
+        wire.send(0, [3]);
+        wire.end(2);
+        assert_eq!(wire.all(), [whole(0), whole(1)]);
+        let counts = wire.counts();
+        assert_eq!((counts.stray_packets, counts.malformed_packets), (1, 4), "{counts:?}");
+        assert_eq!((counts.duplicate_packets + counts.late_packets, counts.packets), (2, 8));
+    }
 }
 
 #[test]
@@ -281,24 +303,77 @@ fn useless_packets_are_silence() {
 
 #[test]
 fn what_a_sender_lost_on_purpose_is_what_is_missing() {
-    let mut wire = Wire::new(1000, 64);
-    let faults = Faults { lose: 0.05, duplicate: 0.05, reorder: 5, seed: 42 };
-    let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
-    sender = sender.payload(64).unwrap().faults(faults);
-    (0..30).for_each(|frame| sender.take(&content(frame, 1000), frame).unwrap());
-    sender.finish().unwrap();
-    let (arrivals, counts, sent) = (wire.all(), wire.counts(), sender.sent());
-    let mut by_frame = BTreeMap::new();
-    for arrival in arrivals {
-        let (Arrival::Whole { frame } | Arrival::Holes { frame, .. }) = arrival else { continue };
-        assert_eq!(by_frame.insert(frame, arrival), None, "frame {frame} came twice");
+    for joined in [false, true] {
+        let mut wire = Wire::new(1000, 64);
+        wire.udp.may_join = joined;
+        let faults = Faults { lose: 0.05, duplicate: 0.05, reorder: 5, seed: 42 };
+        let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
+        sender = sender.payload(64).unwrap().faults(faults);
+        (0..30).for_each(|frame| sender.take(&content(frame, 1000), frame).unwrap());
+        sender.finish().unwrap();
+        let (arrivals, counts, sent) = (wire.all(), wire.counts(), sender.sent());
+        let mut by_frame = BTreeMap::new();
+        for arrival in arrivals {
+            let (Arrival::Whole { frame } | Arrival::Holes { frame, .. }) = arrival else {
+                continue;
+            };
+            assert_eq!(by_frame.insert(frame, arrival), None, "frame {frame} came twice");
+        }
+        assert_eq!(by_frame.into_keys().collect::<Vec<_>>(), Vec::from_iter(0..30));
+        assert!(sent.lost_packets > 10 && sent.duplicate_packets > 10, "{sent:?}");
+        assert_eq!((counts.lost_packets, counts.kernel_drops), (sent.lost_packets, 0));
+        assert_eq!(counts.duplicate_packets + counts.late_packets, sent.duplicate_packets);
+        assert_eq!((counts.frames + counts.incomplete_frames, counts.malformed_packets), (30, 0));
+        assert_eq!(counts.packets, sent.packets - sent.duplicate_packets);
     }
-    assert_eq!(by_frame.into_keys().collect::<Vec<_>>(), Vec::from_iter(0..30));
-    assert!(sent.lost_packets > 10 && sent.duplicate_packets > 10, "{sent:?}");
-    assert_eq!((counts.lost_packets, counts.kernel_drops), (sent.lost_packets, 0));
-    assert_eq!(counts.duplicate_packets + counts.late_packets, sent.duplicate_packets);
-    assert_eq!((counts.frames + counts.incomplete_frames, counts.malformed_packets), (30, 0));
-    assert_eq!(counts.packets, sent.packets - sent.duplicate_packets);
+}
+
+/// What the kernel hands over together is received by one call, each packet in its place.
+#[test]
+fn packets_that_come_together_are_received_together() {
+    let mut wire = Wire::new(1050, 100);
+    if !socket::set_joined(&wire.udp.socket, true) {
+        eprintln!("skip: packets that come together: the kernel has no UDP_GRO");
+        return;
+    }
+    let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
+    sender = sender.payload(100).unwrap();
+    sender.take(&content(0, 1050), 0).unwrap();
+    let (mut memory, mut got) = ([[0; 140]; 16], [mmsg::Got::default(); mmsg::BATCH]);
+    let mut places = memory.each_mut().map(|place| std::io::IoSliceMut::new(place));
+    let fd = wire.udp.socket.as_fd();
+    assert_eq!(mmsg::receive_joined(fd, &mut places, 140, &mut got).unwrap(), 11);
+    let bytes: Vec<usize> = got[..11].iter().map(|got| got.bytes).collect();
+    assert_eq!(bytes, [[140; 10].as_slice(), &[90]].concat());
+    for (packet, place) in memory[..11].iter().enumerate() {
+        let range = wire.cut.range(packet as u32);
+        assert_eq!(place[HEADER..][..range.len()], content(0, 1050)[range], "packet {packet}");
+    }
+    // Those of another size do not fit the places, and are nobody's.
+    sender.take(&content(1, 1050), 1).unwrap();
+    let mut places = memory.each_mut().map(|place| std::io::IoSliceMut::new(place));
+    assert_eq!(mmsg::receive_joined(fd, &mut places, 139, &mut got).unwrap(), 1);
+    assert!(got[0].cut_off);
+    socket::set_joined(&wire.udp.socket, false);
+    drop(sender);
+    let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
+    sender = sender.payload(100).unwrap();
+    for frame in 0..20 {
+        sender.take(&content(frame, 1050), frame).unwrap();
+        assert_eq!(wire.receive(), whole(frame));
+    }
+    assert_eq!(wire.counts().moved_packets, 1, "{:?}", wire.counts());
+}
+
+/// A sender whose packets come one by one is noticed, in the middle of a frame.
+#[test]
+fn packets_that_come_alone_are_received_many_at_a_time() {
+    let mut wire = Wire::new(40_000, 100);
+    for frame in 0..3 {
+        wire.send(frame, 0..400);
+        assert_eq!(wire.receive(), whole(frame));
+    }
+    assert_eq!((wire.counts().packets, wire.counts().lost_packets), (1200, 0));
 }
 
 #[test]
@@ -345,8 +420,10 @@ proptest! {
     fn nothing_wrong_is_taken_for_a_frame(
         deeds in proptest::collection::vec((deeds(), 0usize..12), 40),
         stride in 40usize..100,
+        joined: bool,
     ) {
         let mut wire = Wire::new(200, stride);
+        wire.udp.may_join = joined;
         let (packets, mut script) = (wire.cut.packets() as usize, Vec::new());
         for (number, (deed, delay)) in deeds.into_iter().enumerate() {
             let bytes = wire.packet(Kind::Part((number % packets) as u32), (number / packets) as u64);
@@ -383,8 +460,10 @@ proptest! {
     #[test]
     fn liars_do_no_harm(
         lies in proptest::collection::vec((0u32..5, 0u64..6, 0..HEADER, any::<u8>(), any::<bool>()), 60),
+        joined: bool,
     ) {
         let mut wire = Wire::new(470, 100);
+        wire.udp.may_join = joined;
         for (packet, frame, at, by, far) in lies {
             let mut bytes = wire.packet(Kind::Part(packet), frame);
             bytes[if far { 24 + at % 8 } else { at }] ^= by;

@@ -1,0 +1,272 @@
+//! An OpenGL context of somebody else's: the test plays the owner with the raw calls, on its own thread.
+
+use super::{N, alone, builder, gl_of};
+use onebuf::{
+    Access, Buffer, Error, Hub, Probe, Result, Signature, Source, Strategy, args,
+    foreign::{ForeignGl, GlQueue},
+};
+use onebuf_conformance::{Side, Step, absent, assert_same, random_words, step_model};
+use onebuf_sys::gl::{EglContext, EglDisplay, Gl, consts};
+use std::{
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+const ATTRIBUTES: [i32; 7] = [
+    consts::EGL_CONTEXT_MAJOR_VERSION,
+    4,
+    consts::EGL_CONTEXT_MINOR_VERSION,
+    3,
+    consts::EGL_CONTEXT_OPENGL_PROFILE_MASK,
+    consts::EGL_CONTEXT_OPENGL_CORE_PROFILE_BIT,
+    consts::EGL_NONE,
+];
+const TARGET: u32 = consts::COPY_WRITE_BUFFER;
+
+/// The owner's context, current on the thread that made it.
+struct Owner {
+    probe: Arc<Probe>,
+    gl: Gl,
+    display: EglDisplay,
+    context: EglContext,
+}
+
+impl Owner {
+    /// `None`, after a printed skip, where there is no such display.
+    fn new() -> Option<Owner> {
+        let probe = Probe::new();
+        let gl = Gl::load(None, Some(probe.clone()))
+            .inspect_err(|why| absent("OpenGL", &why.to_string()))
+            .ok()?;
+        let (platform, none) = (consts::EGL_PLATFORM_SURFACELESS_MESA, ptr::null_mut());
+        // SAFETY: as the specification has it: a display, a context, and that current on this thread.
+        let made = unsafe {
+            gl.egl_platform_display(platform, none, ptr::null()).and_then(|display| {
+                gl.egl_initialize(display, &mut 0, &mut 0)?;
+                gl.egl_bind_api(consts::EGL_OPENGL_API)?;
+                let share = EglContext::NULL;
+                let context = gl.egl_create_context(display, none, share, ATTRIBUTES.as_ptr())?;
+                gl.egl_make_current(display, none, none, context)?;
+                Ok((display, context))
+            })
+        };
+        let (display, context) =
+            made.inspect_err(|why| absent("EGL without a surface", &why.to_string())).ok()?;
+        Some(Owner { probe, gl, display, context })
+    }
+
+    /// A buffer with these words in it; by `glBufferStorage` with those flags, or without one.
+    fn make(&self, words: &[u32], storage: Option<u32>) -> u32 {
+        let (bytes, at) = (size_of_val(words) as isize, words.as_ptr().cast());
+        // SAFETY: the context is current; the words are copied.
+        unsafe {
+            let name = self.gl.create_buffer().unwrap();
+            self.gl.bind_buffer(TARGET, name).unwrap();
+            match storage {
+                Some(flags) => self.gl.buffer_storage(TARGET, bytes, at, flags).unwrap(),
+                None => self.gl.buffer_data(TARGET, bytes, at, consts::DYNAMIC_COPY).unwrap(),
+            }
+            name
+        }
+    }
+
+    /// The words as the owner's context sees them.
+    fn words(&self, name: u32, words: usize) -> Vec<u32> {
+        let mut read = vec![0; words];
+        // SAFETY: the context is current; as many bytes as there is room for.
+        unsafe {
+            self.gl.bind_buffer(TARGET, name).unwrap();
+            let at = read.as_mut_ptr().cast();
+            self.gl.read_buffer(TARGET, 0, words as isize * 4, at).unwrap();
+        }
+        read
+    }
+
+    fn end(self, names: &[u32]) {
+        // SAFETY: everything that used them is gone; the context is current, and destroyed once.
+        unsafe {
+            names.iter().for_each(|name| self.gl.delete_buffer(*name).unwrap());
+            let none = ptr::null_mut();
+            self.gl.egl_make_current(self.display, none, none, EglContext::NULL).unwrap();
+            self.gl.egl_destroy_context(self.display, self.context).unwrap();
+        }
+        assert!(self.probe.live().is_empty(), "{:?}", self.probe.live());
+    }
+}
+
+fn registered(probe: Option<&Arc<Probe>>) -> Option<(Owner, Hub, ForeignGl)> {
+    let builder = builder().without_opencl().verdicts(Default::default());
+    let builder = probe.into_iter().fold(builder, |builder, probe| builder.probe(probe.clone()));
+    let hub = builder.build().unwrap();
+    gl_of(&hub)?;
+    let owner = Owner::new()?;
+    // SAFETY: the owner's context lives until the test's end.
+    let context = unsafe { hub.foreign_gl() }.unwrap();
+    Some((owner, hub, context))
+}
+
+fn wrap(hub: &Hub, context: &ForeignGl, name: u32) -> Result<Buffer<u32>> {
+    // SAFETY: the owner keeps it until the test's end, and leaves it alone while it is wrapped.
+    unsafe { hub.wrap_gl_buffer::<u32>(context, name) }.build()
+}
+
+const STEP: &str = "#version 450
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer Data { uint p[]; };
+layout(std140, binding = 1) uniform Values { uint n; uint mul; uint add; };
+void main() {
+    uint i = gl_GlobalInvocationID.x;
+    if (i < n) p[i] = p[i] * mul + add + i;
+}
+";
+
+/// A step in the owner's own context, on this thread.
+fn step_here(queue: &GlQueue, buffer: &Buffer<u32>, step: Step) -> Result<()> {
+    let program = queue.device().program(&Source::glsl("step", STEP))?;
+    let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
+    let signature = signature.value::<u32>().value::<u32>().value::<u32>();
+    // SAFETY: the text touches `p[i]` for `i < n`, which is the buffer's length.
+    let kernel = unsafe { program.kernel("step", signature)? };
+    let (n, view) = (buffer.len() as u32, queue.write(buffer)?);
+    queue.launch(&kernel, [buffer.len().next_multiple_of(64)], args![view, n, step.mul, step.add])
+}
+
+/// The owner's own calls, its context as a queue, ours that shares with it and another thread take turns on one buffer.
+#[test]
+fn foreign_buffers_are_used_in_place() {
+    let _alone = alone();
+    let probe = Probe::new();
+    let Some((owner, hub, context)) = registered(Some(&probe)) else { return };
+    assert_eq!(context.device().id(), "gl:0@1");
+    let side = Side::open(&context.device()).unwrap();
+    let here = context.queue().unwrap();
+    let dynamic = consts::DYNAMIC_STORAGE_BIT;
+    let mut names = Vec::new();
+    for (round, storage) in (0..).zip([None, Some(dynamic), Some(0)]) {
+        let mut model = random_words(u64::from(round), N);
+        let name = owner.make(&model, storage);
+        names.push(name);
+        let info = context.buffer_info(name).unwrap();
+        assert_eq!((info.bytes, info.is_immutable), (4 * N, storage.is_some()));
+        // SAFETY: as for `wrap`.
+        let theirs = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) };
+        let buffer = theirs.after(&here.fence()).len(N).build().unwrap();
+        assert_eq!(buffer.plan().strategy, Strategy::Device);
+        assert_same(&buffer.to_vec().unwrap(), &model, "what the owner wrote");
+        for turn in 0..4 {
+            let step = Step::nth(10 * round + turn);
+            match turn % 2 {
+                0 => step_here(&here, &buffer, step).unwrap(),
+                _ => side.step(&buffer, step).unwrap(),
+            }
+            step_model(&mut model, step);
+        }
+        let step = Step::nth(77);
+        thread::scope(|scope| scope.spawn(|| side.step(&buffer, step).unwrap()).join().unwrap());
+        step_model(&mut model, step);
+        step_here(&here, &buffer, Step::nth(78)).unwrap();
+        step_model(&mut model, Step::nth(78));
+        // Another thread looks at what this one's context did.
+        let seen = thread::scope(|scope| scope.spawn(|| side.look(&buffer)).join().unwrap());
+        assert_same(&seen.unwrap(), &model, "from another thread");
+        buffer.write(&random_words(5, N)).unwrap();
+        buffer.write(&model).unwrap();
+        buffer.hand_to(&here).unwrap();
+        assert_same(&owner.words(name, N), &model, "what the owner finds, in its own order");
+        drop(buffer);
+    }
+    drop((here, side, context, hub));
+    assert!(probe.live().is_empty(), "{:?}", probe.live());
+    owner.end(&names);
+}
+
+/// Its queue is for one thread, its device for all; what is current elsewhere is nobody's.
+#[test]
+fn a_context_stays_on_its_thread() {
+    let _alone = alone();
+    let Some((owner, hub, context)) = registered(None) else { return };
+    // SAFETY: as above.
+    assert_eq!(unsafe { hub.foreign_gl() }.unwrap().device().id(), context.device().id());
+    let name = owner.make(&random_words(1, N), None);
+    let here = context.queue().unwrap();
+    let buffer = wrap(&hub, &context, name).unwrap();
+    let smuggled = onebuf::Queue::clone(&here);
+    thread::scope(|scope| {
+        let elsewhere = scope.spawn(|| {
+            // SAFETY: there is none.
+            let none = unsafe { hub.foreign_gl() }.unwrap_err();
+            assert!(none.to_string().contains("make yours current"), "{none}");
+            let refused = context.queue().unwrap_err();
+            assert!(matches!(refused, Error::ForeignContext { .. }), "{refused}");
+            let refused = smuggled.flush().unwrap_err();
+            assert!(refused.to_string().contains("another thread"), "{refused}");
+            buffer.to_vec().unwrap()
+        });
+        assert_eq!(elsewhere.join().unwrap(), random_words(1, N));
+    });
+    // SAFETY: the owner's display; then none of its contexts is current here.
+    let current = |context| unsafe {
+        owner
+            .gl
+            .egl_make_current(owner.display, ptr::null_mut(), ptr::null_mut(), context)
+            .unwrap();
+    };
+    current(EglContext::NULL);
+    let refused = here.flush().unwrap_err();
+    assert!(refused.to_string().contains("another OpenGL context"), "{refused}");
+    current(owner.context);
+    here.flush().unwrap();
+    drop((buffer, here, smuggled, context, hub));
+    owner.end(&[name]);
+}
+
+#[test]
+fn wrong_buffers_are_told_and_owned_ones_go_once() {
+    let _alone = alone();
+    let Some((owner, hub, context)) = registered(None) else { return };
+    let name = owner.make(&random_words(1, N), None);
+    let odd = owner.make(&[1], None);
+    for (name, words) in [(0, "no buffer"), (name + 1000, "no buffer")] {
+        let error = wrap(&hub, &context, name).unwrap_err().to_string();
+        assert!(error.contains(words), "`{words}` is not in: {error}");
+    }
+    // SAFETY: as for `wrap`.
+    let wide = unsafe { hub.wrap_gl_buffer::<[u32; 4]>(&context, odd) }.build().unwrap_err();
+    assert!(wide.to_string().contains("4 bytes as elements"), "{wide}");
+    // SAFETY: as for `wrap`.
+    let short = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) }.len(7).build().unwrap_err();
+    assert!(short.to_string().contains("7 elements"), "{short}");
+    // SAFETY: the context is current, the buffer bound by `make` last, and unmapped below.
+    unsafe {
+        owner.gl.bind_buffer(TARGET, name).unwrap();
+        owner.gl.map_buffer(TARGET, 0, 64, consts::MAP_READ_BIT).unwrap();
+    }
+    let mapped = wrap(&hub, &context, name).unwrap_err();
+    assert!(matches!(mapped, Error::Busy { .. }), "{mapped}");
+    assert!(context.buffer_info(name).unwrap().is_mapped);
+    let other = owner.make(&random_words(2, N), None);
+    let released = Arc::new(AtomicUsize::new(0));
+    for round in 1..=3 {
+        let count = released.clone();
+        // SAFETY: as for `wrap`.
+        let first = unsafe { hub.wrap_gl_buffer::<u32>(&context, other) }.owned(move |handle| {
+            assert_eq!(handle.addr(), other as usize);
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let (first, second) = (first.build().unwrap(), wrap(&hub, &context, other).unwrap());
+        let queue = context.device().queue().unwrap();
+        let guard = first.write_on(&queue).unwrap();
+        assert!(matches!(second.read_on(&queue), Err(Error::Busy { .. })), "two states");
+        drop(guard);
+        drop(first);
+        assert_eq!(released.load(Ordering::Relaxed), round - 1);
+        drop(second);
+        assert_eq!(released.load(Ordering::Relaxed), round);
+    }
+    drop((context, hub));
+    owner.end(&[name, odd, other]);
+}

@@ -1,0 +1,243 @@
+//! `onebuf top`: how a running program does, from another terminal.
+
+use crate::{
+    out::{self, Answer, Failure, Output, Result},
+    screen::Screen,
+    table::{Cell, Table},
+    units,
+};
+use onebuf::{
+    Cause, Error,
+    live::{self, BufferSeen, PipelineSeen, Snapshot, Viewer},
+};
+use serde_json::json;
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
+
+/// Look at a running program: its buffers, routes, fences, copies and pipelines, live
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onebuf demo --frames 100000             in one terminal; it lets itself be seen
+  onebuf top                              in another: the one program that can be seen, or a list
+  onebuf top demo-4711 --once             once, and not live
+  onebuf top --once --json | jq '.pipelines[].frames_per_second'
+
+A program lets itself be seen by `hub.publish(name)`, and only by processes of the same user. It is
+never slowed or held up by who looks. On a terminal the view is renewed twice a second; elsewhere a
+line is printed each time. It ends when the program does.")]
+pub struct Args {
+    /// The name that the program gave itself, or the path of its socket; the only one there is, otherwise
+    #[arg(value_name = "NAME|PATH")]
+    name: Option<String>,
+    /// Look once
+    #[arg(long)]
+    once: bool,
+    /// How many seconds the program may take to answer
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+pub fn run(args: &Args, output: &Output, screen: Screen) -> Result<Answer> {
+    let timeout = Duration::from_secs(args.timeout);
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => only(timeout)?,
+    };
+    let mut viewer = Viewer::attach(&name, timeout)?;
+    let seen = viewer.next(timeout)?;
+    if args.once {
+        return Ok(Answer { json: json!(seen), text: view(&seen, screen) });
+    }
+    follow(&mut viewer, seen, timeout, output, screen)
+}
+
+/// Shows what the program tells until it ends; its last word is the answer.
+fn follow(
+    viewer: &mut Viewer,
+    mut seen: Snapshot,
+    timeout: Duration,
+    output: &Output,
+    screen: Screen,
+) -> Result<Answer> {
+    let live = io::stdout().is_terminal();
+    loop {
+        output.say(&if live { clear(&view(&seen, screen)) } else { line(&seen) })?;
+        match viewer.next(timeout) {
+            Ok(next) => seen = next,
+            Err(Error::PeerLost { .. }) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let text = format!("process {} has ended\n", seen.pid);
+    Ok(Answer { json: json!(seen), text })
+}
+
+/// The one program that answers; those that died are passed over.
+fn only(timeout: Duration) -> Result<String> {
+    let alive = |name: &String| Viewer::attach(name, timeout).is_ok();
+    let mut names: Vec<String> = live::names().into_iter().filter(alive).collect();
+    match names.len() {
+        1 => Ok(names.remove(0)),
+        0 => Err(Failure::new(
+            "no program can be seen: start `onebuf demo`, or say `hub.publish(name)` in one of your own",
+        )),
+        _ => Err(Failure::new(format!(
+            "several programs can be seen, name one: {}",
+            names.join(", ")
+        ))),
+    }
+}
+
+/// From the top of the screen on, and nothing below.
+fn clear(text: &str) -> String {
+    format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
+}
+
+/// What the program calls things may hold anything, also what a terminal would obey.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// All of it in a line.
+fn line(seen: &Snapshot) -> String {
+    let bytes = |cause| moved(seen, cause);
+    let pipelines = seen.pipelines.iter().map(|p| {
+        let p99 = p.p99_us.map_or_else(|| "-".into(), |us| units::time(us as f64));
+        let (name, frames, rate) = (plain(&p.name), p.frames, p.frames_per_second);
+        format!("; {name}: {frames} frames, {rate:.1}/s, p99 {p99}, {} dropped", p.dropped)
+    });
+    format!(
+        "{:.1} s: {} buffers, {} hand-overs, asked {}, implied {}{}\n",
+        seen.uptime_us as f64 / 1e6,
+        seen.buffers.len() + seen.buffers_left_out,
+        seen.fences.iter().map(|(_, count)| count).sum::<u64>(),
+        units::bytes(bytes(Cause::Asked)),
+        units::bytes(bytes(Cause::Implied)),
+        pipelines.collect::<String>(),
+    )
+}
+
+fn moved(seen: &Snapshot, cause: Cause) -> u64 {
+    seen.ledger.iter().filter(|entry| entry.cause == cause).map(|entry| entry.bytes).sum()
+}
+
+/// All of it in tables.
+fn view(seen: &Snapshot, screen: Screen) -> String {
+    let fences = seen.fences.iter().map(|(rung, count)| format!(" {rung} {count}"));
+    let fences = match seen.fences.is_empty() {
+        true => " none yet".to_owned(),
+        false => fences.collect::<Vec<_>>().join(","),
+    };
+    let head = format!(
+        "{}, process {}, {:.1} s\nhand-overs by rung:{fences}\n",
+        plain(&seen.program),
+        seen.pid,
+        seen.uptime_us as f64 / 1e6,
+    );
+    let pipelines: String = seen.pipelines.iter().map(|p| pipeline(p, screen)).collect();
+    head + &pipelines + &buffers(seen, screen) + &ledger(seen, screen)
+}
+
+fn pipeline(seen: &PipelineSeen, screen: Screen) -> String {
+    let time = |us: Option<u64>| us.map_or_else(|| "-".into(), |us| units::time(us as f64));
+    let mut table = Table::new(["stage", "device", "frames", "p50", "p99", "busy"]);
+    for stage in &seen.stages {
+        let busy = 100.0 * stage.busy_us as f64 / seen.elapsed_us.max(1) as f64;
+        let cells = [
+            Cell::from(plain(&stage.name)),
+            Cell::from(plain(&stage.device)),
+            Cell::number(stage.frames.to_string()),
+            Cell::number(time(stage.p50_us)),
+            Cell::number(time(stage.p99_us)),
+            Cell::number(format!("{busy:.0} %")),
+        ];
+        table.row(cells, "");
+    }
+    format!(
+        "\npipeline {}: {} frames, {:.1}/s, p50 {}, p99 {}, {} on the way, {} dropped, {} incomplete\n{}",
+        plain(&seen.name),
+        seen.frames,
+        seen.frames_per_second,
+        time(seen.p50_us),
+        time(seen.p99_us),
+        seen.on_the_way,
+        seen.dropped,
+        seen.incomplete,
+        table.render(screen),
+    )
+}
+
+fn buffers(seen: &Snapshot, screen: Screen) -> String {
+    if seen.buffers.is_empty() {
+        return "\nno buffers\n".into();
+    }
+    let head = ["buffer", "size", "home", "routes", "hand-overs", "last", "implied"];
+    let mut table = Table::new(head);
+    seen.buffers.iter().for_each(|buffer| table.row(buffer_cells(buffer), ""));
+    let more = match seen.buffers_left_out {
+        0 => String::new(),
+        more => format!("and {more} more\n"),
+    };
+    format!("\n{}{more}", table.render(screen))
+}
+
+fn buffer_cells(buffer: &BufferSeen) -> [Cell; 7] {
+    let routes = buffer.routes.iter().map(|route| format!("{} {}", plain(&route.to), route.kind));
+    let last = buffer.last.as_ref().map_or_else(
+        || "-".into(),
+        |last| format!("{} -> {} by {}", plain(&last.from), plain(&last.to), last.rung),
+    );
+    [
+        Cell::from(plain(&buffer.name)),
+        Cell::number(units::bytes(buffer.bytes)),
+        Cell::from(plain(&buffer.home)),
+        Cell::from(routes.collect::<Vec<_>>().join(", ")),
+        Cell::number(buffer.hand_overs.to_string()),
+        Cell::from(last),
+        Cell::number(units::bytes(buffer.implied_bytes)),
+    ]
+}
+
+fn ledger(seen: &Snapshot, screen: Screen) -> String {
+    if seen.ledger.is_empty() {
+        return "\nnothing was copied\n".into();
+    }
+    let mut table = Table::new(["from", "to", "cause", "bytes", "operations"]);
+    for entry in &seen.ledger {
+        let cause = if entry.cause == Cause::Asked { "asked" } else { "implied" };
+        let cells = [
+            Cell::from(plain(&entry.from)),
+            Cell::from(plain(&entry.to)),
+            Cell::from(cause),
+            Cell::number(units::bytes(entry.bytes)),
+            Cell::number(entry.operations.to_string()),
+        ];
+        table.row(cells, "");
+    }
+    format!("\n{}", table.render(screen))
+}
+
+/// Lets a program of this name and process be seen; a warning where that is not to be had.
+pub fn publish(hub: &onebuf::Hub, name: &str) -> Option<live::Published> {
+    let name = format!("{name}-{}", std::process::id());
+    hub.publish(&name)
+        .inspect_err(|error| out::warn(format!("`onebuf top` will not see this: {error}")))
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nobody_else() {
+        let mut seen = Snapshot { program: "\x1b[2Jx".into(), pid: 7, ..Snapshot::default() };
+        seen.pipelines.push(PipelineSeen { name: "a\nb".into(), ..PipelineSeen::default() });
+        let text = view(&seen, Screen::default()) + &line(&seen);
+        assert!(!text.contains('\x1b') && !text.contains("a\nb"), "{text:?}");
+        assert!(text.contains("process 7") && text.contains("nothing was copied"));
+    }
+}

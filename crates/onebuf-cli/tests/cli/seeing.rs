@@ -1,0 +1,120 @@
+//! Traces, pages and `onebuf top`, as their users get them.
+
+use crate::support::Cli;
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+const HOST_ALONE: [&str; 5] = ["OPENCL", "CUDA", "HIP", "VULKAN", "EGL"];
+
+/// The program with the host alone, and a folder for its sockets.
+fn bare(cli: &Cli, args: &str, sockets: &Path) -> Command {
+    let mut command = cli.command(args);
+    for api in HOST_ALONE {
+        command.env(format!("ONEBUF_{api}_LIB"), "none");
+    }
+    command.env("XDG_RUNTIME_DIR", sockets);
+    command
+}
+
+fn private() -> TempDir {
+    let rights = fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().permissions(rights).tempdir().expect("a folder")
+}
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().expect("it can be ended");
+        self.0.wait().expect("it ends");
+    }
+}
+
+#[test]
+fn the_demonstration_is_traced() {
+    let (cli, folder) = (Cli::new(), private());
+    let file = folder.path().join("out.json");
+    let args = format!("demo --samples 64 --frames 4 --batch 1 --json --trace {}", file.display());
+    let ran = bare(&cli, &args, folder.path()).output().expect("it starts");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let trace: Value = serde_json::from_slice(&fs::read(&file).expect("the file")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let of = |what: &str, name: &str| {
+        events.iter().filter(|e| e["cat"] == what && e["name"] == name).count()
+    };
+    assert_eq!(
+        (of("stage", "sink"), of("stage", "source")),
+        (4, 5),
+        "the source is asked once more"
+    );
+    assert!(of("copy", "write") >= 4 && trace["otherData"]["dropped"] == 0);
+
+    let absent = format!("demo --samples 64 --trace {}/absent/x.json", folder.path().display());
+    let ran = bare(&cli, &absent, folder.path()).output().expect("it starts");
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("absent/x.json"));
+}
+
+#[test]
+fn pages_are_written_where_they_are_wanted() {
+    let (cli, folder) = (Cli::new(), private());
+    for (command, title) in
+        [("doctor", "onebuf doctor"), ("bench --quick route_lookup_ns", "onebuf bench")]
+    {
+        let page = folder.path().join("page.html");
+        cli.run_bare(&format!("{command} --json --html {}", page.display())).json();
+        let page = fs::read_to_string(&page).expect("the page");
+        assert!(page.contains(&format!("<title>{title}</title>")), "{page}");
+        cli.run_bare(&format!("{command} --html {}/absent/x", folder.path().display()))
+            .failed(1, "absent/x");
+    }
+}
+
+#[test]
+fn a_demonstration_can_be_looked_at() {
+    let (cli, folder) = (Cli::new(), private());
+    let run = |args: &str| bare(&cli, args, folder.path()).output().expect("it starts");
+    let none = run("top");
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("no program can be seen"));
+
+    let mut demo = bare(&cli, "demo --samples 4096 --frames 4000000 --batch 1", folder.path());
+    let demo =
+        Running(demo.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"));
+    let start = Instant::now();
+    let seen = loop {
+        let ran = run("top --once --json");
+        let seen: Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
+        if seen["pipelines"][0]["frames"].as_u64().is_some_and(|frames| frames > 0) {
+            break seen;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{ran:?}");
+        thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!((&seen["schema"], &seen["pid"]), (&1.into(), &demo.0.id().into()));
+    assert!(seen["buffers"].as_array().is_some_and(|all| all.iter().any(|b| b["name"] == "frame")));
+    let text = run(&format!("top demo-{} --once", demo.0.id()));
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("pipeline demo:") && text.contains("hand-overs by rung"), "{text}");
+
+    // It ends with the program that it looks at.
+    let mut top = bare(&cli, "top", folder.path());
+    let mut top = top.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut out = BufReader::new(top.stdout.take().expect("its lines"));
+    let mut lines = String::new();
+    out.read_line(&mut lines).expect("the first");
+    drop(demo);
+    out.read_to_string(&mut lines).expect("the rest");
+    assert!(top.wait().expect("it ends").success(), "{lines}");
+    assert!(lines.contains(" frames, ") && lines.ends_with("has ended\n"), "{lines}");
+}

@@ -1,0 +1,236 @@
+//! An OpenGL context that somebody else made, and its buffers.
+
+use super::{
+    context::Registration,
+    info::elements,
+    other::{Guest, Newcomer, Other, Seated, known_as, sharing},
+    wrap::{What, WrapBuilder},
+};
+use crate::{
+    Buffer, Error, Fence, Hub, Queue, QueueSpec, ReadView, Result, Strategy, WriteView,
+    backend::gl::foreign::{Facts, Guest as GlGuest},
+    buffer::Shape,
+    device::Device,
+    hal,
+    program::{Arg, IntoArg},
+    queue::Line,
+    sync::Arc,
+};
+use bytemuck::Pod;
+use std::{fmt, marker::PhantomData, ops::Deref};
+
+/// An OpenGL context that somebody else made, registered with a hub while this, or anything made in it, lives. Cheap to
+/// clone, and for any thread.
+///
+/// Its [device](ForeignGl::device) is a context of ours that shares objects with it, on a thread of its own. The context itself, on the thread
+/// where it is current, is [`ForeignGl::queue`].
+#[derive(Clone)]
+pub struct ForeignGl {
+    hub: Hub,
+    registration: Arc<Registration>,
+}
+
+/// What an OpenGL buffer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ForeignGlBufferInfo {
+    /// Its size.
+    pub bytes: usize,
+    /// What it was said to be for (`GL_STATIC_DRAW` and others).
+    pub usage: u32,
+    /// Whether it was made by `glBufferStorage`: its size does not change any more.
+    pub is_immutable: bool,
+    /// What it was made with, then.
+    pub storage_flags: u32,
+    /// Whether the host has it mapped.
+    pub is_mapped: bool,
+    /// As what, then.
+    pub map_flags: u32,
+}
+
+impl Hub {
+    /// Registers the OpenGL context that is current on this thread. It becomes a device of the hub, such as `gl:0@1`, whose queues
+    /// are a context of ours that shares objects with it: buffers and programs there work from any thread. The same context again is
+    /// the same registration; it is given up when everything that was made in it is gone.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] where none is current; [`Error::Unsupported`] for one that is too old; [`Error::Unavailable`] for a
+    /// hub without OpenGL; what EGL says where no context can share with it.
+    ///
+    /// # Safety
+    /// It was made by the EGL that this hub has loaded, has no error pending, and is not destroyed before this, and everything that was made
+    /// in it, is gone.
+    pub unsafe fn foreign_gl(&self) -> Result<ForeignGl> {
+        let library = self.guests().gl()?;
+        let raw = library.current().ok_or_else(|| {
+            Error::invalid("no EGL context is current on this thread: make yours current first")
+        })?;
+        let adopt = || {
+            // SAFETY: the caller's promise.
+            let (device, guest) = unsafe { library.adopt(self.new_domain()) }?;
+            let known_as = known_as(self, hal::Device::info(&device));
+            let (device, other) = (Seated::Gl(Arc::new(device)), Other::new(Guest::Gl(guest)));
+            Ok(Newcomer { device, other, known_as })
+        };
+        let registration = self.registered(raw, adopt)?;
+        Ok(ForeignGl { hub: self.clone(), registration })
+    }
+
+    /// A buffer over an OpenGL buffer that somebody else made in that context, or in one that shares with it, without a copy. Its device sees
+    /// it, and the context's own [queue](ForeignGl::queue); the host and other devices have copies of it.
+    ///
+    /// The same name again shares one state with the first wrap. OpenGL counts no references: nothing is deleted but by what
+    /// [`WrapBuilder::owned`] says.
+    ///
+    /// # Safety
+    /// A buffer that no [`Buffer`] of this hub has made, and that is not deleted, given other storage or mapped before the wrap has been
+    /// dropped. Work of the owner's on it is over (`glFinish`), or told by [`WrapBuilder::after`]; while a guard of the buffer is held,
+    /// and until work that was enqueued under it is done, the owner does with it only what the guard allows.
+    pub unsafe fn wrap_gl_buffer<T: Pod>(
+        &self,
+        context: &ForeignGl,
+        name: u32,
+    ) -> WrapBuilder<'_, T> {
+        WrapBuilder::new(self, What::Gl { context: context.clone(), name })
+    }
+}
+
+impl ForeignGl {
+    /// A context of ours that shares with it, as a device of the hub: for every thread.
+    pub fn device(&self) -> Device {
+        Device::new(&self.hub, self.registration.first())
+    }
+
+    /// The hub that it is registered with.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// The context itself, as a queue: calls are made on this thread, at once, between those of its owner's. What they change and leave
+    /// changed is the current program, `GL_COPY_READ_BUFFER`, `GL_COPY_WRITE_BUFFER`, and the storage and uniform blocks that a kernel uses.
+    ///
+    /// # Errors
+    /// [`Error::ForeignContext`] where it is not current on this thread.
+    pub fn queue(&self) -> Result<GlQueue> {
+        let (ix, spec) = (self.registration.first(), QueueSpec::default());
+        let native = self.other()?.1.queue()?;
+        let guest = Some(self.registration.clone());
+        let line = Line::of(ix, native, self.hub.hal(ix), spec, guest).traced(self.hub.tap());
+        let line = line.foreign().marked_at_once();
+        let queue = Queue { hub: self.hub.clone(), line: Arc::new(line) };
+        Ok(GlQueue { queue, here: PhantomData })
+    }
+
+    /// Asks what a buffer is, from any thread.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what is none in this context.
+    pub fn buffer_info(&self, name: u32) -> Result<ForeignGlBufferInfo> {
+        let facts = self.other()?.1.facts(name)?;
+        let Facts { bytes, usage, is_immutable, storage_flags, is_mapped, map_flags } = facts;
+        Ok(ForeignGlBufferInfo { bytes, usage, is_immutable, storage_flags, is_mapped, map_flags })
+    }
+
+    fn other(&self) -> Result<(&Other, &GlGuest)> {
+        match self.registration.other().map(|other| (other, &other.guest)) {
+            Some((other, Guest::Gl(guest))) => Ok((other, guest)),
+            _ => Err(Error::invalid("a context of another API")),
+        }
+    }
+}
+
+impl fmt::Debug for ForeignGl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForeignGl").field(&self.device()).finish()
+    }
+}
+
+/// A context of somebody else's as a queue, on its own thread: it stays there.
+///
+/// It is a [`Queue`] in all else. Handed to another thread by a clone of that, its calls are refused there.
+///
+/// ```compile_fail
+/// fn elsewhere(queue: onebuf::foreign::GlQueue) {
+///     std::thread::spawn(move || drop(queue));
+/// }
+/// ```
+pub struct GlQueue {
+    queue: Queue,
+    here: PhantomData<*const ()>,
+}
+
+impl GlQueue {
+    /// A view for kernels on this queue that read: it stays on this thread.
+    ///
+    /// # Errors
+    /// As for [`Buffer::read_on`].
+    pub fn read<'b, T: Pod>(&'b self, buffer: &'b Buffer<T>) -> Result<Here<ReadView<'b, T>>> {
+        Ok(Here { view: buffer.read_on(&self.queue)?, here: PhantomData })
+    }
+
+    /// The same for kernels that read and write.
+    ///
+    /// # Errors
+    /// As for [`Buffer::write_on`].
+    pub fn write<'b, T: Pod>(&'b self, buffer: &'b Buffer<T>) -> Result<Here<WriteView<'b, T>>> {
+        Ok(Here { view: buffer.write_on(&self.queue)?, here: PhantomData })
+    }
+}
+
+impl Deref for GlQueue {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+impl fmt::Debug for GlQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GlQueue({})", self.queue.device().id())
+    }
+}
+
+/// A view that stays on the thread where it was taken.
+#[derive(Debug)]
+pub struct Here<V> {
+    view: V,
+    here: PhantomData<*const ()>,
+}
+
+impl<V> Deref for Here<V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.view
+    }
+}
+
+impl<'b, V: IntoArg<'b>> IntoArg<'b> for Here<V> {
+    fn into_arg(self) -> Arg<'b> {
+        self.view.into_arg()
+    }
+}
+
+pub(super) fn wrap<T: Pod>(
+    hub: &Hub,
+    context: &ForeignGl,
+    name: u32,
+    shape: Shape,
+    len: Option<usize>,
+    after: &[&Fence],
+) -> Result<Buffer<T>> {
+    if !context.hub().is(hub) {
+        return Err(Error::invalid("a foreign OpenGL context of another hub"));
+    }
+    let (other, guest) = context.other()?;
+    let bytes = guest.facts(name)?.bytes;
+    let have = elements::<T>(bytes)?;
+    if let Some(len) = len.filter(|len| *len != have) {
+        return Err(Error::invalid(format!("{len} elements in an OpenGL buffer of {have}")));
+    }
+    // SAFETY: the promise that was made to `Hub::wrap_gl_buffer`.
+    let make = || unsafe { guest.wrap(name) }.map(|memory| (memory, Strategy::Device));
+    let key = (other.key(name.into(), 0), bytes);
+    sharing(hub, &context.registration, key, shape, after, make)
+}

@@ -1,0 +1,274 @@
+//! What a viewer is told, in one packet of JSON.
+
+use super::{Cards, card::Card};
+use crate::{Cause, Error, Hub, Result, RouteKind, Rung, pipeline, topology::DeviceIx};
+use serde::{Deserialize, Serialize};
+use std::{sync::atomic::Ordering, time::Duration};
+
+/// No packet is longer: half of what a socket's buffer holds by default.
+pub(super) const MOST_BYTES: usize = 96 << 10;
+/// The version of its shape.
+const SCHEMA: u32 = 1;
+/// No more buffers are listed at first.
+const MOST_BUFFERS: usize = 256;
+/// Names are cut there.
+const MOST_NAME: usize = 64;
+
+/// How a program does, now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The version of this shape.
+    pub schema: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its program's name.
+    pub program: String,
+    /// Since when it has been published.
+    pub uptime_us: u64,
+    /// The devices that its buffers and its ledger speak of.
+    pub devices: Vec<DeviceSeen>,
+    /// Its buffers, the oldest first.
+    pub buffers: Vec<BufferSeen>,
+    /// How many more there are.
+    pub buffers_left_out: usize,
+    /// How many hand-overs were ordered by each step of the ladder.
+    pub fences: Vec<(Rung, u64)>,
+    /// What was moved between each pair.
+    pub ledger: Vec<Moved>,
+    /// Its pipelines.
+    pub pipelines: Vec<PipelineSeen>,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceSeen {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferSeen {
+    /// Its name, or its number.
+    pub name: String,
+    /// By which it is known as long as the process lives.
+    pub number: u64,
+    /// How large it is.
+    pub bytes: u64,
+    /// The device that allocated it.
+    pub home: String,
+    /// How the others see it.
+    pub routes: Vec<RouteSeen>,
+    /// How often it went from one queue to another.
+    pub hand_overs: u64,
+    /// The last time.
+    pub last: Option<HandOver>,
+    /// Bytes that were copied for it although nobody asked.
+    pub implied_bytes: u64,
+}
+
+/// How a device sees a buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteSeen {
+    /// The device.
+    pub to: String,
+    /// By which route, now.
+    pub kind: RouteKind,
+}
+
+/// A buffer's way from one device to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandOver {
+    /// Who had it.
+    pub from: String,
+    /// Who got it.
+    pub to: String,
+    /// By which step of the ladder it was ordered.
+    pub rung: Rung,
+}
+
+/// What was moved between one ordered pair for one cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Where the bytes came from.
+    pub from: String,
+    /// Where they went.
+    pub to: String,
+    /// Whether anybody asked.
+    pub cause: Cause,
+    /// How many.
+    pub bytes: u64,
+    /// In how many operations.
+    pub operations: u64,
+}
+
+/// A pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PipelineSeen {
+    /// What the program calls it.
+    pub name: String,
+    /// Frames that came out.
+    pub frames: u64,
+    /// Frames that were dropped.
+    pub dropped: u64,
+    /// Frames that were incomplete.
+    pub incomplete: u64,
+    /// Frames that are on their way.
+    pub on_the_way: u64,
+    /// How long it has been running.
+    pub elapsed_us: u64,
+    /// Since its start.
+    pub frames_per_second: f64,
+    /// Half of all frames took no longer.
+    pub p50_us: Option<u64>,
+    /// 99 of 100 took no longer.
+    pub p99_us: Option<u64>,
+    /// Its stages, in their order.
+    pub stages: Vec<StageSeen>,
+}
+
+/// A stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageSeen {
+    /// Its name.
+    pub name: String,
+    /// Its device.
+    pub device: String,
+    /// Frames that it passed on.
+    pub frames: u64,
+    /// Half of all frames took no longer in it, on the host.
+    pub p50_us: Option<u64>,
+    /// 99 of 100.
+    pub p99_us: Option<u64>,
+    /// All the time that its function ran.
+    pub busy_us: u64,
+}
+
+/// Enough of a name that somebody chose.
+fn cut(name: &str) -> String {
+    name.chars().take(MOST_NAME).collect()
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Snapshot {
+    /// Of a hub and its pipelines.
+    pub(super) fn of(
+        hub: &Hub,
+        cards: &Cards,
+        pipelines: &[(String, pipeline::Handle)],
+        uptime: Duration,
+    ) -> Self {
+        let living = cards.living();
+        let shown = living.iter().take(MOST_BUFFERS).map(|card| BufferSeen::of(hub, card));
+        let moved = hub.ledger().entries().into_iter().map(|e| Moved {
+            from: e.from,
+            to: e.to,
+            cause: e.cause,
+            bytes: e.bytes,
+            operations: e.operations,
+        });
+        let nodes = hub.topology().nodes().iter();
+        Self {
+            schema: SCHEMA,
+            pid: std::process::id(),
+            program: program(),
+            uptime_us: us(uptime),
+            devices: nodes
+                .map(|n| DeviceSeen { id: n.id.clone(), name: cut(&n.info.name) })
+                .collect(),
+            buffers: shown.collect(),
+            buffers_left_out: living.len().saturating_sub(MOST_BUFFERS),
+            fences: cards.rungs().into_iter().filter(|(_, count)| *count > 0).collect(),
+            ledger: moved.collect(),
+            pipelines: pipelines
+                .iter()
+                .map(|(name, handle)| PipelineSeen::of(name, handle))
+                .collect(),
+        }
+    }
+
+    /// As one packet. Buffers are left out until it fits.
+    pub(super) fn encode(mut self) -> Result<Vec<u8>> {
+        loop {
+            let packet = serde_json::to_vec(&self);
+            let packet = packet.map_err(|error| Error::invalid(format!("a snapshot: {error}")))?;
+            if packet.len() <= MOST_BYTES {
+                return Ok(packet);
+            }
+            let half = self.buffers.len() / 2;
+            if self.buffers.is_empty() {
+                return Err(Error::invalid("more pipelines and devices than a packet holds"));
+            }
+            self.buffers_left_out += self.buffers.len() - half;
+            self.buffers.truncate(half);
+        }
+    }
+
+    /// What a publisher said, who may be anybody of this user's.
+    pub(super) fn decode(packet: &[u8]) -> Result<Self> {
+        let wrong = |what: String| Error::refused(format!("it sent no snapshot: {what}"));
+        let said: Snapshot =
+            serde_json::from_slice(packet).map_err(|error| wrong(error.to_string()))?;
+        match said.schema {
+            SCHEMA => Ok(said),
+            other => Err(wrong(format!("version {other}, this program knows {SCHEMA}"))),
+        }
+    }
+}
+
+/// What the process calls itself.
+fn program() -> String {
+    let path = std::env::current_exe().ok();
+    let name = path.as_ref().and_then(|path| path.file_name());
+    cut(&name.unwrap_or_default().to_string_lossy())
+}
+
+impl BufferSeen {
+    fn of(hub: &Hub, card: &Card) -> Self {
+        let id = |device: DeviceIx| hub.topology().node(device).id.clone();
+        let others = card.sites.iter().filter(|site| site.device != card.home);
+        Self {
+            name: cut(&card.name),
+            number: card.number,
+            bytes: card.bytes,
+            home: id(card.home),
+            routes: others
+                .map(|site| RouteSeen { to: id(site.device), kind: site.kind() })
+                .collect(),
+            hand_overs: card.hand_overs.load(Ordering::Relaxed),
+            last: card.last().map(|(from, to, rung)| HandOver { from: id(from), to: id(to), rung }),
+            implied_bytes: card.implied.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl PipelineSeen {
+    fn of(name: &str, handle: &pipeline::Handle) -> Self {
+        let report = handle.report();
+        let stage = |stage: &pipeline::StageReport| StageSeen {
+            name: cut(&stage.name),
+            device: stage.device.clone(),
+            frames: stage.frames,
+            p50_us: stage.latency.p50.map(us),
+            p99_us: stage.latency.p99.map(us),
+            busy_us: us(stage.busy),
+        };
+        Self {
+            name: cut(name),
+            frames: report.frames,
+            dropped: report.dropped,
+            incomplete: report.incomplete,
+            on_the_way: report.on_the_way,
+            elapsed_us: us(report.elapsed),
+            frames_per_second: report.frames_per_second(),
+            p50_us: report.latency.p50.map(us),
+            p99_us: report.latency.p99.map(us),
+            stages: report.stages.iter().map(stage).collect(),
+        }
+    }
+}
