@@ -114,7 +114,7 @@ fn devices_and_queues_that_are_not_the_buffers() {
             refused!(view, Error::NotShared { .. }, id, side.device.id());
             refused!(buffer.write_on(&stranger.queue), Error::NotShared { .. }, id);
         }
-        let foreign = &other.sides[1];
+        let foreign = other.side("fake:0");
         refused!(buffer.read_on(&foreign.queue), Error::ForeignContext { .. }, "another hub");
         let built = machine.hub.buffer::<u32>(N).shared_with([&foreign.device]).build();
         refused!(built, Error::InvalidArgument(_), "fake:0", "another hub");

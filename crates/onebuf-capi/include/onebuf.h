@@ -70,6 +70,8 @@ typedef int32_t onebuf_status;
 #define ONEBUF_DRIVER 13
 // A file of onebuf's own cannot be used.
 #define ONEBUF_CACHE 14
+// The other process is not trusted: another user's, or one that does not keep to the rules.
+#define ONEBUF_PEER_REFUSED 15
 // The handle names nothing: null, freed, of another kind, or never made.
 #define ONEBUF_INVALID_HANDLE 100
 // A pointer is NULL that may not be.
@@ -85,6 +87,9 @@ const char *onebuf_status_name(onebuf_status status);
 // What was wrong in this thread's last call that failed, and what to do; empty when none has. Valid until
 // the thread's next call that fails, or its end. Never NULL.
 const char *onebuf_last_error_message(void);
+
+// Sets this thread's message, as a call that fails does: for callbacks, whose own reasons a pipeline passes on.
+onebuf_status onebuf_set_error_message(const char *message);
 
 // Version =========================================================================================
 //
@@ -511,6 +516,10 @@ typedef struct onebuf_buffer_options {
     void (*host_memory_done)(void *user);
     // What `host_memory_done` is given.
     void *host_memory_user;
+    // Not zero: also lets another API's kernels use the address that this one's kernels see
+    // (ONEBUF_ROUTE_RAW_ADDRESS). No API promises that it means anything there; it is used where it was proven here,
+    // and where the runtime under both APIs says whose memory it is.
+    uint32_t raw_addresses;
 } onebuf_buffer_options;
 
 // Makes a buffer of so many bytes. `options` may be NULL: the host alone uses it then.
@@ -679,8 +688,8 @@ onebuf_status onebuf_transfer_free(onebuf_transfer transfer);
 
 // Programs ========================================================================================
 //
-// A program is built for one device: of OpenCL C, SPIR-V or the device's own binary, or of functions of
-// this process, for the host. The hub remembers what it compiled.
+// A program is built for one device: of OpenCL C, CUDA C, HIP C, PTX, GLSL, SPIR-V or the device's own binary, or of
+// functions of this process, for the host. The hub remembers what it compiled.
 
 // A program. Free it.
 typedef struct onebuf_program {
@@ -762,6 +771,13 @@ typedef struct onebuf_program_options {
     const onebuf_shader *shaders;
     // How many kernels in GLSL.
     size_t shader_count;
+    // CUDA C, ending with a zero; NULL: none. Each kernel is `extern "C" __global__`; group-local arguments are no
+    // parameters but parts of its one `extern __shared__` array, in their order, each aligned to 16 bytes.
+    const char *cuda_c;
+    // The same in HIP C; NULL: none.
+    const char *hip_c;
+    // PTX, ending with a zero, which CUDA devices take before CUDA C; NULL: none.
+    const char *ptx;
 } onebuf_program_options;
 
 // Builds a program for a device. ONEBUF_BUILD when the compiler refuses it: the message has its log.
@@ -1178,6 +1194,8 @@ typedef struct onebuf_wrap_options {
     void (*release)(void *native, void *user);
     // What `release` is given besides.
     void *release_user;
+    // Not zero: allows ONEBUF_ROUTE_RAW_ADDRESS, as in `onebuf_buffer_options`.
+    uint32_t raw_addresses;
 } onebuf_wrap_options;
 
 // A buffer over a `cl_mem` that somebody else made. The devices of its context see it, the host sees it
@@ -1571,6 +1589,286 @@ onebuf_status onebuf_own(const void *owner,
 // The variable at an address ends, or is about to be assigned: it owns nothing from now on. The object whose
 // last owner it was goes with the thread's next call of these two: the right side of `b = b` is still needed.
 onebuf_status onebuf_disown(const void *owner);
+
+// Peers ===========================================================================================
+//
+// Two processes on one buffer: a peer is the other one, at either end of an offer. The two take turns: a hand-over waits for all work on the buffer and
+// lets the other begin; out of turn every use of the buffer is ONEBUF_BUSY. However a peer ends, whoever waits for it
+// has ONEBUF_PEER_LOST at once: the owner has its turn again, and its buffer lives on.
+
+// The process at the other end of an offered buffer. Free it.
+typedef struct onebuf_peer {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_peer;
+
+// How to attach. Zeroes are the defaults, but for `name`.
+typedef struct onebuf_attach_options {
+    // `sizeof(onebuf_attach_options)`.
+    size_t size;
+    // The name, or path, that the owner offers it by.
+    const char *name;
+    // How many bytes an element has: both sides say the same number. Zero: 1.
+    size_t element_bytes;
+    // Other users who are trusted as owners; one's own always is.
+    const uint32_t *uids;
+    // How many users.
+    size_t uid_count;
+    // How long the owner may take to give the buffer, in milliseconds; zero: 10 seconds.
+    uint64_t timeout_ms;
+} onebuf_attach_options;
+
+// Who it is, and how far the two are.
+typedef struct onebuf_peer_info {
+    // `sizeof(onebuf_peer_info)`.
+    size_t size;
+    // Its process id; zero where this process cannot see it.
+    uint32_t pid;
+    // Its user.
+    uint32_t uid;
+    // The number of this visit among all of its offer, the same at both ends.
+    uint64_t session;
+    // How often the buffer was handed over, either way.
+    uint64_t round;
+    // Not zero: this process may use the buffer now.
+    uint32_t our_turn;
+    // Not zero: the other said goodbye, which one that died does not.
+    uint32_t left;
+} onebuf_peer_info;
+
+// Attaches to a buffer that another process offers. It is the owner's turn then: onebuf_peer_wait() for one's own.
+// `buffer_options` say who sees it here and how; they may be NULL, and bring neither memory nor contents. Both
+// handles are to be freed; without the peer's the buffer is ONEBUF_PEER_LOST.
+//
+// ONEBUF_UNAVAILABLE when nobody offers it; ONEBUF_TIMEOUT when the owner does not answer; ONEBUF_PEER_REFUSED for one
+// of another user, or whose words or memory fail a check; ONEBUF_INVALID_ARGUMENT for elements of another size.
+onebuf_status onebuf_peer_attach(onebuf_hub hub,
+                                 const onebuf_attach_options *options,
+                                 const onebuf_buffer_options *buffer_options,
+                                 onebuf_peer *peer,
+                                 onebuf_buffer *buffer);
+
+// Who it is, and how far the two are. ONEBUF_BUSY while another thread waits for it.
+onebuf_status onebuf_peer_query(onebuf_peer peer, onebuf_peer_info *info);
+
+// Waits for all work on the buffer, and gives the other process its turn. ONEBUF_PEER_LOST when it is gone: the buffer
+// stays this process's. ONEBUF_BUSY while a view is held, or out of turn.
+onebuf_status onebuf_peer_hand_over(onebuf_peer peer);
+
+// Waits until the other process hands the buffer over. ONEBUF_TIMEOUT when it takes longer: wait again, or leave.
+// ONEBUF_PEER_LOST as soon as it is gone: an owner has its buffer again, with what the peer had written until then; the
+// turn of an owner that is gone falls to nobody.
+onebuf_status onebuf_peer_wait(onebuf_peer peer,
+                               uint64_t timeout_ms);
+
+// Whether the other process is still there, in this one's turn: ONEBUF_PEER_LOST when it is not.
+onebuf_status onebuf_peer_check(onebuf_peer peer);
+
+// Ends the visit in good order: an owner's buffer is its own again; an attached one is ONEBUF_PEER_LOST.
+onebuf_status onebuf_peer_free(onebuf_peer peer);
+
+// Offers ==========================================================================================
+//
+// A buffer for another process of the same user: the owner offers it under a name, the other attaches to it
+// (onebuf_peer_attach()) and has the same memory, without a copy. Fences do not cross processes, so the two take
+// turns, as peers do. From the offer on the buffer cannot be mapped, nor used by native kernels:
+// another process can write it at any time.
+
+// An offer. Free it.
+typedef struct onebuf_offer {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_offer;
+
+// How to offer. Zeroes are the defaults, but for `name`.
+typedef struct onebuf_offer_options {
+    // `sizeof(onebuf_offer_options)`.
+    size_t size;
+    // By what the others find it: a name, or the path of a socket in a folder that only its user may enter.
+    const char *name;
+    // How many bytes an element has: both sides say the same number. Zero: 1.
+    size_t element_bytes;
+    // Other users whose processes may attach; those of one's own always may.
+    const uint32_t *uids;
+    // How many users.
+    size_t uid_count;
+    // How long a peer that has come may take to say what it wants, in milliseconds; zero: 5 seconds.
+    uint64_t greeting_ms;
+} onebuf_offer_options;
+
+// Offers a buffer. ONEBUF_UNSUPPORTED unless it lies in host pages of its own, or in a device's memory that can be
+// exported; ONEBUF_BUSY while a view is held, while it is offered already, or while the name is another owner's;
+// ONEBUF_CACHE for a folder that others can enter. The buffer may be freed: it lives as long as the offer.
+onebuf_status onebuf_offer_open(onebuf_buffer buffer,
+                                const onebuf_offer_options *options,
+                                onebuf_offer *offer);
+
+// The socket's path, by which processes with another notion of names find it.
+onebuf_status onebuf_offer_path(onebuf_offer offer, onebuf_string *text);
+
+// Waits for the next peer, checks it, and gives it the memory; it is this process's turn then. One peer at a time:
+// ONEBUF_BUSY while one is here. ONEBUF_TIMEOUT when nobody comes, or when who came says nothing;
+// ONEBUF_PEER_REFUSED for one of another user; ONEBUF_INVALID_ARGUMENT for one with other elements;
+// ONEBUF_PEER_LOST for one that went away. After any of these the next one may be waited for.
+onebuf_status onebuf_offer_accept(onebuf_offer offer,
+                                  uint64_t timeout_ms,
+                                  onebuf_peer *peer);
+
+// Frees an offer: nobody can attach any more. A peer that is here stays until its handle is freed.
+onebuf_status onebuf_offer_free(onebuf_offer offer);
+
+// Pipelines =======================================================================================
+//
+// Frames that come without pause: a source fills a slot, stages enqueue work on it, a sink takes the result, and the
+// slots go round. A slot is one buffer or several, made once. The source and each stage have a thread of their own; the
+// sink is called on the thread that runs the pipeline. Nobody waits for a device but who needs the bytes: a buffer's
+// own fences order the stages' queues.
+//
+// Callbacks. Each returns a status: another than ONEBUF_OK stops the pipeline, and onebuf_pipeline_run() returns it with
+// the message of the thread that failed (see onebuf_set_error_message()), and with where it was. They may call
+// everything of onebuf's but run the same pipeline; they must not throw, and free nothing that they are given.
+
+// A pipeline. Free it.
+typedef struct onebuf_pipeline {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_pipeline;
+
+// What a source did with a slot.
+typedef uint32_t onebuf_filled;
+// It holds the next frame.
+#define ONEBUF_FILLED_FRAME 0
+// Something of the frame is missing: it is counted, and not passed on.
+#define ONEBUF_FILLED_INCOMPLETE 1
+// Nothing came for a while: the source is asked again, unless somebody wants to stop.
+#define ONEBUF_FILLED_IDLE 2
+// There are no more.
+#define ONEBUF_FILLED_END 3
+
+// What to do when the source is faster than the rest.
+typedef uint32_t onebuf_when_full;
+// The source waits.
+#define ONEBUF_WHEN_FULL_BLOCK 0
+// The frame that has waited longest before the first stage is dropped, and counted.
+#define ONEBUF_WHEN_FULL_DROP_OLDEST 1
+// The frame that has just come is dropped, and counted.
+#define ONEBUF_WHEN_FULL_DROP_NEWEST 2
+
+// A frame, as a callback gets it. Valid during the call.
+typedef struct onebuf_frame {
+    // Its number, from zero. Those of frames that were dropped or incomplete are left out.
+    uint64_t number;
+    // The slot's buffers, which nobody else uses now; the pipeline's.
+    const onebuf_buffer *buffers;
+    // How many buffers.
+    size_t buffer_count;
+    // The stage's queue, the pipeline's; null for sources and sinks.
+    onebuf_queue queue;
+} onebuf_frame;
+
+// Fills a slot with the frame of this number, and says what it did; it holds a frame when nothing is said.
+typedef onebuf_status (*onebuf_source_function)(void *user,
+                                                const onebuf_frame *frame,
+                                                onebuf_filled *filled);
+
+// Enqueues one frame's work on its queue, and waits for nothing; or takes a result, as a sink.
+typedef onebuf_status (*onebuf_frame_function)(void *user, const onebuf_frame *frame);
+
+// A buffer that each slot has.
+typedef struct onebuf_slot_buffer {
+    // How many bytes.
+    size_t bytes;
+    // What it shall be: with all devices of the stages that use it. NULL: the host alone uses it. It brings neither
+    // memory nor contents.
+    const onebuf_buffer_options *options;
+} onebuf_slot_buffer;
+
+// A stage.
+typedef struct onebuf_stage {
+    // Its name, for reports and messages.
+    const char *name;
+    // The device that its queue is of.
+    onebuf_device device;
+    // What it does.
+    onebuf_frame_function run;
+    // What `run` is given first.
+    void *user;
+} onebuf_stage;
+
+// What a pipeline shall be. Zeroes are the defaults, but for `depth`, `buffers`, `source` and `sink`. Pointers need to
+// be valid during the call only, `user`s as long as the pipeline runs.
+typedef struct onebuf_pipeline_options {
+    // `sizeof(onebuf_pipeline_options)`.
+    size_t size;
+    // How many slots go round; two are double buffering.
+    size_t depth;
+    // What each slot has.
+    const onebuf_slot_buffer *buffers;
+    // How many buffers.
+    size_t buffer_count;
+    // Where frames come from.
+    onebuf_source_function source;
+    // What `source` is given first.
+    void *source_user;
+    // What is done with them, in this order.
+    const onebuf_stage *stages;
+    // How many stages; none is fine.
+    size_t stage_count;
+    // Where they go, in their order.
+    onebuf_frame_function sink;
+    // What `sink` is given first.
+    void *sink_user;
+    // How many frames a stage enqueues before it passes them on; zero: as was measured to be best here.
+    size_t batch;
+    // What to do when the source is faster than the rest.
+    onebuf_when_full when_full;
+    // Not zero: everything runs on the thread that runs the pipeline, for drivers that two threads at once can crash.
+    uint32_t one_thread;
+} onebuf_pipeline_options;
+
+// How a pipeline does, or did. Times are in nanoseconds; those of a pipeline that had no frame yet are zero.
+typedef struct onebuf_pipeline_report {
+    // `sizeof(onebuf_pipeline_report)`.
+    size_t size;
+    // Frames that came out at the sink.
+    uint64_t frames;
+    // Frames that were dropped because the rest was slower than the source.
+    uint64_t dropped;
+    // Frames that the source could not complete; they were not passed on.
+    uint64_t incomplete;
+    // Frames that are on their way.
+    uint64_t on_the_way;
+    // How long it has been running.
+    uint64_t elapsed_ns;
+    // Half of the frames took no longer from the source's having filled them to the sink's being done.
+    uint64_t latency_p50_ns;
+    // The same for 99 of 100.
+    uint64_t latency_p99_ns;
+} onebuf_pipeline_report;
+
+// Opens the stages' queues and makes the slots. ONEBUF_INVALID_ARGUMENT without a slot, or for a batch that the ring has
+// no room for.
+onebuf_status onebuf_pipeline_create(onebuf_hub hub,
+                                     const onebuf_pipeline_options *options,
+                                     onebuf_pipeline *pipeline);
+
+// Runs until the source ends, somebody stops it, or something fails; what is on its way then comes out first, unless
+// something failed. It may be run again: the slots stay. ONEBUF_BUSY while it runs. `report` may be NULL; it is written
+// after a failure, too.
+onebuf_status onebuf_pipeline_run(onebuf_pipeline pipeline,
+                                  onebuf_pipeline_report *report);
+
+// Asks the pipeline that runs to end, from any thread: the source is not asked again, and what is on its way comes out.
+onebuf_status onebuf_pipeline_stop(onebuf_pipeline pipeline);
+
+// How it does, from any thread, also while it runs.
+onebuf_status onebuf_pipeline_get_report(onebuf_pipeline pipeline, onebuf_pipeline_report *report);
+
+// The same with each stage's own times, as JSON.
+onebuf_status onebuf_pipeline_json(onebuf_pipeline pipeline, onebuf_string *json);
+
+// Frees a pipeline, its queues and its slots. One that runs is asked to end, and goes when it has.
+onebuf_status onebuf_pipeline_free(onebuf_pipeline pipeline);
 
 // Short hands ======================================================================================
 

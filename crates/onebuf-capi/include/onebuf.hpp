@@ -91,6 +91,13 @@ template <class T> using Result = T;
 
 #endif
 
+/// The library's own version, such as `0.1.0`.
+inline const char *version() noexcept { return onebuf_version(); }
+/// The same as a number that grows with it.
+inline std::uint32_t version_number() noexcept { return onebuf_version_number(); }
+/// First thing in `main` of a program that is its own helper for the doctor.
+inline void doctor_helper_main() noexcept { (void)onebuf_doctor_helper_main(); }
+
 namespace detail {
 
 inline Result<void> check(onebuf_status status) {
@@ -188,6 +195,11 @@ inline void *native_context(const cl::Context &context) { return context(); }
 inline void *native_event(const cl::Event &event) { return event(); }
 #endif
 
+/// A time that is none when it is negative.
+inline std::uint64_t ns_of(std::chrono::nanoseconds time) {
+    return time.count() > 0 ? static_cast<std::uint64_t>(time.count()) : 0;
+}
+
 /// So many elements in bytes; too many are too many bytes, which onebuf refuses.
 template <class T> std::size_t bytes_of(std::size_t count) {
     return count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
@@ -253,6 +265,12 @@ enum class Rung : onebuf_rung {
     HostWait = ONEBUF_RUNG_HOST_WAIT
 };
 
+enum class Origin : onebuf_origin {
+    Built = ONEBUF_ORIGIN_BUILT,
+    Memory = ONEBUF_ORIGIN_MEMORY,
+    Disk = ONEBUF_ORIGIN_DISK,
+    Binary = ONEBUF_ORIGIN_BINARY
+};
 enum class FdKind : onebuf_fd_kind { Opaque = ONEBUF_FD_OPAQUE, DmaBuf = ONEBUF_FD_DMA_BUF };
 enum class Op : onebuf_op { None = ONEBUF_OP_NONE, Transpose = ONEBUF_OP_TRANSPOSE, Adjoint = ONEBUF_OP_ADJOINT };
 
@@ -279,6 +297,10 @@ public:
     }
     Result<void> wait(Timeout timeout = {}) const {
         return detail::check(onebuf_fence_wait(handle(), timeout.ms()));
+    }
+    /// Waits no longer than so many nanoseconds.
+    Result<void> wait_ns(std::chrono::nanoseconds time) const {
+        return detail::check(onebuf_fence_wait_ns(handle(), detail::ns_of(time)));
     }
     Result<Rung> rung() const {
         onebuf_rung found = 0;
@@ -357,6 +379,12 @@ public:
         onebuf_kernel made{0};
         onebuf_status status = onebuf_kernel_create(handle(), name, plain.data(), plain.size(), flags, &made);
         return detail::result(status, [&] { return Kernel(made); });
+    }
+    /// How it came to be.
+    Result<Origin> origin() const {
+        onebuf_origin found = 0;
+        onebuf_status status = onebuf_program_origin(handle(), &found);
+        return detail::result(status, [&] { return static_cast<Origin>(found); });
     }
     Result<std::string> log() const {
         return detail::text([&](onebuf_string *to) { return onebuf_program_log(handle(), to); });
@@ -490,6 +518,7 @@ public:
     Result<std::string> api() const { return tell(onebuf_device_api); }
     Result<std::string> platform() const { return tell(onebuf_device_platform); }
     Result<std::string> driver() const { return tell(onebuf_device_driver); }
+    Result<std::string> version() const { return tell(onebuf_device_version); }
     Result<std::string> features() const { return tell(onebuf_device_features); }
     Result<bool> has(const char *feature) const {
         return detail::value<bool>([&](bool *to) { return onebuf_device_has(handle_, feature, to); });
@@ -497,6 +526,10 @@ public:
     Result<std::uint64_t> memory_bytes() const {
         return detail::value<std::uint64_t>(
             [&](std::uint64_t *to) { return onebuf_device_memory_bytes(handle_, to); });
+    }
+    Result<std::uint64_t> max_buffer_bytes() const {
+        return detail::value<std::uint64_t>(
+            [&](std::uint64_t *to) { return onebuf_device_max_buffer_bytes(handle_, to); });
     }
     Result<std::size_t> region_align() const {
         return detail::value<std::size_t>([&](std::size_t *to) { return onebuf_device_region_align(handle_, to); });
@@ -556,6 +589,8 @@ public:
     BufferOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
     BufferOptions &sync(Rung rung) { return plain_.sync = static_cast<onebuf_rung>(rung), *this; }
     BufferOptions &trust_declared(bool trust) { return plain_.trust_declared = trust, *this; }
+    /// Also lets another API's kernels use the address that this one's kernels see; see onebuf.h.
+    BufferOptions &raw_addresses(bool allow) { return plain_.raw_addresses = allow, *this; }
     BufferOptions &allocate_on(const Device &device) { return plain_.allocate_on = device.handle(), *this; }
     BufferOptions &align(std::size_t bytes) { return plain_.align = bytes, *this; }
     BufferOptions &cl_flags(std::uint64_t flags) { return plain_.cl_flags = flags, *this; }
@@ -702,6 +737,32 @@ public:
     /// Lets kernels on the queue read and write it while the view lives.
     Result<View<T>> write_on(const Queue &queue) const { return view(queue, ONEBUF_READ_WRITE); }
 
+    // One pointer for the buffer's life: whose turn it is, the host's or the kernels'.
+
+    /// Gives the host its turn: maps the buffer and keeps it mapped, until to_device() or its end.
+    Result<T *> to_host(Access access = Access::ReadWrite) const {
+        void *data = nullptr;
+        onebuf_status status = onebuf_buffer_to_host(this->handle(), static_cast<onebuf_access>(access), &data);
+        return detail::result(status, [&] { return static_cast<T *>(data); });
+    }
+    /// Gives the kernels their turn: ends that map, where there is one.
+    Result<void> to_device() const { return detail::check(onebuf_buffer_to_device(this->handle())); }
+    /// Writes one element, through the map where there is one.
+    Result<void> store(std::size_t at, const T &value) const {
+        return detail::check(onebuf_buffer_store(this->handle(), bytes(at), &value, sizeof value));
+    }
+    /// Reads one element, through the map where there is one.
+    Result<T> load(std::size_t at) const {
+        T found{};
+        onebuf_status status = onebuf_buffer_load(this->handle(), bytes(at), &found, sizeof found);
+        return detail::result(status, [&] { return found; });
+    }
+    /// Waits until the host may read the buffer, or write it.
+    Result<void> wait(std::chrono::nanoseconds time, Access access = Access::ReadWrite) const {
+        return detail::check(
+            onebuf_buffer_wait_ns(this->handle(), static_cast<onebuf_access>(access), detail::ns_of(time)));
+    }
+
     Result<std::string> explain() const {
         return detail::text([&](onebuf_string *to) { return onebuf_buffer_explain(this->handle(), to); });
     }
@@ -806,6 +867,7 @@ public:
     WrapOptions &copies(Copies copies) { return plain_.copies = static_cast<onebuf_copies>(copies), *this; }
     WrapOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
     WrapOptions &trust_declared(bool trust) { return plain_.trust_declared = trust, *this; }
+    WrapOptions &raw_addresses(bool allow) { return plain_.raw_addresses = allow, *this; }
     WrapOptions &owned(Release release) { return release_ = std::move(release), *this; }
 
     /// Calls `wrap` with the options for onebuf.h, of so many elements unless said otherwise.
@@ -887,6 +949,68 @@ public:
     }
 };
 
+// Other processes =================================================================================
+
+/// The process at the other end of an offered buffer. The two take turns; out of turn the buffer is busy.
+class Peer : public detail::Owner<onebuf_peer, onebuf_peer_free> {
+public:
+    using Owner::Owner;
+
+    /// Who it is, and how far the two are.
+    Result<onebuf_peer_info> info() const {
+        onebuf_peer_info found{};
+        found.size = sizeof found;
+        onebuf_status status = onebuf_peer_query(handle(), &found);
+        return detail::result(status, [&] { return found; });
+    }
+    /// Waits for all work on the buffer, and gives the other process its turn.
+    Result<void> hand_over() const { return detail::check(onebuf_peer_hand_over(handle())); }
+    /// Waits for this process's turn; ONEBUF_PEER_LOST as soon as the other is gone.
+    Result<void> wait(Timeout timeout = {}) const { return detail::check(onebuf_peer_wait(handle(), timeout.ms())); }
+    /// Fails with ONEBUF_PEER_LOST when the other is gone, in this process's turn.
+    Result<void> check() const { return detail::check(onebuf_peer_check(handle())); }
+};
+
+/// How to offer a buffer.
+struct OfferOptions : onebuf_offer_options {
+    OfferOptions() : onebuf_offer_options{} { size = sizeof(onebuf_offer_options); }
+};
+/// How to attach to one.
+struct AttachOptions : onebuf_attach_options {
+    AttachOptions() : onebuf_attach_options{} { size = sizeof(onebuf_attach_options); }
+};
+
+/// A buffer that other processes may attach to, one after the other, while this lives.
+class Offer : public detail::Owner<onebuf_offer, onebuf_offer_free> {
+public:
+    using Owner::Owner;
+
+    /// Offers a buffer by a name; the others ask for elements of the same size.
+    template <class T> static Result<Offer> open(const Buffer<T> &buffer, const char *name, OfferOptions how = {}) {
+        onebuf_offer made{0};
+        how.name = name;
+        how.element_bytes = sizeof(T);
+        onebuf_status status = onebuf_offer_open(buffer.handle(), &how, &made);
+        return detail::result(status, [&] { return Offer(made); });
+    }
+    /// The socket's path.
+    Result<std::string> path() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_offer_path(handle(), to); });
+    }
+    /// Waits for the next peer; it is this process's turn then.
+    Result<Peer> accept(Timeout timeout = {}) const {
+        onebuf_peer made{0};
+        onebuf_status status = onebuf_offer_accept(handle(), timeout.ms(), &made);
+        return detail::result(status, [&] { return Peer(made); });
+    }
+};
+
+/// Another process's buffer, and the turns on it.
+template <class T> struct Attached {
+    Peer peer;
+    Buffer<T> buffer;
+};
+
 // Hubs ============================================================================================
 
 /// What a hub shall look for, and how it behaves.
@@ -919,6 +1043,11 @@ public:
         onebuf_buffer_options plain = options.plain();
         onebuf_status status = onebuf_pool_get(handle(), bytes, &plain, timeout.ms(), &made);
         return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    /// Frees what is idle, until no more than so many bytes of it are left; gives how many went.
+    Result<std::uint64_t> trim(std::uint64_t keep_bytes = 0) const {
+        return detail::value<std::uint64_t>(
+            [&](std::uint64_t *to) { return onebuf_pool_trim(handle(), keep_bytes, to); });
     }
     Result<onebuf_pool_statistics> statistics() const {
         onebuf_pool_statistics found{};
@@ -1019,6 +1148,12 @@ public:
         onebuf_status status = onebuf_foreign_buffer_query(handle(), detail::native_mem(mem), &found);
         return detail::result(status, [&] { return found; });
     }
+    /// The same in words, with the ids of the devices that the hub knows.
+    template <class Native> Result<std::string> describe(const Native &mem) const {
+        return detail::text([&](onebuf_string *to) {
+            return onebuf_foreign_buffer_describe(handle(), detail::native_mem(mem), to);
+        });
+    }
     template <class Native> Result<ForeignContextInfo> context_info(const Native &context) const {
         ForeignContextInfo found;
         onebuf_status status = onebuf_foreign_context_query(handle(), detail::native_context(context), &found);
@@ -1028,6 +1163,22 @@ public:
         ForeignQueueInfo found;
         onebuf_status status = onebuf_foreign_queue_query(handle(), detail::native_queue(queue), &found);
         return detail::result(status, [&] { return found; });
+    }
+
+    /// Attaches to a buffer of T that another process offers; the options say who sees it here.
+    template <class T>
+    Result<Attached<T>> attach(const char *name, const BufferOptions &options = {}, AttachOptions how = {}) const {
+        onebuf_peer peer{0};
+        onebuf_buffer made{0};
+        std::size_t bytes = 0;
+        onebuf_buffer_options plain = options.plain();
+        how.name = name;
+        how.element_bytes = sizeof(T);
+        onebuf_status status = onebuf_peer_attach(handle(), &how, &plain, &peer, &made);
+        Attached<T> attached{Peer(peer), {}};
+        if (status == ONEBUF_OK) status = onebuf_buffer_size(made, &bytes);
+        attached.buffer = Buffer<T>(made, bytes / sizeof(T));
+        return detail::result(status, [&] { return std::move(attached); });
     }
 
     Result<Pool> pool(std::uint64_t limit_bytes = 0) const {
@@ -1138,6 +1289,224 @@ public:
         return detail::check(onebuf_lu_invert(queue.handle(), this->handle(), a.handle(), inverse.handle()));
     }
 };
+
+// Pipelines =======================================================================================
+
+/// Somebody else's object for a while: used like one's own, and not freed.
+template <class Object> class Borrowed {
+public:
+    template <class... Args> explicit Borrowed(Args... args) : object_(args...) {}
+    Borrowed(const Borrowed &) = delete;
+    Borrowed &operator=(const Borrowed &) = delete;
+    ~Borrowed() { object_.release(); }
+
+    const Object &operator*() const noexcept { return object_; }
+    const Object *operator->() const noexcept { return &object_; }
+    operator const Object &() const noexcept { return object_; }
+
+private:
+    Object object_;
+};
+
+enum class Filled : onebuf_filled {
+    Frame = ONEBUF_FILLED_FRAME,
+    Incomplete = ONEBUF_FILLED_INCOMPLETE,
+    Idle = ONEBUF_FILLED_IDLE,
+    End = ONEBUF_FILLED_END
+};
+enum class WhenFull : onebuf_when_full {
+    Block = ONEBUF_WHEN_FULL_BLOCK,
+    DropOldest = ONEBUF_WHEN_FULL_DROP_OLDEST,
+    DropNewest = ONEBUF_WHEN_FULL_DROP_NEWEST
+};
+
+/// A frame, as a pipeline's functions get it: for the time of the call.
+class Frame {
+public:
+    explicit Frame(const onebuf_frame &plain) : plain_(plain) {}
+
+    /// Its number, from zero.
+    std::uint64_t number() const noexcept { return plain_.number; }
+    /// One of the slot's buffers, which nobody else uses now.
+    template <class T> Borrowed<Buffer<T>> buffer(std::size_t index = 0) const {
+        onebuf_buffer handle{0};
+        std::size_t bytes = 0;
+        if (index < plain_.buffer_count) handle = plain_.buffers[index];
+        if (onebuf_buffer_size(handle, &bytes) != ONEBUF_OK) bytes = 0; // its use says what is wrong
+        return Borrowed<Buffer<T>>(handle, bytes / sizeof(T));
+    }
+    /// The stage's queue; null for sources and sinks.
+    Borrowed<Queue> queue() const { return Borrowed<Queue>(plain_.queue); }
+
+private:
+    const onebuf_frame &plain_;
+};
+
+/// How a pipeline does, or did.
+struct PipelineReport : onebuf_pipeline_report {
+    PipelineReport() : onebuf_pipeline_report{} { size = sizeof(onebuf_pipeline_report); }
+    double frames_per_second() const noexcept {
+        return elapsed_ns > 0 ? static_cast<double>(frames) * 1e9 / static_cast<double>(elapsed_ns) : 0.0;
+    }
+};
+
+namespace detail {
+
+/// A pipeline's functions, where C finds them.
+struct Functions {
+    struct Stage {
+        std::string name;
+        onebuf_device device;
+        std::function<Result<void>(const Frame &)> run;
+    };
+    std::function<Result<Filled>(const Frame &)> source;
+    std::vector<Stage> stages;
+    std::function<Result<void>(const Frame &)> sink;
+};
+
+/// Runs something for C: nothing is thrown out of it, and why it failed is the thread's message.
+template <class Run> onebuf_status guarded(Run run) noexcept {
+#ifdef ONEBUF_NO_EXCEPTIONS
+    auto ran = run();
+    if (ran) return ONEBUF_OK;
+    onebuf_set_error_message(ran.error().what());
+    return ran.error().status();
+#else
+    try {
+        run();
+        return ONEBUF_OK;
+    } catch (const Error &error) {
+        onebuf_set_error_message(error.what());
+        return error.status();
+    } catch (const std::exception &error) {
+        onebuf_set_error_message(error.what());
+    } catch (...) {
+        onebuf_set_error_message("a pipeline's function threw something that is no std::exception");
+    }
+    return ONEBUF_OTHER;
+#endif
+}
+
+inline onebuf_status fill(void *user, const onebuf_frame *frame, onebuf_filled *filled) {
+    const auto &source = *static_cast<std::function<Result<Filled>(const Frame &)> *>(user);
+    return guarded([&]() -> Result<void> {
+#ifdef ONEBUF_NO_EXCEPTIONS
+        auto done = source(Frame(*frame));
+        if (!done) return done.error();
+        *filled = static_cast<onebuf_filled>(*done);
+        return std::monostate{};
+#else
+        *filled = static_cast<onebuf_filled>(source(Frame(*frame)));
+#endif
+    });
+}
+
+inline onebuf_status work(void *user, const onebuf_frame *frame) {
+    const auto &run = *static_cast<std::function<Result<void>(const Frame &)> *>(user);
+    return guarded([&]() -> Result<void> { return run(Frame(*frame)); });
+}
+
+} // namespace detail
+
+/// A source, stages, a sink, and a ring of slots between them. It can be run again and again.
+class Pipeline : public detail::Owner<onebuf_pipeline, onebuf_pipeline_free> {
+public:
+    Pipeline() = default;
+    Pipeline(onebuf_pipeline handle, std::unique_ptr<detail::Functions> functions)
+        : Owner(handle), functions_(std::move(functions)) {}
+
+    /// Runs until the source ends, somebody stops it, or something fails: then with the cause, and where it was.
+    Result<PipelineReport> run() const {
+        PipelineReport report;
+        onebuf_status status = onebuf_pipeline_run(handle(), &report);
+        return detail::result(status, [&] { return report; });
+    }
+    /// Asks it to end, from any thread; what is on its way comes out.
+    Result<void> stop() const { return detail::check(onebuf_pipeline_stop(handle())); }
+    /// How it does, from any thread.
+    Result<PipelineReport> report() const {
+        PipelineReport found;
+        onebuf_status status = onebuf_pipeline_get_report(handle(), &found);
+        return detail::result(status, [&] { return found; });
+    }
+    /// The same with each stage's times, as JSON.
+    Result<std::string> json() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_pipeline_json(handle(), to); });
+    }
+
+private:
+    std::unique_ptr<detail::Functions> functions_;
+};
+
+/// What a pipeline shall be. Its functions may throw: that stops the pipeline, and run() throws the cause.
+class PipelineOptions {
+public:
+    /// A ring of so many slots; two are double buffering.
+    explicit PipelineOptions(std::size_t depth) {
+        plain_.size = sizeof plain_;
+        plain_.depth = depth;
+    }
+
+    /// Each slot has a buffer of so many T, the first is number 0.
+    template <class T> PipelineOptions &buffer(std::size_t count, BufferOptions options = {}) {
+        buffers_.emplace_back(detail::bytes_of<T>(count), std::move(options));
+        return *this;
+    }
+    /// What fills a slot, on a thread of its own.
+    PipelineOptions &source(std::function<Result<Filled>(const Frame &)> fill) {
+        return functions_->source = std::move(fill), *this;
+    }
+    /// The next stage: what enqueues one frame's work on its queue, on a thread of its own, and waits for nothing.
+    PipelineOptions &stage(std::string name, const Device &device, std::function<Result<void>(const Frame &)> run) {
+        functions_->stages.push_back({std::move(name), device.handle(), std::move(run)});
+        return *this;
+    }
+    /// What takes the results, in their order, on the thread that calls run().
+    PipelineOptions &sink(std::function<Result<void>(const Frame &)> take) {
+        return functions_->sink = std::move(take), *this;
+    }
+    PipelineOptions &batch(std::size_t frames) { return plain_.batch = frames, *this; }
+    PipelineOptions &when_full(WhenFull what) { return plain_.when_full = static_cast<onebuf_when_full>(what), *this; }
+    /// Everything on the thread that calls run(): for drivers that two threads at once can crash.
+    PipelineOptions &one_thread() { return plain_.one_thread = 1, *this; }
+
+    /// Opens the queues and makes the slots. The functions go with the pipeline: build but once.
+    Result<Pipeline> build(const Hub &hub) {
+        std::vector<onebuf_buffer_options> shapes;
+        for (const auto &part : buffers_) shapes.push_back(part.second.plain());
+        std::vector<onebuf_slot_buffer> parts;
+        for (std::size_t at = 0; at < shapes.size(); ++at) parts.push_back({buffers_[at].first, &shapes[at]});
+        std::vector<onebuf_stage> stages;
+        for (auto &stage : functions_->stages) {
+            stages.push_back({stage.name.c_str(), stage.device, stage.run ? detail::work : nullptr, &stage.run});
+        }
+        onebuf_pipeline_options plain = plain_;
+        plain.buffers = parts.data(), plain.buffer_count = parts.size();
+        plain.source = functions_->source ? detail::fill : nullptr, plain.source_user = &functions_->source;
+        plain.stages = stages.data(), plain.stage_count = stages.size();
+        plain.sink = functions_->sink ? detail::work : nullptr, plain.sink_user = &functions_->sink;
+        onebuf_pipeline made{0};
+        onebuf_status status = onebuf_pipeline_create(hub.handle(), &plain, &made);
+        return detail::result(status, [&] { return Pipeline(made, take_functions()); });
+    }
+
+private:
+    /// They stay where they are; this has none any more.
+    std::unique_ptr<detail::Functions> take_functions() {
+        return std::exchange(functions_, std::make_unique<detail::Functions>());
+    }
+
+    onebuf_pipeline_options plain_{};
+    std::vector<std::pair<std::size_t, BufferOptions>> buffers_;
+    std::unique_ptr<detail::Functions> functions_ = std::make_unique<detail::Functions>();
+};
+
+// Owners by address ===============================================================================
+
+/// For programs whose variables C or Fortran copies: an address owns the object of this number; see onebuf_own().
+inline Result<void> own(const void *owner, std::uint64_t id) { return detail::check(onebuf_own(owner, id)); }
+/// The variable at that address ends.
+inline Result<void> disown(const void *owner) { return detail::check(onebuf_disown(owner)); }
 
 // The bridge ======================================================================================
 

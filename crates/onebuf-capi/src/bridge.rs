@@ -36,7 +36,7 @@ unsafe impl Options for onebuf_crossing {}
 
 fn place(buffer: &Buf) -> Place<'_, u8> {
     match buffer {
-        Buf::Whole(buffer) => buffer.into(),
+        Buf::Whole(buffer) => (&**buffer).into(),
         Buf::Region { region, .. } => region.into(),
     }
 }

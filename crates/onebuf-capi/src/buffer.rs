@@ -20,7 +20,12 @@ use crate::{
     },
 };
 use onebuf::{Buffer, BufferBuilder, Hub, SubBuffer};
-use std::{ffi::c_void, ops::Range, ptr::NonNull, sync::Arc};
+use std::{
+    ffi::c_void,
+    ops::{Deref, Range},
+    ptr::NonNull,
+    sync::Arc,
+};
 
 /// A buffer, or a region of one. Free it.
 #[repr(C)]
@@ -74,6 +79,10 @@ pub struct onebuf_buffer_options {
     pub host_memory_done: Option<unsafe extern "C" fn(user: *mut c_void)>,
     /// What `host_memory_done` is given.
     pub host_memory_user: *mut c_void,
+    /// Not zero: also lets another API's kernels use the address that this one's kernels see
+    /// (ONEBUF_ROUTE_RAW_ADDRESS). No API promises that it means anything there; it is used where it was proven here,
+    /// and where the runtime under both APIs says whose memory it is.
+    pub raw_addresses: u32,
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
 unsafe impl Options for onebuf_buffer_options {}
@@ -81,8 +90,32 @@ unsafe impl Options for onebuf_buffer_options {}
 /// A whole buffer, or a region and what it is a region of. The region goes first.
 #[doc(hidden)]
 pub enum Buf {
-    Whole(Buffer<u8>),
+    Whole(Whole),
     Region { region: SubBuffer<'static, u8>, of: Arc<Buf> },
+}
+
+/// A buffer of this process, or one of another, which the connection to that has a share in.
+#[doc(hidden)]
+pub enum Whole {
+    Own(Buffer<u8>),
+    Attached(Arc<Buffer<u8>>),
+}
+
+impl Deref for Whole {
+    type Target = Buffer<u8>;
+
+    fn deref(&self) -> &Buffer<u8> {
+        match self {
+            Whole::Own(buffer) => buffer,
+            Whole::Attached(buffer) => buffer,
+        }
+    }
+}
+
+impl From<Buffer<u8>> for Buf {
+    fn from(buffer: Buffer<u8>) -> Self {
+        Buf::Whole(Whole::Own(buffer))
+    }
 }
 
 impl Buf {
@@ -169,23 +202,39 @@ impl Asked {
         Ok(Self { given, owner: Arc::new(HostOwner { done, user: given.host_memory_user }) })
     }
 
+    /// Whether they bring memory or contents of the caller's.
+    pub fn brings_bytes(&self) -> bool {
+        !self.given.contents.is_null() || !self.given.host_memory.is_null()
+    }
+
+    /// A wish with all that they say, but for memory and contents.
+    ///
+    /// # Safety
+    /// As for [`onebuf_buffer_create`].
+    pub unsafe fn shape<'c>(&self, wish: BufferBuilder<'c, u8>) -> Result<BufferBuilder<'c, u8>> {
+        let given = &self.given;
+        // SAFETY: the caller's promise.
+        let handles = unsafe { array(given.devices, given.device_count, "devices")? };
+        let devices = handles.iter().map(|device| device.get()).collect::<Result<Vec<_>>>()?;
+        let mut wish = wish.shared_with(devices.iter().map(|device| &**device));
+        if given.cl_flags != 0 {
+            wish = wish.cl_flags(given.cl_flags)?;
+        }
+        wish = choices(wish, given)?;
+        if given.allocate_on.id != 0 {
+            wish = wish.allocate_on(&*given.allocate_on.get()?);
+        }
+        Ok(wish)
+    }
+
     /// The wish that they are.
     ///
     /// # Safety
     /// As for [`onebuf_buffer_create`]. What it returns is built, or dropped, before the caller's contents go.
     pub unsafe fn wish<'c>(self, hub: &'c Hub, count: usize) -> Result<BufferBuilder<'c, u8>> {
-        let Self { given, owner } = self;
         // SAFETY: the caller's promise.
-        let handles = unsafe { array(given.devices, given.device_count, "devices")? };
-        let devices = handles.iter().map(|device| device.get()).collect::<Result<Vec<_>>>()?;
-        let mut wish = hub.buffer::<u8>(count).shared_with(devices.iter().map(|device| &**device));
-        if given.cl_flags != 0 {
-            wish = wish.cl_flags(given.cl_flags)?;
-        }
-        wish = choices(wish, &given)?;
-        if given.allocate_on.id != 0 {
-            wish = wish.allocate_on(&*given.allocate_on.get()?);
-        }
+        let mut wish = unsafe { self.shape(hub.buffer::<u8>(count))? };
+        let Self { given, owner } = self;
         if !given.contents.is_null() {
             // SAFETY: the caller's promise.
             wish = wish.init(unsafe { bytes(given.contents, count, "contents")? });
@@ -211,6 +260,7 @@ fn choices<'c>(
         wish = wish.host_access(host);
     }
     wish = wish.copies(words::copies(given.copies)?).trust_declared(given.trust_declared != 0);
+    wish = wish.raw_addresses(given.raw_addresses != 0);
     if let Some(hint) = words::hint(given.hint)? {
         wish = wish.hint(hint);
     }
@@ -240,7 +290,7 @@ pub unsafe extern "C" fn onebuf_buffer_create(
         let buffer = out(buffer, "buffer")?;
         // SAFETY: as above.
         let built = unsafe { asked.wish(&hub.get()?.hub, bytes)?.build()? };
-        *buffer = onebuf_buffer::put(Buf::Whole(built))?;
+        *buffer = onebuf_buffer::put(built.into())?;
         Ok(())
     })
 }

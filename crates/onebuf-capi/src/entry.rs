@@ -6,13 +6,13 @@ use crate::{
         ONEBUF_BUILD, ONEBUF_BUSY, ONEBUF_CACHE, ONEBUF_COPY_FORBIDDEN, ONEBUF_DEVICE_LOST,
         ONEBUF_DRIVER, ONEBUF_FOREIGN_CONTEXT, ONEBUF_INVALID_ARGUMENT, ONEBUF_INVALID_HANDLE,
         ONEBUF_NOT_SHARED, ONEBUF_NULL_POINTER, ONEBUF_OK, ONEBUF_OTHER, ONEBUF_OUT_OF_MEMORY,
-        ONEBUF_PANIC, ONEBUF_PEER_LOST, ONEBUF_TIMEOUT, ONEBUF_UNAVAILABLE, ONEBUF_UNSUPPORTED,
-        onebuf_status,
+        ONEBUF_PANIC, ONEBUF_PEER_LOST, ONEBUF_PEER_REFUSED, ONEBUF_TIMEOUT, ONEBUF_UNAVAILABLE,
+        ONEBUF_UNSUPPORTED, onebuf_status,
     },
 };
 use onebuf::Error;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     ffi::CString,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     Null(&'static str),
     /// What the library said.
     Library(Error),
+    /// What a function of the caller's returned, and why.
+    Callback(onebuf_status, String),
 }
 
 pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
@@ -41,11 +43,12 @@ impl Fault {
         Fault::Library(Error::invalid(message))
     }
 
-    fn status(&self) -> onebuf_status {
+    pub fn status(&self) -> onebuf_status {
         match self {
             Fault::Handle(_) => ONEBUF_INVALID_HANDLE,
             Fault::Null(_) => ONEBUF_NULL_POINTER,
             Fault::Library(error) => status_of(error),
+            Fault::Callback(status, _) => *status,
         }
     }
 }
@@ -60,6 +63,7 @@ fn status_of(error: &Error) -> onebuf_status {
         Error::OutOfMemory { .. } => ONEBUF_OUT_OF_MEMORY,
         Error::DeviceLost { .. } => ONEBUF_DEVICE_LOST,
         Error::PeerLost { .. } => ONEBUF_PEER_LOST,
+        Error::PeerRefused { .. } => ONEBUF_PEER_REFUSED,
         Error::InvalidArgument(_) => ONEBUF_INVALID_ARGUMENT,
         Error::ForeignContext { .. } => ONEBUF_FOREIGN_CONTEXT,
         Error::Build { .. } => ONEBUF_BUILD,
@@ -73,7 +77,7 @@ fn status_of(error: &Error) -> onebuf_status {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Handle(why) => f.write_str(why),
+            Fault::Handle(why) | Fault::Callback(_, why) => f.write_str(why),
             Fault::Null(name) => write!(f, "`{name}` is NULL"),
             Fault::Library(error) => error.fmt(f),
         }
@@ -82,6 +86,7 @@ impl fmt::Display for Fault {
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
+    static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Runs a function's body. Nothing unwinds out of it.
@@ -101,12 +106,29 @@ pub(crate) fn entry(body: impl FnOnce() -> Result<()>) -> onebuf_status {
 }
 
 fn fail(status: onebuf_status, message: &str) -> onebuf_status {
+    set_message(message);
+    status
+}
+
+/// What the thread's last message is from now on.
+pub(crate) fn set_message(message: &str) {
     // A thread that is ending has no message any more, and nobody to read it.
     let _ = LAST.try_with(|last| {
         let text = message.replace('\0', "\\0");
         *last.borrow_mut() = CString::new(text).unwrap_or_default();
+        COUNT.set(message_count().wrapping_add(1));
     });
-    status
+}
+
+/// How many messages the thread has had.
+pub(crate) fn message_count() -> u64 {
+    COUNT.get()
+}
+
+/// The thread's message, if it came after there had been so many.
+pub(crate) fn message_since(count: u64) -> Option<String> {
+    let last = || LAST.try_with(|last| last.borrow().to_string_lossy().into_owned()).ok();
+    (count != message_count()).then(last).flatten()
 }
 
 /// Where the thread's last message is.

@@ -139,7 +139,7 @@ pub unsafe extern "C" fn onebuf_buffer_import(
         let import = import.range(given.offset, bytes).access(words::access(given.access)?);
         let import = import.copies(words::copies(given.copies)?);
         let import = import.shared_with(others.iter().map(|device| &**device));
-        *buffer = onebuf_buffer::put(Buf::Whole(import.build(&device)?))?;
+        *buffer = onebuf_buffer::put(import.build(&device)?.into())?;
         Ok(())
     })
 }

@@ -93,7 +93,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// By [`Noun::KIND`], for messages.
-const NOUNS: [&str; 16] = [
+const NOUNS: [&str; 19] = [
     "no object",
     "string",
     "hub",
@@ -110,6 +110,9 @@ const NOUNS: [&str; 16] = [
     "context",
     "user event",
     "factored matrix",
+    "offer",
+    "peer",
+    "pipeline",
 ];
 
 fn name_of(kind: u8) -> &'static str {

@@ -4,7 +4,7 @@
 //! allocation. What a used buffer holds at first is unspecified.
 
 use crate::{
-    buffer::{Asked, Buf, onebuf_buffer, onebuf_buffer_options},
+    buffer::{Asked, onebuf_buffer, onebuf_buffer_options},
     entry::{entry, free},
     handle::{Noun, noun},
     hub::onebuf_hub,
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn onebuf_pool_get(
             now if now.is_zero() => pool.get(&wish)?,
             timeout => pool.get_within(&wish, timeout)?,
         };
-        *buffer = onebuf_buffer::put(Buf::Whole(got))?;
+        *buffer = onebuf_buffer::put(got.into())?;
         Ok(())
     })
 }

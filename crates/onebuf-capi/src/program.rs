@@ -1,7 +1,7 @@
 //! Programs
 //!
-//! A program is built for one device: of OpenCL C, SPIR-V or the device's own binary, or of functions of
-//! this process, for the host. The hub remembers what it compiled.
+//! A program is built for one device: of OpenCL C, CUDA C, HIP C, PTX, GLSL, SPIR-V or the device's own binary, or of
+//! functions of this process, for the host. The hub remembers what it compiled.
 
 use crate::{
     device::onebuf_device,
@@ -111,9 +111,19 @@ pub struct onebuf_program_options {
     pub shaders: *const onebuf_shader,
     /// How many kernels in GLSL.
     pub shader_count: usize,
+    /// CUDA C, ending with a zero; NULL: none. Each kernel is `extern "C" __global__`; group-local arguments are no
+    /// parameters but parts of its one `extern __shared__` array, in their order, each aligned to 16 bytes.
+    pub cuda_c: *const c_char,
+    /// The same in HIP C; NULL: none.
+    pub hip_c: *const c_char,
+    /// PTX, ending with a zero, which CUDA devices take before CUDA C; NULL: none.
+    pub ptx: *const c_char,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_program_options {}
+
+/// Adds a program's text in one of its languages.
+type WithText = fn(Source, String) -> Source;
 
 /// A function and its first argument.
 struct Native {
@@ -196,6 +206,15 @@ unsafe fn source(given: &onebuf_program_options) -> Result<Source> {
         }
         for native in array(given.natives, given.native_count, "natives")? {
             source = with_native(source, native)?;
+        }
+        for (given, name, with) in [
+            (given.cuda_c, "cuda_c", Source::with_cuda_c as WithText),
+            (given.hip_c, "hip_c", Source::with_hip_c),
+            (given.ptx, "ptx", Source::with_ptx),
+        ] {
+            if let Some(found) = text_if_given(given, name)? {
+                source = with(source, found.to_owned());
+            }
         }
         for shader in array(given.shaders, given.shader_count, "shaders")? {
             let name = text(shader.name, "shaders' name")?.to_owned();

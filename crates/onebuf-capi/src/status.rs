@@ -3,6 +3,10 @@
 //! Every function that can fail returns a status and gives its results through pointers; what those point at
 //! is zero when it failed. The message of the thread's last failure says what was wrong and what to do.
 
+use crate::{
+    entry::{entry, set_message},
+    input::text,
+};
 use std::ffi::c_char;
 
 /// How a call ended: ONEBUF_OK, or why it failed.
@@ -38,6 +42,8 @@ pub const ONEBUF_TIMEOUT: onebuf_status = 12;
 pub const ONEBUF_DRIVER: onebuf_status = 13;
 /// A file of onebuf's own cannot be used.
 pub const ONEBUF_CACHE: onebuf_status = 14;
+/// The other process is not trusted: another user's, or one that does not keep to the rules.
+pub const ONEBUF_PEER_REFUSED: onebuf_status = 15;
 /// The handle names nothing: null, freed, of another kind, or never made.
 pub const ONEBUF_INVALID_HANDLE: onebuf_status = 100;
 /// A pointer is NULL that may not be.
@@ -66,6 +72,7 @@ pub extern "C" fn onebuf_status_name(status: onebuf_status) -> *const c_char {
         ONEBUF_TIMEOUT => c"ONEBUF_TIMEOUT",
         ONEBUF_DRIVER => c"ONEBUF_DRIVER",
         ONEBUF_CACHE => c"ONEBUF_CACHE",
+        ONEBUF_PEER_REFUSED => c"ONEBUF_PEER_REFUSED",
         ONEBUF_INVALID_HANDLE => c"ONEBUF_INVALID_HANDLE",
         ONEBUF_NULL_POINTER => c"ONEBUF_NULL_POINTER",
         ONEBUF_PANIC => c"ONEBUF_PANIC",
@@ -80,4 +87,14 @@ pub extern "C" fn onebuf_status_name(status: onebuf_status) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_last_error_message() -> *const c_char {
     crate::entry::last_message()
+}
+
+/// Sets this thread's message, as a call that fails does: for callbacks, whose own reasons a pipeline passes on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_set_error_message(message: *const c_char) -> onebuf_status {
+    entry(|| {
+        // SAFETY: the caller's promise.
+        set_message(unsafe { text(message, "message")? });
+        Ok(())
+    })
 }

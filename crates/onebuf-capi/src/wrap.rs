@@ -11,7 +11,7 @@
 //! last handle of a wrapped buffer was freed; onebuf_buffer_hand_to() orders the owner's queue behind it instead.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer},
+    buffer::{Buf, Whole, onebuf_buffer},
     device::onebuf_device,
     entry::{Fault, Result, entry},
     fence::onebuf_fence,
@@ -56,6 +56,8 @@ pub struct onebuf_wrap_options {
     pub release: Option<unsafe extern "C" fn(native: *mut c_void, user: *mut c_void)>,
     /// What `release` is given besides.
     pub release_user: *mut c_void,
+    /// Not zero: allows ONEBUF_ROUTE_RAW_ADDRESS, as in `onebuf_buffer_options`.
+    pub raw_addresses: u32,
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
 unsafe impl Options for onebuf_wrap_options {}
@@ -102,6 +104,7 @@ impl Wish {
         let given = &self.given;
         wish = wish.shared_with(self.devices.iter().map(|device| &**device));
         wish = wish.copies(words::copies(given.copies)?).trust_declared(given.trust_declared != 0);
+        wish = wish.raw_addresses(given.raw_addresses != 0);
         if let Some(route) = words::route(given.route)? {
             wish = wish.route(route);
         }
@@ -140,7 +143,7 @@ pub unsafe extern "C" fn onebuf_buffer_wrap(
             let wish = Wish::read(options)?;
             wish.build(hub.hub.wrap_buffer(cl_mem))?
         };
-        *buffer = onebuf_buffer::put(Buf::Whole(made))?;
+        *buffer = onebuf_buffer::put(made.into())?;
         Ok(())
     })
 }
@@ -167,7 +170,7 @@ pub unsafe extern "C" fn onebuf_buffer_wrap_svm(
             }
             wish.build(context.hub().wrap_svm(context, pointer, bytes))?
         };
-        *buffer = onebuf_buffer::put(Buf::Whole(made))?;
+        *buffer = onebuf_buffer::put(made.into())?;
         Ok(())
     })
 }
@@ -266,10 +269,18 @@ pub extern "C" fn onebuf_buffer_into_cl_mem(
     entry(|| {
         let cl_mem = out(cl_mem, "cl_mem")?;
         let device = device.get()?;
-        if let Buf::Region { .. } = &*buffer.get()? {
-            return Err(Fault::invalid("a region cannot be given up: give its buffer up"));
+        match &*buffer.get()? {
+            Buf::Region { .. } => {
+                return Err(Fault::invalid("a region cannot be given up: give its buffer up"));
+            }
+            Buf::Whole(Whole::Attached(_)) => {
+                return Err(Fault::invalid("another process's buffer cannot be given up"));
+            }
+            Buf::Whole(Whole::Own(_)) => {}
         }
-        let Buf::Whole(whole) = buffer.take_alone()? else { unreachable!("no handle changes") };
+        let Buf::Whole(Whole::Own(whole)) = buffer.take_alone()? else {
+            unreachable!("no handle changes")
+        };
         standing::forget(buffer);
         *cl_mem = whole.into_cl_mem(&device)?;
         Ok(())

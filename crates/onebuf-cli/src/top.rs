@@ -91,9 +91,12 @@ fn only(timeout: Duration) -> Result<String> {
     }
 }
 
-/// From the top of the screen on, and nothing below.
+/// From the top of the screen on, as much as it has lines for, and nothing below.
 fn clear(text: &str) -> String {
-    format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let rows = size.map_or(usize::MAX, |size| size.ws_row.into()).max(2);
+    let lines = text.lines().take(rows - 1).map(|line| format!("{line}\x1b[K\n"));
+    format!("\x1b[H{}\x1b[J", lines.collect::<String>())
 }
 
 /// What the program calls things may hold anything, also what a terminal would obey.

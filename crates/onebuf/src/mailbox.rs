@@ -60,6 +60,7 @@ impl Mailbox {
             strategy: Strategy::Exportable,
             access: Access::ReadWrite,
             host: HostAccess::default(),
+            hint: None,
         };
         let near = hub.hal(to).allocate(&spec, None)?;
         let line = hub.service_line(to)?;

@@ -111,7 +111,7 @@ const FFT_END: &str =
 ";
 
 /// Channels that are summed up by themselves first. What a beam looks at adds up in phase, and a sum that grows by one
-/// small term after the other loses a digit for every ten of them.
+/// small term after the other loses a digit for every factor of ten in their number.
 const BLOCK: usize = 256;
 
 /// Each group makes a tile of the result out of tiles of both factors. Past an edge there are zeroes, which change no

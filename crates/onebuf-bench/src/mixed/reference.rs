@@ -14,6 +14,9 @@ pub struct Expected {
     beams: Vec<Complex64>,
     /// Per bin: the root of its power over all channels, or of the mean bin's where that is more.
     scale: Vec<f64>,
+    /// Per beam: the root of its mean power. What rounding a transform costs is the same in all channels, where they hear
+    /// the same, and adds up as the signal does.
+    level: Vec<f64>,
 }
 
 /// What some of the channels add: the beams, and each bin's power.
@@ -63,11 +66,17 @@ impl Expected {
         let mut worst = 0.0;
         for (place, (want, found)) in self.beams.iter().zip(found).enumerate() {
             let off = (double(*found) - want).norm();
-            let scale = want.norm().max(self.scale[place % self.scale.len()]);
+            let scale = want.norm().max(self.scale_at(place));
             let relative = if off == 0.0 { 0.0 } else { off / scale };
             worst = worse(worst, relative);
         }
         if found.len() == self.beams.len() { worst } else { f64::NAN }
+    }
+
+    /// What a number's error is relative to, where it is small itself.
+    fn scale_at(&self, place: usize) -> f64 {
+        let length = self.scale.len();
+        self.scale[place % length].max(self.level[place / length])
     }
 }
 
@@ -86,7 +95,8 @@ impl Expected {
             let powers = Powers::of(bins);
             for bin in 0..length {
                 let found = found.iter().find(|at| (at.beam, at.bin) == (beam, bin));
-                let slack = POWER + 2.0 * NUMBER * self.scale[bin] / powers.at[bin].sqrt();
+                let scale = self.scale_at(beam * length + bin);
+                let slack = POWER + 2.0 * NUMBER * scale / powers.at[bin].sqrt();
                 if let Some(why) = wrong(&powers, bin, slack, found) {
                     return Some(format!("beam {beam}, bin {bin}: {why}"));
                 }
@@ -116,8 +126,11 @@ fn wrong(powers: &Powers, bin: usize, slack: f64, found: Option<&Detection>) -> 
 impl From<Sum> for Expected {
     fn from(sum: Sum) -> Self {
         let mean = sum.power.iter().sum::<f64>() / sum.power.len() as f64;
-        let scale = sum.power.iter().map(|power| power.max(mean).sqrt()).collect();
-        Self { beams: sum.beams, scale }
+        let scale: Vec<f64> = sum.power.iter().map(|power| power.max(mean).sqrt()).collect();
+        let power = |beam: &[Complex64]| beam.iter().map(|x| x.norm_sqr()).sum::<f64>();
+        let rms = |beam: &[Complex64]| (power(beam) / beam.len() as f64).sqrt();
+        let level = sum.beams.chunks(scale.len()).map(rms).collect();
+        Self { beams: sum.beams, scale, level }
     }
 }
 

@@ -48,6 +48,7 @@ fn examples_in_c_run() {
         ("03-errors.c", "all as expected"),
         ("04-foreign.c", "squared in place: element 99 is 9801"),
         ("05-libraries.c", "and the solution is 1, 2"),
+        ("06-pipeline.c", "the sum is 39800"),
     ];
     examples("c", &phrases);
 }
@@ -61,6 +62,7 @@ fn examples_in_cpp_run() {
         ("04-opencl-hpp.cpp", "the last element is 42"),
         ("05-foreign.cpp", "squared in place, twice: element 3 is 81"),
         ("06-libraries.cpp", "and the solution is 1, 2"),
+        ("07-pipeline.cpp", "the sum is 39800"),
     ];
     examples("cpp", &phrases);
 }
@@ -121,6 +123,37 @@ fn standing_maps_and_owners_work() {
     assert!(said(command(&checked)).contains("owners work on host"));
     let Some(run) = under_valgrind(&program) else { return };
     assert!(said(run).contains("owners work on host"));
+}
+
+#[test]
+fn pipelines_run_and_fail_with_their_cause() {
+    let Some(program) = compile(&source("c/pipeline.c"), Build::Shared, &[]) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(device);
+        assert!(said(run).contains(&format!("pipelines work on {device}")));
+    }
+    let Some(run) = under_valgrind(&program) else { return };
+    assert!(said(run).contains("pipelines work on host"));
+}
+
+#[test]
+fn pipelines_run_in_cpp() {
+    let without = &["-fno-exceptions"][..];
+    let checked = compile(&source("cpp/pipeline.cpp"), Build::Sanitized, without);
+    let Some(checked) = checked else { return };
+    assert!(said(command(&checked)).contains("pipelines work in C++"));
+    let Some(run) = under_valgrind(&program_without_sanitizers("cpp/pipeline.cpp")) else { return };
+    assert!(said(run).contains("pipelines work in C++"));
+}
+
+#[test]
+fn processes_take_turns_and_notice_each_others_end() {
+    let program = compile(&source("c/peer.c"), Build::Shared, &["-D_GNU_SOURCE"]);
+    let Some(program) = program else { return };
+    assert!(said(command(&program)).contains("processes take turns"));
+    let Some(run) = under_valgrind(&program) else { return };
+    assert!(said(run).contains("processes take turns"));
 }
 
 #[test]

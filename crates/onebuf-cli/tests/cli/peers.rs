@@ -113,8 +113,13 @@ fn devices_take_part_on_either_side() {
 fn cuda_stub(folder: &TempDir) -> Option<String> {
     let library = folder.path().join("libcuda_stub.so");
     let stubs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub");
-    let sources =
-        ["cuda_stub.c", "cuda_share.c", "hsa_stub.c"].map(|name| format!("{stubs}/{name}"));
+<<<<<<< HEAD
+    let sources = ["cuda_stub.c", "cuda_share.c", "cuda_semaphore.c", "hsa_stub.c", "agent_stub.c"]
+        .map(|name| format!("{stubs}/{name}"));
+=======
+    let names = ["cuda_stub.c", "cuda_share.c", "cuda_semaphore.c", "hsa_stub.c", "agent_stub.c"];
+    let sources = names.map(|name| format!("{stubs}/{name}"));
+>>>>>>> 6a392f16c05f3b54e5c9ff35d0e6f2f37fffe284
     let mut compile = Command::new("cc");
     compile.args(["-std=c11", "-O1", "-fPIC", "-shared", "-pthread", "-o"]).arg(&library);
     match compile.args(sources).arg("-lm").status() {

@@ -138,6 +138,7 @@ impl Core {
             strategy: Strategy::Device,
             access: self.access,
             host: HostAccess::ReadWrite,
+            hint: None,
         };
         allocate_own(device, &spec)
     }

@@ -403,8 +403,9 @@ impl Maker<'_> {
     }
 
     pub fn spec(&self, bytes: usize) -> AllocSpec {
-        let Shape { access, host, .. } = *self.shape;
-        AllocSpec { bytes, align: self.alignment(), strategy: self.plan.strategy, access, host }
+        let Shape { access, host, hint, .. } = *self.shape;
+        let (align, strategy) = (self.alignment(), self.plan.strategy);
+        AllocSpec { bytes, align, strategy, access, host, hint }
     }
 
     /// Allocates the home, or takes the caller's memory for it.

@@ -9,10 +9,13 @@ use crate::{
     backend::{gl, opencl, vulkan},
     buffer::{Lent, Shape},
     hal::{self, AllocSpec},
-    sync::{Arc, AtomicU64, Mutex, Ordering, lock},
+    sync::{Arc, Mutex, lock},
 };
 use bytemuck::Pod;
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 /// What was found of those APIs.
 #[derive(Default)]
@@ -84,9 +87,9 @@ impl Other {
     /// What a memory is wrapped by: handles of these APIs are numbers, which two devices may give twice.
     pub fn key(&self, handle: u64, start: u64) -> usize {
         // From above, where no address of a process is.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
         let mut keys = lock(&self.keys);
-        let next = || usize::MAX - NEXT.fetch_add(1, Ordering::Relaxed) as usize;
+        let next = || usize::MAX - NEXT.fetch_add(1, Ordering::Relaxed);
         *keys.entry((handle, start)).or_insert_with(next)
     }
 }
@@ -134,7 +137,7 @@ pub(super) fn sharing<T: Pod>(
     let core = hub.guests().wrapped.get(key, hub.timeout(), || {
         let (memory, strategy) = make()?;
         let (access, host) = Default::default();
-        let spec = AllocSpec { bytes, align: shape.align, strategy, access, host };
+        let spec = AllocSpec { bytes, align: shape.align, strategy, access, host, hint: None };
         let (pages, guest) = (None, Some(registration.clone()));
         around(hub, &[home], Lent { key, memory, spec, pages, after, guest }, shape)
     })?;

@@ -282,7 +282,14 @@ fn core_around(
             }
             strategy => strategy,
         };
-        let spec = AllocSpec { bytes: facts.bytes, align: shape.align, strategy, access, host };
+        let spec = AllocSpec {
+            bytes: facts.bytes,
+            align: shape.align,
+            strategy,
+            access,
+            host,
+            hint: None,
+        };
         // SAFETY: the promise that was made to `Hub::wrap_buffer`; it is no part of another.
         let memory = unsafe { whose.wrap_memory(hub, raw, &spec, facts.flags) }?;
         let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
@@ -399,7 +406,7 @@ fn wrap_svm<T: Pod>(
     let start = NonNull::new(pointer as *mut u8);
     let start = start.ok_or_else(|| Error::invalid("shared virtual memory: null"))?;
     let (access, host) = Default::default();
-    let spec = AllocSpec { bytes, align: shape.align, strategy, access, host };
+    let spec = AllocSpec { bytes, align: shape.align, strategy, access, host, hint: None };
     let (asked, policy) = (shape.devices.clone(), shape.policy);
     let core = hub.guests().wrapped.get(pointer, hub.timeout(), || {
         let device = whose.device(hub, home)?;

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::{
-    Access, DeviceInfo, FdKind, HostAccess, IpcRange, Program, Queue, QueueSpec, Semaphore,
+    Access, DeviceInfo, FdKind, Hint, HostAccess, IpcRange, Program, Queue, QueueSpec, Semaphore,
     SharedSemaphore, Source, Strategy,
 };
 use crate::{Result, sync::Arc};
@@ -79,6 +79,8 @@ pub struct AllocSpec {
     pub access: Access,
     /// What the host will do with it.
     pub host: HostAccess,
+    /// What else is expected of it, where anything was said.
+    pub hint: Option<Hint>,
 }
 
 /// Host pages, and what keeps them mapped.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{Buffer, BufferBuilder, Error, Hub, Result, hal::HostRange};
 use bytemuck::Pod;
-use std::{fmt, os::fd::OwnedFd, time::Duration};
+use std::{fmt, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 /// How long the owner may take to give the buffer: it may be busy with another peer.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
@@ -27,12 +27,13 @@ pub struct Attach {
     name: String,
     allowed: Vec<u32>,
     limit: Duration,
+    element_bytes: Option<u32>,
 }
 
 impl Attach {
     /// By the name or path that the owner gave to [`Offer::open`](super::Offer::open).
     pub fn to(name: impl Into<String>) -> Self {
-        Self { name: name.into(), allowed: Vec::new(), limit: DEFAULT_LIMIT }
+        Self { name: name.into(), allowed: Vec::new(), limit: DEFAULT_LIMIT, element_bytes: None }
     }
 
     /// Also trusts an owner of this user; those of one's own are.
@@ -44,6 +45,13 @@ impl Attach {
     /// How long the owner may take to give the buffer; 10 s otherwise.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// How large the owner's elements are, where they are not seen as such here: for programs that know every buffer as
+    /// one of bytes. Those of `T`, otherwise.
+    pub fn element_bytes(mut self, bytes: u32) -> Self {
+        self.element_bytes = Some(bytes);
         self
     }
 
@@ -67,7 +75,8 @@ impl Attach {
         let deadline = Deadline::after(self.limit);
         let socket = Socket::connect(&socket_path(&self.name)?, deadline)?;
         let owner = socket.peer()?.check(&self.allowed)?;
-        let (grant, file) = ask(&socket, size_of::<T>() as u32, deadline)?;
+        let element_bytes = self.element_bytes.unwrap_or(size_of::<T>() as u32);
+        let (grant, file) = ask(&socket, element_bytes, deadline)?;
         let buffer = match taken::sort(&grant, file, owner)? {
             Came::Pages(file) => {
                 let range = hub.map_file(file, grant.allocation_bytes)?;
@@ -82,7 +91,7 @@ impl Attach {
             }
         };
         let link = Link::new(socket, owner, Side::Guest);
-        Ok(Attached { link, buffer, session: grant.session })
+        Ok(Attached { link, buffer: Arc::new(buffer), session: grant.session })
     }
 }
 
@@ -154,7 +163,7 @@ fn buffer_over<'h, T: Pod>(
 /// [`Error::PeerLost`].
 pub struct Attached<T: Pod> {
     link: Link,
-    buffer: Buffer<T>,
+    buffer: Arc<Buffer<T>>,
     session: u64,
 }
 
@@ -177,6 +186,12 @@ impl<T: Pod> Attached<T> {
     /// The buffer, to be used in this process's turns.
     pub fn buffer(&self) -> &Buffer<T> {
         &self.buffer
+    }
+
+    /// The same for whoever keeps it elsewhere. When this has detached, every use of it is [`Error::PeerLost`], but for
+    /// guards that are held then.
+    pub fn shared_buffer(&self) -> Arc<Buffer<T>> {
+        self.buffer.clone()
     }
 
     /// Whether this process may use the buffer now.

@@ -57,7 +57,7 @@ impl Given {
     }
 
     /// The words that go with the descriptor.
-    pub fn grant<T: Pod>(&self, buffer: &Buffer<T>, session: u64) -> Grant {
+    pub fn grant<T: Pod>(&self, buffer: &Buffer<T>, element_bytes: u32, session: u64) -> Grant {
         let (kind, allocation_bytes, offset, uuid) = match self {
             Given::Pages(file) => (Kind::HostPages, file.bytes(), 0, None),
             Given::Device { range, chip } => {
@@ -71,7 +71,7 @@ impl Given {
         Grant {
             kind,
             fds: self.fds().len() as u8,
-            element_bytes: size_of::<T>() as u32,
+            element_bytes,
             allocation_bytes,
             offset,
             bytes: buffer.size_bytes() as u64,

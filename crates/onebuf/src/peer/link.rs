@@ -151,6 +151,10 @@ impl Link {
                 over.unwrap_or_else(|error| tracing::warn!(%error, "left in the middle of work"));
             }
             let _ = self.socket.send(&Message::Bye, &[], Deadline::after(Duration::ZERO));
+            if self.side == Side::Guest {
+                // Somebody here may still have the buffer: it is nobody's to use now.
+                self.ours = false;
+            }
             let left = Error::PeerLost { reason: "this process left".into() };
             self.lose(core, left);
         }

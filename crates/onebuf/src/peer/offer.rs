@@ -25,6 +25,7 @@ pub struct Offer<'b, T: Pod> {
     name: Name,
     allowed: Vec<u32>,
     greeting_limit: Duration,
+    element_bytes: u32,
     visits: u64,
     _only: Only<'b>,
 }
@@ -68,6 +69,7 @@ impl<'b, T: Pod> Offer<'b, T> {
             name,
             allowed: vec![],
             greeting_limit,
+            element_bytes: size_of::<T>() as u32,
             visits: 0,
             _only,
         })
@@ -84,6 +86,23 @@ impl<'b, T: Pod> Offer<'b, T> {
     pub fn greeting_limit(mut self, limit: Duration) -> Self {
         self.greeting_limit = limit;
         self
+    }
+
+    /// How large the elements are that the buffer's bytes really hold, for peers to agree with: for programs that know
+    /// every buffer as one of bytes. Those of `T`, otherwise.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless the buffer is made of whole ones.
+    pub fn element_bytes(mut self, bytes: usize) -> Result<Self> {
+        let whole = bytes > 0 && self.buffer.size_bytes().is_multiple_of(bytes);
+        self.element_bytes = match u32::try_from(bytes) {
+            Ok(bytes) if whole => bytes,
+            _ => {
+                let all = self.buffer.size_bytes();
+                return Err(Error::invalid(format!("{all} bytes are not elements of {bytes}")));
+            }
+        };
+        Ok(self)
     }
 
     /// Where peers find it.
@@ -109,7 +128,7 @@ impl<'b, T: Pod> Offer<'b, T> {
     }
 
     fn greet(&self, socket: &Socket, session: u64, deadline: Deadline) -> Result<()> {
-        let ours = size_of::<T>() as u32;
+        let ours = self.element_bytes;
         match socket.receive(deadline, "a peer's first word")?.0 {
             Message::Hello { element_bytes } if element_bytes == ours => {}
             Message::Hello { element_bytes } => {
@@ -119,7 +138,7 @@ impl<'b, T: Pod> Offer<'b, T> {
             }
             _ => return Err(Error::refused("its first word was another than hello")),
         }
-        let grant = Message::Grant(Box::new(self.given.grant(self.buffer, session)));
+        let grant = Message::Grant(Box::new(self.given.grant(self.buffer, ours, session)));
         socket.send(&grant, &self.given.fds(), deadline)?;
         match socket.receive(deadline, "a peer to map the buffer")?.0 {
             Message::Ready => Ok(()),

@@ -611,3 +611,46 @@ fn another_builder_is_refused() {
     }
     peer.join().unwrap();
 }
+
+/// A program that knows only bytes says how large the other's elements are, and both see one memory.
+#[test]
+fn bytes_are_told_as_the_elements_that_they_hold() {
+    let (hub, folder) = (hub(), private());
+    let (path, bytes) = (socket(&folder), hub.buffer::<u8>(4096).build().unwrap());
+    let name = path.to_str().unwrap();
+    let odd = Offer::open(&bytes, name).unwrap().element_bytes(7).map(drop).unwrap_err();
+    assert!(odd.to_string().contains("not elements of 7"), "{odd}");
+    let mut offer = Offer::open(&bytes, name).unwrap().element_bytes(4).unwrap();
+    thread::scope(|scope| {
+        let guest = scope.spawn(|| {
+            let wrong = Attach::to(name).open::<u8>(&hub, |wish| wish).map(drop);
+            let wide = Attach::to(name).open::<u32>(&hub, |wish| wish).map(drop);
+            let told = Attach::to(name).element_bytes(4).open::<u8>(&hub, |wish| wish);
+            (wrong, wide, told.map(|attached| attached.buffer().len()))
+        });
+        let refused = offer.accept(SOON).map(drop);
+        assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
+        let visits = [0; 2].map(|_| offer.accept(SOON).map(|visit| visit.session()));
+        let (wrong, wide, told) = guest.join().unwrap();
+        assert!(matches!(wrong, Err(Error::InvalidArgument(_))), "{wrong:?}");
+        assert!(wide.is_ok() && visits.iter().all(Result::is_ok), "{wide:?} {visits:?}");
+        assert_eq!(told.unwrap(), 4096);
+    });
+}
+
+/// Whoever shares an attached buffer has nothing more of it when the connection was given up.
+#[test]
+fn a_shared_buffer_is_lost_with_its_connection() {
+    with_both(|_, mut visit, mut attached| {
+        visit.hand_over().unwrap();
+        attached.wait(SOON).unwrap();
+        let shared = attached.shared_buffer();
+        shared.fill(3).unwrap();
+        drop(attached);
+        let lost = shared.to_vec();
+        assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
+        let left = visit.wait(SOON);
+        assert!(matches!(left, Err(Error::PeerLost { .. })) && visit.has_left(), "{left:?}");
+        assert_eq!(visit.buffer().to_vec().unwrap()[5], 3, "what it wrote is the owner's");
+    });
+}

@@ -107,6 +107,7 @@ impl Pinned {
             strategy: Strategy::MappedDevice,
             access: Access::ReadWrite,
             host: HostAccess::ReadWrite,
+            hint: None,
         };
         let memory = device.allocate(&spec, None)?;
         queue.reside(&*memory, Residency::Away)?;

@@ -401,7 +401,8 @@ impl Inner {
 
     fn address(context: Arc<Context>, range: &AddressRange) -> Inner {
         let (bytes, strategy, access) = (range.bytes, Strategy::Device, Access::ReadWrite);
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host: Default::default() };
+        let spec =
+            AllocSpec { bytes, align: 1, strategy, access, host: Default::default(), hint: None };
         let (at, allocation) = (DevicePtr(range.address), Allocation::Address(range.clone()));
         Inner::of(context, at, None, &spec, allocation)
     }
@@ -488,7 +489,7 @@ impl Inner {
 /// What memory that was made elsewhere is taken for.
 fn spec_of(bytes: usize, strategy: Strategy) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
-    AllocSpec { bytes, align: 1, strategy, access, host }
+    AllocSpec { bytes, align: 1, strategy, access, host, hint: None }
 }
 
 /// Allocates; once more where what waits to be freed may be what is lacking.

@@ -14,7 +14,8 @@ const ROUNDS: usize = 2000;
 fn hand_over() {
     let device = FakeDevice::new(FakeConfig::default());
     let (access, host) = Default::default();
-    let spec = AllocSpec { bytes: 8, align: 8, strategy: Strategy::Device, access, host };
+    let spec =
+        AllocSpec { bytes: 8, align: 8, strategy: Strategy::Device, access, host, hint: None };
     let memory = device.allocate(&spec, None).unwrap();
     let first = device.queue(QueueSpec::default()).unwrap();
     let second = device.queue(QueueSpec::default()).unwrap();

@@ -38,7 +38,14 @@ fn pages(bytes: usize) -> (Arc<dyn Memory>, Export) {
 }
 
 fn spec(bytes: usize, strategy: Strategy) -> AllocSpec {
-    AllocSpec { bytes, align: 64, strategy, access: Access::ReadWrite, host: HostAccess::ReadWrite }
+    AllocSpec {
+        bytes,
+        align: 64,
+        strategy,
+        access: Access::ReadWrite,
+        host: HostAccess::ReadWrite,
+        hint: None,
+    }
 }
 
 fn mapped(device: &FakeDevice, bytes: usize) -> Arc<dyn Memory> {

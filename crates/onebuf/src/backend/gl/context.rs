@@ -3,10 +3,11 @@
 use super::{device::Driver, event::Event, stage::Stage};
 use crate::{
     Error, Result,
-    sync::{Arc, AtomicBool, AtomicU64, Ordering},
+    sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, GlSync, consts};
 use std::{
+    sync::atomic,
     // The driver's threads are real ones, whatever schedules are being explored.
     thread::{self, ThreadId},
     time::Duration,
@@ -85,8 +86,8 @@ impl Context {
     }
 
     fn at(driver: &Arc<Driver>, place: Place) -> Context {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        static NEXT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, atomic::Ordering::Relaxed);
         Context { driver: driver.clone(), id, place, unsettled: AtomicBool::new(false) }
     }
 

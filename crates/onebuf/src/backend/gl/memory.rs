@@ -90,7 +90,7 @@ impl Memory {
     ) -> Result<Memory> {
         let habits = context.driver.habits;
         let maps = spec.strategy == Strategy::MappedDevice;
-        let mapping = maps.then(|| habits.mapping(spec.access, spec.host));
+        let mapping = maps.then(|| habits.mapping(spec.access, spec.host, spec.hint));
         let capacity = spec.bytes.next_multiple_of(WHOLE_BYTES);
         let made = context.stored(spec.bytes, |gl| store(gl, capacity, mapping, contents));
         let Stored { name, host } = made?;

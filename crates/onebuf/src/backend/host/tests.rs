@@ -30,6 +30,7 @@ fn allocate(device: &HostDevice, bytes: usize) -> Arc<dyn Memory> {
         strategy: Strategy::HostPages,
         access: Access::ReadWrite,
         host: HostAccess::ReadWrite,
+        hint: None,
     };
     device.allocate(&spec, None).unwrap()
 }
@@ -67,6 +68,7 @@ fn it_tells_what_it_is() {
         strategy: Strategy::Device,
         access: Access::Read,
         host: HostAccess::ReadWrite,
+        hint: None,
     };
     assert!(matches!(device.allocate(&wrong, None), Err(Error::Unsupported { .. })));
     let large = AllocSpec { bytes: 1 << 60, strategy: Strategy::HostPages, ..wrong };

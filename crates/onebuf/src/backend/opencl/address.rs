@@ -71,7 +71,7 @@ pub(super) fn of(memory: &Memory, queue: &Queue) -> Result<u64> {
     let context = memory.context();
     let (bytes, align, access) = (size_of::<u64>(), size_of::<u64>(), Access::ReadWrite);
     let (strategy, host) = (Strategy::Device, HostAccess::ReadWrite);
-    let spec = AllocSpec { bytes, align, strategy, access, host };
+    let spec = AllocSpec { bytes, align, strategy, access, host, hint: None };
     let told = Memory::allocate(context.clone(), &spec, Some(&[0; size_of::<u64>()]))?;
     let texts = vec![(OPENCL_C, TEXT.into())];
     let program = Program::build(context.clone(), &Source { texts, ..Source::default() })?;

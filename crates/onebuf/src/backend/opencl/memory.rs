@@ -85,7 +85,7 @@ impl Memory {
     pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
         let storage = Storage::over(&context, range, access)?;
         let (bytes, strategy, host) = (range.bytes, Strategy::HostPages, HostAccess::default());
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host };
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
         let flags = storage.flags;
         let inner = Inner::new(context, storage, &spec);
         lock(&inner.state).must_be_at(Address(range.pointer));
@@ -96,7 +96,7 @@ impl Memory {
     pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
         let storage = Storage::behind(&context, range, access)?;
         let (bytes, strategy, host) = (range.bytes, Strategy::Exportable, HostAccess::default());
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host };
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
         let flags = storage.flags;
         let inner = Inner::new(context, storage, &spec);
         inner.residency.set(Residency::Away);
@@ -108,7 +108,7 @@ impl Memory {
     pub fn at_address(context: Arc<Context>, range: &AddressRange, access: Access) -> Memory {
         let storage = Storage::at(range, access);
         let (bytes, strategy, host) = (range.bytes, Strategy::Device, HostAccess::default());
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host };
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
         let flags = storage.flags;
         let mut inner = Inner::new(context, storage, &spec);
         inner.theirs = Some(range.clone());

@@ -179,7 +179,7 @@ impl Memory {
 
 fn imported(bytes: usize, strategy: Strategy) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
-    AllocSpec { bytes, align: 1, strategy, access, host }
+    AllocSpec { bytes, align: 1, strategy, access, host, hint: None }
 }
 
 /// Allocates; once more where what finished work still holds may be what is lacking.

@@ -72,7 +72,7 @@ impl Things {
 /// Memory of our own on the queue's device, not of a buffer: that would keep the queue that keeps it.
 fn allocate(queue: &Queue, bytes: usize, strategy: Strategy) -> Result<Arc<dyn Memory>> {
     let (access, host) = (Access::ReadWrite, HostAccess::default());
-    let spec = AllocSpec { bytes, align: ALIGN, strategy, access, host };
+    let spec = AllocSpec { bytes, align: ALIGN, strategy, access, host, hint: None };
     queue.hub.hal(queue.line.device).allocate(&spec, None)
 }
 

@@ -265,7 +265,9 @@ impl Drop for Udp {
 fn together(socket: &UdpSocket, cut: Cut) -> usize {
     let packet = HEADER + cut.stride();
     let most = (LONGEST / packet).min(BATCH);
-    if most > 1 && socket::set_cutting(socket, packet) { most } else { 1 }
+    // What was said for an earlier stream has to go.
+    let cuts = socket::set_cutting(socket, if most > 1 { packet } else { 0 });
+    if cuts { most.max(1) } else { 1 }
 }
 
 /// Messages of so many packets: all but a message's last are as long as can be.

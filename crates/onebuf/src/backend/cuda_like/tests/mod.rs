@@ -124,7 +124,7 @@ fn settle(probe: &Probe) {
 
 fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
-    AllocSpec { bytes, align: 64, strategy, access, host }
+    AllocSpec { bytes, align: 64, strategy, access, host, hint: None }
 }
 
 impl Rig {

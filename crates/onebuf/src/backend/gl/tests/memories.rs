@@ -1,6 +1,7 @@
 //! Memory in every form, from both sides.
 
 use super::*;
+use crate::hal::Hint;
 
 /// Pages that both sides have seen: as many as there are, and a bit.
 const BYTES: usize = 5 * PAGE + 12;
@@ -127,6 +128,30 @@ fn a_map_for_the_hosts_side_alone() {
         assert_eq!(contents(&*queue, &*memory).unwrap(), given, "{host}");
         let lends = memory.export(&*queue).is_ok();
         assert_eq!(lends, host != HostAccess::Write, "others read what they are lent: {host}");
+    }
+}
+
+/// Whatever was wished, each side sees what the other wrote; what is flushed says so.
+#[test]
+fn a_map_as_it_was_wished() {
+    let _alone = alone();
+    let Some(device) = device(None) else { return };
+    let queue = device.queue(QueueSpec::default()).unwrap();
+    let kernel = device.build(&source("step", STEP)).unwrap().kernel("step", 3).unwrap();
+    for hint in [Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming] {
+        let spec = AllocSpec { hint: Some(hint), ..spec(Strategy::MappedDevice, BYTES) };
+        let memory = device.allocate(&spec, Some(&vec![0; BYTES])).unwrap();
+        let flushes = hint == Hint::Streaming && std::env::var_os("ONEBUF_GL_MAPPING").is_none();
+        assert_eq!(memory.needs_residency(), flushes, "{hint}");
+        queue.reside(&*memory, Residency::Away).unwrap();
+        let at = memory.host_pointer().unwrap();
+        // SAFETY: mapped as long as the memory is there; no work is under way.
+        unsafe { at.write_bytes(1, BYTES) };
+        assert_eq!(queue.reside(&*memory, Residency::Attached).unwrap(), flushes, "{hint}");
+        step(&*queue, &*kernel, &*memory, 5).unwrap().wait(SECONDS).unwrap();
+        let mut model = words_of(&[1; BYTES]);
+        step_model(&mut model, 5);
+        assert_eq!(words_of(&contents(&*queue, &*memory).unwrap()), model, "{hint}");
     }
 }
 

@@ -53,14 +53,14 @@ fn with_habits(device: &Device, coherence: Coherence) -> Device {
         domain: driver.domain,
         info: driver.info.clone(),
         limits: driver.limits,
-        habits: Habits { uploads: coherence, others: coherence },
+        habits: Habits { uploads: coherence, others: coherence, forced: true },
     })
 }
 
 /// Memory that everybody may use for everything.
 fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
-    AllocSpec { bytes, align: 64, strategy, access, host }
+    AllocSpec { bytes, align: 64, strategy, access, host, hint: None }
 }
 
 /// `x[i] = x[i] * mul + i` over words, in groups of 32.

@@ -75,7 +75,7 @@ impl Rig {
 /// Memory that everybody may use for everything.
 fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
-    AllocSpec { bytes, align: 8, strategy, access, host }
+    AllocSpec { bytes, align: 8, strategy, access, host, hint: None }
 }
 
 /// Launches on a queue, after nothing.

@@ -73,7 +73,7 @@ fn each(test: impl Fn(&Rig)) {
 
 fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
-    AllocSpec { bytes, align: 64, strategy, access, host }
+    AllocSpec { bytes, align: 64, strategy, access, host, hint: None }
 }
 
 fn numbers(bytes: usize) -> Vec<u8> {

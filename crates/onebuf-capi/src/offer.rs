@@ -1,0 +1,174 @@
+//! Offers
+//!
+//! A buffer for another process of the same user: the owner offers it under a name, the other attaches to it
+//! (onebuf_peer_attach()) and has the same memory, without a copy. Fences do not cross processes, so the two take
+//! turns, as peers do. From the offer on the buffer cannot be mapped, nor used by native kernels:
+//! another process can write it at any time.
+
+use crate::{
+    buffer::{Buf, onebuf_buffer},
+    entry::{Fault, Result, entry, free},
+    handle::{Noun, noun},
+    input::{Options, Slot, array, options, out, text, timeout},
+    peer::{End, onebuf_peer},
+    status::onebuf_status,
+    string::{self, onebuf_string},
+};
+use onebuf::{
+    Error,
+    peer::{Offer, Visit},
+};
+use std::{
+    cell::UnsafeCell,
+    ffi::c_char,
+    os::unix::ffi::OsStrExt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// An offer. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_offer {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_offer, Offered, 16);
+
+/// How to offer. Zeroes are the defaults, but for `name`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_offer_options {
+    /// `sizeof(onebuf_offer_options)`.
+    pub size: usize,
+    /// By what the others find it: a name, or the path of a socket in a folder that only its user may enter.
+    pub name: *const c_char,
+    /// How many bytes an element has: both sides say the same number. Zero: 1.
+    pub element_bytes: usize,
+    /// Other users whose processes may attach; those of one's own always may.
+    pub uids: *const u32,
+    /// How many users.
+    pub uid_count: usize,
+    /// How long a peer that has come may take to say what it wants, in milliseconds; zero: 5 seconds.
+    pub greeting_ms: u64,
+}
+// SAFETY: plain numbers and pointers, the size first.
+unsafe impl Options for onebuf_offer_options {}
+
+/// An offer, and what it is of. The offer goes first.
+#[doc(hidden)]
+pub struct Offered {
+    offer: UnsafeCell<Offer<'static, u8>>,
+    /// Somebody accepts, or a peer is here: the offer is theirs.
+    taken: AtomicBool,
+    path: Vec<u8>,
+    buffer: Arc<Buf>,
+}
+
+// SAFETY: who gets at the cell has set `taken`, which only one can.
+unsafe impl Sync for Offered {}
+
+impl Offered {
+    /// # Safety
+    /// As for [`onebuf_offer_open`].
+    unsafe fn open(buffer: Arc<Buf>, given: &onebuf_offer_options) -> Result<Self> {
+        // SAFETY: the caller's promise, for both.
+        let (name, uids) =
+            unsafe { (text(given.name, "name")?, array(given.uids, given.uid_count, "uids")?) };
+        let Buf::Whole(whole) = &*buffer else {
+            return Err(Fault::invalid("a region cannot be offered: offer its buffer"));
+        };
+        // SAFETY: the buffer lies behind `buffer`, which stays until the offer is gone: fields are dropped in the
+        // order in which they are declared.
+        let whole: &'static onebuf::Buffer<u8> = unsafe { &*std::ptr::from_ref(&**whole) };
+        let offer = Offer::open(whole, name)?.element_bytes(given.element_bytes.max(1))?;
+        let mut offer = uids.iter().fold(offer, |offer, uid| offer.allow_uid(*uid));
+        if let Some(limit) = timeout(given.greeting_ms).filter(|limit| !limit.is_zero()) {
+            offer = offer.greeting_limit(limit);
+        }
+        let path = offer.path().as_os_str().as_bytes().to_vec();
+        Ok(Self { offer: UnsafeCell::new(offer), taken: AtomicBool::new(false), path, buffer })
+    }
+
+    fn accept(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Visiting> {
+        if self.taken.swap(true, Ordering::Acquire) {
+            let what = "a peer of this offer is here, or awaited: free its handle first".into();
+            return Err(Error::Busy { what }.into());
+        }
+        let only = Only(self.clone());
+        // SAFETY: this call has set `taken`, so nobody else has the offer until `only` is dropped, which is after the
+        // visit; and `only` keeps it where it is.
+        let offer: &'static mut Offer<'static, u8> = unsafe { &mut *self.offer.get() };
+        let timeout = timeout.unwrap_or_else(|| self.buffer.whole().0.hub().timeout());
+        Ok(Visiting { visit: offer.accept(timeout)?, _only: only })
+    }
+}
+
+/// Whoever has an offer; it may be taken again afterwards.
+struct Only(Arc<Offered>);
+
+impl Drop for Only {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+    }
+}
+
+/// A peer that came. The visit goes first.
+pub(crate) struct Visiting {
+    pub visit: Visit<'static, 'static, u8>,
+    _only: Only,
+}
+
+/// Offers a buffer. ONEBUF_UNSUPPORTED unless it lies in host pages of its own, or in a device's memory that can be
+/// exported; ONEBUF_BUSY while a view is held, while it is offered already, or while the name is another owner's;
+/// ONEBUF_CACHE for a folder that others can enter. The buffer may be freed: it lives as long as the offer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_offer_open(
+    buffer: onebuf_buffer,
+    options: *const onebuf_offer_options,
+    offer: Slot<'_, onebuf_offer>,
+) -> onebuf_status {
+    entry(|| {
+        let offer = out(offer, "offer")?;
+        let buffer = buffer.get()?;
+        // SAFETY: the caller's promise, also about what the options point at.
+        *offer = onebuf_offer::put(unsafe { Offered::open(buffer, &self::options(options)?)? })?;
+        Ok(())
+    })
+}
+
+/// The socket's path, by which processes with another notion of names find it.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_offer_path(
+    offer: onebuf_offer,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| string::give(text, || Ok(offer.get()?.path.clone())))
+}
+
+/// Waits for the next peer, checks it, and gives it the memory; it is this process's turn then. One peer at a time:
+/// ONEBUF_BUSY while one is here. ONEBUF_TIMEOUT when nobody comes, or when who came says nothing;
+/// ONEBUF_PEER_REFUSED for one of another user; ONEBUF_INVALID_ARGUMENT for one with other elements;
+/// ONEBUF_PEER_LOST for one that went away. After any of these the next one may be waited for.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_offer_accept(
+    offer: onebuf_offer,
+    timeout_ms: u64,
+    peer: Slot<'_, onebuf_peer>,
+) -> onebuf_status {
+    entry(|| {
+        let peer = out(peer, "peer")?;
+        let visiting = offer.get()?.accept(timeout(timeout_ms))?;
+        *peer = onebuf_peer::put(End::of_owner(visiting))?;
+        Ok(())
+    })
+}
+
+/// Frees an offer: nobody can attach any more. A peer that is here stays until its handle is freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_offer_free(offer: onebuf_offer) -> onebuf_status {
+    free(offer)
+}

@@ -1,0 +1,511 @@
+//! Pipelines
+//!
+//! Frames that come without pause: a source fills a slot, stages enqueue work on it, a sink takes the result, and the
+//! slots go round. A slot is one buffer or several, made once. The source and each stage have a thread of their own; the
+//! sink is called on the thread that runs the pipeline. Nobody waits for a device but who needs the bytes: a buffer's
+//! own fences order the stages' queues.
+//!
+//! Callbacks. Each returns a status: another than ONEBUF_OK stops the pipeline, and onebuf_pipeline_run() returns it with
+//! the message of the thread that failed (see onebuf_set_error_message()), and with where it was. They may call
+//! everything of onebuf's but run the same pipeline; they must not throw, and free nothing that they are given.
+
+use crate::{
+    buffer::{Asked, onebuf_buffer, onebuf_buffer_free, onebuf_buffer_options},
+    device::onebuf_device,
+    entry::{Fault, Result, entry, free, message_count, message_since},
+    handle::{Noun, noun},
+    hub::onebuf_hub,
+    input::{Options, Slot, array, give, options, out, text},
+    queue::{onebuf_queue, onebuf_queue_free},
+    status::{ONEBUF_OK, onebuf_status, onebuf_status_name},
+    string::{self, onebuf_string},
+};
+use onebuf::{
+    Device, Error, Hub,
+    pipeline::{Failure, Filled, Handle, Pipeline, Report, WhenFull, Work},
+};
+use std::{
+    ffi::{CStr, c_char, c_void},
+    sync::{Arc, Mutex, PoisonError, TryLockError},
+    time::Duration,
+};
+
+/// A pipeline. Free it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_pipeline {
+    /// Zero names nothing.
+    pub id: u64,
+}
+noun!(onebuf_pipeline, Line, 18);
+
+/// What a source did with a slot.
+pub type onebuf_filled = u32;
+/// It holds the next frame.
+pub const ONEBUF_FILLED_FRAME: onebuf_filled = 0;
+/// Something of the frame is missing: it is counted, and not passed on.
+pub const ONEBUF_FILLED_INCOMPLETE: onebuf_filled = 1;
+/// Nothing came for a while: the source is asked again, unless somebody wants to stop.
+pub const ONEBUF_FILLED_IDLE: onebuf_filled = 2;
+/// There are no more.
+pub const ONEBUF_FILLED_END: onebuf_filled = 3;
+
+/// What to do when the source is faster than the rest.
+pub type onebuf_when_full = u32;
+/// The source waits.
+pub const ONEBUF_WHEN_FULL_BLOCK: onebuf_when_full = 0;
+/// The frame that has waited longest before the first stage is dropped, and counted.
+pub const ONEBUF_WHEN_FULL_DROP_OLDEST: onebuf_when_full = 1;
+/// The frame that has just come is dropped, and counted.
+pub const ONEBUF_WHEN_FULL_DROP_NEWEST: onebuf_when_full = 2;
+
+/// A frame, as a callback gets it. Valid during the call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_frame {
+    /// Its number, from zero. Those of frames that were dropped or incomplete are left out.
+    pub number: u64,
+    /// The slot's buffers, which nobody else uses now; the pipeline's.
+    pub buffers: *const onebuf_buffer,
+    /// How many buffers.
+    pub buffer_count: usize,
+    /// The stage's queue, the pipeline's; null for sources and sinks.
+    pub queue: onebuf_queue,
+}
+
+/// Fills a slot with the frame of this number, and says what it did; it holds a frame when nothing is said.
+pub type onebuf_source_function = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        frame: *const onebuf_frame,
+        filled: *mut onebuf_filled,
+    ) -> onebuf_status,
+>;
+
+/// Enqueues one frame's work on its queue, and waits for nothing; or takes a result, as a sink.
+pub type onebuf_frame_function =
+    Option<unsafe extern "C" fn(user: *mut c_void, frame: *const onebuf_frame) -> onebuf_status>;
+
+/// A buffer that each slot has.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_slot_buffer {
+    /// How many bytes.
+    pub bytes: usize,
+    /// What it shall be: with all devices of the stages that use it. NULL: the host alone uses it. It brings neither
+    /// memory nor contents.
+    pub options: *const onebuf_buffer_options,
+}
+
+/// A stage.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_stage {
+    /// Its name, for reports and messages.
+    pub name: *const c_char,
+    /// The device that its queue is of.
+    pub device: onebuf_device,
+    /// What it does.
+    pub run: onebuf_frame_function,
+    /// What `run` is given first.
+    pub user: *mut c_void,
+}
+
+/// What a pipeline shall be. Zeroes are the defaults, but for `depth`, `buffers`, `source` and `sink`. Pointers need to
+/// be valid during the call only, `user`s as long as the pipeline runs.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_pipeline_options {
+    /// `sizeof(onebuf_pipeline_options)`.
+    pub size: usize,
+    /// How many slots go round; two are double buffering.
+    pub depth: usize,
+    /// What each slot has.
+    pub buffers: *const onebuf_slot_buffer,
+    /// How many buffers.
+    pub buffer_count: usize,
+    /// Where frames come from.
+    pub source: onebuf_source_function,
+    /// What `source` is given first.
+    pub source_user: *mut c_void,
+    /// What is done with them, in this order.
+    pub stages: *const onebuf_stage,
+    /// How many stages; none is fine.
+    pub stage_count: usize,
+    /// Where they go, in their order.
+    pub sink: onebuf_frame_function,
+    /// What `sink` is given first.
+    pub sink_user: *mut c_void,
+    /// How many frames a stage enqueues before it passes them on; zero: as was measured to be best here.
+    pub batch: usize,
+    /// What to do when the source is faster than the rest.
+    pub when_full: onebuf_when_full,
+    /// Not zero: everything runs on the thread that runs the pipeline, for drivers that two threads at once can crash.
+    pub one_thread: u32,
+}
+// SAFETY: plain numbers and pointers, the size first; functions may be null; handles are numbers.
+unsafe impl Options for onebuf_pipeline_options {}
+
+/// How a pipeline does, or did. Times are in nanoseconds; those of a pipeline that had no frame yet are zero.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_pipeline_report {
+    /// `sizeof(onebuf_pipeline_report)`.
+    pub size: usize,
+    /// Frames that came out at the sink.
+    pub frames: u64,
+    /// Frames that were dropped because the rest was slower than the source.
+    pub dropped: u64,
+    /// Frames that the source could not complete; they were not passed on.
+    pub incomplete: u64,
+    /// Frames that are on their way.
+    pub on_the_way: u64,
+    /// How long it has been running.
+    pub elapsed_ns: u64,
+    /// Half of the frames took no longer from the source's having filled them to the sink's being done.
+    pub latency_p50_ns: u64,
+    /// The same for 99 of 100.
+    pub latency_p99_ns: u64,
+}
+// SAFETY: plain numbers, the size first.
+unsafe impl Options for onebuf_pipeline_report {}
+
+/// A pipeline, and what is needed of it while it runs.
+#[doc(hidden)]
+pub struct Line {
+    pipeline: Mutex<Pipeline<'static, Ring>>,
+    handle: Handle,
+    said: Arc<Said>,
+}
+
+/// One slot's buffers, by the handles that callbacks get.
+struct Ring(Vec<onebuf_buffer>);
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // One that the program freed against the rules is no error here.
+        for buffer in &self.0 {
+            onebuf_buffer_free(*buffer);
+        }
+    }
+}
+
+/// What callbacks returned that failed: the library passes its own errors on, not C's numbers.
+#[derive(Default)]
+struct Said(Mutex<Vec<(String, u64, onebuf_status)>>);
+
+impl Said {
+    /// Calls a callback, and says what its status means.
+    fn ask(
+        &self,
+        at: &str,
+        frame: u64,
+        call: impl FnOnce() -> onebuf_status,
+    ) -> onebuf::Result<()> {
+        let before = message_count();
+        let status = call();
+        if status == ONEBUF_OK {
+            return Ok(());
+        }
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((at.to_owned(), frame, status));
+        Err(Error::invalid(message_since(before).unwrap_or_else(|| {
+            // SAFETY: a string of the library's own.
+            let name = unsafe { CStr::from_ptr(onebuf_status_name(status)) }.to_string_lossy();
+            format!("its function returned {status} ({name})")
+        })))
+    }
+
+    /// The failure as C gets it; the next run begins with nothing said.
+    fn fault(&self, failure: Failure) -> Fault {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mine =
+            |(at, frame, _): &&(String, u64, _)| (at, *frame) == (&failure.at, failure.frame);
+        match (all.iter().find(mine), &failure.error) {
+            (Some((.., status)), Error::InvalidArgument(why)) => Fault::Callback(
+                *status,
+                format!("{} at frame {}: {why}", failure.at, failure.frame),
+            ),
+            _ => Fault::Callback(Fault::from(failure.error.clone()).status(), failure.to_string()),
+        }
+    }
+}
+
+/// A callback and its first argument.
+struct Callback<F> {
+    run: F,
+    user: *mut c_void,
+    said: Arc<Said>,
+}
+
+// SAFETY: the caller promised that any thread may call the function with this argument, one at a time.
+unsafe impl<F> Send for Callback<F> {}
+
+type SourceFn =
+    unsafe extern "C" fn(*mut c_void, *const onebuf_frame, *mut onebuf_filled) -> onebuf_status;
+type FrameFn = unsafe extern "C" fn(*mut c_void, *const onebuf_frame) -> onebuf_status;
+
+fn frame(slot: &Ring, number: u64, queue: onebuf_queue) -> onebuf_frame {
+    onebuf_frame { number, buffers: slot.0.as_ptr(), buffer_count: slot.0.len(), queue }
+}
+
+/// Deeper rings were not initialised.
+const MOST_SLOTS: usize = 1 << 16;
+const NO_QUEUE: onebuf_queue = onebuf_queue { id: 0 };
+
+impl Callback<SourceFn> {
+    fn fill(&self, slot: &Ring, number: u64) -> onebuf::Result<Filled> {
+        let (frame, mut filled) = (frame(slot, number, NO_QUEUE), ONEBUF_FILLED_FRAME);
+        // SAFETY: the caller's function, with the arguments it is for, which outlive the call.
+        let fill = || unsafe { (self.run)(self.user, &frame, &mut filled) };
+        self.said.ask("source", number, fill)?;
+        match filled {
+            ONEBUF_FILLED_FRAME => Ok(Filled::Frame),
+            ONEBUF_FILLED_INCOMPLETE => Ok(Filled::Incomplete),
+            ONEBUF_FILLED_IDLE => Ok(Filled::Idle),
+            ONEBUF_FILLED_END => Ok(Filled::End),
+            other => Err(Error::invalid(format!("filled {other}: choose one of 0 to 3"))),
+        }
+    }
+}
+
+impl Callback<FrameFn> {
+    fn take(&self, at: &str, frame: &onebuf_frame) -> onebuf::Result<()> {
+        // SAFETY: the caller's function, with the arguments it is for, which outlive the call.
+        self.said.ask(at, frame.number, || unsafe { (self.run)(self.user, frame) })
+    }
+}
+
+/// A stage's queue by the handle that its function gets, made with its first frame.
+#[derive(Default)]
+struct QueueHandle(Option<onebuf_queue>);
+
+impl QueueHandle {
+    fn of(&mut self, queue: &onebuf::Queue) -> onebuf::Result<onebuf_queue> {
+        match self.0 {
+            Some(handle) => Ok(handle),
+            None => {
+                let made = onebuf_queue::put(queue.clone())
+                    .map_err(|fault| Error::invalid(fault.to_string()))?;
+                Ok(*self.0.insert(made))
+            }
+        }
+    }
+}
+
+impl Drop for QueueHandle {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0.take() {
+            onebuf_queue_free(queue);
+        }
+    }
+}
+
+/// What the options say, their pointers read.
+struct Plan {
+    given: onebuf_pipeline_options,
+    source: SourceFn,
+    sink: FrameFn,
+    stages: Vec<(String, Arc<Device>, FrameFn, *mut c_void)>,
+}
+
+impl Plan {
+    /// # Safety
+    /// As for [`onebuf_pipeline_create`].
+    unsafe fn read(given: *const onebuf_pipeline_options) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let given = unsafe { options(given)? };
+        // SAFETY: as above.
+        let stages = unsafe { array(given.stages, given.stage_count, "stages")? };
+        let stage = |stage: &onebuf_stage| {
+            // SAFETY: as above.
+            let name = unsafe { text(stage.name, "name")? };
+            let run = stage.run.ok_or(Fault::Null("run"))?;
+            Ok((name.to_owned(), stage.device.get()?, run, stage.user))
+        };
+        Ok(Self {
+            given,
+            source: given.source.ok_or(Fault::Null("source"))?,
+            sink: given.sink.ok_or(Fault::Null("sink"))?,
+            stages: stages.iter().map(stage).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The slot's buffers.
+    ///
+    /// # Safety
+    /// As for [`onebuf_pipeline_create`].
+    unsafe fn slot(&self, hub: &Hub) -> Result<Ring> {
+        // SAFETY: the caller's promise.
+        let parts = unsafe { array(self.given.buffers, self.given.buffer_count, "buffers")? };
+        if parts.is_empty() {
+            return Err(Fault::invalid("a pipeline whose slots have no buffer"));
+        }
+        // What is made before one fails is freed with this.
+        let mut slot = Ring(Vec::with_capacity(parts.len()));
+        for part in parts {
+            // SAFETY: as above.
+            let asked = unsafe { Asked::read(part.options)? };
+            if asked.brings_bytes() {
+                return Err(Fault::invalid("`contents` or `host_memory` for a pipeline's slots"));
+            }
+            // SAFETY: as above.
+            let built = unsafe { asked.wish(hub, part.bytes)?.build()? };
+            slot.0.push(onebuf_buffer::put(built.into())?);
+        }
+        Ok(slot)
+    }
+
+    fn when_full(&self) -> Result<WhenFull> {
+        match self.given.when_full {
+            ONEBUF_WHEN_FULL_BLOCK => Ok(WhenFull::Block),
+            ONEBUF_WHEN_FULL_DROP_OLDEST => Ok(WhenFull::DropOldest),
+            ONEBUF_WHEN_FULL_DROP_NEWEST => Ok(WhenFull::DropNewest),
+            other => Err(Fault::invalid(format!("when_full {other}: choose one of 0 to 2"))),
+        }
+    }
+
+    /// # Safety
+    /// As for [`onebuf_pipeline_create`].
+    unsafe fn build(self, hub: &Hub) -> Result<Line> {
+        let (said, when_full) = (Arc::new(Said::default()), self.when_full()?);
+        if self.given.depth > MOST_SLOTS {
+            let depth = self.given.depth;
+            return Err(Fault::invalid(format!("depth {depth}: {MOST_SLOTS} slots at most")));
+        }
+        // Whoever drops has one slot more.
+        let slots = self.given.depth + usize::from(when_full != WhenFull::Block);
+        // SAFETY: the caller's promise.
+        let slots = (0..slots).map(|_| unsafe { self.slot(hub) }).collect::<Result<Vec<_>>>()?;
+        let mut slots = slots.into_iter();
+        let make = move |_| slots.next().ok_or_else(|| Error::invalid("more slots than were made"));
+        let source =
+            Callback { run: self.source, user: self.given.source_user, said: said.clone() };
+        let sink = Callback { run: self.sink, user: self.given.sink_user, said: said.clone() };
+        let mut builder = Pipeline::builder(self.given.depth, make)
+            .source(move |slot, number| source.fill(slot, number))
+            .sink(move |slot, number| sink.take("sink", &frame(slot, number, NO_QUEUE)))
+            .when_full(when_full);
+        for (name, device, run, user) in self.stages {
+            let callback = Callback { run, user, said: said.clone() };
+            let (at, mut queue) = (name.clone(), QueueHandle::default());
+            builder = builder.stage(name, &device, move |work: Work<'_, Ring>| {
+                callback.take(&at, &frame(work.slot, work.frame, queue.of(work.queue)?))
+            });
+        }
+        if self.given.batch > 0 {
+            builder = builder.batch(self.given.batch);
+        }
+        if self.given.one_thread != 0 {
+            builder = builder.one_thread();
+        }
+        let pipeline = builder.build()?;
+        let handle = pipeline.handle();
+        Ok(Line { pipeline: Mutex::new(pipeline), handle, said })
+    }
+}
+
+impl Line {
+    fn run(&self) -> Result<Report> {
+        let mut pipeline = match self.pipeline.try_lock() {
+            Ok(pipeline) => pipeline,
+            Err(TryLockError::Poisoned(pipeline)) => pipeline.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Busy { what: "this pipeline runs already".into() }.into());
+            }
+        };
+        pipeline.run().map_err(|failure| self.said.fault(failure))
+    }
+}
+
+fn plain(report: &Report) -> onebuf_pipeline_report {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    onebuf_pipeline_report {
+        size: size_of::<onebuf_pipeline_report>(),
+        frames: report.frames,
+        dropped: report.dropped,
+        incomplete: report.incomplete,
+        on_the_way: report.on_the_way,
+        elapsed_ns: ns(report.elapsed),
+        latency_p50_ns: report.latency.p50.map_or(0, ns),
+        latency_p99_ns: report.latency.p99.map_or(0, ns),
+    }
+}
+
+/// Opens the stages' queues and makes the slots. ONEBUF_INVALID_ARGUMENT without a slot, or for a batch that the ring has
+/// no room for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_pipeline_create(
+    hub: onebuf_hub,
+    options: *const onebuf_pipeline_options,
+    pipeline: Slot<'_, onebuf_pipeline>,
+) -> onebuf_status {
+    entry(|| {
+        let pipeline = out(pipeline, "pipeline")?;
+        let hub = hub.get()?;
+        // SAFETY: the caller's promise, also about what the options point at.
+        *pipeline = onebuf_pipeline::put(unsafe { Plan::read(options)?.build(&hub.hub)? })?;
+        Ok(())
+    })
+}
+
+/// Runs until the source ends, somebody stops it, or something fails; what is on its way then comes out first, unless
+/// something failed. It may be run again: the slots stay. ONEBUF_BUSY while it runs. `report` may be NULL; it is written
+/// after a failure, too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_pipeline_run(
+    pipeline: onebuf_pipeline,
+    report: *mut onebuf_pipeline_report,
+) -> onebuf_status {
+    entry(|| {
+        let line = pipeline.get()?;
+        let ran = line.run().map(drop);
+        if !report.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { give(plain(&line.handle.report()), report, "report")? };
+        }
+        ran
+    })
+}
+
+/// Asks the pipeline that runs to end, from any thread: the source is not asked again, and what is on its way comes out.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_pipeline_stop(pipeline: onebuf_pipeline) -> onebuf_status {
+    entry(|| {
+        pipeline.get()?.handle.stop();
+        Ok(())
+    })
+}
+
+/// How it does, from any thread, also while it runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_pipeline_get_report(
+    pipeline: onebuf_pipeline,
+    report: *mut onebuf_pipeline_report,
+) -> onebuf_status {
+    // SAFETY: the caller's promise.
+    entry(|| unsafe { give(plain(&pipeline.get()?.handle.report()), report, "report") })
+}
+
+/// The same with each stage's own times, as JSON.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_pipeline_json(
+    pipeline: onebuf_pipeline,
+    json: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| {
+        string::give(json, || {
+            let report = pipeline.get()?.handle.report();
+            serde_json::to_vec(&report).map_err(|why| Fault::invalid(why.to_string()))
+        })
+    })
+}
+
+/// Frees a pipeline, its queues and its slots. One that runs is asked to end, and goes when it has.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_pipeline_free(pipeline: onebuf_pipeline) -> onebuf_status {
+    if let Ok(line) = pipeline.get() {
+        line.handle.stop();
+    }
+    free(pipeline)
+}
