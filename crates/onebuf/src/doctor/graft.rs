@@ -7,6 +7,7 @@
 
 use crate::{
     Access, Arg, Device, Error, Hub, IntoArg, Program, Result, Signature, Source,
+    graft::UNTRIED,
     program::Grid,
     topology::{DeviceIx, State, Verdict},
 };
@@ -38,9 +39,6 @@ pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
     both.filter(|[a, b]| same(a, b)).collect()
 }
 
-/// What is said of HIP beside every verdict.
-const ON_HIP: &str = "; grafting on HIP has not been run on hardware by its authors";
-
 /// Makes the experiment. Whatever goes wrong refutes it, with the reason.
 pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verdict {
     let (state, mut why) = match compare(hub, ids, tell) {
@@ -48,7 +46,7 @@ pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verd
         Err(error) => (State::Refuted, error.to_string()),
     };
     if ids[1].starts_with("hip") {
-        why.push_str(ON_HIP);
+        why.push_str(UNTRIED);
     }
     Verdict { state, why, ..Verdict::default() }
 }
@@ -218,6 +216,6 @@ mod tests {
         assert_eq!(verdict.state, State::Refuted);
         assert!(!verdict.why.is_empty() && !verdict.why.contains("HIP"));
         let verdict = run(&hub, ["host", "hip:0"], &mut |_| ());
-        assert!(verdict.why.ends_with(ON_HIP), "{}", verdict.why);
+        assert!(verdict.why.ends_with(UNTRIED), "{}", verdict.why);
     }
 }

@@ -36,6 +36,9 @@ use crate::{Error, Result};
 use lex::Token;
 use std::fmt;
 
+/// What is said of HIP beside every verdict.
+pub(crate) const UNTRIED: &str = "; grafting on HIP has not been run on hardware by its authors";
+
 /// Why a text is not rewritten, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Refusal {

@@ -137,11 +137,7 @@ impl Hub {
 
 /// Why nothing is known yet.
 fn unproven(to: Api) -> String {
-    let hip = if to == HIP {
-        "; grafting on HIP has not been run on hardware by its authors"
-    } else {
-        ""
-    };
+    let hip = if to == HIP { graft::UNTRIED } else { "" };
     format!("unproven: run `onebuf doctor`{hip}")
 }
 
