@@ -16,6 +16,7 @@
 // The promise is the same everywhere: it is written above, and at the head of the header.
 #![allow(clippy::missing_safety_doc)]
 
+mod callback;
 mod entry;
 mod handle;
 mod input;

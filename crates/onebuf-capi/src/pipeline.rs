@@ -10,23 +10,24 @@
 //! everything of onebuf's but run the same pipeline; they must not throw, and free nothing that they are given.
 
 use crate::{
-    buffer::{Asked, onebuf_buffer, onebuf_buffer_free, onebuf_buffer_options},
+    buffer::{Asked, onebuf_buffer, onebuf_buffer_options},
+    callback::{Callback, FrameFn, NO_QUEUE, QueueHandle, Ring, Said, SourceFn, frame},
     device::onebuf_device,
-    entry::{Fault, Result, entry, free, message_count, message_since},
+    entry::{Fault, Result, entry, free},
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, array, give, options, out, text},
-    queue::{onebuf_queue, onebuf_queue_free},
-    status::{ONEBUF_OK, onebuf_status, onebuf_status_name},
+    queue::onebuf_queue,
+    status::onebuf_status,
     string::{self, onebuf_string},
 };
 use onebuf::{
     Device, Error, Hub,
-    pipeline::{Failure, Filled, Handle, Pipeline, Report, WhenFull, Work},
+    pipeline::{Handle, Pipeline, Report, WhenFull, Work},
 };
 use std::{
-    ffi::{CStr, c_char, c_void},
-    sync::{Arc, Mutex, PoisonError, TryLockError},
+    ffi::{c_char, c_void},
+    sync::{Arc, Mutex, TryLockError},
     time::Duration,
 };
 
@@ -178,128 +179,8 @@ pub struct Line {
     said: Arc<Said>,
 }
 
-/// One slot's buffers, by the handles that callbacks get.
-struct Ring(Vec<onebuf_buffer>);
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // One that the program freed against the rules is no error here.
-        for buffer in &self.0 {
-            onebuf_buffer_free(*buffer);
-        }
-    }
-}
-
-/// What callbacks returned that failed: the library passes its own errors on, not C's numbers.
-#[derive(Default)]
-struct Said(Mutex<Vec<(String, u64, onebuf_status)>>);
-
-impl Said {
-    /// Calls a callback, and says what its status means.
-    fn ask(
-        &self,
-        at: &str,
-        frame: u64,
-        call: impl FnOnce() -> onebuf_status,
-    ) -> onebuf::Result<()> {
-        let before = message_count();
-        let status = call();
-        if status == ONEBUF_OK {
-            return Ok(());
-        }
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((at.to_owned(), frame, status));
-        Err(Error::invalid(message_since(before).unwrap_or_else(|| {
-            // SAFETY: a string of the library's own.
-            let name = unsafe { CStr::from_ptr(onebuf_status_name(status)) }.to_string_lossy();
-            format!("its function returned {status} ({name})")
-        })))
-    }
-
-    /// The failure as C gets it; the next run begins with nothing said.
-    fn fault(&self, failure: Failure) -> Fault {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let mine =
-            |(at, frame, _): &&(String, u64, _)| (at, *frame) == (&failure.at, failure.frame);
-        match (all.iter().find(mine), &failure.error) {
-            (Some((.., status)), Error::InvalidArgument(why)) => Fault::Callback(
-                *status,
-                format!("{} at frame {}: {why}", failure.at, failure.frame),
-            ),
-            _ => Fault::Callback(Fault::from(failure.error.clone()).status(), failure.to_string()),
-        }
-    }
-}
-
-/// A callback and its first argument.
-struct Callback<F> {
-    run: F,
-    user: *mut c_void,
-    said: Arc<Said>,
-}
-
-// SAFETY: the caller promised that any thread may call the function with this argument, one at a time.
-unsafe impl<F> Send for Callback<F> {}
-
-type SourceFn =
-    unsafe extern "C" fn(*mut c_void, *const onebuf_frame, *mut onebuf_filled) -> onebuf_status;
-type FrameFn = unsafe extern "C" fn(*mut c_void, *const onebuf_frame) -> onebuf_status;
-
-fn frame(slot: &Ring, number: u64, queue: onebuf_queue) -> onebuf_frame {
-    onebuf_frame { number, buffers: slot.0.as_ptr(), buffer_count: slot.0.len(), queue }
-}
-
 /// Deeper rings were not initialised.
 const MOST_SLOTS: usize = 1 << 16;
-const NO_QUEUE: onebuf_queue = onebuf_queue { id: 0 };
-
-impl Callback<SourceFn> {
-    fn fill(&self, slot: &Ring, number: u64) -> onebuf::Result<Filled> {
-        let (frame, mut filled) = (frame(slot, number, NO_QUEUE), ONEBUF_FILLED_FRAME);
-        // SAFETY: the caller's function, with the arguments it is for, which outlive the call.
-        let fill = || unsafe { (self.run)(self.user, &frame, &mut filled) };
-        self.said.ask("source", number, fill)?;
-        match filled {
-            ONEBUF_FILLED_FRAME => Ok(Filled::Frame),
-            ONEBUF_FILLED_INCOMPLETE => Ok(Filled::Incomplete),
-            ONEBUF_FILLED_IDLE => Ok(Filled::Idle),
-            ONEBUF_FILLED_END => Ok(Filled::End),
-            other => Err(Error::invalid(format!("filled {other}: choose one of 0 to 3"))),
-        }
-    }
-}
-
-impl Callback<FrameFn> {
-    fn take(&self, at: &str, frame: &onebuf_frame) -> onebuf::Result<()> {
-        // SAFETY: the caller's function, with the arguments it is for, which outlive the call.
-        self.said.ask(at, frame.number, || unsafe { (self.run)(self.user, frame) })
-    }
-}
-
-/// A stage's queue by the handle that its function gets, made with its first frame.
-#[derive(Default)]
-struct QueueHandle(Option<onebuf_queue>);
-
-impl QueueHandle {
-    fn of(&mut self, queue: &onebuf::Queue) -> onebuf::Result<onebuf_queue> {
-        match self.0 {
-            Some(handle) => Ok(handle),
-            None => {
-                let made = onebuf_queue::put(queue.clone())
-                    .map_err(|fault| Error::invalid(fault.to_string()))?;
-                Ok(*self.0.insert(made))
-            }
-        }
-    }
-}
-
-impl Drop for QueueHandle {
-    fn drop(&mut self) {
-        if let Some(queue) = self.0.take() {
-            onebuf_queue_free(queue);
-        }
-    }
-}
 
 /// What the options say, their pointers read.
 struct Plan {
