@@ -751,9 +751,10 @@ public:
     Result<void> store(std::size_t at, const T &value) const {
         return detail::check(onebuf_buffer_store(this->handle(), bytes(at), &value, sizeof value));
     }
-    /// Reads one element, through the map where there is one.
-    Result<T> load(std::size_t at) const {
-        T found{};
+    /// Reads one element, through the map where there is one; not for elements that are arrays, which cannot be returned.
+    template <class Element = T> Result<Element> load(std::size_t at) const {
+        static_assert(std::is_same_v<Element, T>, "the buffer's own elements");
+        Element found{};
         onebuf_status status = onebuf_buffer_load(this->handle(), bytes(at), &found, sizeof found);
         return detail::result(status, [&] { return found; });
     }
