@@ -112,6 +112,12 @@ fn groups_copy_in_and_out_together() {
     }
 }
 
+/// Whether a text has such a number, or that rounded up: CUDA's and HIP's local arguments begin at aligned places.
+fn names_about(text: &str, number: u64) -> bool {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
+    numbers.any(|found| (number..number + 64).contains(&found))
+}
+
 #[test]
 fn more_than_a_group_has_is_refused_with_the_numbers() {
     let machine = machine();
@@ -128,7 +134,7 @@ fn more_than_a_group_has_is_refused_with_the_numbers() {
                 queue.launch(&kernel, grid, args![views.0, views.1, Arg::local::<u32>(count)]);
             let Err(Error::InvalidArgument(why)) = refused else { panic!("{side:?}: {refused:?}") };
             assert!(why.contains(&has.to_string()), "{why}");
-            assert!(count > 1 << 40 || why.contains(&(4 * asked).to_string()), "{why}");
+            assert!(count > 1 << 40 || names_about(&why, 4 * asked), "{why}");
             assert!(why.contains("turn_dynamic") && why.contains("local memory"), "{why}");
         }
         // Nothing was started, and no guard is left.

@@ -103,9 +103,10 @@ fn explain_names_the_route_and_the_rung() {
     each(|from, to, kind, rung, what| {
         let Some(buffer) = shared(from, to, kind, rung, 1024) else { return };
         let text = buffer.explain();
-        // Nothing is proven here; only fine-grained shared virtual memory is free by contract.
+        // Nothing is proven here; only fine-grained shared virtual memory and descriptors are free by contract.
         let copies = match (kind, buffer.plan().strategy) {
             (RouteKind::Staged, _) => "copies",
+            (RouteKind::OpaqueFd | RouteKind::DmaBuf, _) => "no copies",
             (RouteKind::SvmPointer, Strategy::FineSvm) if to.device.id() == "host" => "no copies",
             _ => "copies not ruled out",
         };
