@@ -15,12 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Most waits end within this time, and a sleep costs two thread switches.
-const SPIN: Duration = Duration::from_micros(50);
-/// Between these, the driver is asked again.
-const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
 /// Which part of the time waited so far may be lost to a late answer.
 const LATE_SHARE: u32 = 16;
+/// A sleep takes at least this long: by default the kernel's timers are 50 µs late. So the first 1.6 ms are spent asking.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
+/// The driver is asked at least so often.
+const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
 /// A point in a stream.
 pub(super) struct Event {
@@ -112,11 +112,9 @@ impl hal::Event for Event {
                 let what = format!("work on {}", self.driver().info.name);
                 return Err(Error::timeout(what, timeout));
             }
-            if waited < SPIN {
-                thread::yield_now();
-            } else {
-                let [least, most] = ASK_AGAIN;
-                thread::sleep((waited / LATE_SHARE).clamp(least, most).min(left));
+            match waited / LATE_SHARE {
+                pause if pause < SHORTEST_SLEEP => thread::yield_now(),
+                pause => thread::sleep(pause.min(LONGEST_SLEEP).min(left)),
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     Error, Result,
     backend::gates::Behind,
     hal,
-    hal::{Callback, Domain, Profile},
+    hal::{Callback, DeviceKind, Domain, Profile},
     sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, thread},
 };
 use onebuf_sys::{
@@ -20,8 +20,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Most waits end within this time, and a callback costs two thread switches.
+/// Most waits for a CPU end within this time, and a callback costs two thread switches. Longer, and asking would take its
+/// time from the work itself.
 const SPIN: Duration = Duration::from_micros(100);
+/// Other devices do not compute more slowly for being asked; and a sleep takes 100 µs at least, since by default the kernel's
+/// timers are 50 µs late. From here on that is no more than the part below.
+const SPIN_APART: Duration = Duration::from_micros(1600);
 /// Between these, the driver is asked again while a callback is awaited. NVIDIA calls back 4 to 19 ms late
 /// for a map, also while somebody asks (32 MiB: complete after 0.6 ms by `clGetEventInfo`).
 const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
@@ -299,7 +303,11 @@ impl hal::Event for Event {
 
     fn wait(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
-        if self.spin(start, timeout.min(SPIN))? {
+        let spin = match self.driver().info.kind {
+            DeviceKind::Cpu => SPIN,
+            _ => SPIN_APART,
+        };
+        if self.spin(start, timeout.min(spin))? {
             return Ok(());
         }
         loop {
