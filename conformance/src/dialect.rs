@@ -33,23 +33,12 @@ pub fn kernels(text: &str) -> Source {
 /// The same where CUDA C says more than names differently: `like_cuda` is in the words of OpenCL C, as far as those are
 /// names.
 pub fn two_texts(opencl: &str, like_cuda: &str) -> Source {
-    let like_cuda = without_spaces(like_cuda);
+    let like_cuda = self::like_cuda(like_cuda);
     Source::opencl_c(opencl.to_owned()).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda)
 }
 
-fn without_spaces(text: &str) -> String {
+/// Such a text in CUDA C and HIP C.
+pub fn like_cuda(text: &str) -> String {
     let plain = SPACES.iter().fold(text.to_owned(), |text, space| text.replace(space, ""));
     format!("{PRELUDE}{plain}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{PRELUDE, without_spaces};
-
-    #[test]
-    fn address_spaces_go_and_the_rest_stays() {
-        let text = "kernel void f(global const uint *x) { uchar *p = (private uchar *)x; }";
-        let plain = "kernel void f(const uint *x) { uchar *p = (uchar *)x; }";
-        assert_eq!(without_spaces(text), format!("{PRELUDE}{plain}"));
-    }
 }

@@ -17,7 +17,7 @@ mod stub;
 mod wait;
 
 pub use data::{Random, assert_same, pages_apart, random_words};
-pub use dialect::{kernels, two_texts};
+pub use dialect::{kernels, like_cuda, two_texts};
 pub use elements::{Element, Sample, axpy_source};
 pub use held::{Held, is_held};
 pub use life::life;

@@ -274,23 +274,3 @@ impl Drop for Svm {
         debug_assert!(freed.is_ok());
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::spin_model;
-
-    #[test]
-    fn the_model_of_many_rounds_is_that_of_one_many_times() {
-        for rounds in [0, 1, 2, 3, 7, 100, 4097] {
-            let mut slow = [0, 1, 12345, u32::MAX];
-            let mut fast = slow;
-            (0..rounds).for_each(|_| spin_model(&mut slow, 1));
-            spin_model(&mut fast, rounds);
-            assert_eq!(fast, slow, "{rounds}");
-        }
-        let mut one = [5];
-        spin_model(&mut one, 1);
-        let draw = |x: u32| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        assert_eq!(one[0], (0..super::DRAWS).fold(5, |x, _| draw(x)));
-    }
-}

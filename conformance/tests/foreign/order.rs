@@ -467,3 +467,19 @@ fn owners_queues_in_no_order_wait_for_ours() {
         assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
     }
 }
+
+/// What the tests above hold the work against is right itself.
+#[test]
+fn the_model_of_many_rounds_is_that_of_one_many_times() {
+    for rounds in [0, 1, 2, 3, 7, 100, 4097] {
+        let mut slow = [0, 1, 12345, u32::MAX];
+        let mut fast = slow;
+        (0..rounds).for_each(|_| spin_model(&mut slow, 1));
+        spin_model(&mut fast, rounds);
+        assert_eq!(fast, slow, "{rounds}");
+    }
+    let mut one = [5];
+    spin_model(&mut one, 1);
+    let draw = |x: u32| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    assert_eq!(one[0], (0..16).fold(5, |x, _| draw(x)), "sixteen draws are a round");
+}

@@ -6,7 +6,8 @@ use onebuf::{
     half::f16,
 };
 use onebuf_conformance::{
-    Element, GROUP, Machine, Random, Sample, assert_same, axpy_source, kernels, machine, two_texts,
+    Element, GROUP, Machine, Random, Sample, assert_same, axpy_source, kernels, like_cuda, machine,
+    two_texts,
 };
 
 const N: usize = 20 * GROUP;
@@ -266,4 +267,13 @@ kernel void turn(global uint *p, local uint *group) {
             Err(error) => panic!("{}: {error}", side.device),
         }
     }
+}
+
+#[test]
+fn address_spaces_go_and_the_rest_stays() {
+    let text = "kernel void f(global const uint *x) { uchar *p = (private uchar *)x; }";
+    let plain = "kernel void f(const uint *x) { uchar *p = (uchar *)x; }";
+    let translated = like_cuda(text);
+    assert!(translated.ends_with(plain), "{translated}");
+    assert!(translated.contains("#define kernel extern"), "{translated}");
 }
