@@ -22,7 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-const TRACE_LEN: usize = 256;
+/// Calls that are remembered: a wait may ask its driver a thousand times.
+const TRACE_LEN: usize = 1 << 14;
 
 /// Watches every call made through a table, and can make one of them fail.
 ///
