@@ -17,7 +17,10 @@ fn assert_rows(value: &Value) {
         assert_has(row, &ROW);
         assert_eq!(row.as_object().unwrap().len(), ROW.len(), "nothing else: {row}");
         assert!(UNITS.iter().any(|unit| row["unit"] == *unit), "{row}");
-        assert!(row["value"].as_f64().unwrap() > 0.0 && row["n"].as_u64().unwrap() >= 7, "{row}");
+        // A hand-over is what is left of a difference: on a busy machine that may be less than nothing.
+        let difference = row["name"].as_str().unwrap().starts_with("handoff_");
+        assert!(row["value"].as_f64().unwrap() > 0.0 || difference, "{row}");
+        assert!(row["n"].as_u64().unwrap() >= 7, "{row}");
         assert_ratio(row);
     }
     for skipped in value["skipped"].as_array().unwrap() {
@@ -34,7 +37,7 @@ fn assert_ratio(row: &Value) {
         return;
     };
     let by_hand = row["value"].as_f64().unwrap() / baseline;
-    assert!((ratio / by_hand - 1.0).abs() < 1e-9, "{row}");
+    assert!((ratio - by_hand).abs() <= 1e-9 * by_hand.abs().max(1e-3), "{row}");
     assert!(low <= ratio && ratio <= high, "{row}");
 }
 
