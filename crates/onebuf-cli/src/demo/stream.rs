@@ -57,22 +57,29 @@ pub struct Streamed {
 /// What stood out so far.
 #[derive(Default)]
 struct Seen {
-    /// When the first frame came out, and when the last.
+    /// How many frames have come out.
+    frames: u64,
+    /// When as many had as the ring holds, and when the last did. Before that, frames come out that were all there at once.
     times: Option<[Instant; 2]>,
     count: u64,
     last: Vec<Detection>,
 }
 
 impl Seen {
-    fn note_time(&mut self) {
-        let now = Instant::now();
-        self.times.get_or_insert([now; 2])[1] = now;
+    fn note_frame(&mut self, ring: usize) {
+        self.frames += 1;
+        if self.frames >= ring as u64 {
+            let now = Instant::now();
+            self.times.get_or_insert([now; 2])[1] = now;
+        }
     }
 
-    /// Frames in a second, since the first: who waited for it does not count. Of a single one, since the start.
-    fn rate(&self, report: &Report) -> f64 {
-        match self.times.map(|[first, last]| last.duration_since(first).as_secs_f64()) {
-            Some(seconds) if seconds > 0.0 => (report.frames - 1) as f64 / seconds,
+    /// Frames in a second once the ring was full: who waited for the first does not count. Since the start, where there
+    /// were no more than the ring holds.
+    fn rate(&self, ring: usize, report: &Report) -> f64 {
+        let more = self.frames.saturating_sub(ring as u64) as f64;
+        match self.times.map(|[full, last]| last.duration_since(full).as_secs_f64()) {
+            Some(seconds) if seconds > 0.0 => more / seconds,
             _ => report.frames_per_second(),
         }
     }
@@ -104,7 +111,7 @@ impl Stream<'_> {
         }
         let network = if let Feed::Wire(wire) = feed { wire.counts() } else { None };
         Ok(Streamed {
-            frames_per_s: seen.rate(&report),
+            frames_per_s: seen.rate(self.ring, &report),
             report,
             network,
             ring: self.ring,
@@ -185,7 +192,7 @@ impl Stream<'_> {
         builder.sink(move |slot, number| {
             let beams = slot.beams.to_vec()?;
             let found = detect(&beams, self.pipeline.shape().length);
-            seen.note_time();
+            seen.note_frame(self.ring);
             seen.count += found.len() as u64;
             seen.last.clone_from(&found);
             let wrong = judge.judge(number, beams, found);
