@@ -22,6 +22,7 @@ use crate::probe::Probe;
 mod table;
 mod blas;
 pub mod fft;
+mod native;
 mod properties;
 mod rtc;
 mod solver;
@@ -31,14 +32,15 @@ mod types;
 
 pub use blas::{Blas, Operation};
 pub use fft::Fft;
+pub use native::NativeStream;
 pub use rtc::Rtc;
 pub use solver::Solver;
 pub use types::{
     AccessDesc, AlignedFd, AllocationHandle, AllocationProp, Attribute, BlasHandle, CuContext,
     CuEvent, CuFunction, CuModule, CuStatus, CuStream, CufftPlan, DevicePtr, ExternalBufferDesc,
     ExternalMemory, ExternalMemoryDesc, ExternalSemaphore, ExternalSemaphoreDesc, Flavor,
-    HostFunction, HostPtr, IpcHandle, Location, Refused, RocfftInfo, RocfftPlan, RtcProgram,
-    SemaphoreParams, SolverHandle, Uuid, consts,
+    GraphicsResource, HostFunction, HostPtr, IpcHandle, Location, Refused, RocfftInfo, RocfftPlan,
+    RtcProgram, SemaphoreParams, SolverHandle, Uuid, consts,
 };
 
 /// Where a library is looked for: CUDA's, then HIP's.
@@ -131,6 +133,15 @@ table! {
     alloc_managed = "cuMemAllocManaged" | "hipMallocManaged" (
         bytes: usize, flags: u32
     ) -> create DevicePtr, "mem";
+    // CUDA's newer one has a place in a structure, where the older one, and HIP's, have a device or -1.
+    [has_prefetch_to_location]
+    prefetch_to_location = "cuMemPrefetchAsync_v2" | "" (
+        at: DevicePtr, bytes: usize, to: Location, flags: u32, stream: CuStream
+    ) -> status;
+    [has_prefetch]
+    prefetch = "cuMemPrefetchAsync" | "hipMemPrefetchAsync" (
+        at: DevicePtr, bytes: usize, device: i32, stream: CuStream
+    ) -> status;
     host_alloc = "cuMemHostAlloc" | "hipHostMalloc" (
         bytes: usize, flags: u32
     ) -> create HostPtr, "host";
@@ -218,11 +229,34 @@ table! {
         stream: CuStream
     ) -> status;
 
+    [has_register_gl_buffer]
+    register_gl_buffer = "cuGraphicsGLRegisterBuffer" | "hipGraphicsGLRegisterBuffer" (
+        buffer: u32, flags: u32
+    ) -> create GraphicsResource, "resource";
+    [has_unregister_resource]
+    unregister_resource = "cuGraphicsUnregisterResource" | "hipGraphicsUnregisterResource" (
+        resource: GraphicsResource
+    ) -> release, "resource";
+    [has_map_resources]
+    map_resources = "cuGraphicsMapResources" | "hipGraphicsMapResources" (
+        count: u32, resources: *mut GraphicsResource, stream: CuStream
+    ) -> status;
+    [has_unmap_resources]
+    unmap_resources = "cuGraphicsUnmapResources" | "hipGraphicsUnmapResources" (
+        count: u32, resources: *mut GraphicsResource, stream: CuStream
+    ) -> status;
+    [has_mapped_pointer]
+    mapped_pointer = "cuGraphicsResourceGetMappedPointer_v2" | "hipGraphicsResourceGetMappedPointer" (
+        at: *mut DevicePtr, bytes: *mut usize, resource: GraphicsResource
+    ) -> status;
+
     // chipStar's own, by which it is known: a HIP runtime over OpenCL.
     [has_native_handles]
     native_handles = "" | "hipGetBackendNativeHandles" (
         stream: usize, handles: *mut usize, count: *mut i32
     ) -> status;
+    [has_native_event]
+    native_event = "" | "hipGetNativeEventFromHipEvent" (event: CuEvent) -> raw *mut c_void;
     [has_can_access_peer]
     can_access_peer = "cuDeviceCanAccessPeer" | "hipDeviceCanAccessPeer" (
         device: i32, peer: i32

@@ -92,6 +92,8 @@ fn typedefs(text: &str) -> HashMap<String, usize> {
     let basic = [("cl_int", 4), ("cl_uint", 4), ("cl_ulong", 8), ("size_t", size_of::<usize>())];
     let mut sizes = HashMap::from(basic.map(|(name, size)| (name.to_owned(), size)));
     sizes.insert("intptr_t".into(), size_of::<isize>());
+    // OpenGL's unsigned int, by its name in OpenCL.
+    sizes.insert("cl_GLuint".into(), 4);
     for line in text.lines().filter_map(|line| line.strip_prefix("typedef ")) {
         let Some((of, name)) = line.trim_end().trim_end_matches(';').rsplit_once(' ') else {
             continue;
@@ -167,10 +169,20 @@ fn without_line_comments(text: &str) -> String {
 fn size_in_hip(argument: &str) -> usize {
     let words: Vec<_> = argument.split_whitespace().collect();
     let has = |word| words.contains(&word);
-    let handles = ["hipStream_t", "hipEvent_t", "hipModule_t", "hipFunction_t", "hiprtcProgram"];
+    let handles = [
+        "hipStream_t",
+        "hipEvent_t",
+        "hipModule_t",
+        "hipFunction_t",
+        "hipExternalMemory_t",
+        "hipGraphicsResource_t",
+        "hipMemGenericAllocationHandle_t",
+        "hipHostFn_t",
+        "hiprtcProgram",
+    ];
     match () {
         () if argument.contains(['*', '[']) || has("size_t") || has("hipDeviceptr_t") => 8,
-        () if handles.into_iter().any(has) => 8,
+        () if handles.into_iter().any(has) || has("long") => 8,
         () if has("hipIpcMemHandle_t") => 64,
         () if has("char") => 1,
         () if has("short") => 2,

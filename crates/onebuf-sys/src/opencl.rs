@@ -122,6 +122,19 @@ table! {
         queue: ClQueue, mem: ClMem, mapped: *mut c_void
     ) -> enqueue;
 
+    [has_create_from_gl_buffer]
+    create_from_gl_buffer = clCreateFromGLBuffer(
+        context: ClContext, flags: u64, name: u32
+    ) -> create ClMem;
+    [has_enqueue_acquire_gl_objects]
+    enqueue_acquire_gl_objects = clEnqueueAcquireGLObjects(
+        queue: ClQueue, count: u32, mems: *const ClMem
+    ) -> enqueue;
+    [has_enqueue_release_gl_objects]
+    enqueue_release_gl_objects = clEnqueueReleaseGLObjects(
+        queue: ClQueue, count: u32, mems: *const ClMem
+    ) -> enqueue;
+
     create_program_with_source = clCreateProgramWithSource(
         context: ClContext, count: u32, strings: *const *const c_char, lengths: *const usize
     ) -> create ClProgram;
@@ -306,6 +319,9 @@ table! {
         context: ClContext, il: *const c_void, length: usize
     ) -> create ClProgram;
 
+    [has_get_gl_context_info]
+    get_gl_context_info = clGetGLContextInfoKHR(properties: *const isize, name: u32) -> info;
+
     [has_create_semaphore]
     create_semaphore = clCreateSemaphoreWithPropertiesKHR(
         context: ClContext, properties: *const u64
@@ -329,6 +345,7 @@ fn extension_of(symbol: &str) -> Option<&'static str> {
             Some("cl_khr_external_memory")
         }
         "clCreateProgramWithILKHR" => Some("cl_khr_il_program"),
+        "clGetGLContextInfoKHR" => Some("cl_khr_gl_sharing"),
         "clCreateSemaphoreWithPropertiesKHR"
         | "clReleaseSemaphoreKHR"
         | "clEnqueueWaitSemaphoresKHR"
@@ -352,6 +369,7 @@ impl fmt::Debug for OpenClExt {
         let external_memory = self.has_enqueue_acquire_external_mem_objects();
         f.debug_struct("OpenClExt")
             .field("external_memory", &external_memory)
+            .field("gl_sharing", &self.has_get_gl_context_info())
             .field("semaphores", &self.has_semaphores())
             .finish_non_exhaustive()
     }

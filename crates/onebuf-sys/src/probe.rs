@@ -25,6 +25,18 @@ use std::time::{Duration, Instant};
 /// Calls that are remembered: a wait may ask its driver a thousand times.
 const TRACE_LEN: usize = 1 << 14;
 
+/// Calls that ask how far work has come. How often a wait repeats one depends on the machine's mood.
+const POLLS: [&str; 8] = [
+    "clGetEventInfo",
+    "cuEventQuery",
+    "cuStreamQuery",
+    "glClientWaitSync",
+    "hipEventQuery",
+    "hipStreamQuery",
+    "vkGetSemaphoreCounterValue",
+    "vkWaitSemaphores",
+];
+
 /// Watches every call made through a table, and can make one of them fail.
 ///
 /// A create, enqueue or query chosen to fail does not reach the driver. A release does, and so does
@@ -36,7 +48,9 @@ pub struct Probe(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     calls: u64,
-    /// The value of `calls` at which to fail, and the code.
+    /// The calls less repeated polls.
+    steps: u64,
+    /// The value of `steps` at which to fail, and the code.
     fail_at: Option<(u64, i32)>,
     /// The call that fails every time, and the code.
     fail_always: Option<(&'static str, i32)>,
@@ -74,10 +88,13 @@ impl Probe {
     }
 
     /// Makes the `n`-th call from now fail with `code`, once; 1 is the very next call, 0 is none.
+    ///
+    /// A poll that follows the same poll is not counted, so that the `n`-th call of a run is the
+    /// `n`-th of the next run, however long the waits took.
     pub fn fail_nth(&self, n: u64, code: i32) {
         let mut state = self.state();
         state.failed = None;
-        state.fail_at = (n > 0).then(|| (state.calls.saturating_add(n), code));
+        state.fail_at = (n > 0).then(|| (state.steps.saturating_add(n), code));
     }
 
     /// Makes every call of that C name fail with `code`, until [`reset`](Self::reset).
@@ -105,7 +122,7 @@ impl Probe {
         self.state().live.clone()
     }
 
-    /// The latest calls by their C names, oldest first; at most 256.
+    /// The latest calls by their C names, oldest first; at most 16,384.
     pub fn trace(&self) -> Vec<&'static str> {
         self.state().trace.iter().copied().collect()
     }
@@ -124,13 +141,15 @@ impl Probe {
         if let Some(times) = &mut state.times {
             times.note(Some(call));
         }
+        let again = POLLS.contains(&call) && state.trace.back() == Some(&call);
+        state.steps += u64::from(!again);
         if state.trace.len() == TRACE_LEN {
             state.trace.pop_front();
         }
         state.trace.push_back(call);
-        let calls = state.calls;
+        let steps = state.steps;
         let always = state.fail_always.filter(|(name, _)| *name == call).map(|(_, code)| (0, code));
-        match state.fail_at.take_if(|(at, _)| *at == calls).or(always) {
+        match state.fail_at.take_if(|(at, _)| *at == steps).or(always) {
             Some((_, code)) => {
                 state.failed = Some(call);
                 Err(code)
@@ -192,6 +211,24 @@ mod tests {
         assert_eq!(probe.enter("d"), Ok(()));
         assert_eq!((probe.failed(), probe.calls()), (Some("c"), 4));
         assert_eq!(probe.trace(), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn polls_in_a_row_are_one() {
+        for polls in [1, 2, 100] {
+            let probe = Probe::new();
+            probe.fail_nth(4, -5);
+            probe.enter("a").unwrap();
+            (0..polls).for_each(|_| probe.enter("cuEventQuery").unwrap());
+            (0..polls).for_each(|_| probe.enter("hipEventQuery").unwrap());
+            assert_eq!(probe.enter("b"), Err(-5), "after {polls} polls");
+            assert_eq!(probe.calls(), 2 + 2 * polls);
+        }
+        let probe = Probe::new();
+        probe.fail_nth(3, -5);
+        let calls = ["cuEventQuery", "a", "cuEventQuery", "cuEventQuery"];
+        let failed = calls.map(|call| probe.enter(call).is_err());
+        assert_eq!(failed, [false, false, true, false], "a poll fails once");
     }
 
     #[test]

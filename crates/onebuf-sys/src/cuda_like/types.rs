@@ -76,6 +76,8 @@ handles! {
     ExternalMemory;
     /// `CUexternalSemaphore`.
     ExternalSemaphore;
+    /// `CUgraphicsResource`, `hipGraphicsResource_t`.
+    GraphicsResource;
     /// `cublasHandle_t`, `rocblas_handle`.
     BlasHandle;
     /// `cusolverDnHandle_t`.
@@ -113,9 +115,9 @@ pub struct AllocationProp {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Location {
-    /// Always [`consts::LOCATION_DEVICE`].
+    /// [`consts::LOCATION_DEVICE`], or [`consts::LOCATION_HOST`] where memory can lie there.
     pub kind: i32,
-    /// Which device.
+    /// Which device; zero for the host.
     pub id: i32,
 }
 
@@ -359,6 +361,9 @@ pub mod consts {
     pub const STREAM_NON_BLOCKING: u32 = 1;
     pub const ALLOCATION_PINNED: i32 = 1;
     pub const LOCATION_DEVICE: i32 = 1;
+    pub const LOCATION_HOST: i32 = 2;
+    /// `CU_DEVICE_CPU`, `hipCpuDeviceId`: where a prefetch takes a device.
+    pub const DEVICE_CPU: i32 = -1;
     pub const ACCESS_READ_WRITE: i32 = 3;
     /// A file descriptor: opaque for CUDA, a dma-buf for HIP.
     pub const HANDLE_POSIX_FD: i32 = 1;

@@ -109,6 +109,8 @@ constants! {
     isize {
         CL_CONTEXT_PLATFORM = 0x1084;
         CL_CONTEXT_INTEROP_USER_SYNC = 0x1085;
+        CL_GL_CONTEXT_KHR = 0x2008;
+        CL_EGL_DISPLAY_KHR = 0x2009;
     }
 
     /// `cl_context_info`, for `clGetContextInfo`.
@@ -117,6 +119,11 @@ constants! {
         CL_CONTEXT_DEVICES = 0x1081;
         CL_CONTEXT_PROPERTIES = 0x1082;
         CL_CONTEXT_NUM_DEVICES = 0x1083;
+    }
+
+    /// `cl_gl_context_info`, for `clGetGLContextInfoKHR`.
+    u32 {
+        CL_CURRENT_DEVICE_FOR_GL_CONTEXT_KHR = 0x2006;
     }
 
     /// `cl_command_queue_properties`.
@@ -197,6 +204,7 @@ constants! {
         CL_PROGRAM_BINARIES = 0x1166;
         CL_PROGRAM_NUM_KERNELS = 0x1167;
         CL_PROGRAM_KERNEL_NAMES = 0x1168;
+        CL_PROGRAM_IL = 0x1169;
     }
 
     /// `cl_program_build_info`, for `clGetProgramBuildInfo`.
@@ -205,6 +213,7 @@ constants! {
         CL_PROGRAM_BUILD_OPTIONS = 0x1182;
         CL_PROGRAM_BUILD_LOG = 0x1183;
         CL_PROGRAM_BINARY_TYPE = 0x1184;
+        CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE = 0x1185;
     }
 
     /// `cl_build_status`.
