@@ -11,9 +11,11 @@ use std::{
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub");
 const OPENCL: &[&str] = &["opencl_stub.c"];
-const OPENCL_HEADERS: &[&str] = &["semaphore_stub.h"];
-const CUDA: &[&str] =
-    &["cuda_stub.c", "cuda_share.c", "cuda_semaphore.c", "hsa_stub.c", "agent_stub.c"];
+const OPENCL_HEADERS: &[&str] = &["graphics_stub.h", "semaphore_stub.h"];
+/// What the stub of CUDA and HIP is made of, for whoever builds it.
+const CUDA: &str = include_str!("../stub/cuda_stub.sources");
+/// With that it is a runtime over OpenCL, known by symbols that the other must not have.
+const BENEATH: &str = "beneath_stub.c";
 const CUDA_HEADERS: &[&str] =
     &["cuda_stub.h", "code_object_stub.h", "math_stub.h", "semaphore_stub.h"];
 const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"];
@@ -42,7 +44,19 @@ pub fn selftest() -> Option<PathBuf> {
 /// When there is a compiler and the stub does not build.
 pub fn cuda_stub() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BUILT.get_or_init(|| build("libonebuf_cuda_stub.so", CUDA, CUDA_HEADERS, LIBRARY)).clone()
+    let sources: Vec<&str> = CUDA.lines().collect();
+    BUILT.get_or_init(|| build("libonebuf_cuda_stub.so", &sources, CUDA_HEADERS, LIBRARY)).clone()
+}
+
+/// The same library as a HIP runtime over OpenCL's.
+///
+/// # Panics
+/// When there is a compiler and the stub does not build.
+pub fn beneath_stub() -> Option<PathBuf> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let sources: Vec<&str> = CUDA.lines().chain([BENEATH]).collect();
+    let flags = [LIBRARY, &["-ldl"]].concat();
+    BUILT.get_or_init(|| build("libonebuf_beneath_stub.so", &sources, CUDA_HEADERS, &flags)).clone()
 }
 
 /// The program that tests what that library does with memory that others see; it takes the library's path.

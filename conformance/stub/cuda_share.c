@@ -786,7 +786,7 @@ bool execute_shared(struct command *c)
 EXPORT int onebuf_stub_live(void)
 {
     lock();
-    int n = live_semaphores();
+    int n = live_semaphores() + live_resources();
     for (struct allocation *a = allocations; a; a = a->next) n++;
     for (struct reservation *r = reservations; r; r = r->next) n++;
     for (struct external *e = externals; e; e = e->next) n++;

@@ -2,10 +2,10 @@
  * test double behind onebuf's cuda_like backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB, ONEBUF_HSA_LIB.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so \
- *      cuda_stub.c cuda_share.c cuda_semaphore.c hsa_stub.c agent_stub.c
+ *      $(cat cuda_stub.sources)
  *
  * Memory that others get to see (virtual memory, external memory, other processes, peers), and what streams wait for
- * beside events, is in cuda_share.c; semaphores of other APIs in cuda_semaphore.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c; AMD's code objects in code_object_stub.h. Their calls are recorded, and can be made to fail: see there.
+ * beside events, is in cuda_share.c; managed memory in cuda_managed.c; semaphores of other APIs in cuda_semaphore.c; buffers of OpenGL's in cuda_graphics.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c; AMD's code objects in code_object_stub.h. Their calls are recorded, and can be made to fail: see there.
  *
  * It plays two devices. Their memory lies apart: a device pointer is no address of the host's, so whoever follows
  * one crashes. Each stream runs in order on a thread of its own, so a missing fence is a real race. It is strict
@@ -17,6 +17,7 @@
  *   ------------------+----------------------------------+------------------------------------------------------
  *   add               | u32 *p, u32 by                   | p[i] += by
  *   onebuf_step       | u32 *p, u32 first, n, mul, add   | p[first + i] = p[first + i] * mul + add + i, for i < n
+ *   advance           | the same, by a name that may be grafted
  *   onebuf_step_bytes | the same on bytes                |
  *   onebuf_step_pages | the same on words 4096 bytes apart
  *   write_words       | u32 *p, u32 seed, n              | p[i] = word(seed, i), for i < n: as of `onebuf share`
@@ -27,8 +28,9 @@
  *   boom              |                                  | an illegal access: every later call answers 700
  *
  * ONEBUF_CUDA_STUB_DELAY_US=n   every command takes n microseconds more
- * ONEBUF_CUDA_STUB_INTEGRATED=1 the devices share the host's memory, and have managed memory
- * ONEBUF_CUDA_STUB_DEVICES=n    0, 1 or 2 devices instead of 2 */
+ * ONEBUF_CUDA_STUB_INTEGRATED=1 the devices share the host's memory
+ * ONEBUF_CUDA_STUB_DEVICES=n    0, 1 or 2 devices instead of 2
+ * ONEBUF_CUDA_STUB_UUID=hex     the first device is the chip of that UUID */
 #include "cuda_stub.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -46,6 +48,7 @@ bool initialised;
 static long delay_us;
 static int device_count = DEVICES;
 static bool integrated;
+bool is_integrated(void) { return integrated; }
 
 void die(const char *why)
 {
@@ -146,7 +149,9 @@ EXPORT status cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = MEMORY; 
 status hipDeviceTotalMem(size_t *bytes, int device) HIP(hipDeviceTotalMem, cuDeviceTotalMem_v2);
 EXPORT status cuDeviceGetUuid(unsigned char *uuid, int device)
 {
+    const char *hex = device ? NULL : getenv("ONEBUF_CUDA_STUB_UUID");
     for (int i = 0; i < 16; i++) uuid[i] = (unsigned char)(i * 16 + device + 1);
+    for (int i = 0; hex && i < 16 && sscanf(hex, "%2hhx", &uuid[i]) == 1; i++) hex += hex[2] == '-' ? 3 : 2;
     return known(device);
 }
 status hipDeviceGetUuid(unsigned char *uuid, int device) HIP(hipDeviceGetUuid, cuDeviceGetUuid);
@@ -168,8 +173,9 @@ static status attribute(int *value, int number, bool hip, int device)
 {
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         if (number == (hip ? attributes[i].hip : attributes[i].cuda)) {
-            bool shared = attributes[i].cuda == 18 || attributes[i].cuda == 89;
-            *value = shared ? integrated : attributes[i].value;
+            *value = attributes[i].value;
+            if (attributes[i].cuda == 18) *value = integrated;
+            if (attributes[i].cuda == 89) *value = integrated || has_managed();
             return known(device);
         }
     return INVALID_VALUE;
@@ -262,7 +268,8 @@ status remove_range(enum kind kind, void *at)
         *link = r->next;
         devices[r->device].objects--;
         if (kind == DEVICE_MEMORY) allocated[r->device] -= r->bytes;
-        if (kind == PINNED || kind == MANAGED) free(r->at);
+        if (kind == PINNED) free(r->at);
+        if (kind == MANAGED) forget_managed(r);
         if (kind == IMPORTED) forget_external(r);
         if (r->base) munmap(r->base, r->mapped);
         if (r->file >= 0) close(r->file);
@@ -311,22 +318,6 @@ EXPORT status cuMemFree_v2(uint64_t at)
     return leave(s, device);
 }
 status hipFree(uint64_t at) HIP(hipFree, cuMemFree_v2);
-
-/* One address for host and device; only where they share one memory (ONEBUF_CUDA_STUB_INTEGRATED). */
-EXPORT status cuMemAllocManaged(uint64_t *at, size_t bytes, unsigned flags)
-{
-    ENTER;
-    void *memory;
-    if (!integrated || flags != 1 || !bytes) return INVALID_VALUE;
-    if (posix_memalign(&memory, 4096, bytes)) return OUT_OF_MEMORY;
-    memset(memory, 0x5A, bytes);
-    lock();
-    add_range(MANAGED, device, memory, bytes);
-    unlock();
-    *at = (uint64_t)(uintptr_t)memory;
-    return OK;
-}
-status hipMallocManaged(uint64_t *at, size_t bytes, unsigned flags) HIP(hipMallocManaged, cuMemAllocManaged);
 
 EXPORT status cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
 {
@@ -389,11 +380,15 @@ status hipHostGetDevicePointer(uint64_t *seen, void *at, unsigned flags)
     HIP(hipHostGetDevicePointer, cuMemHostGetDevicePointer_v2);
 
 /* ---- Streams and events -------------------------------------------------------------------------------------- */
-struct mark { int refs; bool done; uint64_t ns; };
-struct event { int device; bool timed; struct mark *mark; };
+struct beneath beneath;
 struct module { int device, uses; char *image; struct object *object; };
 
-static void drop_mark(struct mark *mark) { if (mark && --mark->refs == 0) free(mark); }
+static void drop_mark(struct mark *mark)
+{
+    if (!mark || --mark->refs) return;
+    if (mark->native) beneath.release(mark->native);
+    free(mark);
+}
 static bool execute(struct command *c);
 
 static void *run(void *argument)
@@ -408,8 +403,10 @@ static void *run(void *argument)
         bool dead = devices[s->device].dead;
         if (c->kind == WAIT) while (!c->mark->done) pthread_cond_wait(&changed, &mutex);
         unlock();
+        if (c->after) beneath.wait(c->after);
         if (delay_us) nap(delay_us);
         bool fine = dead || c->kind == MARK || c->kind == WAIT || execute(c);
+        if (c->over) beneath.complete(c->over);
         lock();
         if (!fine) devices[s->device].dead = true;
         if (c->kind == MARK) { c->mark->done = true; c->mark->ns = now_ns(); }
@@ -425,6 +422,7 @@ static void *run(void *argument)
         pthread_cond_broadcast(&changed);
     }
     unlock();
+    if (s->below) beneath.close(s->below);
     free(s);
     return NULL;
 }
@@ -469,6 +467,7 @@ void push(struct stream *s, struct command command)
     *c = command;
     c->device = s->device;
     c->next = NULL;
+    if (s->below) beneath.pushed(s, c);
     *s->last = c;
     s->last = &c->next;
     pthread_cond_broadcast(&changed);
@@ -515,7 +514,7 @@ EXPORT status cuStreamQuery(void *stream)
     lock();
     bool busy = s->first;
     unlock();
-    return belongs(device, s->device) ? INVALID_HANDLE : busy ? NOT_READY : OK;
+    return leave(belongs(device, s->device) ? INVALID_HANDLE : busy ? NOT_READY : OK, device);
 }
 status hipStreamQuery(void *stream) HIP(hipStreamQuery, cuStreamQuery);
 
@@ -572,7 +571,7 @@ EXPORT status cuEventQuery(void *event)
     lock();
     bool done = !e->mark || e->mark->done;
     unlock();
-    return done ? OK : NOT_READY;
+    return leave(done ? OK : NOT_READY, device); /* the work before it may have failed since */
 }
 status hipEventQuery(void *event) HIP(hipEventQuery, cuEventQuery);
 
@@ -694,7 +693,7 @@ status hipMemsetD32Async(uint64_t to, unsigned v, size_t n, void *s) HIP(hipMems
 /* ---- Modules and kernels ------------------------------------------------------------------------------------- */
 struct kernel { const char *name; size_t sizes[MAX_PARAMETERS + 1]; };
 static const struct kernel kernels[] = {
-    { "add", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
+    { "add", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "advance", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
     { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "told", { 8, 8, 8, 4, 4, 4, 4 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
 struct function { const struct kernel *kernel; struct module *module; const struct object_kernel *of_object; };
 #include "code_object_stub.h"
@@ -712,9 +711,12 @@ EXPORT status cuModuleLoadDataEx(void **module, const void *image, unsigned n, i
     if (strstr(image, "another GPU")) return NO_BINARY;
     struct object *object = NULL;
     if (is_hip && !memcmp(image, "\x7f" "ELF", 4) && !(object = read_object(image))) return INVALID_IMAGE;
+    bool bundled = !strncmp(image, "__CLANG_OFFLOAD_BUNDLE__", 24);
+    char *names = !bundled ? strdup(image) : beneath.unbundle ? beneath.unbundle(image) : NULL;
+    if (!names) return NO_BINARY;
     struct module *m = calloc(1, sizeof *m);
     m->device = device;
-    m->image = strdup(image);
+    m->image = names;
     m->object = object;
     lock();
     devices[device].objects++;
@@ -819,7 +821,7 @@ static char *touch(const struct command *c, int i, uint64_t from, uint64_t bytes
     char *at = real(c->parameters[i]);
     if (there && r->kind == FOREIGN && r->shadow) at = r->shadow + (at - r->at);
     unlock();
-    return there ? at : NULL;
+    return there ? seen_by_device(at + from, bytes) - from : NULL;
 }
 
 static bool step(const struct command *c, uint64_t stride, bool bytes, uint64_t items)
@@ -896,7 +898,7 @@ static bool launch(const struct command *c)
         while (p && !atomic_load(p)) nap(200);
         return p;
     }
-    if (!strcmp(name, "onebuf_step")) return step(c, 1, false, items);
+    if (!strcmp(name, "onebuf_step") || !strcmp(name, "advance")) return step(c, 1, false, items);
     if (!strcmp(name, "onebuf_step_bytes")) return step(c, 1, true, items);
     if (!strcmp(name, "onebuf_step_pages")) return step(c, 1024, false, items);
     if (!strcmp(name, "write_words")) return write_words(c, items);
@@ -907,9 +909,11 @@ static bool launch(const struct command *c)
 static bool execute(struct command *c)
 {
     switch (c->kind) {
-    case COPY: memmove(c->to, c->from, c->bytes); return true;
+    case COPY: memmove(seen_by_device(c->to, c->bytes), seen_by_device(c->from, c->bytes), c->bytes); return true;
+    case MOVE: c->call(c->owned); return true;
     case CALL: nap(1000); c->call(c->owned); return true;
     case FILL:
+        c->to = seen_by_device(c->to, c->bytes);
         for (size_t i = 0; i < c->bytes; i += c->width) memcpy(c->to + i, &c->value, c->width);
         return true;
     case LAUNCH: return launch(c);

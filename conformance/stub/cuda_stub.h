@@ -25,9 +25,9 @@ enum {
 #define ENTER_TO_FREE int device = current(); if (device < 0) return INVALID_CONTEXT
 #define ENTER int device; status entered = enter(&device); if (entered) return entered; (void)device
 
-/* MAPPED: virtual memory; IMPORTED: of external memory; OPENED: of another process. FOREIGN: OpenCL's, in the same address
+/* MAPPED: virtual memory; IMPORTED: of external memory; OPENED: of another process; GRAPHICS: of OpenGL. FOREIGN: OpenCL's, in the same address
  * space (agent_stub.c). The rest is the host's. */
-enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, PINNED, REGISTERED, FOREIGN, MANAGED };
+enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, GRAPHICS, PINNED, REGISTERED, FOREIGN, MANAGED };
 struct device { int retained, objects; bool dead, peers[DEVICES]; };
 struct range {
     enum kind kind;
@@ -41,10 +41,11 @@ struct range {
     size_t mapped;
     char *shadow;      /* what the other API finds at the address, where that is not shared */
     bool on_host;      /* FOREIGN: not in a device's memory */
+    bool *on_host_pages; /* MANAGED: which pages lie there; null where chip and host have one memory */
     void *of;          /* the allocation, external memory or handle behind it */
     struct range *next;
 };
-enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, WAIT_VALUE, WRITE_VALUE, CALL_HOST, CALL, SIGNAL, WAIT_SIGNAL };
+enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, WAIT_VALUE, WRITE_VALUE, CALL_HOST, CALL, MOVE, SIGNAL, WAIT_SIGNAL };
 struct command {
     enum command_kind kind;
     struct range *uses[MAX_PARAMETERS];
@@ -60,11 +61,12 @@ struct command {
     unsigned flags;
     void (*function)(void *);    /* CALL_HOST */
     void *user;                  /* its, or the semaphore of SIGNAL and WAIT_SIGNAL */
-    void (*call)(void *);        /* a library's, with `owned` */
+    void (*call)(void *);        /* a library's, or cuda_managed.c's, with `owned` */
     int device;                  /* set by push */
+    void *after, *over;          /* beneath_stub.c: what it waits for, and what is completed when it is over */
     struct command *next;
 };
-struct stream { int device; bool closing; struct command *first, **last, *running; pthread_t thread; };
+struct stream { int device; bool closing; void *below; struct command *first, **last, *running; pthread_t thread; };
 
 #pragma GCC visibility push(hidden)
 extern struct device devices[DEVICES];
@@ -94,6 +96,11 @@ bool use(struct command *c, int slot, uint64_t at, size_t bytes);
 bool use_known(struct command *c, int slot, uint64_t at, size_t bytes);
 void push(struct stream *s, struct command command);
 
+bool is_integrated(void);
+/* cuda_managed.c; the third unlocked */
+bool has_managed(void);
+void forget_managed(struct range *r);
+char *seen_by_device(char *at, size_t bytes);
 /* cuda_share.c */
 void start_sharing(void);
 void in_host_function(void);
@@ -105,6 +112,20 @@ void forget_external(struct range *r);
 void execute_semaphore(const struct command *c);
 void semaphore_over(const struct command *c);
 int live_semaphores(void);
+/* cuda_graphics.c */
+int live_resources(void);
+
+/* beneath_stub.c, in the library that plays a runtime over OpenCL; null in the other. Unlocked but for `pushed`. */
+struct mark { int refs; bool done; uint64_t ns; void *native; };
+struct event { int device; bool timed; struct mark *mark; };
+extern struct beneath {
+    void (*pushed)(struct stream *s, struct command *c);
+    void (*wait)(void *after);
+    void (*complete)(void *over);
+    void (*release)(void *native);
+    void (*close)(void *below);
+    char *(*unbundle)(const void *image);   /* the names in the module of a bundle, or null */
+} beneath;
 
 bool chosen_to_fail(const char *call, status *with);
 status record(const char *call, status s, const char *format, ...) __attribute__((format(printf, 3, 4)));

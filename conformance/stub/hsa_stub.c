@@ -55,7 +55,7 @@ static struct info describe(const void *at)
     struct range *r = find((uint64_t)(uintptr_t)at, 1);
     struct info info = { .size = sizeof info };
     if (!r) return info;
-    static const uint32_t types[] = { TYPE_HSA, TYPE_VMEM, TYPE_GRAPHICS, TYPE_IPC, TYPE_HSA, TYPE_LOCKED, TYPE_HSA, TYPE_HSA };
+    static const uint32_t types[] = { TYPE_HSA, TYPE_VMEM, TYPE_GRAPHICS, TYPE_IPC, TYPE_GRAPHICS, TYPE_HSA, TYPE_LOCKED, TYPE_HSA, TYPE_HSA };
     bool device = is_device(r->kind), tag = device;
     if (r->kind == FOREIGN) device = !r->on_host;
     info.type = types[r->kind];

@@ -31,6 +31,9 @@
  *                | kernels which use one of HIP's must not overlap: without a barrier the second is first     |
  *   apart        | with the above: the two APIs find different bytes at one address             | beside, reach
  *   wrong_address| with the above: a kernel sees an address that is nobody's                    | tell_address
+ *   graphics     | shares buffers of OpenGL's (cl_khr_gl_sharing): acquiring reads them, releasing writes   | clCreateFromGLBuffer,
+ *                | them back; `refuses` takes no context of OpenGL's, `separate` copies only at first         | hand_over
+ *   elsewhere    | with the above: OpenGL's context is on no device of the platform             | get_gl_context_info
  *   crowded      | says that its contexts have two devices                                      | clGetContextInfo
  *   no_devices   | a platform without devices                                                   | clGetDeviceIDs
  *   no_platforms | clGetPlatformIDs gives -1001                                                 | clGetPlatformIDs
@@ -39,16 +42,18 @@
  * ONEBUF_STUB_VERSION=x    CL_DRIVER_VERSION instead of "1.0"
  * ONEBUF_STUB_UUID=hex     32 digits instead of those of the first device of the CUDA stub
  * ONEBUF_STUB_BUS=hex      the PCI bus of `amd`, instead of that of the HIP stub's first device
- * ONEBUF_STUB_BINARY=path  programs' binaries are this file's bytes
+ * ONEBUF_STUB_BINARY=path  programs' binaries are this file's bytes, and what they were made from, if that is SPIR-V
  * ONEBUF_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_STUB_LAZY=1       commands start only when flushed (by clFlush or anything that implies it)
  * ONEBUF_STUB_LEAKS=1      if objects are alive when the library is unloaded: say so, and exit with status 97
  *
  * Each queue executes in order on its own thread, so a missing fence is a real race. One lock guards all
  * bookkeeping; it is never held while data moves or callbacks run. Imported memory that a command uses without its being
- * acquired, or that is released under work, ends the process with status 99: no driver says it, and the data is wrong. Objects carry two counts: `refs` are the
+ * acquired, or that is released under work, ends the process with status 99: no driver says it, and the data is wrong. So does a buffer of
+ * OpenGL's that is deleted before its object. Calls about OpenGL's are refused where its context is not current. Objects carry two counts: `refs` are the
  * client's, `holds` are the stub's own (commands hold what they use); an object goes when both are zero. */
 #define _DEFAULT_SOURCE
+#include "graphics_stub.h"
 #include "semaphore_stub.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -81,8 +86,8 @@ enum {
     CL_INVALID_PROGRAM_EXECUTABLE = -45, CL_INVALID_KERNEL_NAME = -46, CL_INVALID_KERNEL = -48,
     CL_INVALID_ARG_INDEX = -49, CL_INVALID_ARG_VALUE = -50, CL_INVALID_ARG_SIZE = -51, CL_INVALID_KERNEL_ARGS = -52,
     CL_INVALID_WORK_DIMENSION = -53, CL_INVALID_WORK_GROUP_SIZE = -54, CL_INVALID_EVENT_WAIT_LIST = -57,
-    CL_INVALID_EVENT = -58, CL_INVALID_OPERATION = -59, CL_INVALID_BUFFER_SIZE = -61,
-    CL_INVALID_GLOBAL_WORK_SIZE = -63, CL_INVALID_PROPERTY = -64, CL_PLATFORM_NOT_FOUND_KHR = -1001,
+    CL_INVALID_EVENT = -58, CL_INVALID_OPERATION = -59, CL_INVALID_GL_OBJECT = -60, CL_INVALID_BUFFER_SIZE = -61,
+    CL_INVALID_GLOBAL_WORK_SIZE = -63, CL_INVALID_PROPERTY = -64, CL_INVALID_GL_SHAREGROUP = -1000, CL_PLATFORM_NOT_FOUND_KHR = -1001,
     /* execution status */ CL_COMPLETE = 0, CL_RUNNING = 1, CL_SUBMITTED = 2, CL_QUEUED = 3,
     /* memory flags */ CL_MEM_READ_WRITE = 1, CL_MEM_WRITE_ONLY = 2, CL_MEM_READ_ONLY = 4, CL_MEM_USE_HOST_PTR = 8,
     CL_MEM_ALLOC_HOST_PTR = 16, CL_MEM_COPY_HOST_PTR = 32, CL_MEM_HOST_WRITE_ONLY = 128, CL_MEM_HOST_READ_ONLY = 256,
@@ -95,6 +100,8 @@ enum {
     CL_COMMAND_SVM_FREE = 0x1209, CL_COMMAND_SVM_MEMCPY = 0x120A, CL_COMMAND_SVM_MEMFILL = 0x120B,
     CL_COMMAND_SVM_MAP = 0x120C, CL_COMMAND_SVM_UNMAP = 0x120D, CL_COMMAND_ACQUIRE_EXTERNAL = 0x2047,
     CL_COMMAND_RELEASE_EXTERNAL = 0x2048, CL_COMMAND_WAIT = 0x2042, CL_COMMAND_SIGNAL = 0x2043,
+    CL_COMMAND_ACQUIRE_GL = 0x11FF, CL_COMMAND_RELEASE_GL = 0x1200,
+    /* context properties */ CONTEXT_PLATFORM = 0x1084, GL_CONTEXT = 0x2008, EGL_DISPLAY = 0x2009,
     CL_INVALID_SEMAPHORE = -1142, /* their properties */ SEMAPHORE_TYPE = 0x203D, SEMAPHORE_BINARY = 1, SEMAPHORE_FD = 0x2055,
     /* external memory */ OPAQUE_FD = 0x2060, DMA_BUF = 0x2067,
     /* SVM capabilities */ SVM_COARSE = 1, SVM_FINE_BUFFER = 2, SVM_ALL = 15,
@@ -105,7 +112,8 @@ enum {
 /* ---- Behaviour -------------------------------------------------------------------------------------------- */
 struct quirks {
     bool good, shadow, moving, last_page, separate, stale_read, crash, crash_kernel, hang, hang_map, liar, no_devices,
-        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses, amd, apart, wrong_address, crowded, semaphores;
+        no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses, amd, apart, wrong_address, crowded, semaphores,
+        graphics, elsewhere;
 };
 enum magic { PLATFORM = 0x0b501, DEVICE, CONTEXT, QUEUE, MEM, PROGRAM, KERNEL, EVENT, SEMAPHORE };
 struct object { _Atomic int magic, refs, holds; void (*destroy)(void *); };
@@ -140,7 +148,7 @@ static void choose(struct quirks *q, const char *list)
         MODE(good), MODE(shadow), MODE(moving), MODE(last_page), MODE(separate), MODE(stale_read), MODE(crash),
         MODE(crash_kernel), MODE(hang), MODE(hang_map), MODE(liar), MODE(no_devices), MODE(no_platforms), MODE(oom),
         MODE(lost), MODE(ti), MODE(imports), MODE(dma_buf), MODE(cached), MODE(refuses), MODE(amd), MODE(apart),
-        MODE(wrong_address), MODE(crowded), MODE(semaphores) };
+        MODE(wrong_address), MODE(crowded), MODE(semaphores), MODE(graphics), MODE(elsewhere) };
     for (size_t n; *list; list += n + (list[n] == ',')) {
         n = strcspn(list, ",");
         size_t i = 0, count = sizeof modes / sizeof *modes;
@@ -151,15 +159,17 @@ static void choose(struct quirks *q, const char *list)
 }
 
 static bool is_gpu(const struct quirks *q) { return q->imports || q->dma_buf; }
-static bool is_chip(const struct quirks *q) { return is_gpu(q) || q->amd; }
+static bool is_chip(const struct quirks *q) { return is_gpu(q) || q->amd || q->graphics; }
+static bool has_uuid(const struct quirks *q) { return is_gpu(q) || (q->graphics && !q->amd); }
 /* What the driver says it has; `liar` says more than is true. */
 static void declare_extensions(struct platform *p)
 {
     const struct quirks *q = &p->quirks;
     bool fd = q->imports || q->liar, dma_buf = q->dma_buf || q->liar;
     const char *semaphores = " cl_khr_semaphore cl_khr_external_semaphore cl_khr_external_semaphore_opaque_fd";
-    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s%s%s",
-             fd || dma_buf ? " cl_khr_external_memory cl_khr_device_uuid" : "", fd ? " cl_khr_external_memory_opaque_fd" : "",
+    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s%s%s%s%s",
+             fd || dma_buf ? " cl_khr_external_memory" : "", has_uuid(q) || q->liar ? " cl_khr_device_uuid" : "",
+             q->graphics ? " cl_khr_gl_sharing" : "", fd ? " cl_khr_external_memory_opaque_fd" : "",
              dma_buf ? " cl_khr_external_memory_dma_buf" : "", q->liar || q->semaphores ? semaphores : "",
              q->liar ? " cl_khr_pci_bus_info" : "",
              q->amd ? " cl_amd_device_attribute_query" : "");
@@ -264,7 +274,7 @@ static void hang_forever(void) { for (;;) pause(); }
 typedef void (*event_callback)(cl_event, cl_int, void *);
 struct callback { struct callback *next; event_callback call; cl_int type; void *user; };
 struct svm { struct svm *next; unsigned char *base; size_t size; bool beside; };
-struct context { struct object o; struct platform *platform; struct svm *svm; intptr_t properties[3]; };
+struct context { struct object o; struct platform *platform; struct svm *svm; struct graphics *graphics; intptr_t properties[7]; };
 struct worker { struct worker *next; struct queue *queue; pthread_t thread; bool released, hung, done; };
 struct queue {
     struct object o;
@@ -283,8 +293,8 @@ struct event {
     struct callback *callbacks;
 };
 struct mapping { struct mapping *next; unsigned char *at, *block; size_t offset, size; cl_ulong flags; };
-/* Imported memory: `held` is how it will be once all that was enqueued has run, `now` how it is. */
-struct external { int fd, users; struct stat is; unsigned char *pages; bool apart, cached, held, now, dirty; };
+/* Imported memory, or a buffer of OpenGL's with that name: `held` is how it will be once all that was enqueued has run, `now` how it is. */
+struct external { unsigned name; int fd, users; struct stat is; unsigned char *pages; bool apart, cached, held, now, dirty; };
 struct mem;
 typedef void (*mem_callback)(struct mem *, void *);
 struct destructor { struct destructor *next; mem_callback call; void *user; };
@@ -466,7 +476,7 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
     case 0x1042: return GIVE(struct device *, NULL);       /* PARENT_DEVICE */
     case 0x1047: return GIVE(cl_uint, 1);                  /* REFERENCE_COUNT */
     case 0x1053: return GIVE(cl_ulong, declared_svm(q));
-    case 0x106A: return is_gpu(q) ? give(uuid, sizeof uuid, room, out, need) : CL_INVALID_VALUE; /* UUID_KHR */
+    case 0x106A: return has_uuid(q) ? give(uuid, sizeof uuid, room, out, need) : CL_INVALID_VALUE; /* UUID_KHR */
     case 0x4037: { /* TOPOLOGY_AMD: that of the HIP stub's first device, unless told otherwise */
         const char *bus = getenv("ONEBUF_STUB_BUS");
         unsigned char topology[24] = { 1, [21] = bus ? (unsigned char)strtol(bus, NULL, 16) : 0xc1 };
@@ -485,11 +495,13 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
 static cl_int acquire_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS);
 static cl_int release_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS);
 static void *semaphore_function(const char *name);
+static cl_int get_gl_context_info(const intptr_t *properties, cl_uint what, INFO);
 void *clGetExtensionFunctionAddressForPlatform(struct platform *p, const char *name)
 {
     if (!is(p, PLATFORM) || !name) return NULL;
     if (p->quirks.liar) return (void *)liars_function;
     if (p->quirks.semaphores && semaphore_function(name)) return semaphore_function(name);
+    if (p->quirks.graphics && !strcmp(name, "clGetGLContextInfoKHR")) return (void *)get_gl_context_info;
     if (!is_gpu(&p->quirks)) return NULL;
     if (!strcmp(name, "clEnqueueAcquireExternalMemObjectsKHR")) return (void *)acquire_external;
     return strcmp(name, "clEnqueueReleaseExternalMemObjectsKHR") ? NULL : (void *)release_external;
@@ -499,7 +511,24 @@ void *clGetExtensionFunctionAddress(const char *name) /* speaks of no platform: 
     return clGetExtensionFunctionAddressForPlatform(&platforms[0], name);
 }
 
-static void context_destroy(void *p) { (void)p; }
+static void context_destroy(void *p) { graphics_close(((struct context *)p)->graphics); }
+/* To the letter: the platform, OpenGL's context, which is current here, and EGL's display, in this order. */
+static cl_int check_graphics(const intptr_t *p)
+{
+    struct platform *platform = (struct platform *)p[1];
+    if (p[0] != CONTEXT_PLATFORM || p[2] != GL_CONTEXT || p[4] != EGL_DISPLAY || p[6]) return CL_INVALID_PROPERTY;
+    if (!is(platform, PLATFORM)) return CL_INVALID_PLATFORM;
+    if (!platform->quirks.graphics) return CL_INVALID_PROPERTY;
+    return p[5] && graphics_current(p[3]) ? CL_SUCCESS : CL_INVALID_GL_SHAREGROUP;
+}
+static cl_int get_gl_context_info(const intptr_t *properties, cl_uint what, INFO)
+{
+    cl_int bad = properties ? check_graphics(properties) : CL_INVALID_GL_SHAREGROUP;
+    if (bad) return bad;
+    struct platform *p = (struct platform *)properties[1];
+    if (what != 0x2006) return CL_INVALID_VALUE; /* the device on which it is now */
+    return p->quirks.elsewhere ? give("", 0, room, out, need) : GIVE(struct device *, &p->device);
+}
 struct context *clCreateContext(const intptr_t *properties, cl_uint n, struct device *const *devices,
                                 void (*notify)(const char *, const void *, size_t, void *), void *user, cl_int *err)
 {
@@ -507,14 +536,23 @@ struct context *clCreateContext(const intptr_t *properties, cl_uint n, struct de
     if (!n || !devices) FAIL(CL_INVALID_VALUE);
     for (cl_uint i = 0; i < n; i++)
         if (!is(devices[i], DEVICE) || devices[i] != devices[0]) FAIL(CL_INVALID_DEVICE);
-    for (const intptr_t *p = properties; p && *p; p += 2) {
-        if (p[0] != 0x1084) FAIL(CL_INVALID_PROPERTY);
-        if (p[1] != (intptr_t)devices[0]->platform) FAIL(CL_INVALID_PLATFORM);
+    bool with_gl = properties && *properties && properties[2];
+    cl_int bad = with_gl ? check_graphics(properties) : CL_SUCCESS;
+    if (bad) FAIL(bad);
+    if (properties && *properties) {
+        if (properties[0] != CONTEXT_PLATFORM) FAIL(CL_INVALID_PROPERTY);
+        if (properties[1] != (intptr_t)devices[0]->platform) FAIL(CL_INVALID_PLATFORM);
     }
+    if (with_gl && devices[0]->platform->quirks.refuses) FAIL(CL_INVALID_GL_SHAREGROUP);
     struct context *c = object_new(sizeof *c, CONTEXT, context_destroy);
     if (!c) FAIL(CL_OUT_OF_HOST_MEMORY);
     c->platform = devices[0]->platform;
-    if (properties && *properties) c->properties[0] = properties[0], c->properties[1] = properties[1];
+    size_t length = with_gl ? 6 : properties && *properties ? 2 : 0;
+    for (size_t i = 0; i < length; i++) c->properties[i] = properties[i];
+    if (with_gl && !(c->graphics = graphics_open(properties[3], properties[5]))) {
+        clReleaseContext(c);
+        FAIL(CL_OUT_OF_RESOURCES);
+    }
     DONE(c);
 }
 cl_int clGetContextInfo(struct context *c, cl_uint what, INFO)
@@ -522,8 +560,14 @@ cl_int clGetContextInfo(struct context *c, cl_uint what, INFO)
     if (!is(c, CONTEXT)) return CL_INVALID_CONTEXT;
     switch (what) {
     case 0x1080: return GIVE(cl_uint, (cl_uint)c->o.refs);
-    case 0x1081: return GIVE(struct device *, &c->platform->device);
-    case 0x1082: return give(c->properties, c->properties[0] ? sizeof c->properties : 0, room, out, need);
+    case 0x1081: {
+        struct device *both[] = { &c->platform->device, &c->platform->device };
+        return give(both, c->platform->quirks.crowded ? sizeof both : sizeof *both, room, out, need);
+    }
+    case 0x1082: {
+        size_t length = c->properties[2] ? 7 : c->properties[0] ? 3 : 0;
+        return give(c->properties, length * sizeof *c->properties, room, out, need);
+    }
     case 0x1083: return GIVE(cl_uint, c->platform->quirks.crowded ? 2 : 1);
     default: return CL_INVALID_VALUE;
     }
@@ -1003,6 +1047,10 @@ static void external_destroy(struct mem *m)
 {
     struct external *x = m->external;
     struct stat now;
+    if (x->name) {
+        free(m->host), free(x);
+        return;
+    }
     if (fstat(x->fd, &now) || now.st_dev != x->is.st_dev || now.st_ino != x->is.st_ino)
         violation("the descriptor of imported memory was closed by somebody else");
     munmap(x->pages, m->size);
@@ -1013,6 +1061,9 @@ static void external_destroy(struct mem *m)
 static void mem_destroy(void *p)
 {
     struct mem *m = p;
+    /* From the callback on its owner may do what he likes. */
+    if (m->external && m->external->name && graphics_size(m->context->graphics, m->external->name) < m->size)
+        violation("a buffer of OpenGL's was deleted before its object");
     for (struct destructor *d; (d = m->destructors); free(d)) m->destructors = d->next, d->call(m, d->user);
     for (struct mapping *g; (g = m->mappings); free(g)) m->mappings = g->next, free(g->block);
     if (m->external) external_destroy(m);
@@ -1076,21 +1127,25 @@ static void hand_over(struct mem *m, bool acquire)
     unlock();
     if (!fits) violation("acquires and releases of imported memory ran out of turn");
     if (used) violation("imported memory was released under work that uses it");
+    if (x->name && !x->apart && (acquire || dirty)) graphics_copy(m->context->graphics, x->name, m->host, m->size, !acquire);
+    if (x->name) return;
     if (x->cached && acquire) memcpy(m->host, x->pages, m->size);
     if (x->cached && !acquire && dirty) memcpy(x->pages, m->host, m->size);
 }
 /* A part of imported memory was not imported itself. */
-static cl_int external_command(struct queue *q, bool acquire, cl_uint count, struct mem *const *list, WAITS)
+static cl_int external_command(struct queue *q, cl_uint type, cl_uint count, struct mem *const *list, WAITS)
 {
+    bool of_gl = type == CL_COMMAND_ACQUIRE_GL || type == CL_COMMAND_RELEASE_GL;
+    bool acquire = type == CL_COMMAND_ACQUIRE_EXTERNAL || type == CL_COMMAND_ACQUIRE_GL;
     if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
     if (!count || !list) return CL_INVALID_VALUE;
     for (cl_uint i = 0; i < count; i++) {
         if (!is(list[i], MEM) || !list[i]->external) return CL_INVALID_MEM_OBJECT;
+        if (of_gl != (list[i]->external->name != 0)) return CL_INVALID_GL_OBJECT;
         if (list[i]->context != q->context) return CL_INVALID_CONTEXT;
         if (list[i]->external->held == acquire) return CL_INVALID_OPERATION; /* twice, or without the other */
     }
     cl_int err = CL_OUT_OF_HOST_MEMORY;
-    cl_uint type = acquire ? CL_COMMAND_ACQUIRE_EXTERNAL : CL_COMMAND_RELEASE_EXTERNAL;
     struct mem **copy = calloc(count, sizeof *copy);
     struct command *c = copy ? command_new(q, type, n, waits, &err) : NULL;
     if (!c) { free(copy); return err; }
@@ -1100,11 +1155,42 @@ static cl_int external_command(struct queue *q, bool acquire, cl_uint count, str
 }
 static cl_int acquire_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS)
 {
-    return external_command(q, true, count, list, n, waits, event);
+    return external_command(q, CL_COMMAND_ACQUIRE_EXTERNAL, count, list, n, waits, event);
 }
 static cl_int release_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS)
 {
-    return external_command(q, false, count, list, n, waits, event);
+    return external_command(q, CL_COMMAND_RELEASE_EXTERNAL, count, list, n, waits, event);
+}
+/* ---- Buffers of OpenGL's: acquiring takes the bytes, releasing gives them back ---------------------------------- */
+static bool is_beside_gl(const struct context *c)
+{
+    return c->graphics && graphics_current((intptr_t)c->graphics->theirs);
+}
+struct mem *clCreateFromGLBuffer(struct context *c, cl_ulong flags, unsigned name, cl_int *err)
+{
+    if (!is(c, CONTEXT) || !is_beside_gl(c)) FAIL(CL_INVALID_CONTEXT);
+    if ((flags & ~(cl_ulong)MEM_ACCESS) || !one_bit_at_most(flags)) FAIL(CL_INVALID_VALUE);
+    size_t size = name ? graphics_size(c->graphics, name) : 0;
+    if (!size) FAIL(CL_INVALID_GL_OBJECT);
+    struct external *x = calloc(1, sizeof *x);
+    struct mem *m = object_new(sizeof *m, MEM, mem_destroy);
+    unsigned char *host = pages(size);
+    if (!x || !m || !host) abort();
+    x->name = name, x->apart = c->platform->quirks.separate;
+    if (x->apart) graphics_copy(c->graphics, name, host, size, false);
+    m->context = hold(c), m->root = m, m->size = m->split = size, m->flags = flags ? flags : CL_MEM_READ_WRITE, m->host = host;
+    m->external = x;
+    DONE(m);
+}
+cl_int clEnqueueAcquireGLObjects(struct queue *q, cl_uint count, struct mem *const *list, WAITS)
+{
+    if (is(q, QUEUE) && !is_beside_gl(q->context)) return CL_INVALID_CONTEXT;
+    return external_command(q, CL_COMMAND_ACQUIRE_GL, count, list, n, waits, event);
+}
+cl_int clEnqueueReleaseGLObjects(struct queue *q, cl_uint count, struct mem *const *list, WAITS)
+{
+    if (is(q, QUEUE) && !is_beside_gl(q->context)) return CL_INVALID_CONTEXT;
+    return external_command(q, CL_COMMAND_RELEASE_GL, count, list, n, waits, event);
 }
 /* ---- Semaphores of others: binary ones, by their descriptors ------------------------------------------------- */
 static void semaphore_destroy(void *p)
@@ -1469,7 +1555,7 @@ cl_int clEnqueueSVMFree(struct queue *q, cl_uint count, void *list[], svm_free_c
 
 /* ---- Programs and kernels --------------------------------------------------------------------------------- */
 static const struct native natives[] = {
-    { "onebuf_step", "uint*", 4, 1 }, { "onebuf_step_bytes", "uchar*", 1, 1 }, { "onebuf_step_pages", "uint*", 4, 1024 },
+    { "onebuf_step", "uint*", 4, 1 }, { "advance", "uint*", 4, 1 }, { "onebuf_step_bytes", "uchar*", 1, 1 }, { "onebuf_step_pages", "uint*", 4, 1024 },
     { "onebuf_address", "ulong*", 0, 0 }, /* stores what it sees as its second argument's address into its first */
 };
 static cl_uint parameters(const struct native *k) { return k->element ? 5 : 2; }
@@ -1564,8 +1650,9 @@ cl_int clGetProgramInfo(struct program *g, cl_uint what, INFO)
 {
     if (!is(g, PROGRAM)) return CL_INVALID_PROGRAM;
     size_t mark = sizeof binary_mark - 1, size = strlen(g->source), file_bytes = 0;
-    const char *file = what == 0x1165 || what == 0x1166 ? binary_file(&file_bytes) : NULL;
+    const char *file = what == 0x1165 || what == 0x1166 || what == 0x1169 ? binary_file(&file_bytes) : NULL;
     switch (what) {
+    case 0x1169: return give(file, file && !memcmp(file, "\x03\x02#\x07", 4) ? file_bytes : 0, room, out, need);
     case 0x1160: return GIVE(cl_uint, (cl_uint)g->o.refs);
     case 0x1161: return GIVE(struct context *, g->context);
     case 0x1162: return GIVE(cl_uint, 1);
@@ -1767,8 +1854,11 @@ static cl_int execute(struct command *c)
     case CL_COMMAND_WRITE_BUFFER: device_write(c->mem, c->offset, c->from, c->size); break;
     case CL_COMMAND_MAP_BUFFER: if (c->ptr) device_read(c->mem, c->offset, c->ptr, c->size); break;
     case CL_COMMAND_UNMAP_MEM_OBJECT: unmap(c->mem, c->mapping); break;
-    case CL_COMMAND_ACQUIRE_EXTERNAL: case CL_COMMAND_RELEASE_EXTERNAL:
-        for (cl_uint i = 0; i < c->count; i++) hand_over(c->objects[i], c->event->type == CL_COMMAND_ACQUIRE_EXTERNAL);
+    case CL_COMMAND_ACQUIRE_EXTERNAL: case CL_COMMAND_ACQUIRE_GL:
+        for (cl_uint i = 0; i < c->count; i++) hand_over(c->objects[i], true);
+        break;
+    case CL_COMMAND_RELEASE_EXTERNAL: case CL_COMMAND_RELEASE_GL:
+        for (cl_uint i = 0; i < c->count; i++) hand_over(c->objects[i], false);
         break;
     case CL_COMMAND_SIGNAL: case CL_COMMAND_WAIT:
         while (!semaphore_run(c->semaphore->words, c->event->type == CL_COMMAND_SIGNAL)) usleep(20);

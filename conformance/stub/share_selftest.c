@@ -1,4 +1,4 @@
-/* The test of cuda_share.c and hsa_stub.c: each sequence as it should be, then what has to be refused, then what has
+/* The test of cuda_share.c, cuda_managed.c and hsa_stub.c: each sequence as it should be, then what has to be refused, then what has
  * to end the process.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -pthread -o share_selftest share_selftest.c -ldl
@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,6 +27,7 @@ struct prop { I kind, handles, where, id; P metadata; char flags[8]; };
 struct access { I where, id, flags; };
 struct handle { I kind; union { I fd; P words[2]; } u; L bytes; U flags, reserved[16]; };
 struct buffer { L offset, bytes; U flags, reserved[16]; };
+struct location { I kind, id; };
 struct info { U size, type; L agent, host; S bytes; L user, owner; U flags; bool registered; };
 
 #define SHARED(F, api) \
@@ -50,6 +52,7 @@ struct info { U size, type; L agent, host; S bytes; L user, owner; U flags; bool
     F(I, hsa_init, void) F(I, hsa_shut_down, void) F(I, hsa_amd_pointer_info, const void *, struct info *, P, U *, P) \
     F(I, hsa_amd_portable_export_dmabuf, L, S, I *, L *) F(I, hsa_amd_portable_close_dmabuf, I) \
     F(S, onebuf_stub_record, char *, S) F(void, onebuf_stub_forget, void) F(void, onebuf_stub_fail, const char *, I, I) \
+    F(I, cuMemAllocManaged, L *, S, U) F(I, cuMemPrefetchAsync_v2, L, S, struct location, U, P) F(I, cuMemPrefetchAsync, L, S, I, P) \
     F(I, onebuf_stub_live, void) F(I, cuMemGetAddressRange_v2, L *, S *, L) F(I, cuStreamDestroy_v2, P)
 #define DECLARE(R, name, ...) static R (*name)(__VA_ARGS__);
 FUNCTIONS(DECLARE)
@@ -275,6 +278,53 @@ static void dma_bufs(void)
     CHECK(hipFree(at) == 0 && hsa_shut_down() == 0 && hsa_shut_down() == 0x100B && onebuf_stub_live() == 0);
 }
 
+/* Managed memory in a process of its own, whose streams a fork would not have: in turn; touched by the host, or by the device, while
+ * its pages are the other's. */
+static int touch(const char *who)
+{
+    const struct location host = { 2, 0 }, device = { 1, 0 }, nowhere = { 3, 0 };
+    L at;
+    CHECK(cuMemAllocManaged(&at, 2 * PAGE, 1) == 0 && at >> 62 == 0 && cuMemAllocManaged(&at, 2 * PAGE, 2) == 1);
+    U *seen = (U *)(uintptr_t)at;
+    CHECK(cuMemPrefetchAsync_v2(at, PAGE, nowhere, 0, stream) == 1 && cuMemPrefetchAsync_v2(at, PAGE, host, 1, stream) == 1);
+    CHECK(cuMemPrefetchAsync(at, 2 * PAGE + 1, -1, stream) == 1 && cuMemPrefetchAsync(at, PAGE, 7, stream) == 101);
+    CHECK(cuMemsetD32Async(at, 7, 2 * PAGE / 4, stream) == 0);
+    drain(false);
+    if (!strcmp(who, "host")) seen[0] = 1;
+    CHECK(cuMemPrefetchAsync_v2(at + PAGE, 4, host, 0, stream) == 0);
+    drain(false);
+    CHECK(seen[PAGE / 4] == 7 && seen[2 * PAGE / 4 - 1] == 7);
+    seen[PAGE / 4] = 8;
+    if (!strcmp(who, "device")) CHECK(cuMemsetD32Async(at + PAGE, 9, 1, stream) == 0);
+    drain(false);
+    U back[2];
+    CHECK(cuMemPrefetchAsync_v2(at, 2 * PAGE, device, 0, stream) == 0 && cuMemcpyDtoHAsync_v2(back, at + PAGE - 4, 8, stream) == 0);
+    CHECK(back[0] == 7 && back[1] == 8);
+    if (!strcmp(who, "late")) seen[PAGE / 4] = 9;
+    CHECK(cuMemFree_v2(at) == 0);
+    return failures != 0;
+}
+
+static int ends(char *self, char *library, char *who)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(3);
+        execv(self, (char *[]){ self, library, who, NULL });
+        _exit(4);
+    }
+    int how = 0;
+    waitpid(child, &how, 0);
+    return WIFEXITED(how) ? WEXITSTATUS(how) : -WTERMSIG(how);
+}
+
+static void managed(char *self, char *library)
+{
+    CHECK(ends(self, library, "nobody") == 0 && ends(self, library, "device") == 99);
+    CHECK(ends(self, library, "host") == -SIGSEGV && ends(self, library, "late") == -SIGSEGV);
+}
+
 static void records(void)
 {
     char text[4096];
@@ -294,10 +344,12 @@ int main(int argc, char **argv)
     FUNCTIONS(LOAD)
     CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context[0], 0) == 0 && cuDevicePrimaryCtxRetain(&context[1], 1) == 0);
     CHECK(cuCtxPushCurrent_v2(context[0]) == 0 && cuStreamCreate(&stream, 1) == 0);
+    if (argc > 2) return touch(argv[2]);
     virtual_memory();
     external_memory();
     values();
     peers();
+    managed(argv[0], argv[1]);
     records();
     dma_bufs();
     printf("%s\n", failures ? "failed" : "fine");

@@ -1,0 +1,160 @@
+/* HIP over OpenCL, as chipStar is: a part of the stub of HIP (cuda_stub.c) in a library of its own, because the symbols below are
+ * what such a runtime is known by. The OpenCL stub (ONEBUF_OPENCL_LIB) is what it is built on: the first device there is the
+ * first here, in a context of the runtime's. The second device is built on something that nobody else knows.
+ *
+ * A stream whose handles were asked for is a cl_command_queue: each of its commands waits for what the queue was given
+ * before, and holds what it is given after; a recorded event is a marker there. Whoever still has a reference to such a
+ * marker when the HIP event goes ends the process: the real runtime releases it twice.
+ *
+ * Modules come in bundles, as SPIR-V. It is not compiled: a kernel is known by its name in there.
+ *
+ * ONEBUF_BENEATH_STUB=deaf    an event's cl_event is complete from the beginning
+ * ONEBUF_BENEATH_STUB=loose   streams do not wait for what their queue was given
+ * ONEBUF_BENEATH_STUB=other   what the first device is built on nobody knows either */
+#include "cuda_stub.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HANDLES = 5, REFERENCE_COUNT = 0x11D2, COMPLETE = 0 };
+typedef int32_t cl_int;
+typedef uint32_t cl_uint;
+static const char *part = "";
+static void *platform, *device_0, *context, *queue_0;
+static char unknown[2];
+
+#define CALL(name, ...) cl_int (*name)(__VA_ARGS__)
+static struct {
+    CALL(clGetPlatformIDs, cl_uint, void **, cl_uint *);
+    CALL(clGetDeviceIDs, void *, uint64_t, cl_uint, void **, cl_uint *);
+    void *(*clCreateContext)(const intptr_t *, cl_uint, void *const *, void *, void *, cl_int *);
+    void *(*clCreateCommandQueueWithProperties)(void *, void *, const uint64_t *, cl_int *);
+    void *(*clCreateUserEvent)(void *, cl_int *);
+    CALL(clEnqueueMarkerWithWaitList, void *, cl_uint, void *const *, void **);
+    CALL(clEnqueueBarrierWithWaitList, void *, cl_uint, void *const *, void **);
+    CALL(clFlush, void *);
+    CALL(clWaitForEvents, cl_uint, void *const *);
+    CALL(clSetUserEventStatus, void *, cl_int);
+    CALL(clGetEventInfo, void *, cl_uint, size_t, void *, size_t *);
+    CALL(clReleaseEvent, void *);
+    CALL(clReleaseCommandQueue, void *);
+} cl;
+
+static void check(cl_int status) { if (status) die("what lies beneath refused a call"); }
+
+static void *new_queue(void)
+{
+    cl_int status;
+    void *queue = cl.clCreateCommandQueueWithProperties(context, device_0, NULL, &status);
+    check(status);
+    return queue;
+}
+
+static void *marker(void *queue)
+{
+    void *event;
+    check(cl.clEnqueueMarkerWithWaitList(queue, 0, NULL, &event));
+    check(cl.clFlush(queue));
+    return event;
+}
+
+static void *user_event(void)
+{
+    cl_int status;
+    void *event = cl.clCreateUserEvent(context, &status);
+    check(status);
+    return event;
+}
+
+static void pushed(struct stream *s, struct command *c)
+{
+    if (strcmp(part, "loose")) c->after = marker(s->below);
+    c->over = user_event();
+    check(cl.clEnqueueBarrierWithWaitList(s->below, 1, &c->over, NULL));
+    if (c->kind != MARK) return;
+    c->mark->native = strcmp(part, "deaf") ? marker(s->below) : user_event();
+    if (!strcmp(part, "deaf")) check(cl.clSetUserEventStatus(c->mark->native, COMPLETE));
+}
+
+/* Work that failed is over too: chipStar does not tell the difference. */
+static void wait_for(void *after) { cl.clWaitForEvents(1, &after); cl.clReleaseEvent(after); }
+static void complete(void *over) { cl.clSetUserEventStatus(over, COMPLETE); cl.clReleaseEvent(over); }
+static void close_below(void *below) { cl.clReleaseCommandQueue(below); }
+
+static void release(void *native)
+{
+    cl_uint count = 0;
+    check(cl.clGetEventInfo(native, REFERENCE_COUNT, sizeof count, &count, NULL));
+    if (count != 1) die("somebody has a reference to an event of the runtime's");
+    cl.clReleaseEvent(native);
+}
+
+/* One entry of the name that the real runtime looks for; zeros become spaces, so that the whole is a text. */
+static char *unbundle(const void *image)
+{
+    const char *at = image, *id = "hip-spirv64";
+    uint64_t numbers[4];
+    memcpy(numbers, at + 24, sizeof numbers);
+    if (numbers[0] != 1 || numbers[3] != strlen(id) || memcmp(at + 56, id, strlen(id))) return NULL;
+    const char *module = at + numbers[1];
+    if (numbers[1] % 4 || numbers[2] % 4 || memcmp(module, "\x03\x02\x23\x07", 4)) return NULL;
+    char *text = calloc(1, numbers[2] + 1);
+    for (size_t i = 0; i < numbers[2]; i++) text[i] = module[i] ? module[i] : ' ';
+    return text;
+}
+
+static void *symbol(void *library, const char *name)
+{
+    void *at = dlsym(library, name);
+    if (!at) die(name);
+    return at;
+}
+
+static void start(void)
+{
+    const char *path = getenv("ONEBUF_OPENCL_LIB"), *chosen = getenv("ONEBUF_BENEATH_STUB");
+    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!library) die("nothing to be built on: ONEBUF_OPENCL_LIB");
+    part = chosen ? chosen : part;
+    static const char *const names[] = {
+        "clGetPlatformIDs", "clGetDeviceIDs", "clCreateContext", "clCreateCommandQueueWithProperties", "clCreateUserEvent",
+        "clEnqueueMarkerWithWaitList", "clEnqueueBarrierWithWaitList", "clFlush", "clWaitForEvents", "clSetUserEventStatus",
+        "clGetEventInfo", "clReleaseEvent", "clReleaseCommandQueue" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *at = symbol(library, names[i]);
+        memcpy((char *)&cl + i * sizeof at, &at, sizeof at);
+    }
+    cl_int status;
+    check(cl.clGetPlatformIDs(1, &platform, NULL));
+    check(cl.clGetDeviceIDs(platform, 0xFFFFFFFF, 1, &device_0, NULL));
+    context = cl.clCreateContext(NULL, 1, &device_0, NULL, NULL, &status);
+    check(status);
+    queue_0 = new_queue();
+    beneath = (struct beneath){ pushed, wait_for, complete, release, close_below, unbundle };
+}
+
+/* Asked for the number, or for the handles, never for both. */
+EXPORT int hipGetBackendNativeHandles(uintptr_t stream, uintptr_t *handles, int *count)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start);
+    ENTER;
+    status chosen;
+    if (chosen_to_fail("hipGetBackendNativeHandles", &chosen)) return chosen;
+    if (!handles == !count) return INVALID_VALUE;
+    if (count) { *count = HANDLES; return OK; }
+    struct stream *s = (struct stream *)stream;
+    if (s && belongs(device, s->device)) return INVALID_HANDLE;
+    bool is_known = device == 0 && strcmp(part, "other");
+    if (s && is_known && !s->below) s->below = new_queue();
+    void *queue = !is_known ? unknown : s ? s->below : queue_0;
+    void *all[HANDLES] = { "opencl", platform, is_known ? device_0 : unknown, is_known ? context : unknown, queue };
+    memcpy(handles, all, sizeof all);
+    return OK;
+}
+
+EXPORT void *hipGetNativeEventFromHipEvent(void *event)
+{
+    struct event *e = event;
+    return e && e->mark ? e->mark->native : NULL;
+}
