@@ -5,7 +5,10 @@ use crate::{
     Error, Result,
     hal::{Access, AllocSpec, DeviceInfo, Domain, Strategy},
 };
-use std::ops::Range;
+use std::{
+    ops::Range,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
 /// Whether a device may be asked for so many bytes. A limit of zero is one that the driver does not tell.
 pub(crate) fn bytes(info: &DeviceInfo, bytes: usize) -> Result<()> {
@@ -131,6 +134,12 @@ pub(crate) fn host_pointer(pointer: *const u8, bytes: usize) -> Result<()> {
         return Err(Error::invalid("the host pointer of a transfer is null"));
     }
     Ok(())
+}
+
+/// Another descriptor of the same, for a driver that keeps what it is given.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let copy = fd.try_clone_to_owned();
+    copy.map_err(|why| Error::invalid(format!("a descriptor that cannot be duplicated: {why}")))
 }
 
 /// Whether memory was made for what a kernel is about to do with it.

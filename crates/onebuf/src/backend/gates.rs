@@ -70,6 +70,11 @@ impl Gates {
         self.any.store(true, Ordering::Release);
     }
 
+    /// Whether there may be one that has not opened.
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Waiting for an event is waiting for its gates.
     pub fn extend(&self, event: &Behind) {
         if !event.0.is_empty() {
@@ -80,7 +85,7 @@ impl Gates {
     /// What an event that is enqueued now waits behind: gates that are shut, and failed ones that no
     /// event has told of. Events are made late, so the failure may be long past.
     pub fn pending(&self) -> Behind {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.any() {
             return Behind::default();
         }
         let mut behind = lock(&self.all);
@@ -97,6 +102,7 @@ mod tests {
     #[test]
     fn a_settled_gate_is_no_longer_waited_for() {
         let (gates, first, second) = (Gates::default(), Arc::default(), Arc::<Outcome>::default());
+        assert!(!gates.any());
         gates.push(Arc::clone(&first));
         gates.push(second.clone());
         first.settle(true);
@@ -105,8 +111,9 @@ mod tests {
         second.settle(false);
         assert!(behind.0[0].is(Outcome::FAILED));
         assert_eq!(gates.pending().0.len(), 1, "a failure that nobody was told of");
+        assert!(gates.any());
         assert!(behind.0[0].tell());
-        assert!(gates.pending().0.is_empty());
+        assert!(gates.pending().0.is_empty() && !gates.any());
         assert!(behind.0[0].tell(), "whoever was behind it is told again");
     }
 }

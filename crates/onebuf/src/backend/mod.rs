@@ -11,6 +11,7 @@ mod gates;
 pub mod gl;
 pub mod host;
 pub(crate) mod native;
+mod patience;
 // Every call into a driver is unsafe; each says which fact makes it sound.
 #[allow(unsafe_code)]
 pub mod opencl;

@@ -83,8 +83,8 @@ impl NativeCode {
     /// # Safety
     /// Each buffer argument covers bytes that are alive, and for this call nobody else's to write; one
     /// that `writes` is for this call nobody else's to read either.
-    pub(crate) unsafe fn run(&self, grid: &Grid, args: Vec<NativeArg<'_>>) -> Result<()> {
-        check_overlap(&args)?;
+    pub(crate) unsafe fn run(&self, grid: &Grid, args: &[NativeArg<'_>]) -> Result<()> {
+        check_overlap(args)?;
         let mut args = NativeArgs { grid: unused_are_one(*grid), args };
         catch_unwind(AssertUnwindSafe(|| (self.kernel.run)(&mut args))).unwrap_or_else(|panic| {
             let text = panic_text(&*panic);

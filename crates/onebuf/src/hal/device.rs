@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use super::{
-    Access, DeviceInfo, FdKind, Hint, HostAccess, IpcRange, Program, Queue, QueueSpec, Semaphore,
-    SharedSemaphore, Source, Strategy,
+    Access, DeviceInfo, FdKind, Hint, HostAccess, IpcRange, NativeContext, ObjectRange, Program,
+    Queue, QueueSpec, Semaphore, SharedSemaphore, Source, Strategy,
 };
 use crate::{Result, sync::Arc};
 use std::{
@@ -50,6 +50,18 @@ pub trait Device: Send + Sync + fmt::Debug {
         let _ = fd;
         let what = format!("a semaphore of another device on {}", self.info().name);
         Err(crate::Error::unsupported(what, "a driver that imports semaphores"))
+    }
+
+    /// Its native context, for another API that makes its own for sharing objects with it.
+    fn native_context(&self) -> Result<NativeContext> {
+        let what = format!("a context of {} for another API", self.info().name);
+        Err(crate::Error::unsupported(what, "a device whose objects others share"))
+    }
+
+    /// Another device whose objects it will be asked to share. Some APIs have to know that when they make their context, which
+    /// is at the first call that needs one.
+    fn will_share_with(&self, other: &Arc<dyn Device>) {
+        let _ = other;
     }
 
     /// A new queue.
@@ -138,6 +150,8 @@ pub enum Export {
     Peer(Arc<dyn Memory>),
     /// Memory of another process, behind a handle of the API's.
     Ipc(IpcRange),
+    /// An object of another API, which the importing one has sharing calls for.
+    Object(ObjectRange),
 }
 
 impl Export {
@@ -150,6 +164,7 @@ impl Export {
             Export::Address(_) => "an address",
             Export::Peer(_) => "memory of another device",
             Export::Ipc(_) => "a handle of another process's memory",
+            Export::Object(_) => "an object of another API",
         }
     }
 }
@@ -167,6 +182,9 @@ pub struct FdRange {
     pub bytes: usize,
     /// How large the whole allocation is: drivers import it whole.
     pub allocation_bytes: usize,
+    /// The number of its type of memory, where its API has such and it is known. Only the same API on the same chip makes
+    /// anything of it.
+    pub memory_type: Option<u32>,
 }
 
 impl FdRange {
@@ -233,7 +251,7 @@ pub enum Residency {
 /// Memory of one device: allocated by it, or another's memory seen from it.
 ///
 /// Dropping it lets the driver free it once queued work that uses it is done.
-pub trait Memory: Send + Sync + fmt::Debug {
+pub trait Memory: Any + Send + Sync + fmt::Debug {
     /// Usable size.
     fn bytes(&self) -> usize;
 
@@ -249,6 +267,13 @@ pub trait Memory: Send + Sync + fmt::Debug {
 
     /// Who may use it now.
     fn residency(&self) -> Residency;
+
+    /// How many of these bytes lie on the wrong side, where pages have one and move: on the host, where the device's kernels
+    /// are to use them (`Attached`), or on the device, where others are. None of all other memory.
+    fn misplaced(&self, offset: usize, bytes: usize, wanted: Residency) -> usize {
+        let _ = (offset, bytes, wanted);
+        0
+    }
 
     /// What lets another device see it. From then on its address must not move, and a driver that
     /// moves it gets an error from [`Queue::reside`].
@@ -285,6 +310,14 @@ pub trait Memory: Send + Sync + fmt::Debug {
         ))
     }
 
+    /// The object that it is, for another API's sharing calls.
+    fn export_object(&self) -> Result<ObjectRange> {
+        Err(crate::Error::unsupported(
+            format!("{} memory as an object for another API's sharing calls", self.strategy()),
+            "device memory of an API that others have such calls for",
+        ))
+    }
+
     /// A part of it as memory of its own, for kernels: the same bytes, and one residency with the whole.
     /// The offset is a multiple of the device's alignment, the access no wider than the whole's, and a
     /// part has no parts.
@@ -302,9 +335,14 @@ pub trait Memory: Send + Sync + fmt::Debug {
     fn remark(&self) -> Option<String> {
         None
     }
+}
 
+impl dyn Memory {
     /// For the backend's own downcasts.
-    fn as_any(&self) -> &dyn Any;
+    #[inline]
+    pub fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 /// A native handle or address, as an integer. The view above gives it its type back.

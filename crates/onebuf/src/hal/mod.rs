@@ -6,7 +6,9 @@
 //! between parts that trust each other, while everything public is safe to call.
 
 mod device;
+mod ground;
 mod ipc;
+mod object;
 pub(crate) mod packing;
 mod program;
 mod queue;
@@ -18,7 +20,9 @@ pub use device::RawHandle;
 pub(crate) use device::{
     AddressFrom, AddressRange, AllocSpec, Device, Export, FdRange, HostRange, Memory, Residency,
 };
+pub(crate) use ground::{Beneath, Ground, Standing};
 pub(crate) use ipc::IpcRange;
+pub(crate) use object::{ContextHandles, NativeContext, ObjectHome, ObjectRange};
 pub use program::NativeArgs;
 pub(crate) use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
 pub(crate) use queue::{Callback, Event, Gate, PeerStretch, Queue};

@@ -11,8 +11,8 @@ use std::fmt;
 const MAGIC: &str = "// onebuf packing 1";
 const KERNEL: &str = "// kernel ";
 const TARGET: &str = "// target ";
-/// How machine code begins.
-const ELF: &[u8] = b"\x7fELF";
+/// How machine code begins, and a bundle of such or of what is still to be compiled.
+const CODE: [&[u8]; 2] = [b"\x7fELF", b"__CLANG_OFFLOAD_BUNDLE__"];
 
 /// Where one argument goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,9 @@ pub(crate) struct Packing {
     pub static_local: usize,
     /// Whether it is told of three dimensions whatever the launch has.
     pub three_dims: bool,
+    /// Whether each local argument is memory of its own, as large as the launch's and passed by no value; its parameter is a
+    /// place for nothing.
+    pub locals_apart: bool,
 }
 
 /// Machine code behind its packing.
@@ -97,7 +100,8 @@ fn line(kernel: &Packing) -> String {
     let fixed = (!kernel.takes_offsets).then(|| "from-zero".to_owned());
     let own = (kernel.static_local > 0).then(|| format!("static:{}", kernel.static_local));
     let three = kernel.three_dims.then(|| "three-dims".to_owned());
-    let facts = [group, fixed, own, three].into_iter().flatten();
+    let apart = kernel.locals_apart.then(|| "locals-apart".to_owned());
+    let facts = [group, fixed, own, three, apart].into_iter().flatten();
     let words = [kernel.name.clone()].into_iter().chain(slots).chain(hidden).chain(facts);
     words.collect::<Vec<_>>().join(" ")
 }
@@ -124,7 +128,7 @@ pub(crate) fn object(image: &[u8]) -> Option<Object<'_>> {
         target = target.or(line.strip_prefix(TARGET));
         code = &code[end + 1..];
     }
-    code.starts_with(ELF).then_some(Object { target, code })
+    CODE.iter().any(|magic| code.starts_with(magic)).then_some(Object { target, code })
 }
 
 fn read_line(line: &str) -> Result<Packing> {
@@ -153,6 +157,7 @@ impl Packing {
             ("from-zero", []) => self.takes_offsets = false,
             ("static", [bytes]) => self.static_local = *bytes,
             ("three-dims", []) => self.three_dims = true,
+            ("locals-apart", []) => self.locals_apart = true,
             _ => return None,
         }
         Some(())
@@ -172,6 +177,7 @@ mod tests {
             takes_offsets: false,
             static_local: 48,
             three_dims: true,
+            locals_apart: true,
         }
     }
 
@@ -188,8 +194,9 @@ mod tests {
     fn machine_code_is_found_behind_its_packing() {
         let image =
             |target, code: &[u8]| [write_for(target, &[packing()]).as_bytes(), code].concat();
-        let code = b"\x7fELF\n// kernel none of it\n\xff";
-        for target in [None, Some("gfx90a:xnack-")] {
+        let code = &b"\x7fELF\n// kernel none of it\n\xff"[..];
+        let bundle = &b"__CLANG_OFFLOAD_BUNDLE__\0"[..];
+        for (target, code) in [(None, code), (Some("gfx90a:xnack-"), code), (None, bundle)] {
             let image = image(target, code);
             assert_eq!(object(&image), Some(Object { target, code }));
             assert_eq!(read(&image), Ok(Some(vec![packing()])));

@@ -55,9 +55,14 @@ pub trait Program: Send + Sync + fmt::Debug {
 }
 
 /// A kernel ready to be launched, from several threads if need be.
-pub trait Kernel: Send + Sync + fmt::Debug {
+pub trait Kernel: Any + Send + Sync + fmt::Debug {}
+
+impl dyn Kernel {
     /// For the backend's own downcasts.
-    fn as_any(&self) -> &dyn Any;
+    #[inline]
+    pub fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 /// How many work-items, in how large groups.
@@ -105,7 +110,7 @@ pub(crate) enum NativeArg<'a> {
 /// The arguments of a native kernel, typed on the way out.
 pub struct NativeArgs<'a> {
     pub(crate) grid: Grid,
-    pub(crate) args: Vec<NativeArg<'a>>,
+    pub(crate) args: &'a [NativeArg<'a>],
 }
 
 impl NativeArgs<'_> {
@@ -122,6 +127,11 @@ impl NativeArgs<'_> {
     /// How many arguments there are.
     pub fn count(&self) -> usize {
         self.args.len()
+    }
+
+    /// Whether it is a buffer that [`slice_mut`](NativeArgs::slice_mut) gives.
+    pub fn is_writable(&self, index: usize) -> bool {
+        matches!(self.args.get(index), Some(NativeArg::Buffer { writes: true, .. }))
     }
 
     fn buffer<T: Pod>(&self, index: usize) -> Result<(*mut T, usize, bool)> {

@@ -68,12 +68,29 @@ impl Profile {
 /// A stream of work. Calls enqueue and return; nothing here waits for the device but what says so.
 ///
 /// Memory passed in belongs to this queue's device and is `Attached`, unless said otherwise.
-pub trait Queue: Send + Sync + fmt::Debug {
+pub trait Queue: Any + Send + Sync + fmt::Debug {
     /// Where its objects belong.
     fn domain(&self) -> Domain;
 
+    /// Whether its calls return when their work is done, so that nobody ever waits for it.
+    fn runs_at_once(&self) -> bool {
+        false
+    }
+
     /// An event that completes when all work enqueued so far has.
     fn mark(&self) -> Result<Arc<dyn Event>>;
+
+    /// The same, on its way when this returns: it is reached without a further call.
+    fn mark_and_flush(&self) -> Result<Arc<dyn Event>> {
+        let mark = self.mark()?;
+        self.flush().map(|()| mark)
+    }
+
+    /// The same for somebody who only watches, later than what is asked after: it says nothing of gates, and leaves their
+    /// news to those behind them.
+    fn watch(&self) -> Result<Arc<dyn Event>> {
+        self.mark_and_flush()
+    }
 
     /// Makes later work wait for events of the same domain.
     fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()>;
@@ -86,6 +103,12 @@ pub trait Queue: Send + Sync + fmt::Debug {
 
     /// Makes later work wait at a gate that the host opens.
     fn gate(&self) -> Result<Box<dyn Gate>>;
+
+    /// Whether work that it was given may wait at a gate, or be behind one that failed: an event tells of that, and nothing
+    /// else does.
+    fn has_gates(&self) -> bool {
+        false
+    }
 
     /// Somebody else is about to give this queue work with the memory, so that it must not be freed before.
     fn note_use(&self, memory: &dyn Memory) -> Result<()> {
@@ -119,6 +142,19 @@ pub trait Queue: Send + Sync + fmt::Debug {
 
     /// Changes who may use the memory. Returns whether anything was enqueued.
     fn reside(&self, memory: &dyn Memory, to: Residency) -> Result<bool>;
+
+    /// Moves the pages of these bytes to the device (`Attached`) or to the host, in order with the queue: see
+    /// [`Memory::misplaced`].
+    fn move_pages(
+        &self,
+        memory: &dyn Memory,
+        offset: usize,
+        bytes: usize,
+        to: Residency,
+    ) -> Result<()> {
+        let _ = (memory, offset, bytes, to);
+        Err(crate::Error::unsupported("a move of pages", "managed memory"))
+    }
 
     /// Copies from device memory to the host; the bytes are there when the event completes.
     ///
@@ -197,9 +233,14 @@ pub trait Queue: Send + Sync + fmt::Debug {
 
     /// The native queue, as an integer; zero where there is none.
     fn raw(&self) -> usize;
+}
 
+impl dyn Queue {
     /// For the backend's own downcasts.
-    fn as_any(&self) -> &dyn Any;
+    #[inline]
+    pub fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 /// A queue of another device, memory of that device, and from where on.
@@ -217,7 +258,7 @@ pub struct PeerStretch<'a> {
 pub type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A point in a queue. `poll` and `wait` report an error when the work itself failed.
-pub trait Event: Send + Sync + fmt::Debug {
+pub trait Event: Any + Send + Sync + fmt::Debug {
     /// Where it belongs.
     fn domain(&self) -> Domain;
 
@@ -242,8 +283,20 @@ pub trait Event: Send + Sync + fmt::Debug {
         0
     }
 
+    /// What it is in another domain, which its runtime is built on: a native event there, on its way, that lives as long as
+    /// this does and must not be kept longer.
+    fn native_in(&self, domain: Domain) -> Result<Option<usize>> {
+        let _ = domain;
+        Ok(None)
+    }
+}
+
+impl dyn Event {
     /// For the backend's own downcasts.
-    fn as_any(&self) -> &dyn Any;
+    #[inline]
+    pub fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 /// Something a queue waits at. Dropped unopened, it fails the work behind it: nothing waits forever.

@@ -8,12 +8,17 @@ use std::{any::Any, fmt, os::fd::OwnedFd};
 /// for exactly one signal, which was enqueued before.
 ///
 /// Nothing that was enqueued may still use it when it is dropped.
-pub trait Semaphore: Send + Sync + fmt::Debug {
+pub trait Semaphore: Any + Send + Sync + fmt::Debug {
     /// Where it belongs.
     fn domain(&self) -> Domain;
+}
 
+impl dyn Semaphore {
     /// For the backend's own downcasts.
-    fn as_any(&self) -> &dyn Any;
+    #[inline]
+    pub fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 /// A new semaphore, and what others import it by.

@@ -102,6 +102,9 @@ pub enum Strategy {
     FineSvm,
     /// Shared virtual memory that is mapped and unmapped in turn.
     CoarseSvm,
+    /// Memory at one address for CPU and device, whose pages are moved to whoever takes over: copies, which are counted. Never
+    /// chosen, only asked for, of a hub that was built with [`managed_memory`](crate::HubBuilder::managed_memory).
+    Managed,
     /// Device memory that the driver maps for the CPU.
     MappedDevice,
     /// Device memory that other APIs and processes can import, by a file descriptor. An allocation of its
@@ -116,15 +119,21 @@ pub enum Strategy {
 
 impl Strategy {
     /// Every strategy, most widely visible first.
-    pub const ALL: [Strategy; 7] = [
+    pub const ALL: [Strategy; 8] = [
         Strategy::HostPages,
         Strategy::FineSvm,
         Strategy::CoarseSvm,
+        Strategy::Managed,
         Strategy::MappedDevice,
         Strategy::Exportable,
         Strategy::OnChip,
         Strategy::Device,
     ];
+
+    /// Whether memory has this form only where the caller says so.
+    pub fn is_asked_for(self) -> bool {
+        matches!(self, Strategy::Managed | Strategy::OnChip)
+    }
 }
 
 /// How memory that lives on one device is seen on another, best first.
@@ -314,6 +323,8 @@ pub struct Caps {
     pub exports: Vec<FdKind>,
     /// The file descriptors of others' memory that it says it imports.
     pub imports: Vec<FdKind>,
+    /// The APIs whose objects on the same chip it says it shares, by calls for just that.
+    pub shares_objects_of: Vec<Api>,
     /// The chips whose memory its kernels can reach where that lies, by the same API.
     pub peers: Vec<PhysicalId>,
     /// Whether another process can open its plain `Device` memory, by a handle of the API's.
@@ -350,6 +361,9 @@ pub struct Caps {
     pub svm_system: bool,
     /// In which address space its kernels work, where another API may work in it too.
     pub address_space: Option<AddressSpace>,
+    /// The id of the device that its runtime is built on, where both work in one context: their queues wait for each
+    /// other's events.
+    pub built_on: Option<String>,
     /// The intermediate languages that its driver takes programs in, such as `SPIR-V_1.2`.
     pub il_versions: Vec<String>,
 }
@@ -362,12 +376,14 @@ impl Caps {
             ("host_pointer", self.imports_host_pages),
             ("svm_fine", has(Strategy::FineSvm)),
             ("svm_coarse", has(Strategy::CoarseSvm)),
+            ("managed", has(Strategy::Managed)),
             ("svm_atomics", self.svm_atomics),
             ("svm_system", self.svm_system),
             ("export_opaque_fd", self.exports.contains(&FdKind::OpaqueFd)),
             ("export_dma_buf", self.exports.contains(&FdKind::DmaBuf)),
             ("import_opaque_fd", self.imports.contains(&FdKind::OpaqueFd)),
             ("import_dma_buf", self.imports.contains(&FdKind::DmaBuf)),
+            ("api_share", !self.shares_objects_of.is_empty()),
             ("peers", !self.peers.is_empty()),
             ("ipc", self.ipc),
             ("unified_memory", self.unified_memory),
@@ -377,6 +393,7 @@ impl Caps {
             ("wait_values", self.wait_values),
             ("export_semaphores", self.exports_semaphores),
             ("import_semaphores", self.imports_semaphores),
+            ("shared_events", self.built_on.is_some()),
         ];
         all.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect()
     }

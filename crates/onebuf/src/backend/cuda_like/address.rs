@@ -34,6 +34,12 @@ impl Under {
         }
     }
 
+    /// Whether pages that are registered are used where they lie. A runtime over OpenCL makes a second allocation, and each
+    /// launch of any kernel copies all of those there and back, over what the host has written meanwhile.
+    pub fn pins_in_place(&self) -> bool {
+        !matches!(self, Under::Process)
+    }
+
     /// ROCr, where it is to be had.
     pub fn rocr(&self) -> Option<&Arc<Rocr>> {
         match self {

@@ -19,7 +19,7 @@ use crate::{
     hal,
     hal::{
         Access, AddressRange, AllocSpec, DeviceInfo, Domain, Export, FdRange, QueueOrder,
-        QueueSpec, Source,
+        QueueSpec, Source, Standing,
     },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
@@ -54,6 +54,8 @@ pub(super) struct Driver {
     pub compiler: Arc<Compiler>,
     /// Where its addresses mean something to others.
     pub under: Under,
+    /// On which device of another API it stands, where that one is used too.
+    pub standing: Option<Standing>,
 }
 
 impl Driver {
@@ -301,6 +303,11 @@ impl hal::Device for Device {
                 range.check_for(&self.driver.info)?;
                 self.check_bytes(range.allocation_bytes)?;
                 Ok(Arc::new(Memory::open(self.context()?, range, access)?))
+            }
+            Export::Object(object) => {
+                object.check_for(&self.driver.info)?;
+                self.check_bytes(object.bytes)?;
+                Ok(Arc::new(Memory::of_object(self.context()?, object, access)?))
             }
         }
     }

@@ -5,13 +5,15 @@ use super::{
     compile::Compiler,
     conv,
     device::{Device, Driver, Limits},
-    external, gate, ipc, peers,
+    external, gate, graphics, ipc, managed, peers,
     pins::Pins,
     rocr::Rocr,
     semaphore, vmm,
 };
 use crate::{
-    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
+    hal::{
+        Api, Beneath, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Standing, Strategy,
+    },
     sync::Arc,
 };
 use onebuf_sys::{
@@ -37,6 +39,8 @@ pub struct Libraries<'a> {
     pub compiler: Option<&'a str>,
     /// ROCr, which lies under HIP.
     pub hsa: Option<&'a str>,
+    /// Whether memory is wanted whose pages move.
+    pub managed: bool,
 }
 
 /// The devices of one API.
@@ -44,19 +48,20 @@ pub struct Libraries<'a> {
 pub struct Discovered {
     /// In the driver's order.
     pub devices: Vec<Arc<Device>>,
-    /// Devices that were left out, and why.
+    /// Devices that were left out, or have not what was wanted, and why.
     pub problems: Vec<String>,
 }
 
-/// Loads the API and lists its devices. Makes no context, so nothing here wakes a chip.
+/// Loads the API and lists its devices. Makes no context, so nothing here wakes a chip; a runtime that is built on OpenCL makes its own when it is asked what it is built on.
 ///
-/// `next_domain` numbers the devices' contexts. A device that cannot be asked is left out and named in
+/// `find_ground` is asked for the device that a runtime is built on. `next_domain` numbers the devices' contexts. A device that cannot be asked is left out and named in
 /// [`Discovered::problems`]; no library, a driver that refuses and no device at all are [`Missing`].
 pub fn discover(
     flavor: Flavor,
     libraries: Libraries<'_>,
     probe: Option<std::sync::Arc<Probe>>,
     next_domain: &mut impl FnMut() -> Domain,
+    find_ground: &dyn Fn(&Beneath) -> Option<Standing>,
 ) -> Result<Discovered, Missing> {
     let table = Arc::new(CudaLike::load(flavor, libraries.driver, probe.clone())?);
     let count = count(&table).map_err(|refused| none(&table, refused))?;
@@ -66,13 +71,19 @@ pub fn discover(
         version: unsafe { table.driver_version() }.unwrap_or(0),
         pins: Arc::default(),
         under: under(&table, libraries.hsa, probe.clone()),
+        managed: libraries.managed,
         compiler: Arc::new(Compiler::new(flavor, libraries.compiler, probe)),
         table,
     };
     let mut found = Discovered { devices: Vec::new(), problems: Vec::new() };
     for ordinal in 0..count {
-        match library.driver(ordinal, next_domain) {
-            Ok(driver) => found.devices.push(Arc::new(Device::new(driver))),
+        match library.driver(ordinal, next_domain, find_ground) {
+            Ok(driver) => {
+                let missing = library.missing(&driver.info.caps);
+                let told = missing.map(|why| format!("{} device {ordinal}: {why}", flavor.api()));
+                found.problems.extend(told);
+                found.devices.push(Arc::new(Device::new(driver)));
+            }
             Err(refused) => found.problems.push(format!(
                 "{} device {ordinal}: {} ({})",
                 flavor.api(),
@@ -145,13 +156,29 @@ struct Library {
     pins: Arc<Pins>,
     compiler: Arc<Compiler>,
     under: Under,
+    managed: bool,
 }
 
 impl Library {
+    /// Why there is no managed memory, where it is wanted.
+    fn missing(&self, caps: &Caps) -> Option<&'static str> {
+        let there = caps.strategies.contains(&Strategy::Managed);
+        let why = match caps.unified_memory {
+            true => {
+                "no managed memory whose pages move: chip and host have one memory, and `fine_svm` is all of it"
+            }
+            false => {
+                "no managed memory: the driver has no concurrent managed access, or no call that moves pages"
+            }
+        };
+        (self.managed && !there).then_some(why)
+    }
+
     fn driver(
         &self,
         ordinal: i32,
         next_domain: &mut impl FnMut() -> Domain,
+        find_ground: &dyn Fn(&Beneath) -> Option<Standing>,
     ) -> Result<Driver, Refused> {
         // SAFETY: an ordinal below the count.
         let device = unsafe { self.table.device(ordinal)? };
@@ -163,8 +190,11 @@ impl Library {
             capability,
             plain_shared_bytes: asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK)? as u64,
         };
+        let mut info = self.info(&asked, &limits)?;
+        let standing = asked.beneath().as_ref().and_then(find_ground);
+        info.caps.built_on = standing.as_ref().map(|standing| standing.on.clone());
         Ok(Driver {
-            info: self.info(&asked, &limits)?,
+            info,
             table: self.table.clone(),
             device,
             domain: next_domain(),
@@ -172,6 +202,7 @@ impl Library {
             pins: self.pins.clone(),
             compiler: self.compiler.clone(),
             under: self.under.clone(),
+            standing,
         })
     }
 
@@ -212,21 +243,24 @@ impl Library {
         let by_rocr = self.under.rocr().is_some_and(|rocr| rocr.has_dmabuf());
         let waits_for_values = gate::is_there(&self.table)
             && asked.attribute(Attribute::CAN_USE_STREAM_WAIT_VALUE).is_ok_and(|has| has != 0);
-        // Where the chip has memory of its own, managed pages move to whoever touches them: copies that nobody could count.
         let unified = asked.attribute(Attribute::INTEGRATED)? != 0;
-        let managed = unified
-            && self.table.has_alloc_managed()
-            && asked.attribute(Attribute::CONCURRENT_MANAGED_ACCESS).is_ok_and(|has| has != 0);
+        let concurrent =
+            asked.attribute(Attribute::CONCURRENT_MANAGED_ACCESS).is_ok_and(|has| has != 0);
+        // Where the chip has memory of its own, managed pages move: only by leave, and by calls.
+        let fine = unified && concurrent && self.table.has_alloc_managed();
+        let moves = self.managed && !unified && concurrent && managed::is_there(&self.table);
         let forms = [
-            (managed, Strategy::FineSvm),
+            (fine, Strategy::FineSvm),
+            (moves, Strategy::Managed),
             (maps, Strategy::MappedDevice),
             (exports, Strategy::Exportable),
             (true, Strategy::Device),
         ];
         Ok(Caps {
             strategies: forms.into_iter().filter_map(|(has, form)| has.then_some(form)).collect(),
-            imports_host_pages: maps,
+            imports_host_pages: maps && self.under.pins_in_place(),
             exports: (exports || by_rocr).then_some(fd).into_iter().collect(),
+            shares_objects_of: graphics::shared(&self.table),
             peers: self.peers(asked),
             ipc: ipc::is_there(&self.table),
             imports: external::is_there(&self.table).then_some(fd).into_iter().collect(),
@@ -246,6 +280,7 @@ impl Library {
             svm_atomics: false,
             svm_system: false,
             address_space: self.under.space(),
+            built_on: None,
             il_versions: Vec::new(),
         })
     }
@@ -280,9 +315,9 @@ fn size(number: i32) -> usize {
 }
 
 /// A device that is being asked.
-struct Asked<'a> {
-    table: &'a CudaLike,
-    device: i32,
+pub(super) struct Asked<'a> {
+    pub table: &'a CudaLike,
+    pub device: i32,
 }
 
 impl Asked<'_> {

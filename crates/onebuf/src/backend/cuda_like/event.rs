@@ -1,26 +1,18 @@
 //! Events, and waiting that always ends.
 
-use super::{courier, device::Driver, grave::is_pending, queue::RawQueue};
+use super::{beneath::Below, courier, device::Driver, grave::is_pending, queue::RawQueue};
 use crate::{
     Error, Result,
-    backend::gates::Behind,
+    backend::{gates::Behind, patience},
     hal,
     hal::{Callback, Domain, Profile},
     sync::{Arc, thread},
 };
 use onebuf_sys::cuda_like::CuEvent;
 use std::{
-    any::Any,
     fmt,
     time::{Duration, Instant},
 };
-
-/// Which part of the time waited so far may be lost to a late answer.
-const LATE_SHARE: u32 = 16;
-/// A sleep takes at least this long: by default the kernel's timers are 50 µs late. So the first 1.6 ms are spent asking.
-const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
-/// The driver is asked at least so often.
-const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
 /// A point in a stream.
 pub(super) struct Event {
@@ -37,6 +29,12 @@ impl Event {
     pub fn new(queue: Arc<RawQueue>, raw: CuEvent, start: Option<CuEvent>) -> Event {
         let behind = queue.gates.pending();
         Event { queue, raw, start, behind }
+    }
+
+    /// One that tells of none.
+    pub fn without_gates(mut self) -> Event {
+        self.behind = Behind::default();
+        self
     }
 
     /// The gates it waits behind.
@@ -60,9 +58,19 @@ impl Event {
         self.raw
     }
 
+    /// The queue beneath its stream.
+    pub fn below(&self) -> Option<&Below> {
+        self.queue.below.as_ref()
+    }
+
     /// Whether the driver has come so far.
     fn query(&self) -> Result<bool> {
         let _current = self.queue.context.enter()?;
+        self.query_here()
+    }
+
+    /// The same where the context is current: entering it takes as long as asking.
+    fn query_here(&self) -> Result<bool> {
         // SAFETY: a live event.
         match unsafe { self.driver().table.query_event(self.raw) } {
             Ok(()) => Ok(true),
@@ -102,9 +110,10 @@ impl hal::Event for Event {
 
     fn wait(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
+        let _current = self.queue.context.enter()?;
         loop {
-            if self.poll()? {
-                return Ok(());
+            if self.query_here()? {
+                return self.check_gates();
             }
             let waited = start.elapsed();
             let left = timeout.saturating_sub(waited);
@@ -112,9 +121,11 @@ impl hal::Event for Event {
                 let what = format!("work on {}", self.driver().info.name);
                 return Err(Error::timeout(what, timeout));
             }
-            match waited / LATE_SHARE {
-                pause if pause < SHORTEST_SLEEP => thread::yield_now(),
-                pause => thread::sleep(pause.min(LONGEST_SLEEP).min(left)),
+            match patience::pause(waited) {
+                // What lies beneath may compute on these very cores.
+                None if self.below().is_some() => thread::yield_now(),
+                None => patience::breathe(waited),
+                Some(pause) => thread::sleep(pause.min(left)),
             }
         }
     }
@@ -153,8 +164,8 @@ impl hal::Event for Event {
         self.raw.0 as usize
     }
 
-    fn as_any(&self) -> &dyn Any {
-        self
+    fn native_in(&self, domain: Domain) -> Result<Option<usize>> {
+        self.beneath(domain)
     }
 }
 

@@ -129,7 +129,7 @@ impl Pages {
     }
 
     fn grow(&mut self, driver: &Driver) -> Result<(), Refused> {
-        let (page, share) = driver.pins.allocate(driver, PAGE_BYTES)?;
+        let (page, share) = driver.pins.allocate(driver, PAGE_BYTES, size_of::<u32>())?;
         let base = driver.pins.device_pointer(driver, &share);
         self.shares.push(share);
         let base = base?;

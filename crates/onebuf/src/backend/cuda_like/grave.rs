@@ -3,7 +3,7 @@
 //! The drivers' own frees wait for the device, some of them without an end. So a thing whose users are
 //! busy is put aside with an event of each, and freed by whoever passes by when those have been reached.
 
-use super::{device::Context, queue::RawQueue};
+use super::{beneath::Below, device::Context, queue::RawQueue};
 use crate::sync::{Arc, Mutex, Ordering, lock, thread};
 use onebuf_sys::{
     Refused,
@@ -107,11 +107,15 @@ impl Context {
     fn is_held(&self) -> bool {
         let outside: Vec<_> =
             lock(&self.outside).iter().filter_map(std::sync::Weak::upgrade).collect();
-        outside.iter().any(|queue| {
-            let waits = queue.waits_outside.load(Ordering::Acquire);
-            // SAFETY: a live stream.
-            waits && !is_over(unsafe { self.table().stream_query(queue.raw) })
-        })
+        outside.iter().any(|queue| self.waits(queue))
+    }
+
+    /// Whether a queue waits for what another API does, or may do so for all that is known.
+    fn waits(&self, queue: &RawQueue) -> bool {
+        let flagged = queue.waits_outside.load(Ordering::Acquire);
+        // SAFETY: a live stream.
+        let busy = || !is_over(unsafe { self.table().stream_query(queue.raw) });
+        queue.below.as_ref().is_some_and(Below::is_waiting) || flagged && busy()
     }
 
     /// At the end: frees everything, or says that it cannot.
@@ -131,8 +135,7 @@ impl Context {
 
     /// Whether the queue's work has ended, well or not, before a while. The context is current.
     pub fn outwaits(&self, queue: &RawQueue) -> bool {
-        // SAFETY: a live stream.
-        wait_until(|| is_over(unsafe { self.table().stream_query(queue.raw) }))
+        wait_until(|| !self.waits(queue))
     }
 
     /// The context is current.

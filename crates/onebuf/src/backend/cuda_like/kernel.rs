@@ -25,7 +25,7 @@ use onebuf_sys::{
     Flavor,
     cuda_like::{CuFunction, CuStatus, DevicePtr, consts},
 };
-use std::{any::Any, ffi::CString, ffi::c_void, ptr};
+use std::{ffi::CString, ffi::c_void, ptr};
 
 /// Groups that nobody asked for have at most so many work-items; more seldom helps.
 const USUAL_GROUP: usize = 256;
@@ -205,15 +205,37 @@ impl Kernel {
     /// Nobody can say whether it asks, and what it is told would be wrong.
     #[cold]
     fn flat(&self, grid: &Grid) -> Error {
-        Error::unsupported(
-            format!("kernel `{}`, which is told of 3 dimensions, over {}", self.name, grid.dims),
-            "3 dimensions, such as [n, 1, 1], or its program built with -mcode-object-version=5",
-        )
+        let needs = match self.locals_apart() {
+            true => "3 dimensions, such as [n, 1, 1]",
+            false => {
+                "3 dimensions, such as [n, 1, 1], or its program built with -mcode-object-version=5"
+            }
+        };
+        let what =
+            format!("kernel `{}`, which is told of 3 dimensions, over {}", self.name, grid.dims);
+        Error::unsupported(what, needs)
     }
 
     /// Bytes of group-local memory behind which that of the arguments begins.
     fn static_local(&self) -> u64 {
         self.packing.as_ref().map_or(0, |packing| packing.static_local as u64)
+    }
+
+    fn locals_apart(&self) -> bool {
+        self.packing.as_ref().is_some_and(|packing| packing.locals_apart)
+    }
+
+    /// Whether there is so much for each local argument, where each has memory of its own.
+    fn check_apart(&self, bytes: u64, args: &[Arg<'_>], driver: &Driver) -> Result<()> {
+        let locals = args.iter().filter(|arg| matches!(arg, Arg::Local(_))).count() as u64;
+        let has = driver.info.caps.local_memory_bytes;
+        if !self.locals_apart() || bytes.saturating_mul(locals) <= has {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "kernel `{}` with {bytes} bytes for each of {locals} local arguments, where the device has {has}",
+            self.name
+        )))
     }
 
     /// Groups as usual; larger ones, where those would be too many.
@@ -298,11 +320,7 @@ fn chosen(global: [usize; 3], max: [usize; 3], most: usize, warp: usize) -> [usi
     })
 }
 
-impl hal::Kernel for Kernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
+impl hal::Kernel for Kernel {}
 
 /// The values of a launch, and where the driver finds each.
 struct Parameters {
@@ -362,6 +380,12 @@ pub(super) unsafe fn launch(
                 (&raw mut values[count]).cast()
             }
             Arg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+            Arg::Local(bytes) if kernel.locals_apart() => {
+                // Each gets as much as the largest; nothing is passed for it.
+                local = local.max(rounded(*bytes as u64, SHARED_ALIGN));
+                values[count] = DevicePtr(0);
+                (&raw mut values[count]).cast()
+            }
             Arg::Local(bytes) => {
                 let align = kernel.local_align(index);
                 let start = rounded(local, align.unwrap_or(SHARED_ALIGN));
@@ -384,6 +408,7 @@ pub(super) unsafe fn launch(
     check_sizes(kernel, args, count)?;
     let _current = raw.context.enter()?;
     let shared = kernel.shared(local - own, driver)?;
+    kernel.check_apart(local, args, driver)?;
     queue.wait_for_all(after)?;
     kernel.module.users.note(raw);
     let ([x, y, z], [bx, by, bz]) = (groups, group);

@@ -1,7 +1,7 @@
 //! Memory: the device's own, managed and pinned host memory, host pages that were registered, memory that others can import and
 //! theirs that was imported; and parts of these.
 //!
-//! None of it has a residency to change. Pinned pages are one set of bytes for CPU and GPU; what makes
+//! None of it but OpenGL's has a residency to change. Managed pages are moved by calls (see `managed`). Pinned pages are one set of bytes for CPU and GPU; what makes
 //! writes of the one visible to the other is that its work is over before the other's begins, which the
 //! fences see to.
 
@@ -9,7 +9,9 @@ use super::{
     conv,
     device::Context,
     external::External,
+    graphics::Registered,
     ipc::Opened,
+    managed::Managed,
     peers,
     pins::Share,
     queue::{Queue, RawQueue},
@@ -23,7 +25,7 @@ use crate::{
     hal,
     hal::{
         Access, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdKind, FdRange, HostRange,
-        IpcRange, RawHandle, Residency, Strategy,
+        IpcRange, ObjectRange, RawHandle, Residency, Strategy,
     },
     sync::Arc,
 };
@@ -31,12 +33,14 @@ use onebuf_sys::{
     Refused,
     cuda_like::{CuStatus, DevicePtr, consts},
 };
-use std::{any::Any, fmt, ptr::NonNull};
+use std::{fmt, ptr::NonNull};
 
 /// What the driver has to be told to free.
 enum Allocation {
     /// Device memory.
     Device(DevicePtr),
+    /// Memory whose pages move.
+    Managed(Managed),
     /// Device memory that others can import.
     Exportable(Vmm),
     /// Others' memory, imported.
@@ -47,6 +51,8 @@ enum Allocation {
     Address(AddressRange),
     /// Another process's memory.
     Opened(Opened),
+    /// An object of a graphics API's.
+    Registered(Registered),
     /// Another device's memory, which this keeps.
     Peer(Arc<Inner>),
 }
@@ -57,6 +63,7 @@ impl Allocation {
         match self {
             // SAFETY: allocated by `Inner`, freed once.
             Allocation::Device(at) => context.driver.note(unsafe { context.table().free(at) }),
+            Allocation::Managed(managed) => managed.free(context),
             Allocation::Exportable(vmm) => vmm.free(&context.driver),
             Allocation::External(external) => external.free(&context.driver),
             Allocation::Pinned(share, pages) => {
@@ -66,6 +73,7 @@ impl Allocation {
             }
             Allocation::Address(range) => drop(range),
             Allocation::Opened(opened) => opened.free(&context.driver),
+            Allocation::Registered(registered) => registered.free(context),
             Allocation::Peer(home) => drop(home),
         }
     }
@@ -116,21 +124,20 @@ impl Memory {
         let inner = match spec.strategy {
             Strategy::Device => Inner::device(context, spec)?,
             Strategy::Exportable => Inner::exportable(context, spec)?,
-            Strategy::FineSvm => Inner::managed(context, spec)?,
+            Strategy::FineSvm => Inner::fine(context, spec)?,
+            Strategy::Managed => Inner::managed(context, spec)?,
             _ => Inner::pinned(context, spec)?,
         };
         let memory = Memory::whole(inner, spec.access);
         match (contents, memory.inner.host) {
             (None, _) => {}
-            (Some(contents), Some(HostAddress(at))) => {
+            (Some(contents), Some(HostAddress(at))) if memory.inner.managed_as().is_none() => {
                 // SAFETY: new memory of `bytes`, which nobody else knows of; `contents` is as long.
                 unsafe {
                     at.copy_from(NonNull::from(contents).cast(), contents.len().min(spec.bytes))
                 };
             }
-            (Some(contents), None) => {
-                transfer::write_now(&memory.inner.context, &memory, contents)?
-            }
+            (Some(contents), _) => transfer::write_now(&memory.inner.context, &memory, contents)?,
         }
         Ok(memory)
     }
@@ -192,10 +199,51 @@ impl Memory {
         Ok(Memory::whole(Inner::opened(context, range)?, access))
     }
 
+    /// An object of a graphics API's.
+    pub fn of_object(
+        context: Arc<Context>,
+        object: &ObjectRange,
+        access: Access,
+    ) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::registered_object(context, object)?, access))
+    }
+
+    /// Changes who may use it; whether that took a call.
+    pub fn reside(&self, queue: &Arc<RawQueue>, to: Residency) -> Result<bool> {
+        match self.inner.registered_as() {
+            None => Ok(false),
+            Some(registered) => {
+                self.note_use(queue);
+                registered.reside(queue, to)
+            }
+        }
+    }
+
+    /// Moves the pages of these bytes in order with the queue. The context is current.
+    pub fn move_pages(
+        &self,
+        queue: &Arc<RawQueue>,
+        offset: usize,
+        bytes: usize,
+        to: Residency,
+    ) -> Result<()> {
+        self.range(offset, bytes)?;
+        let Some(managed) = self.inner.managed_as() else {
+            let what = format!("a move of the pages of {} memory", self.inner.strategy);
+            return Err(Error::unsupported(what, "managed memory"));
+        };
+        self.note_use(queue);
+        let start = self.offset() + offset;
+        managed.move_pages(queue, start..start + bytes, to)
+    }
+
     /// What keeps it, and the device that it lies on; none for memory of the host's, and for what lies elsewhere.
     pub fn on_device(&self) -> Option<(Arc<Inner>, &Arc<Context>)> {
         match &self.inner.allocation {
-            None | Some(Allocation::Pinned(..) | Allocation::Peer(_)) => None,
+            None | Some(Allocation::Pinned(..) | Allocation::Managed(_) | Allocation::Peer(_)) => {
+                None
+            }
             Some(_) => Some((self.inner.clone(), &self.inner.context)),
         }
     }
@@ -256,11 +304,16 @@ impl hal::Memory for Memory {
     }
 
     fn needs_residency(&self) -> bool {
-        false
+        self.inner.registered_as().is_some()
     }
 
     fn residency(&self) -> Residency {
-        Residency::Attached
+        self.inner.registered_as().map_or(Residency::Attached, Registered::residency)
+    }
+
+    fn misplaced(&self, offset: usize, bytes: usize, wanted: Residency) -> usize {
+        let (managed, start) = (self.inner.managed_as(), self.offset() + offset);
+        managed.map_or(0, |managed| managed.misplaced(start..start + bytes, wanted))
     }
 
     fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
@@ -270,9 +323,11 @@ impl hal::Memory for Memory {
         if self.part.is_some() {
             return Err(Error::unsupported("the export of a region", "the whole memory"));
         }
-        let Some(HostAddress(pointer)) = self.inner.host else {
+        let host = self.inner.host.filter(|_| self.inner.managed_as().is_none());
+        let Some(HostAddress(pointer)) = host else {
             let needs = "mapped_device memory";
-            return Err(Error::unsupported("the host's view of device memory", needs));
+            let what = format!("the host's view of {} memory", self.inner.strategy);
+            return Err(Error::unsupported(what, needs));
         };
         let align = self.inner.align;
         if !pointer.addr().get().is_multiple_of(align) {
@@ -306,7 +361,8 @@ impl hal::Memory for Memory {
     fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
         let driver = &self.inner.context.driver;
         driver.same_domain("a queue", queue.domain())?;
-        if self.part.is_some() || self.inner.strategy != Strategy::Device {
+        let shared = self.inner.registered_as().is_some();
+        if self.part.is_some() || shared || self.inner.strategy != Strategy::Device {
             let what = format!("the address of {} memory, or of a region", self.inner.strategy);
             return Err(Error::unsupported(what, "device memory, whole"));
         }
@@ -352,9 +408,13 @@ impl hal::Memory for Memory {
             _ if matches!(self.inner.allocation, Some(Allocation::Opened(_))) => {
                 "another process's device memory"
             }
+            _ if self.inner.registered_as().is_some() => {
+                "a buffer of OpenGL's, registered, and mapped in turn"
+            }
             Strategy::Device => "device memory, which the host reaches by copies",
             Strategy::Exportable => "device memory of its own pages, passed on by descriptors",
             Strategy::FineSvm => "managed memory, which the host uses at the same time",
+            Strategy::Managed => "managed memory, whose pages move to whoever takes it",
             Strategy::MappedDevice => "pinned host memory, which kernels reach over the bus",
             _ => "the host's own pages, pinned, which kernels reach over the bus",
         };
@@ -362,10 +422,6 @@ impl hal::Memory for Memory {
             None => what.to_owned(),
             Some(offset) => format!("{what}; a region from byte {offset}"),
         })
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -377,13 +433,28 @@ impl Inner {
     }
 
     /// Memory that host and device use at one address, at the same time.
-    fn managed(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+    fn fine(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
         let at = with_room(&context, spec, || {
             // SAFETY: the context is current.
             unsafe { context.table().alloc_managed(spec.bytes, consts::MEM_ATTACH_GLOBAL) }
         })?;
         let host = NonNull::new(at.0 as usize as *mut u8).map(HostAddress);
         Ok(Inner::of(context, at, host, spec, Allocation::Device(at)))
+    }
+
+    /// Memory that they use at one address, in turn.
+    fn managed(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let managed = with_room(&context, spec, || Managed::new(&context, spec.bytes, spec.align))?;
+        let host = NonNull::new(managed.at.0 as usize as *mut u8).map(HostAddress);
+        Ok(Inner::of(context, managed.at, host, spec, Allocation::Managed(managed)))
+    }
+
+    /// Where its pages lie.
+    fn managed_as(&self) -> Option<&Managed> {
+        match &self.allocation {
+            Some(Allocation::Managed(managed)) => Some(managed),
+            _ => None,
+        }
     }
 
     fn exportable(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
@@ -428,6 +499,22 @@ impl Inner {
         Ok(Inner::of(context, at, None, &spec, Allocation::Opened(opened)))
     }
 
+    fn registered_object(context: Arc<Context>, object: &ObjectRange) -> Result<Inner> {
+        let registered = Registered::new(&context, object)?;
+        let spec = spec_of(object.bytes, Strategy::Device);
+        let at = registered.at();
+        Ok(Inner::of(context, at, None, &spec, Allocation::Registered(registered)))
+    }
+
+    /// What it is to the graphics API that it belongs to.
+    #[inline]
+    fn registered_as(&self) -> Option<&Registered> {
+        match &self.allocation {
+            Some(Allocation::Registered(registered)) => Some(registered),
+            _ => None,
+        }
+    }
+
     fn of_peer(context: Arc<Context>, home: &Arc<Inner>) -> Result<Inner> {
         peers::check(&context, &home.context)?;
         match &home.allocation {
@@ -451,7 +538,7 @@ impl Inner {
         let current = context.enter()?;
         let (host, share) = driver
             .pins
-            .allocate(&driver, spec.bytes)
+            .allocate(&driver, spec.bytes, spec.align)
             .map_err(|refused| failed(&context, refused, spec.bytes))?;
         let seen = driver.pins.device_pointer(&driver, &share);
         let seen = driver.check(seen.inspect_err(|_| driver.pins.release(&context, &share)))?;

@@ -9,9 +9,11 @@
 //! | `discover` | the library, its devices, and what each can do |
 //! | `device` | the device, its context, being current |
 //! | `memory`, `pins` | device memory, pinned memory, registered host pages; who pinned what |
+//! | `managed` | memory of both, whose pages are moved by calls |
 //! | `vmm`, `external` | memory that others import by a descriptor, and theirs |
 //! | `address`, `rocr` | addresses that another API's kernels use, too; who vouches for them |
 //! | `peers`, `ipc` | memory of other devices, reached or copied; memory of other processes |
+//! | `graphics` | buffers of OpenGL's, registered and mapped in turn |
 //! | `users`, `grave` | which streams use a thing, and freeing it behind them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
 //! | `gate`, `courier` | waiting for what the host opens; calling the host back |
@@ -27,6 +29,7 @@
 //! every stream that used it.
 
 mod address;
+mod beneath;
 mod compile;
 mod conv;
 mod courier;
@@ -35,9 +38,11 @@ mod discover;
 mod event;
 mod external;
 mod gate;
+mod graphics;
 mod grave;
 mod ipc;
 mod kernel;
+mod managed;
 mod memory;
 mod peers;
 mod pins;

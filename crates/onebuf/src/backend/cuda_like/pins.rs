@@ -44,14 +44,19 @@ impl Pins {
         around(&lock(&self.0), at as usize, bytes).is_some()
     }
 
-    /// New memory that the driver pins. The context is current.
-    pub fn allocate(&self, driver: &Driver, bytes: usize) -> Result<(HostPtr, Share), Refused> {
+    /// New memory that the driver pins, with the address that is asked for in it. The context is current.
+    pub fn allocate(
+        &self,
+        driver: &Driver,
+        bytes: usize,
+        align: usize,
+    ) -> Result<(HostPtr, Share), Refused> {
         let mut pins = lock(&self.0);
-        // SAFETY: needs only a current context.
-        let at = unsafe { driver.table.host_alloc(bytes, FLAGS)? };
+        let (at, bytes) = host_alloc(driver, bytes, align)?;
         let base = at.0 as usize;
+        let offset = base.next_multiple_of(align) - base;
         pins.insert(base, Pin { bytes, holders: 1 });
-        Ok((at, Share { base, offset: 0, allocated: true }))
+        Ok((HostPtr(at.0.wrapping_byte_add(offset)), Share { base, offset, allocated: true }))
     }
 
     /// Pins pages that somebody else allocated, unless they are pinned. The context is current, and the
@@ -97,6 +102,22 @@ impl Pins {
         let base = unsafe { driver.table.host_device_pointer(share.base as *mut c_void, 0)? };
         Ok(DevicePtr(base.0 + share.offset as u64))
     }
+}
+
+/// Memory with room for so many bytes that are aligned so, and how much it is. Most drivers give pages; one that is built
+/// on an OpenCL aligns as that does, by no more than 128 bytes, and is asked for more than is needed then.
+fn host_alloc(driver: &Driver, bytes: usize, align: usize) -> Result<(HostPtr, usize), Refused> {
+    let table = &driver.table;
+    // SAFETY: needs only a current context.
+    let at = unsafe { table.host_alloc(bytes, FLAGS)? };
+    if (at.0 as usize).is_multiple_of(align) {
+        return Ok((at, bytes));
+    }
+    // SAFETY: allocated above, and nobody has seen it.
+    driver.note(unsafe { table.host_free(at) });
+    let padded = bytes.saturating_add(align);
+    // SAFETY: as above.
+    Ok((unsafe { table.host_alloc(padded, FLAGS)? }, padded))
 }
 
 /// The range that these bytes lie in.

@@ -1,6 +1,7 @@
 //! Queues: streams that wait for no other stream unless told to.
 
 use super::{
+    beneath::Below,
     device::{Context, Driver},
     event::Event,
     gate::{self, Gate},
@@ -21,7 +22,7 @@ use onebuf_sys::{
     Refused,
     cuda_like::{CuEvent, CuStream, consts},
 };
-use std::{any::Any, time::Duration};
+use std::time::Duration;
 
 /// A stream that is destroyed once. Events and what it uses keep it.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(super) struct RawQueue {
     pub waits_outside: AtomicBool,
     /// From where a profiled queue's times are counted.
     pub base: Option<CuEvent>,
+    /// What it is beneath, where another API's device is used there too.
+    pub below: Option<Below>,
 }
 
 impl RawQueue {
@@ -48,8 +51,10 @@ impl RawQueue {
         let made = unsafe { driver.table.create_stream(consts::STREAM_NON_BLOCKING) };
         let (raw, id) = (driver.check(made)?, context.new_id());
         let (gates, waits_outside) = (Gates::default(), AtomicBool::new(false));
+        let (base, below) = (None, None);
         let mut queue =
-            RawQueue { context: context.clone(), raw, id, gates, waits_outside, base: None };
+            RawQueue { context: context.clone(), raw, id, gates, waits_outside, base, below };
+        queue.below = Below::of(&queue)?;
         if profiling {
             queue.base = Some(driver.check(context.event(&queue, consts::EVENT_DEFAULT))?);
         }
@@ -93,13 +98,20 @@ impl RawQueue {
         enqueued
     }
 
+    /// Whether its work may wait for what another API does.
+    pub fn may_wait_outside(&self) -> bool {
+        let below = self.below.as_ref().is_some_and(Below::is_waiting);
+        below || self.waits_outside.load(Ordering::Acquire)
+    }
+
     /// Waits until everything so far has run. The context is current.
     pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         // SAFETY: a live stream.
         match unsafe { self.driver().table.stream_query(self.raw) } {
-            Ok(()) => Ok(()),
-            Err(refused) if is_pending(&refused) => hal::Event::wait(&self.mark()?, timeout),
-            Err(refused) => self.driver().check(Err(refused)),
+            // What was enqueued beneath the runtime does not know.
+            Ok(()) if self.below.as_ref().is_none_or(|below| !below.is_waiting()) => Ok(()),
+            Err(refused) if !is_pending(&refused) => self.driver().check(Err(refused)),
+            _ => hal::Event::wait(&self.mark()?, timeout),
         }
     }
 }
@@ -108,7 +120,7 @@ impl Drop for RawQueue {
     fn drop(&mut self) {
         let Some(_current) = self.context.enter_to_free() else { return };
         // A gate's word is the context's, and goes with it.
-        if self.waits_outside.load(Ordering::Acquire) && !self.context.outwaits(self) {
+        if self.may_wait_outside() && !self.context.outwaits(self) {
             tracing::error!(device = %self.driver().info.name, "work does not end: queue leaked");
             std::mem::forget(self.context.clone());
             return;
@@ -151,6 +163,14 @@ impl Queue {
     /// Makes later work wait. The context is current.
     pub fn wait_for_all(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
         for event in events {
+            if let Some(below) = self.raw.below.as_ref().filter(|below| below.takes(&**event)) {
+                let own = event.as_any().downcast_ref::<Event>();
+                own.map_or(Ok(()), Event::check_gates)?;
+                self.raw.context.waits_outside(&self.raw);
+                below.wait_for(event)?;
+                own.into_iter().for_each(|own| self.raw.gates.extend(own.behind()));
+                continue;
+            }
             let event = self.own_event(event)?;
             event.check_gates()?;
             let (driver, stream) = (self.raw.driver(), self.raw.raw);
@@ -177,13 +197,18 @@ impl hal::Queue for Queue {
         Ok(Arc::new(self.raw.mark()?))
     }
 
+    fn watch(&self) -> Result<Arc<dyn hal::Event>> {
+        let _current = self.raw.context.enter()?;
+        Ok(Arc::new(self.raw.mark()?.without_gates()))
+    }
+
     fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
         let _current = self.raw.context.enter()?;
         self.wait_for_all(events)
     }
 
     fn takes(&self, event: &dyn hal::Event) -> bool {
-        self.is_ours(event)
+        self.is_ours(event) || self.raw.below.as_ref().is_some_and(|below| below.takes(event))
     }
 
     fn gate(&self) -> Result<Box<dyn hal::Gate>> {
@@ -195,6 +220,10 @@ impl hal::Queue for Queue {
         let _current = self.raw.context.enter()?;
         let gate = self.raw.wait_outside(|| Gate::new(&self.raw))?;
         Ok(Box::new(gate))
+    }
+
+    fn has_gates(&self) -> bool {
+        self.raw.gates.any()
     }
 
     fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
@@ -226,13 +255,24 @@ impl hal::Queue for Queue {
         self.raw.wait_outside(|| own.wait(&self.raw))
     }
 
-    /// Streams start by themselves.
+    /// Streams start by themselves, unless they are queues of an API where queues do not.
     fn flush(&self) -> Result<()> {
-        Ok(())
+        self.raw.below.as_ref().map_or(Ok(()), Below::flush)
     }
 
-    fn reside(&self, memory: &dyn hal::Memory, _to: Residency) -> Result<bool> {
-        self.own(memory).map(|_| false)
+    fn reside(&self, memory: &dyn hal::Memory, to: Residency) -> Result<bool> {
+        self.own(memory)?.reside(&self.raw, to)
+    }
+
+    fn move_pages(
+        &self,
+        memory: &dyn hal::Memory,
+        offset: usize,
+        bytes: usize,
+        to: Residency,
+    ) -> Result<()> {
+        let (memory, _current) = (self.own(memory)?, self.raw.context.enter()?);
+        memory.move_pages(&self.raw, offset, bytes, to)
     }
 
     unsafe fn read(
@@ -320,9 +360,5 @@ impl hal::Queue for Queue {
 
     fn raw(&self) -> usize {
         self.raw.raw.0 as usize
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

@@ -132,7 +132,14 @@ fn described(fd: OwnedFd, offset: u64, bytes: usize) -> Result<FdRange> {
     // How large the kernel says that the block is; importers want to know at least up to our end.
     let block = rustix::fs::seek(&fd, SeekFrom::End(0)).unwrap_or(0);
     let allocation_bytes = end.max(usize::try_from(block).unwrap_or(0));
-    Ok(FdRange { fd: Arc::new(fd), kind: FdKind::DmaBuf, offset, bytes, allocation_bytes })
+    Ok(FdRange {
+        fd: Arc::new(fd),
+        kind: FdKind::DmaBuf,
+        offset,
+        bytes,
+        allocation_bytes,
+        memory_type: None,
+    })
 }
 
 fn refused(HsaRefused { call, status }: HsaRefused) -> Error {

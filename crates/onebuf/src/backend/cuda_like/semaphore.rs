@@ -5,14 +5,11 @@ use super::{
     device::{Context, Driver},
     queue::RawQueue,
 };
-use crate::{Error, Result, hal, hal::Domain, sync::Arc};
+use crate::{Error, Result, backend::checks, hal, hal::Domain, sync::Arc};
 use onebuf_sys::cuda_like::{
     AlignedFd, CudaLike, ExternalSemaphore, ExternalSemaphoreDesc, SemaphoreParams, consts,
 };
-use std::{
-    any::Any,
-    os::fd::{AsRawFd, BorrowedFd, IntoRawFd},
-};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 
 /// Whether the driver has every call that is made here.
 pub(super) fn is_there(table: &CudaLike) -> bool {
@@ -37,9 +34,7 @@ impl Semaphore {
             let what = format!("a semaphore of another API on {}", driver.info.name);
             return Err(Error::unsupported(what, "CUDA's calls of external semaphores"));
         }
-        let fd = fd.try_clone_to_owned().map_err(|why| {
-            Error::invalid(format!("the descriptor of a semaphore cannot be duplicated: {why}"))
-        })?;
+        let fd = checks::duplicate(fd)?;
         let desc = ExternalSemaphoreDesc {
             kind: consts::SEMAPHORE_OPAQUE_FD,
             fd: AlignedFd(fd.as_raw_fd()),
@@ -82,10 +77,6 @@ impl Semaphore {
 impl hal::Semaphore for Semaphore {
     fn domain(&self) -> Domain {
         self.context.driver.domain
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

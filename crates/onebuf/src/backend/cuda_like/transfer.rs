@@ -70,7 +70,7 @@ pub(super) unsafe fn write(
         return queue.mark();
     }
     // A driver takes its copy of little memory at once: what another API is still to write there it would miss.
-    let at_once = bytes <= SMALL_BYTES && !queue.waits_outside.load(Ordering::Acquire);
+    let at_once = bytes <= SMALL_BYTES && !queue.may_wait_outside();
     if !at_once && !queue.driver().pins.covers(from, bytes) {
         let outside = queue.waits_outside.swap(false, Ordering::AcqRel);
         let drained = queue.drain(TURN_WAIT);

@@ -121,7 +121,7 @@ impl Vmm {
         }
         // SAFETY: a new descriptor that nobody else owns.
         let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
-        Ok(FdRange { fd, kind, offset: 0, bytes, allocation_bytes: self.bytes })
+        Ok(FdRange { fd, kind, offset: 0, bytes, allocation_bytes: self.bytes, memory_type: None })
     }
 }
 

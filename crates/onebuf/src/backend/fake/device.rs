@@ -79,7 +79,11 @@ impl Device for FakeDevice {
                 let FakeConfig { name, shares_host_pages, .. } = &self.config;
                 Ok(self.wrap(Block::import(name, *shares_host_pages, range, access)?))
             }
-            Export::Fd(_) | Export::Address(_) | Export::Peer(_) | Export::Ipc(_) => {
+            Export::Fd(_)
+            | Export::Address(_)
+            | Export::Peer(_)
+            | Export::Ipc(_)
+            | Export::Object(_) => {
                 Err(Error::unsupported(format!("{} on {API}", export.name()), "host pages"))
             }
         }
@@ -149,7 +153,9 @@ fn caps(config: &FakeConfig) -> Caps {
         svm_atomics: false,
         svm_system: false,
         address_space: None,
+        built_on: None,
         il_versions: Vec::new(),
+        shares_objects_of: Vec::new(),
         peers: Vec::new(),
         ipc: false,
     }

@@ -11,7 +11,6 @@ use crate::{
     sync::{Arc, Condvar, Mutex, lock},
 };
 use std::{
-    any::Any,
     fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
@@ -203,10 +202,6 @@ impl Event for FakeEvent {
         }
         self.signal.on_complete(callback);
         Ok(())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
     },
     sync::{Arc, Mutex, lock},
 };
-use std::{any::Any, ops::Range, ptr::NonNull};
+use std::{ops::Range, ptr::NonNull};
 
 /// What fresh device memory holds: not zero, so that nobody relies on it.
 const DEVICE_POISON: u8 = 0xA5;
@@ -59,7 +59,7 @@ impl Block {
             Strategy::Device | Strategy::OnChip | Strategy::Exportable => {
                 (Some(heap(DEVICE_POISON)?), None)
             }
-            Strategy::MappedDevice | Strategy::CoarseSvm => {
+            Strategy::MappedDevice | Strategy::CoarseSvm | Strategy::Managed => {
                 (Some(heap(DEVICE_POISON)?), Some(heap(HOST_POISON)?))
             }
             Strategy::FineSvm | Strategy::HostPages => (None, Some(heap(HOST_POISON)?)),
@@ -275,16 +275,13 @@ impl Memory for FakeMemory {
     }
 
     fn raw(&self) -> RawHandle {
+        use Strategy::{CoarseSvm, FineSvm, HostPages, Managed};
         let start = self.range.start;
         match (&self.block.host, self.block.strategy) {
-            (Some(host), Strategy::CoarseSvm | Strategy::FineSvm | Strategy::HostPages) => {
+            (Some(host), CoarseSvm | FineSvm | HostPages | Managed) => {
                 RawHandle::Address(host.pointer.addr().get() + start)
             }
             _ => RawHandle::Object(self.block.device.addr().get() + start),
         }
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

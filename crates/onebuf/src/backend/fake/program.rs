@@ -10,7 +10,6 @@ use crate::{
     hal::{Kernel, Program, Source},
     sync::Arc,
 };
-use std::any::Any;
 
 /// The native kernels of a source.
 #[derive(Debug)]
@@ -48,8 +47,4 @@ pub(super) struct FakeKernel {
     _live: Live,
 }
 
-impl Kernel for FakeKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
+impl Kernel for FakeKernel {}

@@ -29,7 +29,7 @@ use crate::{
     },
     sync::{Arc, lock},
 };
-use std::{any::Any, ops::Range, time::Instant};
+use std::{ops::Range, time::Instant};
 
 /// A queue with a thread of its own.
 #[derive(Debug)]
@@ -276,10 +276,6 @@ impl Queue for FakeQueue {
     fn raw(&self) -> usize {
         0
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }
 
 /// A checked range of a memory.
@@ -348,5 +344,5 @@ impl OwnedArg {
 fn launch(code: &NativeCode, grid: &Grid, args: &[OwnedArg]) -> Result<()> {
     let _claims = args.iter().map(OwnedArg::claim).collect::<Result<Vec<_>>>()?;
     // SAFETY: the blocks are held by `args`, and claimed as their accesses say until this returns.
-    unsafe { code.run(grid, args.iter().map(OwnedArg::native).collect()) }
+    unsafe { code.run(grid, &args.iter().map(OwnedArg::native).collect::<Vec<_>>()) }
 }

@@ -10,7 +10,6 @@ use crate::{
     sync::Arc,
 };
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use std::any::Any;
 
 /// By this name the stub drivers know it.
 const NAME: &str = "onebuf-stub-semaphore";
@@ -43,9 +42,5 @@ impl FakeSemaphore {
 impl Semaphore for FakeSemaphore {
     fn domain(&self) -> Domain {
         self.domain
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

@@ -184,6 +184,7 @@ impl Asking<'_> {
             imports_host_pages: has(PINNED),
             exports: Vec::new(),
             imports: imports_fd.then_some(FdKind::OpaqueFd).into_iter().collect(),
+            shares_objects_of: Vec::new(),
             peers: Vec::new(),
             ipc: false,
             align_bytes: size(align).max(ALIGN_BYTES),
@@ -203,6 +204,7 @@ impl Asking<'_> {
             svm_atomics: false,
             svm_system: false,
             address_space: None,
+            built_on: None,
             il_versions: Vec::new(),
         })
     }

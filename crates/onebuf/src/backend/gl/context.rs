@@ -2,7 +2,8 @@
 
 use super::{device::Driver, event::Event, stage::Stage};
 use crate::{
-    Error, Result,
+    Error, Result, hal,
+    hal::NativeContext,
     sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, GlSync, consts};
@@ -104,6 +105,17 @@ impl Context {
         }
     }
 
+    /// Its handles, for another API's sharing calls: those of ours, where it is somebody else's.
+    pub fn native(self: &Arc<Self>) -> NativeContext {
+        match &self.place {
+            Place::Own(stage) => {
+                let (api, handles) = (self.driver.info.api, stage.handles());
+                NativeContext { api, handles, home: self.clone() }
+            }
+            Place::Theirs(inline) => inline.ours.native(),
+        }
+    }
+
     /// Calls OpenGL, with the context current; its refusal becomes an error.
     pub fn run<T: Send>(&self, call: impl FnOnce(&Gl) -> Result<T, GlRefused> + Send) -> Result<T> {
         self.run_checked(|gl| self.driver.check(call(gl)))
@@ -181,6 +193,15 @@ impl Context {
     pub fn mark(self: &Arc<Self>) -> Result<Event> {
         let sync = self.run(|gl| self.fence(gl))?;
         Ok(Event::new(self.clone(), sync))
+    }
+}
+
+impl hal::ObjectHome for Context {
+    fn run(&self, call: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()> {
+        self.run_checked(|gl| {
+            self.driver.check(self.settle(gl))?;
+            call()
+        })
     }
 }
 

@@ -8,7 +8,9 @@ use crate::{
     Error, Result,
     backend::checks,
     hal,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
+    hal::{
+        Access, AllocSpec, DeviceInfo, Domain, Export, NativeContext, QueueOrder, QueueSpec, Source,
+    },
     sync::{Arc, Mutex, lock},
 };
 use onebuf_sys::gl::{EglDisplay, Gl, GlRefused};
@@ -129,11 +131,15 @@ impl hal::Device for Device {
                 self.check_bytes(range.bytes)?;
                 Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
             }
-            Export::Address(_) | Export::Peer(_) | Export::Ipc(_) => {
+            Export::Address(_) | Export::Peer(_) | Export::Ipc(_) | Export::Object(_) => {
                 let what = format!("{} on {}", export.name(), info.name);
                 Err(Error::unsupported(what, "host pages or a descriptor"))
             }
         }
+    }
+
+    fn native_context(&self) -> Result<NativeContext> {
+        Ok(self.context()?.native())
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Error,
-    hal::{DeviceKind, Domain},
+    hal::{ContextHandles, DeviceKind, Domain, PhysicalId},
     sync::Arc,
 };
 use onebuf_sys::{
@@ -40,24 +40,31 @@ pub struct Discovered {
 pub struct Library {
     pub(super) table: Arc<Gl>,
     pub(super) identity: String,
+    /// Those of the devices that were found.
+    pub(super) chips: Vec<PhysicalId>,
 }
+
+/// What another API knows of the chip that a context is on, beside what OpenGL says of it. Called on the thread where the
+/// context is current.
+pub type ChipOf<'c> = dyn Fn(ContextHandles, &PhysicalId) -> Option<PhysicalId> + Sync + 'c;
 
 /// Loads EGL and asks its devices, each in a context that is closed again, on a thread of its own: what is
 /// current on the caller's stays so.
 ///
-/// `next_domain` numbers the devices' contexts. A device that cannot be used is left out and named in
+/// `next_domain` numbers the devices' contexts, `chip_of` may know more of a device's chip than OpenGL does. A device that cannot be used is left out and named in
 /// [`Discovered::problems`]; no library and no device at all are [`Missing`].
 pub fn discover(
     library: Option<&str>,
     probe: Option<std::sync::Arc<Probe>>,
     next_domain: &mut impl FnMut() -> Domain,
+    chip_of: &ChipOf<'_>,
 ) -> Result<Discovered, Missing> {
     let table = Arc::new(Gl::load(library, probe)?);
     let path = table.library();
     let identity = path.as_deref().map_or_else(String::new, identity);
-    let library = Library { table: table.clone(), identity: identity.clone() };
+    let library = Library { table: table.clone(), identity: identity.clone(), chips: Vec::new() };
     let mut found = Discovered { library, devices: Vec::new(), problems: Vec::new() };
-    let search = Search { table: &table, identity: &identity };
+    let search = Search { table: &table, identity: &identity, chip_of };
     for place in search.places() {
         match search.open(place) {
             Ok((display, asked)) => found.add(&table, display, asked, next_domain()),
@@ -110,6 +117,7 @@ impl Place {
 struct Search<'s> {
     table: &'s Arc<Gl>,
     identity: &'s str,
+    chip_of: &'s ChipOf<'s>,
 }
 
 impl Search<'_> {
@@ -147,7 +155,8 @@ impl Search<'_> {
         let stage = stage.map_err(|why| too_old(&why).unwrap_or_else(|| why.to_string()))?;
         let mut outcome = None;
         let asked = stage.run(|gl| {
-            outcome = Some(ask(gl, self.identity));
+            let asked = ask(gl, self.identity);
+            outcome = Some(asked.map(|asked| self.completed(asked, stage.handles())));
             Ok(())
         });
         asked.map_err(|why| why.to_string())?;
@@ -159,6 +168,16 @@ impl Search<'_> {
             Some(Err(Unfit::Refused(refused))) => Err(refused.to_string()),
             None => Err("it was not asked".to_owned()),
         }
+    }
+
+    /// OpenGL names no bus, and not every driver of it a UUID: another API may know both.
+    fn completed(&self, mut asked: Asked, context: ContextHandles) -> Asked {
+        let own = asked.info.physical;
+        if let Some(chip) = (self.chip_of)(context, &own) {
+            asked.info.physical =
+                PhysicalId { uuid: own.uuid.or(chip.uuid), pci: own.pci.or(chip.pci) };
+        }
+        asked
     }
 
     fn display(&self, place: Place) -> Result<EglDisplay, GlRefused> {
@@ -204,6 +223,7 @@ impl Discovered {
             known && (&info.name, &info.driver) == (&other.info.name, &other.info.driver)
         };
         if !self.devices.iter().any(same) {
+            self.library.chips.push(info.physical);
             let table = table.clone();
             self.devices.push(Arc::new(Device::new(Driver {
                 table,

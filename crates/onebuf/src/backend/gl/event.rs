@@ -2,23 +2,20 @@
 
 use super::context::{Context, reached};
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::patience,
+    hal,
     hal::{Callback, Domain, Profile},
     sync::{Arc, AtomicBool, Ordering, thread},
 };
 use onebuf_sys::gl::{Gl, GlRefused, GlSync, consts};
 use std::{
-    any::Any,
     fmt,
     time::{Duration, Instant},
 };
 
 /// How long the context's thread waits at a time, in which it does nothing for others.
 const SLICE: Duration = Duration::from_micros(200);
-/// Between these, the driver is asked again.
-const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(2)];
-/// Which part of the time waited so far may be lost to a late answer.
-const LATE_SHARE: u32 = 16;
 
 /// A point in the context's work.
 pub(super) struct Event {
@@ -142,9 +139,12 @@ impl hal::Event for Event {
                 Err(Error::Timeout { .. }) => return Err(late()),
                 Err(why) => return Err(why),
             }
-            let [least, most] = ASK_AGAIN;
-            let left = timeout.saturating_sub(start.elapsed());
-            thread::sleep((start.elapsed() / LATE_SHARE).clamp(least, most).min(left));
+            let waited = start.elapsed();
+            match patience::pause(waited) {
+                // The slice was a wait; between two, others have their turn.
+                None => thread::yield_now(),
+                Some(pause) => thread::sleep(pause.min(timeout.saturating_sub(waited))),
+            }
         }
     }
 
@@ -171,10 +171,6 @@ impl hal::Event for Event {
 
     fn raw(&self) -> usize {
         self.sync.map_or(0, |sync| sync.0 as usize)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

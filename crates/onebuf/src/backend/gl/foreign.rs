@@ -9,7 +9,11 @@ use super::{
     memory::{Memory, TARGET},
     queue::Queue,
 };
-use crate::{Error, Result, hal, hal::Domain, sync::Arc};
+use crate::{
+    Error, Result, hal,
+    hal::{Domain, PhysicalId},
+    sync::Arc,
+};
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, consts};
 
 /// A context that somebody else made, and ours that shares with it. Keeps ours.
@@ -58,7 +62,9 @@ impl Library {
         if theirs.is_null() || display.is_null() {
             return Err(Error::invalid("no EGL context is current on this thread"));
         }
-        let Asked { info, limits, habits } = ask(&self.table, &self.identity).map_err(unfit)?;
+        let Asked { mut info, limits, habits } = ask(&self.table, &self.identity).map_err(unfit)?;
+        let same = |chip: &&PhysicalId| chip.uuid.is_some() && chip.uuid == info.physical.uuid;
+        info.physical = *self.chips.iter().find(same).unwrap_or(&info.physical);
         let table = self.table.clone();
         let driver = Arc::new(Driver { table, display, domain, info, limits, habits });
         let ours = Arc::new(Context::sharing(&driver, theirs)?);

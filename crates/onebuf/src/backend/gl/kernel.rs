@@ -9,7 +9,6 @@ use crate::{
     sync::Arc,
 };
 use onebuf_sys::gl::{Gl, GlRefused, consts};
-use std::any::Any;
 
 /// To which a uniform block's size is rounded up.
 const BLOCK_BYTES: usize = 16;
@@ -103,11 +102,7 @@ impl Kernel {
     }
 }
 
-impl hal::Kernel for Kernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
+impl hal::Kernel for Kernel {}
 
 impl Drop for Kernel {
     fn drop(&mut self) {

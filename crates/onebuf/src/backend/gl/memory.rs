@@ -14,12 +14,14 @@ use crate::{
     Error, Result,
     backend::checks,
     hal,
-    hal::{Access, AllocSpec, Domain, Export, FdRange, HostRange, RawHandle, Residency, Strategy},
-    sync::{Arc, Mutex, lock},
+    hal::{
+        Access, AllocSpec, Domain, Export, FdRange, HostRange, ObjectRange, RawHandle, Residency,
+        Strategy,
+    },
+    sync::{Arc, AtomicBool, Mutex, Ordering, lock},
 };
 use onebuf_sys::gl::{Gl, GlRefused, GlStatus, consts};
 use std::{
-    any::Any,
     fmt,
     os::fd::{AsRawFd, IntoRawFd},
     ptr::{self, NonNull},
@@ -68,6 +70,8 @@ pub(super) struct Inner {
     strategy: Strategy,
     origin: Origin,
     residency: Mutex<Residency>,
+    /// Whether another API may use it by sharing calls of its own.
+    shared: AtomicBool,
 }
 
 /// A device's memory, or a part of it.
@@ -103,6 +107,7 @@ impl Memory {
             strategy: spec.strategy,
             origin: Origin::Own,
             residency: Mutex::new(Residency::Attached),
+            shared: AtomicBool::new(false),
             context,
         };
         Ok(Memory::whole(inner, spec.bytes, spec.access))
@@ -131,6 +136,7 @@ impl Memory {
             strategy: Strategy::HostPages,
             origin: Origin::Pages(pages),
             residency: Mutex::new(Residency::Attached),
+            shared: AtomicBool::new(false),
             context,
         };
         Ok(Memory::whole(inner, range.bytes, access))
@@ -151,6 +157,7 @@ impl Memory {
             strategy: Strategy::Exportable,
             origin: Origin::External(memory),
             residency: Mutex::new(Residency::Attached),
+            shared: AtomicBool::new(false),
             context,
         };
         Ok(Memory::whole(inner, range.bytes, access))
@@ -167,6 +174,7 @@ impl Memory {
             strategy: Strategy::Device,
             origin: Origin::Foreign { takes_writes },
             residency: Mutex::new(Residency::Attached),
+            shared: AtomicBool::new(false),
             context,
         };
         Memory::whole(inner, bytes, Access::ReadWrite)
@@ -189,12 +197,19 @@ impl Memory {
 
     /// Whether another API may have written it without a call of ours.
     pub fn is_external(&self) -> bool {
-        matches!(self.inner.origin, Origin::External(_))
+        self.is_shared() || matches!(self.inner.origin, Origin::External(_))
     }
 
-    /// Whether `glBufferSubData` may write it: not where another API made the storage, nor where its owner made it so.
+    /// Whether another API may use it by sharing calls of its own.
+    pub fn is_shared(&self) -> bool {
+        self.inner.shared.load(Ordering::Relaxed)
+    }
+
+    /// Whether `glBufferSubData` may write it: not where another API made the storage or uses it, nor where its owner made it so.
+    /// (With NVIDIA's driver a shader does not see such a write to a buffer that CUDA has registered.)
     pub fn takes_writes(&self) -> bool {
         match self.inner.origin {
+            _ if self.is_shared() => false,
             Origin::External(_) => false,
             Origin::Foreign { takes_writes } => takes_writes,
             Origin::Own | Origin::Pages(_) => true,
@@ -295,6 +310,27 @@ impl hal::Memory for Memory {
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
     }
 
+    /// Not what is mapped for the host: on NVIDIA's driver such a map does not see what sharing calls wrote.
+    fn export_object(&self) -> Result<ObjectRange> {
+        let fits = matches!(self.inner.origin, Origin::Own | Origin::Foreign { .. });
+        if self.part.is_some() || self.inner.mapping.is_some() || !fits {
+            let what = format!("{} memory, or a region, by sharing calls", self.inner.strategy);
+            return Err(Error::unsupported(what, "a whole buffer of OpenGL's that is not mapped"));
+        }
+        let driver = &self.inner.context.driver.info.platform;
+        if matches!(self.inner.origin, Origin::Foreign { .. }) && driver.contains("NVIDIA") {
+            // Seen with 580.159: what it held before, CUDA sees and OpenGL's shaders no longer do.
+            let what = format!("somebody else's buffer by sharing calls of {driver}'s driver");
+            return Err(Error::unsupported(what, "a buffer that onebuf makes"));
+        }
+        // What it was made with may be on its way still, and nobody's first use waits for that.
+        hal::Event::wait(&self.inner.context.ours().mark()?, LAST_WAIT)?;
+        self.inner.shared.store(true, Ordering::Relaxed);
+        let hal::NativeContext { api, handles: context, .. } = self.inner.context.native();
+        let (name, home) = (self.inner.name as usize, self.inner.clone());
+        Ok(ObjectRange { api, name, bytes: self.bytes, context, home })
+    }
+
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
         self.check_part(offset, bytes, access)?;
         let (inner, domain) = (self.inner.clone(), self.domain);
@@ -323,9 +359,11 @@ impl hal::Memory for Memory {
             Some(offset) => format!("{what}; a region from byte {offset}"),
         })
     }
+}
 
-    fn as_any(&self) -> &dyn Any {
-        self
+impl hal::ObjectHome for Inner {
+    fn run(&self, call: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()> {
+        hal::ObjectHome::run(&**self.context.ours(), call)
     }
 }
 

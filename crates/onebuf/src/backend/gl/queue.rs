@@ -7,7 +7,6 @@ use crate::{
     hal::{Arg, Domain, Grid, Residency},
     sync::Arc,
 };
-use std::any::Any;
 
 /// A queue.
 #[derive(Debug)]
@@ -138,9 +137,5 @@ impl hal::Queue for Queue {
     /// There is no native queue beside the context.
     fn raw(&self) -> usize {
         0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

@@ -1,7 +1,7 @@
 //! A context that is current on a thread of its own.
 
 use super::{conv, executor::Executor};
-use crate::{Result, sync::Arc};
+use crate::{Result, hal::ContextHandles, sync::Arc};
 use onebuf_sys::gl::{EglContext, EglDisplay, Gl, GlRefused, consts};
 use std::{fmt, ptr, time::Duration};
 
@@ -42,6 +42,12 @@ impl Stage {
             .run(|| enter(table, display, with).map_err(|refused| conv::refused(refused, device)));
         let context = entered?;
         Ok(Stage { table: table.clone(), display, context, executor })
+    }
+
+    /// The context and its display, for another API.
+    pub fn handles(&self) -> ContextHandles {
+        let (context, display) = (self.context.0 as usize, self.display.0 as usize);
+        ContextHandles { context, display }
     }
 
     /// Calls OpenGL, with the context current.

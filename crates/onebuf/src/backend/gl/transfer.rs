@@ -16,7 +16,10 @@ use crate::{
     sync::Arc,
 };
 use onebuf_sys::gl::{Gl, GlRefused, consts};
-use std::{ptr::NonNull, time::Duration};
+use std::{
+    ptr::{self, NonNull},
+    time::Duration,
+};
 
 /// How long a read may wait for the work before it.
 const TURN_WAIT: Duration = Duration::from_secs(60);
@@ -72,12 +75,34 @@ fn read_buffer(
     into: Place,
     bytes: usize,
 ) -> Result<()> {
-    let name = from.inner.name;
+    let (name, shared) = (from.inner.name, from.is_shared());
+    let (at, bytes) = (conv::signed(at), conv::signed(bytes));
     // SAFETY: the context is current, the range inside of a live buffer, and `into` is the caller's promise.
     context.run(|gl| unsafe {
         gl.bind_buffer(SOURCE, name)?;
-        gl.read_buffer(SOURCE, conv::signed(at), conv::signed(bytes), into.at().cast())
+        match shared {
+            false => gl.read_buffer(SOURCE, at, bytes, into.at().cast()),
+            true => read_aside(gl, at, bytes, into),
+        }
     })
+}
+
+/// Through another buffer. On an H200 CUDA's turns cost 70 ms for 256 MiB of a buffer that `glGetBufferSubData` had read, and
+/// nothing that grows with the size otherwise.
+///
+/// # Safety
+/// The context is current, and a range of a live buffer bound as the source; `into` is valid for writes.
+unsafe fn read_aside(gl: &Gl, at: isize, bytes: isize, into: Place) -> Result<(), GlRefused> {
+    // SAFETY: the caller's promise; the buffer that is made here goes here.
+    unsafe {
+        let staging = gl.create_buffer()?;
+        let read = gl
+            .bind_buffer(TARGET, staging)
+            .and_then(|()| gl.buffer_data(TARGET, bytes, ptr::null(), consts::STREAM_DRAW))
+            .and_then(|()| gl.copy_buffer(SOURCE, TARGET, at, 0, bytes))
+            .and_then(|()| gl.read_buffer(TARGET, 0, bytes, into.at().cast()));
+        read.and(gl.delete_buffer(staging))
+    }
 }
 
 /// Copies from the host; `from` has been read when this returns.

@@ -57,7 +57,11 @@ impl Device for HostDevice {
         match export {
             Export::Host(range) if range.bytes == 0 => Err(Error::invalid("an import of no bytes")),
             Export::Host(range) => Ok(Arc::new(HostMemory::from_range(self.domain, range.clone()))),
-            Export::Fd(_) | Export::Address(_) | Export::Peer(_) | Export::Ipc(_) => {
+            Export::Fd(_)
+            | Export::Address(_)
+            | Export::Peer(_)
+            | Export::Ipc(_)
+            | Export::Object(_) => {
                 Err(Error::unsupported(format!("{} on host", export.name()), "host pages"))
             }
         }
@@ -118,7 +122,9 @@ fn caps(memory_bytes: u64) -> Caps {
         svm_atomics: true,
         svm_system: true,
         address_space: None,
+        built_on: None,
         il_versions: Vec::new(),
+        shares_objects_of: Vec::new(),
         peers: Vec::new(),
         ipc: false,
     }

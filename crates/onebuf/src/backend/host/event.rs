@@ -4,7 +4,7 @@ use crate::{
     Error, Result,
     hal::{Callback, Domain, Event, Profile},
 };
-use std::{any::Any, time::Duration};
+use std::time::Duration;
 
 /// An event that was reached when it was made.
 #[derive(Debug)]
@@ -39,9 +39,5 @@ impl Event for Done {
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {
         callback(Ok(()));
         Ok(())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

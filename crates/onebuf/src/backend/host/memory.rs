@@ -102,8 +102,4 @@ impl Memory for HostMemory {
     fn remark(&self) -> Option<String> {
         self.pages.as_ref().map(|pages| pages.remark())
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }

@@ -7,7 +7,6 @@ use crate::{
     hal::{Kernel, Program, Source},
     sync::Arc,
 };
-use std::any::Any;
 
 /// The native kernels of a source.
 #[derive(Debug)]
@@ -30,8 +29,4 @@ impl Program for HostProgram {
 #[derive(Debug)]
 pub(super) struct HostKernel(pub(super) NativeCode);
 
-impl Kernel for HostKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
+impl Kernel for HostKernel {}

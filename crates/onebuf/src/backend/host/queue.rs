@@ -15,13 +15,13 @@ use crate::{
     hal::{Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Profile, Queue, Residency},
     sync::Arc,
 };
-use std::{
-    any::Any,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// How long `wait_for` blocks its caller: far longer than any sane kernel, yet not for ever.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Kernels with more arguments cost an allocation per launch.
+const FEW: usize = 8;
 
 /// The calling thread, as a queue.
 #[derive(Debug)]
@@ -81,6 +81,10 @@ impl HostQueue {
 impl Queue for HostQueue {
     fn domain(&self) -> Domain {
         self.domain
+    }
+
+    fn runs_at_once(&self) -> bool {
+        true
     }
 
     fn mark(&self) -> Result<Arc<dyn Event>> {
@@ -182,19 +186,25 @@ impl Queue for HostQueue {
                 want: format!("a kernel of {API}"),
             })?;
         code.check(grid, args.len())?;
-        let args = args.iter().map(|arg| self.native_arg(arg)).collect::<Result<Vec<_>>>()?;
+        let (mut few, mut many) = ([NativeArg::Value(&[]); FEW], Vec::new());
+        let room = match few.get_mut(..args.len()) {
+            Some(room) => room,
+            None => {
+                many.resize(args.len(), NativeArg::Value(&[]));
+                &mut many[..]
+            }
+        };
+        for (to, arg) in room.iter_mut().zip(args) {
+            *to = self.native_arg(arg)?;
+        }
         self.wait_for(after)?;
         // SAFETY: the memories behind the arguments are borrowed for this call, and the caller holds
         // views of them as their accesses say.
-        let run = || unsafe { code.run(grid, args) };
+        let run = || unsafe { code.run(grid, room) };
         if wants_event { self.timed(run).map(Some) } else { run().map(|()| None) }
     }
 
     fn raw(&self) -> usize {
         0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

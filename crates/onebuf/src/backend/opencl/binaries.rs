@@ -33,6 +33,27 @@ pub(super) unsafe fn of(cl: &OpenCl, program: ClProgram) -> Result<Vec<Vec<u8>>,
     Ok(binaries)
 }
 
+/// The intermediate language of a program that somebody else made from it; none for others.
+///
+/// # Safety
+/// Null, or a live program.
+pub unsafe fn intermediate(cl: &OpenCl, raw: usize) -> Result<Option<Vec<u8>>> {
+    if raw == 0 {
+        return Err(Error::invalid("a cl_program: null"));
+    }
+    let program = ClProgram(raw as *mut c_void);
+    let il = query::list::<u8>(|n, at, len| {
+        // SAFETY: the caller's promise; `query` gives a place of the length it says.
+        unsafe { cl.get_program_info(program, cl::CL_PROGRAM_IL, n, at, len) }
+    });
+    match il {
+        Ok(il) => Ok(Some(il).filter(|il| !il.is_empty())),
+        // The driver does not know the question: before OpenCL 2.1 there is none such.
+        Err(ClStatus::INVALID_VALUE) => Ok(None),
+        Err(status) => Err(failed(status)),
+    }
+}
+
 /// The binaries of a program that somebody else built; those of devices for which it is not built are empty.
 ///
 /// # Safety
@@ -42,8 +63,12 @@ pub unsafe fn foreign(cl: &OpenCl, raw: usize) -> Result<Vec<Vec<u8>>> {
         return Err(Error::invalid("a cl_program: null"));
     }
     // SAFETY: the caller's promise.
-    unsafe { of(cl, ClProgram(raw as *mut c_void)) }.map_err(|status| match status {
+    unsafe { of(cl, ClProgram(raw as *mut c_void)) }.map_err(failed)
+}
+
+fn failed(status: ClStatus) -> Error {
+    match status {
         ClStatus::INVALID_PROGRAM => Error::invalid(format!("a cl_program: {status}")),
         _ => conv::status("clGetProgramInfo", status, "a cl_program"),
-    })
+    }
 }

@@ -82,6 +82,7 @@ pub(super) fn argument(call: &'static str, status: ClStatus, which: &str, device
 }
 
 /// A status of a launch.
+#[cold]
 pub(super) fn launch(status: ClStatus, kernel: &str, grid: &Grid, device: &str) -> Error {
     match status {
         ClStatus::INVALID_KERNEL_ARGS
@@ -150,6 +151,7 @@ pub(super) fn memory_text(strategy: Strategy, flags: u64, access: Access) -> Str
         Strategy::HostPages => "the host's own pages, unless the driver copies them",
         Strategy::FineSvm => "fine-grained SVM, which the host uses at the same time",
         Strategy::CoarseSvm => "coarse-grained SVM, which the host maps in turn",
+        Strategy::Managed => "memory whose pages move, which OpenCL has not",
         Strategy::MappedDevice => "the driver's memory, which it maps for the host",
         Strategy::Exportable => "memory of another API, imported by a descriptor",
         Strategy::OnChip => "memory on the chip, which is never mapped",

@@ -1,7 +1,13 @@
 //! A device, and the one context that everything made for it belongs to.
 
 use super::{
-    conv, conv::Version, memory::Memory, program::Program, queue::Queue, quirks::Quirks,
+    conv,
+    conv::Version,
+    graphics::{self, Tie},
+    memory::Memory,
+    program::Program,
+    queue::Queue,
+    quirks::Quirks,
     semaphore::Semaphore,
 };
 use crate::{
@@ -30,6 +36,8 @@ pub(super) struct Driver {
     pub external: Option<ExternalCalls>,
     /// Semaphores of other APIs, where the platform has them.
     pub semaphores: Option<Arc<OpenClExt>>,
+    /// Sharing with OpenGL, where the platform can.
+    pub graphics: Option<Arc<OpenClExt>>,
     pub domain: Domain,
     pub info: DeviceInfo,
 }
@@ -54,6 +62,7 @@ impl Driver {
     }
 
     /// Something that is not of this device's context.
+    #[cold]
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
         checks::foreign(what, domain, self.domain, &self.info)
     }
@@ -74,11 +83,18 @@ pub(super) struct Context {
     pub driver: Arc<Driver>,
     pub raw: ClContext,
     ids: Arc<AtomicU64>,
+    /// Released after the context.
+    pub tie: Tie,
 }
 
 impl Context {
     pub fn new(driver: &Arc<Driver>) -> Result<Context> {
-        let properties = [cl::CL_CONTEXT_PLATFORM, driver.platform.0 as isize, 0];
+        Context::with(driver, &[cl::CL_CONTEXT_PLATFORM, driver.platform.0 as isize, 0])
+    }
+
+    /// One with these properties; the list ends with 0.
+    pub fn with(driver: &Arc<Driver>, properties: &[isize]) -> Result<Context> {
+        debug_assert_eq!(properties.last(), Some(&0));
         // No notify function: it may come from any thread at any time, and says in words of the
         // driver's own what the failing call reports anyway.
         // SAFETY: a live device of that platform; the list ends with 0.
@@ -87,7 +103,13 @@ impl Context {
             driver.cl.create_context(list, 1, &driver.device, None, ptr::null_mut())
         };
         let raw = driver.check("clCreateContext", made)?;
-        Ok(Context { driver: driver.clone(), raw, ids: Arc::new(AtomicU64::new(1)) })
+        let ids = Arc::new(AtomicU64::new(1));
+        Ok(Context { driver: driver.clone(), raw, ids, tie: Tie::None })
+    }
+
+    pub fn tied(mut self, tie: Tie) -> Context {
+        self.tie = tie;
+        self
     }
 
     /// Somebody else's, with a reference of our own. `ids` is one for all devices of the context.
@@ -101,7 +123,7 @@ impl Context {
     ) -> Result<Context> {
         // SAFETY: the caller's promise.
         driver.check("clRetainContext", unsafe { driver.cl.retain_context(raw) })?;
-        Ok(Context { driver, raw, ids })
+        Ok(Context { driver, raw, ids, tie: Tie::None })
     }
 
     /// A number that no other object of this context has or gets; never zero. A handle tells two
@@ -124,6 +146,8 @@ impl Drop for Context {
 pub struct Device {
     driver: Arc<Driver>,
     context: Mutex<Which>,
+    /// Whose objects it is to share, the newest last: its own context is made for that.
+    partners: Mutex<Vec<Arc<dyn hal::Device>>>,
 }
 
 /// The context that a device is used in.
@@ -137,12 +161,17 @@ enum Which {
 
 impl Device {
     pub(super) fn new(driver: Driver) -> Device {
-        Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
+        Device::using(driver, Which::Own(None))
     }
 
     /// The same device, for contexts that are not ours. It has none yet.
     pub(super) fn seat(driver: Driver) -> Device {
-        Device { driver: Arc::new(driver), context: Mutex::new(Which::Guest(Weak::new())) }
+        Device::using(driver, Which::Guest(Weak::new()))
+    }
+
+    fn using(driver: Driver, which: Which) -> Device {
+        let (driver, context) = (Arc::new(driver), Mutex::new(which));
+        Device { driver, context, partners: Mutex::default() }
     }
 
     /// The context that is used from now on.
@@ -159,13 +188,26 @@ impl Device {
         let mut which = lock(&self.context);
         match &mut *which {
             Which::Own(Some(context)) => Ok(context.clone()),
-            Which::Own(slot) => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
+            Which::Own(slot) => {
+                let made = graphics::context(&self.driver, &lock(&self.partners))?;
+                Ok(slot.insert(Arc::new(made)).clone())
+            }
             Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
                 what: format!("a foreign context on {}", self.driver.info.name),
                 tried: Vec::new(),
                 reason: "it was given up; keep its `ForeignContext`".to_owned(),
             }),
         }
+    }
+
+    /// Makes a context our own, unless there is one already.
+    pub(super) fn settle(&self, context: Context) -> bool {
+        let mut which = lock(&self.context);
+        let unsettled = matches!(&*which, Which::Own(None));
+        if unsettled {
+            *which = Which::Own(Some(Arc::new(context)));
+        }
+        unsettled
     }
 
     /// Our own context, if there is one already.
@@ -208,6 +250,11 @@ impl hal::Device for Device {
                 super::address::check(&self.driver, range)?;
                 Ok(Arc::new(Memory::at_address(self.context()?, range, access)))
             }
+            Export::Object(object) => {
+                object.check_for(&self.driver.info)?;
+                self.check_bytes(object.bytes)?;
+                Ok(Arc::new(Memory::import_object(self.context()?, object, access)?))
+            }
             Export::Peer(_) | Export::Ipc(_) => {
                 let what = format!("{} on {}", export.name(), self.driver.info.name);
                 Err(Error::unsupported(what, "host pages or a descriptor"))
@@ -217,6 +264,12 @@ impl hal::Device for Device {
 
     fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
         Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
+    }
+
+    fn will_share_with(&self, other: &Arc<dyn hal::Device>) {
+        if self.driver.info.caps.shares_objects_of.contains(&other.info().api) {
+            lock(&self.partners).push(other.clone());
+        }
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {

@@ -4,12 +4,12 @@ use super::{
     API, address,
     conv::{self, Version},
     device::{Device, Driver},
-    query,
+    graphics, query,
     quirks::Quirks,
     semaphore,
 };
 use crate::{
-    hal::{Caps, DeviceInfo, DeviceKind, Domain, FdKind, PciAddress, PhysicalId, Strategy},
+    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PciAddress, PhysicalId, Strategy},
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -152,8 +152,21 @@ fn driver(
     }
     let semaphores = semaphore_calls(cl, raw, &info);
     info.caps.imports_semaphores &= semaphores.is_some();
+    let graphics = graphics::calls(cl, raw, &info);
+    info.caps.shares_objects_of = graphics.iter().map(|_| Api("gl")).collect();
     let (cl, domain, quirks) = (cl.clone(), next_domain(), platform.quirks);
-    Ok(Driver { cl, platform: raw, device, version, quirks, external, semaphores, domain, info })
+    Ok(Driver {
+        cl,
+        platform: raw,
+        device,
+        version,
+        quirks,
+        external,
+        semaphores,
+        graphics,
+        domain,
+        info,
+    })
 }
 
 /// The calls of semaphores, where the device imports such.
@@ -313,7 +326,9 @@ impl Asked<'_> {
             svm_atomics: svm & cl::CL_DEVICE_SVM_ATOMICS != 0,
             svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
             address_space: None,
+            built_on: None,
             il_versions: Vec::new(),
+            shares_objects_of: Vec::new(),
             peers: Vec::new(),
             ipc: false,
         })

@@ -3,7 +3,10 @@
 use super::{conv, device::Driver, query, queue::RawQueue};
 use crate::{
     Error, Result,
-    backend::gates::Behind,
+    backend::{
+        gates::Behind,
+        patience::{self, SHORTEST_SLEEP},
+    },
     hal,
     hal::{Callback, DeviceKind, Domain, Profile},
     sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, thread},
@@ -13,7 +16,6 @@ use onebuf_sys::{
     opencl::{ClEvent, consts as cl},
 };
 use std::{
-    any::Any,
     ffi::c_void,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -21,16 +23,8 @@ use std::{
 };
 
 /// Most waits for a CPU end within this time, and a callback costs two thread switches. Longer, and asking would take its
-/// time from the work itself.
-const SPIN: Duration = Duration::from_micros(100);
-/// Other devices do not compute more slowly for being asked; and a sleep takes 100 µs at least, since by default the kernel's
-/// timers are 50 µs late. From here on that is no more than the part below.
-const SPIN_APART: Duration = Duration::from_micros(1600);
-/// Between these, the driver is asked again while a callback is awaited. NVIDIA calls back 4 to 19 ms late
-/// for a map, also while somebody asks (32 MiB: complete after 0.6 ms by `clGetEventInfo`).
-const ASK_AGAIN: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
-/// Which part of the time waited so far may be lost to a late answer.
-const LATE_SHARE: u32 = 16;
+/// time from the work itself; other devices do not compute more slowly for being asked.
+const CPU_SPIN: Duration = Duration::from_micros(100);
 
 /// The questions of a profile, in the order in which their answers come to pass.
 const TIMES: [u32; 4] = [
@@ -224,6 +218,12 @@ impl Event {
         self.raw.raw
     }
 
+    /// One that tells of none.
+    pub fn without_gates(mut self) -> Event {
+        self.raw.behind = Behind::default();
+        self
+    }
+
     /// The gates it waits behind.
     pub fn behind(&self) -> &Behind {
         &self.raw.behind
@@ -248,18 +248,6 @@ impl Event {
         Ok(())
     }
 
-    fn spin(&self, start: Instant, for_at_most: Duration) -> Result<bool> {
-        loop {
-            if hal::Event::poll(self)? {
-                return Ok(true);
-            }
-            if start.elapsed() >= for_at_most {
-                return Ok(false);
-            }
-            thread::yield_now();
-        }
-    }
-
     /// What wakes a sleeping wait; `None` when the driver refused the callback.
     fn signal(&self) -> Option<Arc<Signal>> {
         let mut slot = lock(&self.signal);
@@ -274,9 +262,20 @@ impl Event {
         slot.clone()
     }
 
-    fn sleep(&self, waited: Duration, left: Duration) {
-        let [least, most] = ASK_AGAIN;
-        let pause = (waited / LATE_SHARE).clamp(least, most).min(left);
+    /// Lets some time pass after so long a wait, but no more than is left.
+    fn pause(&self, waited: Duration, left: Duration) {
+        let on_host = self.driver().info.kind == DeviceKind::Cpu;
+        let crowded = (on_host && waited >= CPU_SPIN).then_some(SHORTEST_SLEEP);
+        match patience::pause(waited).or(crowded) {
+            Some(pause) => self.sleep(pause.min(left)),
+            None if on_host => thread::yield_now(),
+            None => patience::breathe(waited),
+        }
+    }
+
+    /// Until a callback comes, or for so long: NVIDIA calls back 4 to 19 ms late for a map, also while somebody asks (32 MiB:
+    /// complete after 0.6 ms by `clGetEventInfo`).
+    fn sleep(&self, pause: Duration) {
         match self.signal() {
             Some(signal) => signal.wait(pause),
             None => thread::sleep(pause),
@@ -303,24 +302,20 @@ impl hal::Event for Event {
 
     fn wait(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
-        let spin = match self.driver().info.kind {
-            DeviceKind::Cpu => SPIN,
-            _ => SPIN_APART,
-        };
-        if self.spin(start, timeout.min(spin))? {
-            return Ok(());
-        }
+        // Before the first question: the device begins meanwhile. Who is refused asks all the same.
+        let flushed = self.flush();
         loop {
+            if self.raw.done()? {
+                return Ok(());
+            }
+            flushed.clone()?;
             let waited = start.elapsed();
             let left = timeout.saturating_sub(waited);
             if left.is_zero() {
                 let what = format!("work on {}", self.raw.driver().info.name);
                 return Err(Error::timeout(what, timeout));
             }
-            self.sleep(waited, left);
-            if hal::Event::poll(self)? {
-                return Ok(());
-            }
+            self.pause(waited, left);
         }
     }
 
@@ -355,10 +350,6 @@ impl hal::Event for Event {
 
     fn raw(&self) -> usize {
         self.raw.raw.0 as usize
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

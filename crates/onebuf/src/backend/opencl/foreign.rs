@@ -462,6 +462,11 @@ pub fn retain_event(event: &dyn hal::Event) -> Result<usize> {
     Ok(raw.0 as usize)
 }
 
+/// Whether its handle is a `cl_event`: other APIs' events have handles, too.
+pub fn is_event(event: &dyn hal::Event) -> bool {
+    event.as_any().is::<Event>()
+}
+
 impl Device {
     /// An event that the host completes: the gate, and the event that is behind it.
     pub fn user_event(

@@ -27,10 +27,11 @@ pub(super) struct Gate {
 impl Gate {
     /// Makes later work of the queue wait.
     pub fn new(queue: &Arc<RawQueue>) -> Result<Gate> {
-        // Should the wait fail, the drop completes the event, in case it was enqueued after all.
-        let gate = Gate::shut(queue)?;
-        queue.wait_list(&[gate.event.raw])?;
+        let mut gate = Gate::shut(queue)?;
+        // First, so that no event behind the wait misses it.
         queue.gates.push(gate.outcome.clone());
+        // Should the call fail the gate is opened, in case the wait was enqueued after all.
+        queue.wait_list(&[gate.event.raw]).inspect_err(|_| gate.settle(true))?;
         Ok(gate)
     }
 

@@ -5,7 +5,6 @@ use super::{
     conv::Version,
     device::Driver,
     event::Event,
-    memory::Memory,
     program::RawProgram,
     query,
     queue::Queue,
@@ -15,17 +14,20 @@ use super::{
 use crate::{
     Error, Result, hal,
     hal::{Arg, Caps, Domain, Grid},
-    sync::Arc,
+    sync::{Arc, AtomicU64, Ordering},
 };
 use bytemuck::Pod;
 use onebuf_sys::{
     ClStatus,
-    opencl::{ClEvent, ClKernel, OpenCl, consts as cl},
+    opencl::{ClEvent, ClKernel, consts as cl},
 };
-use std::{any::Any, ptr, time::Duration};
+use std::{ptr, time::Duration};
 
 /// How long a launch may take where its arguments are the driver's only when it is over.
 const LAUNCH_WAIT: Duration = Duration::from_secs(60);
+
+/// As many arguments are told apart by a slot's form.
+const FORM_ARGS: usize = u64::BITS as usize;
 
 /// One kernel of a program.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(super) struct Kernel {
     parameters: usize,
     limits: Limits,
     slots: Slots,
+    /// The form of the last launch, which is likely that of the next.
+    form: AtomicU64,
 }
 
 /// What the driver says of one kernel on its device. Zero is what it does not say.
@@ -82,7 +86,8 @@ impl Kernel {
         let (limits, domain) = (Limits::ask(driver, first.raw), driver.domain);
         let (program, name) = (program.clone(), name.to_owned());
         let slots = Slots::new(Slot::new(first, parameters));
-        Ok(Kernel { program, domain, name, parameters, limits, slots })
+        let form = AtomicU64::new(0);
+        Ok(Kernel { program, domain, name, parameters, limits, slots, form })
     }
 
     fn driver(&self) -> &Arc<Driver> {
@@ -93,22 +98,61 @@ impl Kernel {
         Ok(Slot::new(RawKernel::new(&self.program, &self.name)?, self.parameters))
     }
 
+    /// Checks the arguments, notes that the queue uses the memories, and sets them in a slot of a form. Gives the form that
+    /// the slot must have, where it is another. Says whether there is memory that the driver does not know.
+    ///
     /// # Safety
-    /// The argument has passed `check_args`, and its memory lives until the kernel was enqueued.
-    #[inline]
-    unsafe fn set(&self, cl: &OpenCl, slot: &mut Slot, index: usize, arg: &Arg<'_>) -> Result<()> {
-        let setting = match arg {
-            Arg::Memory(memory, _, _) => {
-                // SAFETY: `check_args` has seen that this is a memory of this backend's.
-                let own = unsafe { &*(&raw const **memory).cast::<Memory>() };
-                Setting::Memory(own.id, &own.place)
+    /// The memories live until the kernel was enqueued.
+    #[inline(always)]
+    unsafe fn set(
+        &self,
+        queue: &Queue,
+        slot: &mut Slot,
+        form: u64,
+        args: &[Arg<'_>],
+        unknown: &mut bool,
+    ) -> Result<Option<u64>> {
+        let mut local = 0u64;
+        for (index, arg) in args.iter().enumerate() {
+            let to = match arg {
+                Arg::Memory(memory, access, _) => {
+                    let memory = queue.for_launch(*memory, *access)?;
+                    let is_svm = matches!(memory.place, Place::Svm { .. });
+                    if is_svm != has_svm(form, index) && index < FORM_ARGS {
+                        return form_of(queue, args).map(Some);
+                    }
+                    *unknown |= is_svm && memory.is_unknown();
+                    Setting::Memory(memory.id, &memory.place)
+                }
+                Arg::Bytes(bytes) => Setting::Value(bytes),
+                Arg::Local(bytes) => {
+                    local = local.saturating_add(*bytes as u64);
+                    check_local(self, local, &queue.raw.driver().info.caps)?;
+                    Setting::Local(*bytes)
+                }
+            };
+            if !slot.has(index, &to) {
+                // SAFETY: the caller's promise; the memory is of this context.
+                unsafe { self.change(queue, slot, index, to, arg) }?;
             }
-            Arg::Bytes(bytes) => Setting::Value(bytes),
-            Arg::Local(bytes) => Setting::Local(*bytes),
-        };
-        // SAFETY: the caller's promise; `check_args` has seen that the memory is of this context.
-        let set = unsafe { slot.set(cl, index, &setting) };
-        set.map_err(|status| self.refused(setting.call(), status, index, arg))
+        }
+        Ok(None)
+    }
+
+    /// # Safety
+    /// As [`Kernel::set`].
+    #[inline(never)]
+    unsafe fn change(
+        &self,
+        queue: &Queue,
+        slot: &mut Slot,
+        index: usize,
+        to: Setting<'_>,
+        arg: &Arg<'_>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let set = unsafe { slot.set(&queue.raw.driver().cl, index, &to) };
+        set.map_err(|status| self.refused(to.call(), status, index, arg))
     }
 
     #[cold]
@@ -118,11 +162,7 @@ impl Kernel {
     }
 }
 
-impl hal::Kernel for Kernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
+impl hal::Kernel for Kernel {}
 
 fn check_parameters(driver: &Driver, name: &str, kernel: ClKernel, declared: usize) -> Result<()> {
     let takes = query::value::<u32>(|n, at, len| {
@@ -161,26 +201,37 @@ pub(super) unsafe fn launch(
     wants_event: bool,
 ) -> Result<Option<Arc<dyn hal::Event>>> {
     let driver = queue.raw.driver();
-    let kernel = kernel.as_any().downcast_ref::<Kernel>();
-    let kernel = kernel.ok_or_else(|| driver.foreign("a kernel", None))?;
-    driver.same_domain("a kernel", kernel.domain)?;
-    let group = kernel.group(grid, driver)?;
-    let (form, unknown) = check_args(queue, kernel, args)?;
-    let mut slot = kernel.slots.take(form, || kernel.slot())?;
-    for (index, arg) in args.iter().enumerate() {
-        // SAFETY: checked above; the memory is borrowed until the enqueue below.
-        unsafe { kernel.set(&driver.cl, &mut slot, index, arg) }?;
+    let own = kernel.as_any().downcast_ref::<Kernel>();
+    let Some(kernel) = own.filter(|own| own.domain == driver.domain) else {
+        return Err(driver.foreign("a kernel", own.map(|own| own.domain)));
+    };
+    let plain = grid.is_plain();
+    let group = kernel.group(grid, plain, driver)?;
+    if kernel.parameters != args.len() {
+        return Err(miscounted(kernel, args.len()));
     }
+    let (mut form, mut unknown) = (kernel.form.load(Ordering::Relaxed), false);
+    let slot = loop {
+        let mut slot = kernel.slots.take(form, || kernel.slot())?;
+        // SAFETY: the memories are borrowed until the enqueue below.
+        match unsafe { kernel.set(queue, &mut slot, form, args, &mut unknown) }? {
+            None => break slot,
+            Some(needed) => form = needed,
+        }
+        kernel.form.store(form, Ordering::Relaxed);
+    };
     if unknown {
         queue.raw.part_kernels()?;
     }
-    let call = Enqueue { queue, kernel, slot: slot.raw(), grid, group };
+    // OpenCL 1.0 wants null, and zeros mean the same.
+    let from = if plain || grid.offset == [0; 3] { None } else { Some(&grid.offset) };
+    let call = || Enqueue { queue, kernel, slot: slot.raw(), grid, from, group };
     if after.is_empty() && !wants_event && !driver.quirks.reads_arguments_late {
         // SAFETY: the caller's promise; the slot is held, its arguments are set.
-        return unsafe { call.now(&[], ptr::null_mut()) }.map(|()| None);
+        return unsafe { call().now(&[], ptr::null_mut()) }.map(|()| None);
     }
     // SAFETY: as above.
-    let event = unsafe { call.with_event(after) };
+    let event = unsafe { call().with_event(after) };
     if event.is_err() {
         outlive(queue, args);
     }
@@ -193,6 +244,7 @@ struct Enqueue<'a> {
     kernel: &'a Kernel,
     slot: ClKernel,
     grid: &'a Grid,
+    from: Option<&'a [usize; 3]>,
     group: Option<&'a [usize; 3]>,
 }
 
@@ -201,12 +253,11 @@ impl Enqueue<'_> {
     /// As [`launch`]. The event is asked for by a place for it.
     #[inline(always)]
     unsafe fn now(&self, waits: &[ClEvent], event: *mut ClEvent) -> Result<()> {
-        let Enqueue { queue, kernel, slot, grid, group } = *self;
+        let Enqueue { queue, kernel, slot, grid, from, group } = *self;
         let (driver, raw) = (queue.raw.driver(), queue.raw.raw);
         let (dims, global) = (grid.dims as u32, grid.global.as_ptr());
-        let local = group.map_or(ptr::null(), |group| group.as_ptr());
-        // OpenCL 1.0 wants null, and zeros mean the same.
-        let from = if grid.offset == [0; 3] { ptr::null() } else { grid.offset.as_ptr() };
+        let sizes = |given: Option<&[usize; 3]>| given.map_or(ptr::null(), |given| given.as_ptr());
+        let (from, local) = (sizes(from), sizes(group));
         let (count, list) = match waits {
             [] => (0, ptr::null()),
             waits => (waits.len() as u32, waits.as_ptr()),
@@ -243,9 +294,14 @@ impl Kernel {
     /// The size of a group: what was asked for, or what the kernel was compiled for, or the only one there
     /// is; else the driver's choice.
     #[inline]
-    fn group<'a>(&'a self, grid: &'a Grid, driver: &Driver) -> Result<Option<&'a [usize; 3]>> {
+    fn group<'a>(
+        &'a self,
+        grid: &'a Grid,
+        plain: bool,
+        driver: &Driver,
+    ) -> Result<Option<&'a [usize; 3]>> {
         let asked = grid.local.as_ref().or(self.limits.group.as_ref());
-        if asked.is_some() || !grid.is_plain() {
+        if asked.is_some() || !plain {
             return self.checked(grid, asked, driver).map(|()| asked);
         }
         // One work-item makes one group of one: no driver has to look for a size.
@@ -305,33 +361,23 @@ fn wrong_grid(grid: &Grid) -> Option<String> {
     None
 }
 
-/// Notes that the queue uses the memories; says which arguments are SVM pointers, one bit each, and whether the driver
-/// does not know one of them.
-#[inline]
-fn check_args(queue: &Queue, kernel: &Kernel, args: &[Arg<'_>]) -> Result<(u64, bool)> {
-    if kernel.parameters != args.len() {
-        return Err(miscounted(kernel, args.len()));
-    }
-    let (mut form, mut local, mut unknown) = (0u64, 0u64, false);
-    for (index, arg) in (0..).zip(args) {
-        match arg {
-            Arg::Memory(memory, access, _) => {
-                let memory = queue.own(*memory)?;
-                memory.check_access(*access)?;
-                memory.start_launch(&queue.raw, access.writes())?;
-                let is_svm = matches!(memory.place, Place::Svm { .. });
-                form |= u64::from(is_svm).checked_shl(index).unwrap_or(0);
-                unknown |= is_svm && memory.is_unknown();
-            }
-            Arg::Bytes(_) => {}
-            Arg::Local(bytes) => local = local.saturating_add(*bytes as u64),
+/// Which arguments are SVM pointers, one bit each.
+#[cold]
+fn form_of(queue: &Queue, args: &[Arg<'_>]) -> Result<u64> {
+    let mut form = 0;
+    for (index, arg) in args.iter().enumerate().take(FORM_ARGS) {
+        if let Arg::Memory(memory, ..) = arg
+            && let Place::Svm { .. } = queue.own(*memory)?.place
+        {
+            form |= 1 << index;
         }
     }
-    // What the kernel has for itself is the compiler's affair, until an argument adds to it.
-    if local != 0 {
-        check_local(kernel, local, &queue.raw.driver().info.caps)?;
-    }
-    Ok((form, unknown))
+    Ok(form)
+}
+
+#[inline]
+fn has_svm(form: u64, index: usize) -> bool {
+    form >> (index % FORM_ARGS) & 1 == 1
 }
 
 /// A launch that could not be waited for may still use its memories.
@@ -352,9 +398,10 @@ fn miscounted(kernel: &Kernel, given: usize) -> Error {
     Error::invalid(format!("kernel `{name}` takes {parameters} arguments, {given} given"))
 }
 
+/// What the kernel has for itself is the compiler's affair, until an argument adds to it.
 fn check_local(kernel: &Kernel, given: u64, caps: &Caps) -> Result<()> {
     let (own, has) = (kernel.limits.local_bytes, caps.local_memory_bytes);
-    if given.saturating_add(own) <= has {
+    if given == 0 || given.saturating_add(own) <= has {
         return Ok(());
     }
     let beside = match own {

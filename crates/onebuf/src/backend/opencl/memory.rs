@@ -14,12 +14,12 @@ use crate::{
     hal,
     hal::{
         Access, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdRange, HostAccess,
-        HostRange, RawHandle, Residency, Strategy,
+        HostRange, ObjectRange, RawHandle, Residency, Strategy,
     },
     sync::{Arc, AtomicU64, Mutex, lock},
 };
 use onebuf_sys::opencl::ClBufferRegion;
-use std::{any::Any, fmt, ptr::NonNull, sync::OnceLock, time::Duration};
+use std::{fmt, ptr::NonNull, sync::OnceLock, time::Duration};
 
 /// How long an export may wait for its map.
 const EXPORT_WAIT: Duration = Duration::from_secs(10);
@@ -43,6 +43,8 @@ pub(super) struct Inner {
     whole: Option<Whole>,
     /// Memory that another API allocated: what keeps it.
     theirs: Option<AddressRange>,
+    /// An object of another API: what it is there.
+    pub shared: Option<ObjectRange>,
     /// What kernels see it at, once somebody had to know.
     seen_at: OnceLock<u64>,
 }
@@ -99,6 +101,22 @@ impl Memory {
         let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
         let flags = storage.flags;
         let inner = Inner::new(context, storage, &spec);
+        inner.residency.set(Residency::Away);
+        Ok(Memory::whole(inner, access, flags))
+    }
+
+    /// A buffer of another API's, by the sharing calls for such. It is theirs until it was acquired.
+    pub fn import_object(
+        context: Arc<Context>,
+        object: &ObjectRange,
+        access: Access,
+    ) -> Result<Memory> {
+        let storage = Storage::shared(&context, object, access)?;
+        let (bytes, strategy, host) = (object.bytes, Strategy::Exportable, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
+        let flags = storage.flags;
+        let mut inner = Inner::new(context, storage, &spec);
+        inner.shared = Some(object.clone());
         inner.residency.set(Residency::Away);
         Ok(Memory::whole(inner, access, flags))
     }
@@ -237,6 +255,15 @@ impl Memory {
         Ok(())
     }
 
+    /// Whether a launch on the queue may use it so, with nothing left to note.
+    #[inline]
+    pub fn is_ready_for(&self, queue: &RawQueue, access: Access) -> bool {
+        self.domain == queue.driver().domain
+            && self.access.allows(access)
+            && self.inner.residency.is_attached()
+            && self.inner.knows(queue)
+    }
+
     /// The wait has failed: the launch may still run.
     pub fn outlives(&self, queue: &Arc<RawQueue>) {
         self.inner.note_use(queue);
@@ -354,9 +381,10 @@ impl hal::Memory for Memory {
     }
 
     fn remark(&self) -> Option<String> {
-        let text = match &self.inner.theirs {
-            Some(_) => address::REMARK.to_owned(),
-            None => conv::memory_text(self.inner.strategy, self.flags, self.access),
+        let text = match (&self.inner.theirs, &self.inner.shared) {
+            (Some(_), _) => address::REMARK.to_owned(),
+            (None, Some(_)) => "a buffer of OpenGL's, acquired and released in turn".to_owned(),
+            (None, None) => conv::memory_text(self.inner.strategy, self.flags, self.access),
         };
         let text = match address::placement(&self.inner) {
             Some(place) => format!("{text}; {place}"),
@@ -366,10 +394,6 @@ impl hal::Memory for Memory {
             None => text,
             Some(part) => format!("{text}; a region from byte {}", part.offset),
         })
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -401,6 +425,7 @@ impl Inner {
             object,
             whole,
             theirs: None,
+            shared: None,
             seen_at: OnceLock::new(),
         }
     }

@@ -13,6 +13,8 @@
 //! | `residency`, `owner` | who may use memory now; what an import keeps alive |
 //! | `queue`, `transfer` | work, and copies |
 //! | `address` | memory by the address that kernels see: another API's, and ours for that |
+//! | `graphics` | buffers of OpenGL's, in a context that is made for that |
+//! | `ground` | being what another API's runtime is built on |
 //! | `foreign` | objects that somebody else made: what they are, and holding on to them |
 //! | `event`, `gate` | how far the work is, and what it waits for |
 //! | `program`, `log`, `binaries` | compiling, the compiler's log, and what it made |
@@ -35,6 +37,8 @@ mod discover;
 mod event;
 pub mod foreign;
 mod gate;
+mod graphics;
+mod ground;
 mod kernel;
 mod log;
 mod memory;
@@ -51,7 +55,7 @@ mod storage;
 pub(crate) mod tests;
 mod transfer;
 
-use crate::hal::{Api, Language};
+use crate::hal::{Api, DeviceInfo, Language};
 
 pub use device::Device;
 pub use discover::discover;
@@ -62,3 +66,8 @@ pub const API: Api = Api("opencl");
 
 /// The kernel language that these devices compile.
 pub const OPENCL_C: Language = Language("OpenCL C");
+
+/// Whether a program there that is asked for its binary loses what its variables begin with.
+pub fn forgets_variables(device: &DeviceInfo) -> bool {
+    quirks::Quirks::of(&device.platform, &device.version).forgets_variables
+}

@@ -108,6 +108,17 @@ impl RawProgram {
         Some(names.ok()?.replace(';', ", "))
     }
 
+    /// How much its variables in global memory take; nothing where the driver cannot say.
+    fn variable_bytes(&self) -> usize {
+        let (driver, what) = (self.driver(), cl::CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE);
+        let (program, device) = (self.raw, driver.device);
+        let bytes = query::value(|n, at, len| {
+            // SAFETY: a live program and its device; `query` gives a place of the length it says.
+            unsafe { driver.cl.get_program_build_info(program, device, what, n, at, len) }
+        });
+        bytes.unwrap_or_default()
+    }
+
     /// Its binary; empty where the driver has none.
     fn binary(&self) -> Result<Vec<u8>, ClStatus> {
         // SAFETY: a live program.
@@ -240,6 +251,12 @@ impl hal::Program for Program {
 
     fn binary(&self) -> Result<Vec<u8>> {
         let driver = self.raw.driver();
+        if driver.quirks.forgets_variables && self.raw.variable_bytes() > 0 {
+            let what = "the binary of a program that has variables in global memory";
+            let needs =
+                "a driver that sets them even so: once asked, this one leaves them as they are";
+            return Err(Error::unsupported(what, needs));
+        }
         let binary = driver.check("clGetProgramInfo", self.raw.binary())?;
         if binary.is_empty() {
             let what = format!("a program's binary on {}", driver.info.name);

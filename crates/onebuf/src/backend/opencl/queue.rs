@@ -13,14 +13,14 @@ use crate::{
     Error, Result,
     backend::gates::Gates,
     hal,
-    hal::{Arg, Domain, Grid, QueueOrder, QueueSpec, Residency},
+    hal::{Access, Arg, Domain, Grid, QueueOrder, QueueSpec, Residency},
     sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::{
     ClStatus,
     opencl::{ClEvent, ClQueue, consts as cl},
 };
-use std::{any::Any, ptr, time::Duration};
+use std::{ffi::c_void, ptr, time::Duration};
 
 /// How long something is held by waiting, where the driver refuses a callback.
 const HOLD_WAIT: Duration = Duration::from_secs(10);
@@ -285,6 +285,28 @@ impl Queue {
         Ok(own)
     }
 
+    /// The same, about to be used by a launch.
+    #[inline]
+    pub fn for_launch<'a>(
+        &self,
+        memory: &'a dyn hal::Memory,
+        access: Access,
+    ) -> Result<&'a Memory> {
+        let own = memory.as_any().downcast_ref::<Memory>();
+        match own.filter(|own| own.is_ready_for(&self.raw, access)) {
+            Some(own) => Ok(own),
+            None => self.make_ready(memory, access),
+        }
+    }
+
+    #[cold]
+    fn make_ready<'a>(&self, memory: &'a dyn hal::Memory, access: Access) -> Result<&'a Memory> {
+        let own = self.own(memory)?;
+        own.check_access(access)?;
+        own.start_launch(&self.raw, access.writes())?;
+        Ok(own)
+    }
+
     fn own_event<'a>(&self, event: &'a Arc<dyn hal::Event>) -> Result<&'a Event> {
         let driver = self.raw.driver();
         driver.same_domain("an event", event.domain())?;
@@ -294,7 +316,11 @@ impl Queue {
 
     /// Events as a command's wait list, on their way and behind no gate that has failed.
     pub fn waits(&self, events: &[Arc<dyn hal::Event>]) -> Result<Vec<ClEvent>> {
-        let ready = |event| {
+        let ready = |event: &Arc<dyn hal::Event>| {
+            // Not kept: the wait list is read before the call returns.
+            if let Some(native) = event.native_in(hal::Queue::domain(self))? {
+                return Ok(ClEvent(native as *mut c_void));
+            }
             let event = self.own_event(event)?;
             // The specification wants a flush of the other queue before this one waits for it.
             if !event.is_of(&self.raw) {
@@ -322,6 +348,19 @@ impl hal::Queue for Queue {
         Ok(Arc::new(self.raw.mark()?))
     }
 
+    /// The event knows of the flush, and asks for no other.
+    fn mark_and_flush(&self) -> Result<Arc<dyn hal::Event>> {
+        let mark = self.raw.mark()?;
+        mark.flush()?;
+        Ok(Arc::new(mark))
+    }
+
+    fn watch(&self) -> Result<Arc<dyn hal::Event>> {
+        let mark = self.raw.mark()?.without_gates();
+        mark.flush()?;
+        Ok(Arc::new(mark))
+    }
+
     fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
         let handles = self.waits(events)?;
         if !handles.is_empty() {
@@ -331,8 +370,17 @@ impl hal::Queue for Queue {
         Ok(())
     }
 
+    fn takes(&self, event: &dyn hal::Event) -> bool {
+        let domain = hal::Queue::domain(self);
+        event.domain() == domain || event.native_in(domain).is_ok_and(|native| native.is_some())
+    }
+
     fn gate(&self) -> Result<Box<dyn hal::Gate>> {
         Ok(Box::new(Gate::new(&self.raw)?))
+    }
+
+    fn has_gates(&self) -> bool {
+        self.raw.gates.any()
     }
 
     fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
@@ -420,9 +468,5 @@ impl hal::Queue for Queue {
 
     fn raw(&self) -> usize {
         self.raw.raw.0 as usize
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

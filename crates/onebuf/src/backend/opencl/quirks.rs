@@ -25,6 +25,10 @@ pub(super) struct Quirks {
     /// Rusticl 22.3: says of every kernel that a group may have 32 work-items, and runs groups of 256;
     /// says twice the local memory that a kernel has for itself. So neither is believed.
     pub misjudges_kernels: bool,
+    /// PoCL, from 4.0 on: a program that is asked for its binary before its first launch never sets its variables in
+    /// global memory, and they hold whatever was there (`pocl_driver_build_gvar_init_kernel` makes their memory, and is
+    /// passed by once it is there). So such a program is not asked.
+    pub forgets_variables: bool,
 }
 
 impl Quirks {
@@ -38,6 +42,7 @@ impl Quirks {
             maps_at_once: is_clover,
             reads_arguments_late: is_clover,
             misjudges_kernels: platform == "rusticl",
+            forgets_variables: is_pocl,
         }
     }
 }
@@ -57,6 +62,12 @@ mod tests {
         assert_eq!(of("Clover", "OpenCL 1.1 Mesa 22.3.6"), [true, true, false]);
         assert_eq!(of("NVIDIA CUDA", "OpenCL 3.0 CUDA 13.0.97"), [false; 3]);
         assert!(Quirks::of("rusticl", "OpenCL 3.0 ").misjudges_kernels);
+        // A platform says it, and a device says it otherwise.
+        assert!(Quirks::of(pocl, "OpenCL 3.0 PoCL 6.0  Linux, Release").forgets_variables);
+        assert!(
+            Quirks::of(pocl, "OpenCL 3.0 PoCL HSTR: cpu-x86_64-pc-linux-gnu").forgets_variables
+        );
+        assert!(!Quirks::of("Intel(R) OpenCL", "OpenCL 3.1 LINUX").forgets_variables);
         assert_eq!(of("Oclgrind", "OpenCL 1.2 (Oclgrind 21.10)"), [false, false, true]);
     }
 }

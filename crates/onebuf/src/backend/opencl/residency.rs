@@ -5,7 +5,7 @@
 //! so that a failure leaves it true.
 
 use super::{
-    conv,
+    conv, graphics,
     memory::Inner,
     queue::RawQueue,
     storage::{Address, Place},
@@ -51,10 +51,15 @@ impl Now {
         self.0.store(residency as u64, Ordering::Release);
     }
 
+    #[inline]
+    pub fn is_attached(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::ATTACHED
+    }
+
     /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
     #[inline]
     pub fn check_use(&self, writes: bool) -> Result<()> {
-        if self.0.load(Ordering::Acquire) == Self::ATTACHED {
+        if self.is_attached() {
             return Ok(());
         }
         match self.get() {
@@ -146,6 +151,9 @@ impl Inner {
 
     fn acquire(&self, queue: &RawQueue) -> Result<()> {
         let driver = queue.driver();
+        if let (Place::Object(mem), Some(object)) = (self.place, &self.shared) {
+            return graphics::acquire(object, queue, mem);
+        }
         let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
             return Ok(());
         };
@@ -156,6 +164,9 @@ impl Inner {
 
     fn release(&self, queue: &RawQueue) -> Result<()> {
         let driver = queue.driver();
+        if let (Place::Object(mem), Some(object)) = (self.place, &self.shared) {
+            return graphics::release(object, queue, mem);
+        }
         let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
             return Ok(());
         };
@@ -218,9 +229,15 @@ impl Inner {
     /// queue is the one of last time, and costs no lock.
     #[inline]
     pub fn note_use(&self, queue: &Arc<RawQueue>) {
-        if self.tracks_users && self.last_user.load(Ordering::Acquire) != queue.id {
+        if !self.knows(queue) {
             self.note_new_use(queue);
         }
+    }
+
+    /// Whether there is nothing to remember of a queue that uses it.
+    #[inline]
+    pub fn knows(&self, queue: &RawQueue) -> bool {
+        !self.tracks_users || self.last_user.load(Ordering::Acquire) == queue.id
     }
 
     /// The same for a launch, but where that is waited for.

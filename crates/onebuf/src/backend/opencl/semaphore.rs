@@ -5,13 +5,14 @@ use super::{
     queue::RawQueue,
 };
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::checks,
+    hal,
     hal::{DeviceInfo, Domain},
     sync::Arc,
 };
 use onebuf_sys::opencl::{ClSemaphore, OpenClExt, consts as cl};
 use std::{
-    any::Any,
     os::fd::{AsRawFd, BorrowedFd, IntoRawFd},
     ptr,
 };
@@ -36,9 +37,7 @@ impl Semaphore {
     /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
     pub fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
         let calls = calls(&context.driver)?;
-        let fd = fd.try_clone_to_owned().map_err(|why| {
-            Error::invalid(format!("the descriptor of a semaphore cannot be duplicated: {why}"))
-        })?;
+        let fd = checks::duplicate(fd)?;
         let list = [
             u64::from(cl::CL_SEMAPHORE_TYPE_KHR),
             u64::from(cl::CL_SEMAPHORE_TYPE_BINARY_KHR),
@@ -65,10 +64,6 @@ impl Semaphore {
 impl hal::Semaphore for Semaphore {
     fn domain(&self) -> Domain {
         self.context.driver.domain
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -161,27 +161,17 @@ impl Slot {
         self.kernel.raw
     }
 
-    /// Sets an argument, unless it is what it was.
+    /// Whether an argument is what it is to be set to.
+    #[inline]
+    pub fn has(&self, index: usize, setting: &Setting<'_>) -> bool {
+        self.last.get(index).is_some_and(|last| last.is(setting))
+    }
+
+    /// Sets an argument.
     ///
     /// # Safety
     /// An SVM pointer is of the kernel's context, and a memory lives until the kernel was enqueued.
-    #[inline]
     pub unsafe fn set(
-        &mut self,
-        cl: &OpenCl,
-        index: usize,
-        to: &Setting<'_>,
-    ) -> Result<(), ClStatus> {
-        match self.last.get(index) {
-            Some(last) if last.is(to) => Ok(()),
-            // SAFETY: the caller's promise.
-            _ => unsafe { self.change(cl, index, to) },
-        }
-    }
-
-    /// # Safety
-    /// As [`Slot::set`].
-    unsafe fn change(
         &mut self,
         cl: &OpenCl,
         index: usize,

@@ -1,10 +1,12 @@
 //! What the driver allocates, how it is made, and how it is freed behind the work that uses it.
 
-use super::{address, conv, conv::Version, device::Context, owner::Custody, queue::RawQueue};
+use super::{
+    address, conv, conv::Version, device::Context, graphics, owner::Custody, queue::RawQueue,
+};
 use crate::{
     Error, Result,
     backend::checks,
-    hal::{Access, AddressRange, AllocSpec, FdRange, HostRange, Strategy},
+    hal::{Access, AddressRange, AllocSpec, FdRange, HostRange, ObjectRange, Strategy},
     sync::Arc,
 };
 use onebuf_sys::{
@@ -199,6 +201,7 @@ impl Storage {
             (Strategy::MappedDevice, _) => {
                 buffer(context, spec, cl::CL_MEM_ALLOC_HOST_PTR, contents)
             }
+            (Strategy::Managed, _) => Err(Error::unsupported("managed memory", "CUDA or HIP")),
             (Strategy::OnChip, _) => buffer(context, spec, cl::CL_MEM_USE_MSMC_TI, contents),
             (Strategy::Device | Strategy::HostPages | Strategy::Exportable, _) => {
                 buffer(context, spec, 0, contents)
@@ -218,6 +221,16 @@ impl Storage {
         let part = Object::part(context, whole.mem, access, region)?;
         let whole = Some(Whole { object: whole, origin: range.offset });
         Ok(Storage { whole, ..Storage::of(part, flags) })
+    }
+
+    /// A buffer of another API's, in a context that was made for sharing. The other keeps it until the driver has let go of it.
+    pub fn shared(context: &Arc<Context>, object: &ObjectRange, access: Access) -> Result<Storage> {
+        let flags = conv::access(access);
+        let mem = graphics::buffer(context, object, flags)?;
+        let mut made = Object { context: context.clone(), mem, custody: None };
+        graphics::check_bytes(&context.driver, mem, object.bytes)?;
+        made.custody = Some(Custody::register(context, mem, Arc::new(object.clone()))?);
+        Ok(Storage::of(made, flags))
     }
 
     /// Memory that another API allocated, by its address. Nothing is freed here.

@@ -1,7 +1,7 @@
 //! One allocation: a buffer, the memory under it, and where the host sees it. Freed by hand, by whoever
 //! knows that nothing uses it any more.
 
-use super::{conv, device::Driver, foreign::Under};
+use super::{conv, device::Driver, duplicate::close_if_same, foreign::Under};
 use crate::{
     Error, Result,
     hal::{FdRange, HostAccess, HostRange},
@@ -10,10 +10,7 @@ use onebuf_sys::{
     VkRefused,
     vulkan::{Device, vk},
 };
-use std::{
-    os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
-    ptr::NonNull,
-};
+use std::{os::fd::IntoRawFd, ptr::NonNull};
 
 /// What every buffer is for.
 pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
@@ -90,6 +87,8 @@ pub(super) struct Block {
     pub allocation_bytes: u64,
     /// Where in the memory the buffer begins.
     pub offset: u64,
+    /// The number of the memory's type, where it is known: who imports it has to say it.
+    pub kind: Option<u32>,
     /// What of it is somebody else's to free.
     pub theirs: Theirs,
 }
@@ -187,8 +186,8 @@ impl<'d> Making<'d> {
     fn done(mut self, host: Option<HostAddress>, bytes: u64, allocation_bytes: u64) -> Block {
         let buffer = std::mem::replace(&mut self.buffer, vk::Buffer::null());
         let memory = std::mem::replace(&mut self.memory, vk::DeviceMemory::null());
-        let (offset, theirs) = (0, Theirs::default());
-        Block { buffer, memory, host, bytes, allocation_bytes, offset, theirs }
+        let (offset, kind, theirs) = (0, None, Theirs::default());
+        Block { buffer, memory, host, bytes, allocation_bytes, offset, kind, theirs }
     }
 }
 
@@ -243,7 +242,7 @@ impl Block {
             Form::Mapped(_) => making.map()?,
             _ => None,
         };
-        Ok(making.done(host, bytes, size))
+        Ok(Block { kind: Some(kind), ..making.done(host, bytes, size) })
     }
 
     /// Host pages of somebody else's, from the beginning of the first page on; and where in the buffer
@@ -278,8 +277,8 @@ impl Block {
         Ok((making.done(NonNull::new(base).map(HostAddress), bytes, size), start))
     }
 
-    /// Memory behind a descriptor, from where its bytes begin. The types are tried in turn: which one it
-    /// has, no call tells.
+    /// Memory behind a descriptor, from where its bytes begin. It has to be imported as the type that it has, which
+    /// no call tells: where its exporter did not say it, the types are tried in turn.
     pub fn of_fd(device: &Device, driver: &Driver, range: &FdRange) -> Result<Block, Trouble> {
         let (offset, all) = (range.offset as u64, range.allocation_bytes as u64);
         let bytes = words(range.bytes).min(all - offset);
@@ -295,7 +294,9 @@ impl Block {
         }
         let mut last = no_type(driver, "memory of a descriptor");
         let mut left = needs.memory_type_bits;
-        while let Some(kind) = pick(driver, left, Form::Device.wishes()) {
+        let mut known = range.memory_type.filter(|kind| *kind < u32::BITS && left >> kind & 1 == 1);
+        let mut next = |left| known.take().or_else(|| pick(driver, left, Form::Device.wishes()));
+        while let Some(kind) = next(left) {
             left &= !(1 << kind);
             match import_as(&mut making, range, kind) {
                 Ok(()) => {
@@ -340,14 +341,13 @@ impl Block {
         // SAFETY: memory that its owner keeps, of a type, a size and an alignment that the new buffer takes.
         unsafe { device.bind_buffer_memory(making.buffer, under.memory, under.offset)? };
         let mut block = making.done(under.buffer_address(), words(bytes), under.bytes);
-        (block.memory, block.offset) = (under.memory, under.offset);
+        (block.memory, block.offset, block.kind) = (under.memory, under.offset, Some(under.kind));
         block.theirs.memory = true;
         Ok(block)
     }
 }
 
-/// The driver owns the descriptor once it succeeded: it is given a duplicate. By the specification it stays ours
-/// when it fails, but some drivers (llvmpipe's) have closed it then; so it is only closed where it is still the same.
+/// The driver owns the descriptor once it succeeded: it is given a duplicate.
 fn import_as(making: &mut Making<'_>, range: &FdRange, kind: u32) -> Result<(), Trouble> {
     let fd = range.fd.try_clone().map_err(|why| {
         Trouble::Other(Error::invalid(format!("the descriptor cannot be duplicated: {why}")))
@@ -360,22 +360,8 @@ fn import_as(making: &mut Making<'_>, range: &FdRange, kind: u32) -> Result<(), 
         .allocation_size(range.allocation_bytes as u64)
         .memory_type_index(kind)
         .push_next(&mut import);
-    making.allocate(&info).inspect_err(|_| close_if_open(fd, range))?;
+    making.allocate(&info).inspect_err(|_| close_if_same(fd, &range.fd))?;
     Ok(())
-}
-
-/// Closes a duplicate that the driver did not take.
-fn close_if_open(fd: RawFd, range: &FdRange) {
-    // SAFETY: borrowed for one question; a number that is not open is an answer.
-    let now = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) });
-    let same = |now: rustix::fs::Stat| {
-        rustix::fs::fstat(&*range.fd)
-            .is_ok_and(|ours| (ours.st_dev, ours.st_ino) == (now.st_dev, now.st_ino))
-    };
-    if now.is_ok_and(same) {
-        // SAFETY: still the duplicate that we made, and that nobody else owns.
-        drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    }
 }
 
 /// Shaders see whole words.

@@ -272,7 +272,7 @@ impl Device {
         *lock(&self.context) = Which::Guest(Arc::downgrade(context));
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(onebuf_shuttle)))]
     pub(super) fn driver(&self) -> &Driver {
         &self.driver
     }

@@ -374,6 +374,8 @@ impl<'a> Asked<'a> {
             svm_atomics: false,
             svm_system: false,
             address_space: None,
+            shares_objects_of: Vec::new(),
+            built_on: None,
             peers: Vec::new(),
             ipc: false,
             il_versions: vec![format!("SPIR-V_{}", self.spirv())],

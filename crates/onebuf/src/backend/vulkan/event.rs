@@ -8,7 +8,7 @@ use crate::{
     hal::{Callback, Domain, Profile},
     sync::Arc,
 };
-use std::{any::Any, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 /// A point in a queue.
 pub(super) struct Event {
@@ -24,6 +24,12 @@ impl Event {
     pub fn new(queue: Arc<RawQueue>, value: u64, ticks: Option<Ticks>) -> Event {
         let behind = queue.gates.pending();
         Event { queue, value, ticks, behind }
+    }
+
+    /// One that tells of none.
+    pub fn without_gates(mut self) -> Event {
+        self.behind = Behind::default();
+        self
     }
 
     /// The gates it waits behind.
@@ -109,10 +115,6 @@ impl hal::Event for Event {
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {
         let what = format!("a callback on {}", self.driver().info.name);
         Err((Error::unsupported(what, "an API that calls back: wait for the event"), callback))
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -184,6 +184,7 @@ impl Guest {
             bytes: end,
             allocation_bytes: under.map_or(0, |under| under.bytes),
             offset: under.map_or(0, |under| under.offset),
+            kind: under.map(|under| under.kind),
             theirs: Theirs { buffer: true, memory: true },
         })
     }

@@ -17,7 +17,7 @@ use crate::{
     sync::Arc,
 };
 use onebuf_sys::vulkan::vk;
-use std::{any::Any, collections::BTreeMap, ffi::CString};
+use std::{collections::BTreeMap, ffi::CString};
 
 /// A pipeline that is destroyed once. Batches that run it keep it.
 #[derive(Debug)]
@@ -219,11 +219,7 @@ pub(super) struct Kernel {
     pub raw: Arc<RawKernel>,
 }
 
-impl hal::Kernel for Kernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
+impl hal::Kernel for Kernel {}
 
 /// Enqueues a kernel.
 ///

@@ -23,7 +23,6 @@ use crate::{
 };
 use onebuf_sys::vulkan::vk;
 use std::{
-    any::Any,
     fmt,
     os::fd::{FromRawFd, OwnedFd},
     ptr::NonNull,
@@ -257,8 +256,8 @@ impl hal::Memory for Memory {
         // SAFETY: a new descriptor that nobody else owns.
         let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let allocation_bytes = block.allocation_bytes as usize;
-        let offset = block.offset as usize + self.inner.start;
-        Ok(FdRange { fd, kind, offset, bytes: self.bytes, allocation_bytes })
+        let (offset, memory_type) = (block.offset as usize + self.inner.start, block.kind);
+        Ok(FdRange { fd, kind, offset, bytes: self.bytes, allocation_bytes, memory_type })
     }
 
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
@@ -286,10 +285,6 @@ impl hal::Memory for Memory {
             None => what.to_owned(),
             Some(offset) => format!("{what}; a region from byte {offset}"),
         })
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `discover` | the loader, its devices, and what each can do |
 //! | `device` | the device, and the logical device that everything is made of |
-//! | `block` | one allocation: made, imported, exported, freed |
+//! | `block`, `duplicate` | one allocation: made, imported, exported, freed; descriptors that a driver did not take |
 //! | `memory` | memory as others know it, and parts of it |
 //! | `foreign` | logical devices and buffers that somebody else made |
 //! | `timeline`, `batch`, `work`, `queue` | how far a queue is, commands with what they use, handing them over |
@@ -28,6 +28,7 @@ mod block;
 mod conv;
 mod device;
 mod discover;
+mod duplicate;
 mod event;
 pub mod foreign;
 mod gate;

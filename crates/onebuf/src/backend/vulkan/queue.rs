@@ -12,7 +12,6 @@ use crate::{
     sync::Arc,
 };
 use onebuf_sys::vulkan::vk;
-use std::any::Any;
 
 /// A queue.
 #[derive(Debug)]
@@ -60,12 +59,21 @@ impl hal::Queue for Queue {
         Ok(Arc::new(self.raw.mark()?))
     }
 
+    fn watch(&self) -> Result<Arc<dyn hal::Event>> {
+        let mark = self.raw.mark()?.without_gates();
+        hal::Queue::flush(self).map(|()| Arc::new(mark) as _)
+    }
+
     fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
         self.wait_for_all(events)
     }
 
     fn gate(&self) -> Result<Box<dyn hal::Gate>> {
         Ok(Box::new(Gate::new(&self.raw)?))
+    }
+
+    fn has_gates(&self) -> bool {
+        self.raw.gates.any()
     }
 
     fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
@@ -147,9 +155,5 @@ impl hal::Queue for Queue {
             tracing::warn!(device = %self.raw.driver().info.name, "{why}");
         }
         self.raw.context().lane(self.raw.lane, |queue| vk::Handle::as_raw(queue) as usize)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

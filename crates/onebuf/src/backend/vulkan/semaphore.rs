@@ -7,10 +7,7 @@ use crate::{
     sync::Arc,
 };
 use onebuf_sys::vulkan::vk;
-use std::{
-    any::Any,
-    os::fd::{FromRawFd, OwnedFd},
-};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 const FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
 
@@ -45,7 +42,7 @@ impl Semaphore {
     }
 
     /// One for this device alone.
-    #[cfg(test)]
+    #[cfg(all(test, not(onebuf_shuttle)))]
     pub fn plain(context: Arc<Context>) -> Result<Semaphore> {
         let info = vk::SemaphoreCreateInfo::default();
         // SAFETY: a live device.
@@ -66,10 +63,6 @@ impl Semaphore {
 impl hal::Semaphore for Semaphore {
     fn domain(&self) -> Domain {
         self.context.driver.domain
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

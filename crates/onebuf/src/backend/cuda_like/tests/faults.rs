@@ -87,12 +87,20 @@ fn each_call_fails_once() {
 
 /// Says which calls were made to fail.
 pub(super) fn sweep(flavor: Flavor, scenario: impl Fn(&Rig) -> Result<()>) -> Vec<&'static str> {
+    sweep_of(|probe| found(flavor, probe), scenario)
+}
+
+/// The same over devices that are found otherwise.
+pub(super) fn sweep_of(
+    found: impl Fn(&Arc<Probe>) -> Option<Rig>,
+    scenario: impl Fn(&Rig) -> Result<()>,
+) -> Vec<&'static str> {
     let mut seen = std::collections::BTreeMap::new();
     let mut past_the_end = 0;
-    // How often a wait polls varies, so the end is where several runs had no call left to fail.
+    // Whether a wait has to poll varies, so the end is where several runs had no call left to fail.
     for n in 1.. {
         let probe = Probe::new();
-        let Some(rig) = found(flavor, &probe) else { return Vec::new() };
+        let Some(rig) = found(&probe) else { return Vec::new() };
         probe.fail_nth(n, 1);
         let result = scenario(&rig).err().map(|why| why.to_string());
         let failed = probe.failed();

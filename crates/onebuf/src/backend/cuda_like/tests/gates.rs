@@ -75,6 +75,19 @@ fn what_waited_for_a_failure_says_so() {
     });
 }
 
+/// Who was behind the gate is told all the same.
+#[test]
+fn a_watcher_takes_no_news_of_gates() {
+    each(|rig| {
+        let queue = rig.queue();
+        drop(queue.gate().unwrap());
+        queue.watch().unwrap().wait(SECONDS).unwrap();
+        assert!(queue.has_gates());
+        queue.mark().unwrap().wait(SECONDS).unwrap_err();
+        queue.mark().unwrap().wait(SECONDS).unwrap();
+    });
+}
+
 #[test]
 fn words_serve_again() {
     each(|rig| {

@@ -246,9 +246,13 @@ fn no_compiler_is_told_when_it_is_needed() {
     let _alone = alone();
     for flavor in [Flavor::Cuda, Flavor::Hip] {
         let Some(library) = stub() else { return };
-        let libraries =
-            Libraries { driver: Some(library), compiler: Some("/nowhere.so"), hsa: Some("none") };
-        let found = discover(flavor, libraries, None, &mut || Domain(1)).unwrap();
+        let libraries = Libraries {
+            driver: Some(library),
+            compiler: Some("/nowhere.so"),
+            hsa: Some("none"),
+            managed: false,
+        };
+        let found = discover(flavor, libraries, None, &mut || Domain(1), &|_| None).unwrap();
         let device = &found.devices[0];
         let text =
             if flavor == Flavor::Cuda { Source::cuda_c("add") } else { Source::hip_c("add") };

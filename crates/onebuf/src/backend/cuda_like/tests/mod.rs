@@ -3,7 +3,9 @@
 mod addresses;
 mod faults;
 mod gates;
+mod graphics;
 mod launches;
+mod managed;
 mod memories;
 mod packed;
 mod real;
@@ -62,8 +64,8 @@ fn build() -> Option<String> {
 /// The stub library as a file of that name; `None`, after a printed skip, without a C compiler.
 pub(crate) fn compile(library: &std::path::Path) -> Option<()> {
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
-    let sources = ["cuda_stub.c", "cuda_share.c", "cuda_semaphore.c", "hsa_stub.c", "agent_stub.c"]
-        .map(|name| format!("{STUBS}/{name}"));
+    let names = std::fs::read_to_string(format!("{STUBS}/cuda_stub.sources")).unwrap();
+    let sources = names.lines().map(|name| format!("{STUBS}/{name}"));
     match Command::new("cc").args(flags).arg(library).args(sources).arg("-lm").status() {
         Ok(status) => assert!(status.success(), "the stub does not build"),
         Err(why) => {
@@ -88,15 +90,21 @@ fn found(flavor: Flavor, probe: &Arc<Probe>) -> Option<Rig> {
 
 /// The same over that HSA.
 fn found_over(flavor: Flavor, probe: &Arc<Probe>, hsa: &str) -> Option<Rig> {
-    let library = stub();
-    let libraries = Libraries { driver: library, compiler: library, hsa: Some(hsa) };
-    library?;
+    let (library, hsa) = (stub(), Some(hsa));
+    let libraries = Libraries { driver: library, compiler: library, hsa, managed: false };
+    found_with(flavor, probe, libraries)
+}
+
+/// The same with these libraries.
+fn found_with(flavor: Flavor, probe: &Arc<Probe>, libraries: Libraries<'_>) -> Option<Rig> {
+    stub()?;
     let mut next = 0;
     let mut next_domain = || {
         next += 1;
         Domain(next)
     };
-    let found = discover(flavor, libraries, Some(probe.clone()), &mut next_domain).unwrap();
+    let found =
+        discover(flavor, libraries, Some(probe.clone()), &mut next_domain, &|_| None).unwrap();
     let [device, other] = found.devices.try_into().unwrap();
     Some(Rig { flavor, probe: probe.clone(), device, other })
 }
@@ -247,14 +255,17 @@ fn devices_say_what_they_are() {
 fn what_is_missing_is_a_value() {
     let _alone = alone();
     for flavor in [Flavor::Cuda, Flavor::Hip] {
-        let none = Libraries { driver: Some("none"), compiler: None, hsa: Some("none") };
-        let missing = discover(flavor, none, None, &mut || Domain(0)).unwrap_err();
+        let none =
+            Libraries { driver: Some("none"), compiler: None, hsa: Some("none"), managed: false };
+        let missing = discover(flavor, none, None, &mut || Domain(0), &|_| None).unwrap_err();
         assert!(!missing.loaded && missing.api == flavor.api(), "{missing}");
         let Some(library) = stub() else { return };
-        let libraries = Libraries { driver: Some(library), compiler: None, hsa: Some("none") };
+        let libraries =
+            Libraries { driver: Some(library), compiler: None, hsa: Some("none"), managed: false };
         let probe = Probe::new();
         probe.fail_nth(1, 100);
-        let missing = discover(flavor, libraries, Some(probe), &mut || Domain(0)).unwrap_err();
+        let missing =
+            discover(flavor, libraries, Some(probe), &mut || Domain(0), &|_| None).unwrap_err();
         assert_eq!((missing.loaded, missing.code), (true, Some(100)));
         let call = flavor.pick(["cuInit", "hipInit"]);
         assert_eq!(missing.reason, format!("{call} says STUB_NO_DEVICE"));
@@ -270,8 +281,13 @@ fn a_device_that_cannot_be_asked_is_left_out() {
             let probe = Probe::new();
             probe.fail_nth(n, 1);
             let Some(library) = stub() else { return };
-            let libraries = Libraries { driver: Some(library), compiler: None, hsa: Some("none") };
-            match discover(flavor, libraries, Some(probe.clone()), &mut || Domain(0)) {
+            let libraries = Libraries {
+                driver: Some(library),
+                compiler: None,
+                hsa: Some("none"),
+                managed: false,
+            };
+            match discover(flavor, libraries, Some(probe.clone()), &mut || Domain(0), &|_| None) {
                 Ok(found) => assert_eq!(found.devices.len() + found.problems.len(), 2),
                 Err(missing) => assert_eq!(missing.code, Some(1), "{missing}"),
             }

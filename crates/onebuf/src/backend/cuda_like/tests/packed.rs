@@ -48,6 +48,23 @@ fn local_memory_comes_by_offsets_and_launches_tell_of_themselves() {
     });
 }
 
+/// SPIR-V's: each local argument is as large as the launch's memory, so that is the largest, and no offsets are passed.
+#[test]
+fn local_memory_may_be_each_arguments_own() {
+    each(|rig| {
+        let apart = Packing { locals_apart: true, ..packing() };
+        let told = kernel(rig, apart.clone(), 3).unwrap();
+        let seen = launch(rig, &*told, &plane([7, 9, 0]), [100, 20]).unwrap();
+        assert_eq!(seen, [0, 0, 7, 9, 0, 2, 112]);
+        let has = rig.device.info().caps.local_memory_bytes as usize;
+        let refused = launch(rig, &*told, &plane([0; 3]), [has, 16]).unwrap_err().to_string();
+        assert!(refused.contains("for each of 2 local arguments"), "{refused}");
+        let three = kernel(rig, Packing { three_dims: true, ..apart }, 3).unwrap();
+        let refused = launch(rig, &*three, &plane([0; 3]), [4, 4]).unwrap_err().to_string();
+        assert!(refused.ends_with("[n, 1, 1]"), "{refused}");
+    });
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     each(|rig| {

@@ -31,7 +31,8 @@ const PTX_TEXT: &str = ".version 6.0
 
 fn real(flavor: Flavor) -> Option<(Arc<Probe>, Arc<Device>)> {
     let probe = Probe::new();
-    match discover(flavor, Libraries::default(), Some(probe.clone()), &mut || Domain(1)) {
+    match discover(flavor, Libraries::default(), Some(probe.clone()), &mut || Domain(1), &|_| None)
+    {
         Ok(mut found) => Some((probe, found.devices.swap_remove(0))),
         Err(missing) => {
             println!("skip: {missing}");

@@ -14,7 +14,7 @@ const PAGE: usize = 2 << 20;
 const FILE_NAME: &str = "onebuf-stub";
 
 /// A function that the stub has for tests.
-fn of_stub(name: &CStr) -> *mut c_void {
+pub(super) fn of_stub(name: &CStr) -> *mut c_void {
     let library = std::ffi::CString::new(stub().unwrap()).unwrap();
     // SAFETY: both are strings; the library is loaded, and stays so.
     let found = unsafe {
@@ -26,7 +26,7 @@ fn of_stub(name: &CStr) -> *mut c_void {
 }
 
 /// The calls that the stub has seen since the last time: name, arguments, status.
-fn recorded() -> Vec<String> {
+pub(super) fn recorded() -> Vec<String> {
     // SAFETY: the stub's own types.
     unsafe {
         let record: unsafe extern "C" fn(*mut c_char, usize) -> usize =
@@ -41,7 +41,7 @@ fn recorded() -> Vec<String> {
 }
 
 /// How much of such memory the stub still knows of.
-fn live() -> c_int {
+pub(super) fn live() -> c_int {
     // SAFETY: the stub's own type.
     unsafe {
         let live: unsafe extern "C" fn() -> c_int =
@@ -58,7 +58,7 @@ fn open() -> usize {
 }
 
 /// As [`each`], and no descriptor is left either.
-fn each_shared(test: impl Fn(&Rig)) {
+pub(super) fn each_shared(test: impl Fn(&Rig)) {
     each(|rig| {
         recorded();
         test(rig);
@@ -67,12 +67,12 @@ fn each_shared(test: impl Fn(&Rig)) {
 }
 
 /// What is in a call's arguments by that name.
-fn argument<'l>(line: &'l str, name: &str) -> &'l str {
+pub(super) fn argument<'l>(line: &'l str, name: &str) -> &'l str {
     let at = line.find(&format!("{name}=")).unwrap_or_else(|| panic!("no {name} in {line}"));
     line[at + name.len() + 1..].split([',', ')']).next().unwrap()
 }
 
-fn names(lines: &[String]) -> Vec<&str> {
+pub(super) fn names(lines: &[String]) -> Vec<&str> {
     lines.iter().map(|line| line.split('(').next().unwrap()).collect()
 }
 
@@ -82,7 +82,7 @@ impl Rig {
     }
 
     /// A name of CUDA's as this API has it.
-    fn call(&self, name: &str) -> String {
+    pub(super) fn call(&self, name: &str) -> String {
         format!("{}{name}", self.flavor.pick(["cu", "hip"]))
     }
 
@@ -341,7 +341,7 @@ fn what_is_no_such_memory_is_refused_and_stays_the_callers() {
 }
 
 /// The next calls of that name answer so.
-fn fail(call: &CStr, status: c_int, times: c_int) {
+pub(super) fn fail(call: &CStr, status: c_int, times: c_int) {
     // SAFETY: the stub's own type.
     unsafe {
         let fail: unsafe extern "C" fn(*const c_char, c_int, c_int) =

@@ -55,7 +55,7 @@ fn each_call_fails_once() {
 fn sweep(scenario: Scenario) {
     let mut seen = BTreeMap::new();
     let mut past_the_end = 0;
-    // How often a wait asks varies, so the end is where several runs had no call left to fail.
+    // Whether a wait has to ask varies, so the end is where several runs had no call left to fail.
     for n in 1.. {
         let probe = Probe::new();
         let Some(device) = device(Some(probe.clone())) else { return };
@@ -89,7 +89,7 @@ fn discovery_tells_what_it_leaves_out() {
     for n in 1.. {
         let probe = Probe::new();
         probe.fail_nth(n, 0x3003);
-        let found = discover(None, Some(probe.clone()), &mut || Domain(1));
+        let found = discover(None, Some(probe.clone()), &mut || Domain(1), &|_, _| None);
         let failed = probe.failed();
         match found {
             Err(missing) if !missing.loaded => return println!("skip: {missing}"),
@@ -114,7 +114,7 @@ fn an_old_driver_is_named_as_such() {
     let probe = Probe::new();
     // `EGL_BAD_MATCH`: there is no such version.
     probe.fail_always("eglCreateContext", 0x3009);
-    let missing = discover(None, Some(probe), &mut || Domain(1)).unwrap_err();
+    let missing = discover(None, Some(probe), &mut || Domain(1), &|_, _| None).unwrap_err();
     if missing.loaded {
         assert!(missing.reason.contains("too old") && missing.hint.contains("newer"), "{missing}");
     }

@@ -176,7 +176,7 @@ fn things_of_other_contexts_are_refused() {
         number += 1;
         Domain(number)
     };
-    let other = discover(None, None, &mut next).unwrap().devices.remove(0);
+    let other = discover(None, None, &mut next, &|_, _| None).unwrap().devices.remove(0);
     let queue = device.queue(QueueSpec::default()).unwrap();
     let memory = other.allocate(&spec(Strategy::Device, 64), None).unwrap();
     let said = refusal(queue.fill(&*memory, 0, 64, &[0]));
@@ -191,8 +191,8 @@ fn things_of_other_contexts_are_refused() {
 #[test]
 fn a_name_that_is_no_library_is_a_value() {
     let mut next = || Domain(1);
-    let missing = discover(Some("/nonexistent.so"), None, &mut next).unwrap_err();
+    let missing = discover(Some("/nonexistent.so"), None, &mut next, &|_, _| None).unwrap_err();
     assert!(!missing.loaded && missing.hint.contains("libegl1"), "{missing}");
-    let missing = discover(Some("none"), None, &mut next).unwrap_err();
+    let missing = discover(Some("none"), None, &mut next, &|_, _| None).unwrap_err();
     assert!(missing.reason.contains("switched off"), "{missing}");
 }

@@ -35,7 +35,7 @@ fn device(probe: Option<std::sync::Arc<Probe>>) -> Option<Arc<Device>> {
         number += 1;
         Domain(number)
     };
-    match discover(None, probe, &mut next) {
+    match discover(None, probe, &mut next, &|_, _| None) {
         Ok(found) => found.devices.into_iter().next(),
         Err(missing) => {
             println!("skip: {missing}");

@@ -75,6 +75,19 @@ fn a_dropped_gate_fails_the_work_behind_it() {
     });
 }
 
+/// Who was behind the gate is told all the same. What a driver itself fails, it tells a watcher too.
+#[test]
+fn a_watcher_takes_no_news_of_gates() {
+    each_with_gates(|rig| {
+        let queue = rig.queue();
+        drop(queue.gate().unwrap());
+        let watched = queue.watch().unwrap().wait(SECONDS);
+        assert!(!matches!(watched, Err(Error::Timeout { .. })), "{watched:?}");
+        assert!(queue.has_gates());
+        assert!(queue.mark().unwrap().wait(SECONDS).is_err(), "{watched:?}");
+    });
+}
+
 #[test]
 fn callbacks_come_once_before_or_after() {
     each_with_gates(|rig| {

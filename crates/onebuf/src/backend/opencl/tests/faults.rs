@@ -117,7 +117,7 @@ fn each_call_fails_once() {
 fn sweep(index: usize, scenario: Scenario) {
     let mut seen = std::collections::BTreeMap::new();
     let mut past_the_end = 0;
-    // How often a wait polls varies, so the end is where several runs had no call left to fail.
+    // Whether a wait has to poll varies, so the end is where several runs had no call left to fail.
     for n in 1.. {
         let rig = rigs().swap_remove(index);
         if n == 1 {

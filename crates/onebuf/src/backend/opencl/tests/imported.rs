@@ -42,7 +42,7 @@ impl Theirs {
     fn range(&self, kind: FdKind, offset: usize, bytes: usize) -> FdRange {
         let fd = OwnedFd::from(self.file.try_clone().unwrap());
         let allocation_bytes = self.file.metadata().unwrap().len() as usize;
-        FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes }
+        FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes, memory_type: None }
     }
 
     fn all(&self) -> Export {

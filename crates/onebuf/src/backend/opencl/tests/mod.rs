@@ -4,6 +4,7 @@ mod arguments;
 mod events;
 mod faults;
 mod flags;
+mod graphics;
 mod imported;
 mod launches;
 mod memories;
@@ -116,7 +117,7 @@ fn invalid<T: std::fmt::Debug>(result: Result<T>) -> String {
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("RUSTICL_ENABLE", "llvmpipe"),
     ("LP_CL", "1"),
-    ("ONEBUF_STUB", "ti,imports,dma_buf,cached"),
+    ("ONEBUF_STUB", "ti,imports,dma_buf,cached,graphics"),
     ("ONEBUF_STUB_PLATFORMS", "2"),
 ];
 

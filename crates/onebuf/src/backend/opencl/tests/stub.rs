@@ -6,12 +6,18 @@ use onebuf_sys::{
     ClStatus,
     opencl::{ClContext, ClMem, OpenCl, consts as cl},
 };
-use std::{path::PathBuf, process::Command, ptr};
+use std::{path::PathBuf, process::Command, ptr, sync::OnceLock};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub/opencl_stub.c");
 
 /// The stub library, loaded, and the path that loads it again; `None`, after a printed skip, without a C compiler.
 pub(super) fn library() -> Option<(OpenCl, String)> {
+    static BUILT: OnceLock<Option<String>> = OnceLock::new();
+    let path = BUILT.get_or_init(build).clone()?;
+    Some((OpenCl::load(Some(&path), None).unwrap(), path))
+}
+
+fn build() -> Option<String> {
     let program = std::env::current_exe().unwrap();
     let library: PathBuf = program.with_file_name(format!("libstub-{}.so", std::process::id()));
     let flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-pthread", "-o"];
@@ -24,9 +30,9 @@ pub(super) fn library() -> Option<(OpenCl, String)> {
     }
     let path = library.to_string_lossy().into_owned();
     // Loaded now, so that the file can go; loading it again finds it by its name.
-    let table = OpenCl::load(Some(&path), None).unwrap();
+    OpenCl::load(Some(&path), None).unwrap();
     std::fs::remove_file(&library).unwrap();
-    Some((table, path))
+    Some(path)
 }
 
 /// Two platforms of the stub, as `alone` has asked for: an ordinary one, and one of Texas Instruments that imports

@@ -235,8 +235,4 @@ impl hal::Semaphore for Other {
     fn domain(&self) -> Domain {
         Domain(999)
     }
-
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
 }

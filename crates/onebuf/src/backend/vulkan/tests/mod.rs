@@ -8,18 +8,16 @@ mod programs;
 
 use super::{device::Device, discover};
 use crate::{
-    Error, Result, hal,
+    Error, Result,
+    backend::opencl::tests::alone,
+    hal,
     hal::{
         Access, AllocSpec, Arg, Device as _, Domain, Export, Grid, HostAccess, HostRange,
         QueueSpec, Shader, Source, Strategy,
     },
 };
 use onebuf_sys::Probe;
-use std::{
-    ptr::NonNull,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{ptr::NonNull, sync::Arc, time::Duration};
 
 /// By its name, whatever the environment says: other tests run without Vulkan.
 const LOADER: &str = "libvulkan.so.1";
@@ -36,12 +34,6 @@ void main() {
     if (i < n) p[i] = p[i] * mul + i;
 }
 ";
-
-/// Mesa's drivers are not all sound when two of them start in two threads.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// One device, and the probe that watches it.
 struct Rig {
@@ -198,4 +190,11 @@ fn a_loader_that_refuses_is_named() {
         assert!(missing.loaded && missing.code == Some(-9), "{missing}");
         assert!(missing.reason.contains("vkCreateInstance"), "{missing}");
     }
+}
+
+/// How many descriptors of this process lead to something whose name has this in it. Other tests open and close theirs meanwhile.
+fn descriptors(name: &str) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains(name)).count()
 }
