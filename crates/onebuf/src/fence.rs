@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     hal::{Event, Profile, Rung},
-    queue::Position,
+    queue::{Line, Position},
     sync::{Arc, Mutex, lock, thread},
 };
 use std::{
@@ -104,12 +104,12 @@ impl Fence {
     fn register(&mut self, waker: &Waker) -> Result<bool> {
         while let Some(position) = self.unreached()? {
             let Some(event) = position.event()? else { continue };
-            let event = event.clone();
+            let (event, line) = (event.clone(), position.line.clone());
             if !self.awaited.as_ref().is_some_and(|awaited| Arc::ptr_eq(awaited, &event)) {
                 self.alarm = Alarm::default();
                 self.awaited = Some(event.clone());
             }
-            self.alarm.set(&event, waker)?;
+            self.alarm.set(&event, Some(&line), waker)?;
             // The work may have ended between the question and the registration.
             if !event.poll()? {
                 return Ok(true);
@@ -147,7 +147,13 @@ pub(crate) fn is_timeout(error: &Error) -> bool {
 pub(crate) struct Alarm(Option<Arc<Mutex<Option<Waker>>>>);
 
 impl Alarm {
-    pub fn set(&mut self, event: &Arc<dyn Event>, waker: &Waker) -> Result<()> {
+    /// The line is that of the event.
+    pub fn set(
+        &mut self,
+        event: &Arc<dyn Event>,
+        line: Option<&Line>,
+        waker: &Waker,
+    ) -> Result<()> {
         if let Some(slot) = &self.0 {
             *lock(slot) = Some(waker.clone());
             return Ok(());
@@ -159,7 +165,10 @@ impl Alarm {
                 waker.wake();
             }
         };
-        if let Err((error, _)) = event.on_complete(Box::new(wake.clone())) {
+        let refused = event.on_complete(Box::new(wake.clone())).err().map(|(error, _)| error);
+        // What waits for others may never call back: then the future asks after them, now and then.
+        let watches = line.is_some_and(Line::waits_for_others);
+        if refused.is_some() || watches {
             let (event, future) = (event.clone(), Arc::downgrade(&slot));
             let wait = move || {
                 // The first error may be that of the question; the work's own comes again.
@@ -167,17 +176,28 @@ impl Alarm {
                 while future.strong_count() > 0 && errors < 2 {
                     match event.wait(ASK_AGAIN) {
                         Ok(()) => break,
-                        Err(error) => errors += u32::from(!is_timeout(&error)),
+                        Err(error) if is_timeout(&error) => {
+                            if watches {
+                                wake(Ok(()));
+                            }
+                        }
+                        Err(_) => errors += 1,
                     }
                 }
                 wake(Ok(()));
             };
-            // No callbacks from this device: a thread waits instead, while the future lives.
-            thread::Builder::new().spawn(wait).map_err(|_| error)?;
+            // Without callbacks a thread waits instead, while the future lives.
+            let started = thread::Builder::new().spawn(wait);
+            started.map_err(|why| refused.unwrap_or_else(|| no_thread(&why)))?;
         }
         self.0 = Some(slot);
         Ok(())
     }
+}
+
+fn no_thread(why: &std::io::Error) -> Error {
+    let what = format!("a future of work that waits for another API ({why})");
+    Error::unsupported(what, "a thread: wait for it instead")
 }
 
 /// How long a thread that stands in for a callback waits before it looks whether it is still wanted.

@@ -63,6 +63,8 @@ struct Inner {
     tap: Tap,
     /// Of buffers, once somebody may look.
     cards: OnceLock<Arc<Cards>>,
+    /// The host's service queue, once it was needed: maps take it without a lock.
+    host_line: OnceLock<Arc<Line>>,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -210,7 +212,7 @@ impl Hub {
     }
 
     pub(crate) fn host_index(&self) -> DeviceIx {
-        DeviceIx(0)
+        DeviceIx::HOST
     }
 
     pub(crate) fn hal(&self, device: DeviceIx) -> &dyn hal::Device {
@@ -276,6 +278,17 @@ impl Hub {
     /// Host memory for copies to and from a device.
     pub(crate) fn bay(&self, device: DeviceIx) -> &Bay {
         &self.seat(device).bay
+    }
+
+    /// The host's [service queue](Self::service_line).
+    pub(crate) fn host_line(&self) -> Result<&Arc<Line>> {
+        match self.0.host_line.get() {
+            Some(line) => Ok(line),
+            None => {
+                let line = self.service_line(self.host_index())?;
+                Ok(self.0.host_line.get_or_init(|| line))
+            }
+        }
     }
 
     /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
@@ -419,6 +432,32 @@ impl HubBuilder {
         self
     }
 
+    /// Lets buffers of CUDA's and HIP's ask for [`Strategy::Managed`](crate::Strategy::Managed), whatever the environment says
+    /// (`ONEBUF_MANAGED=1`): one address for host and kernels on a chip that has memory of its own, for libraries that want one
+    /// pointer. Its pages move to whoever takes the buffer, which is counted as implied copies; so no plan chooses it, and
+    /// [`CopyPolicy::Forbid`] refuses it to the host. Where a device has none, [`Hub::notes`] says why.
+    ///
+    /// ```
+    /// # use onebuf::{Error, Hub, Strategy};
+    /// let hub = Hub::builder().managed_memory(true).build()?;
+    /// let Ok(gpu) = hub.device("cuda") else { return Ok(()) };
+    /// let wish = hub.buffer::<f32>(1 << 20).shared_with([&hub.host(), &gpu]);
+    /// match wish.strategy(Strategy::Managed).build() {
+    ///     Ok(both) => {
+    ///         both.map_mut()?.fill(1.0);
+    ///         let (queue, here) = (gpu.queue()?, both.map()?.as_ptr().addr() as u64);
+    ///         assert_eq!(both.read_on(&queue)?.cuda_ptr()?, here, "one pointer");
+    ///     }
+    ///     Err(Error::Unsupported { .. }) => println!("{:?}", hub.notes()),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn managed_memory(mut self, allow: bool) -> Self {
+        self.switches.managed = Some(allow);
+        self
+    }
+
     /// Loads this file as one of the libraries of [`crate::libs`], whatever the environment says; `none` switches
     /// it off.
     pub fn math_library(mut self, which: Library, path_or_soname: impl Into<String>) -> Self {
@@ -540,6 +579,7 @@ impl HubBuilder {
             maths,
             tap: self.trace.map(|most| Tap::new(most, self.trace_devices)).unwrap_or_default(),
             cards: OnceLock::new(),
+            host_line: OnceLock::new(),
         })))
     }
 }

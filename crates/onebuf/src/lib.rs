@@ -119,6 +119,8 @@ pub use onebuf_sys::Probe;
 
 /// A device that exists only for tests: memory of its own, late completion, a protocol checker.
 pub mod fake {
+    #[cfg(all(test, not(onebuf_shuttle)))]
+    pub(crate) use crate::backend::fake::FakeDevice;
     pub use crate::backend::fake::{Delay, FakeConfig, Sharing};
 }
 

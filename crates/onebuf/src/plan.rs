@@ -7,7 +7,7 @@
 use crate::{
     Error, Result,
     hal::{AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Hint, RouteKind, Rung, Strategy},
-    route::{are_apart, is_host, semaphore_maker, serves, zero_copy_by_contract},
+    route::{are_apart, is_host, semaphore_maker, serves, share_events, zero_copy_by_contract},
     topology::{DeviceIx, Route, State, Topology},
 };
 use std::borrow::Cow;
@@ -36,6 +36,16 @@ pub struct Request {
     pub trust_declared: bool,
     /// Addresses out of kernels may be used, where they are proven ([`RouteKind::RawAddress`]). Ordering that kind says so, too.
     pub raw_addresses: bool,
+}
+
+impl Request {
+    /// The same for the device that allocates it, too.
+    pub(crate) fn with_home(&self) -> Request {
+        let mut all = self.clone();
+        let home = self.allocate_on.filter(|home| !self.devices.contains(home));
+        all.devices.extend(home);
+        all
+    }
 }
 
 /// Where the buffer lives and how each device sees it.
@@ -229,10 +239,10 @@ impl<'t> Planner<'t> {
 
     fn places(&self) -> Result<Vec<Place>> {
         let forms = |on| self.info(on).caps.strategies.iter().map(move |&form| Place { on, form });
-        // Memory on the chip is scarce: whoever wants it says so.
+        // Memory on the chip is scarce, and managed memory moves: whoever wants them says so.
         let wanted = |place: &Place| match self.request.strategy {
             Some(form) => form == place.form,
-            None => place.form != Strategy::OnChip,
+            None => !place.form.is_asked_for(),
         };
         Ok(self.allocators()?.into_iter().flat_map(forms).filter(wanted).collect())
     }
@@ -266,6 +276,10 @@ impl<'t> Planner<'t> {
         let what = format!("memory of the form {form} on {on}");
         let needs = match self.request.strategy {
             Some(Strategy::OnChip) => "the MSMC memory of a Texas Instruments platform",
+            Some(Strategy::Managed) => {
+                "a hub with `managed_memory(true)` or ONEBUF_MANAGED=1, and a CUDA or HIP device with memory of its own whose \
+                 driver has concurrent managed access (`Hub::notes` says what is missing)"
+            }
             _ => "a device that allocates in that form",
         };
         Error::unsupported(what, needs)
@@ -426,6 +440,7 @@ impl<'t> Planner<'t> {
             Strategy::CoarseSvm => 2,
             Strategy::FineSvm => 3,
             Strategy::HostPages => 4,
+            Strategy::Managed => 5,
         }
     }
 
@@ -447,6 +462,7 @@ impl<'t> Planner<'t> {
         let best = match linked(from) && linked(to) {
             // One API's streams wait for the events of all its devices.
             _ if route.kind == RouteKind::Peer => Rung::Event,
+            _ if share_events(self.topology, [from, to]) => Rung::Event,
             _ if by_fd && signals => Rung::Semaphore,
             true if by_fd && self.info(from).caps.wait_values => Rung::WaitValue,
             true => Rung::Callback,
@@ -529,7 +545,8 @@ fn zero_copy(route: &Route, bytes: u64) -> Option<bool> {
     let verdict = &route.verdict;
     let beyond = verdict.state == State::Proven && !verdict.proven_for(bytes);
     match verdict.zero_copy {
-        _ if route.kind == RouteKind::Staged => Some(false),
+        // No clock tells better than the contract.
+        _ if zero_copy_by_contract(route) == Some(false) => Some(false),
         Some(true) if beyond => zero_copy_by_contract(route),
         known => known,
     }

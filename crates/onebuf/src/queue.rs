@@ -1,7 +1,12 @@
 //! Queues: streams of work, and how one is made to wait for another.
 
+mod joined;
 mod position;
+#[cfg(all(test, not(onebuf_shuttle)))]
+pub(crate) mod tests;
+mod watch;
 
+use joined::Joined;
 pub(crate) use position::Position;
 
 use crate::{
@@ -11,13 +16,13 @@ use crate::{
     hal::{self, QueueOrder, QueueSpec, Rung},
     libs::Shelf,
     program::{Arg, Grid, Kernel},
+    route::share_events,
     semaphores,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
     trace::{Tap, What},
 };
 use std::{
-    collections::VecDeque,
     fmt,
     sync::OnceLock,
     time::{Duration, Instant},
@@ -76,7 +81,7 @@ impl Queue {
         grid: impl Into<Grid>,
         args: impl AsRef<[Arg<'b>]>,
     ) -> Result<Fence> {
-        let event = kernel.launch_on(self, grid.into(), args.as_ref(), true)?;
+        let event = kernel.launch_on(self, &grid.into(), args.as_ref(), true)?;
         let event = event.ok_or_else(|| Error::unsupported("a launch's own fence", "an event"))?;
         Ok(Fence::new(self.line.at_event(event), self.hub.timeout()))
     }
@@ -150,9 +155,6 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// So many events of other APIs' work are kept before those that are over are looked for.
-const MOST_JOINED: usize = 32;
-
 /// One native queue and how far it is.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -164,6 +166,8 @@ pub(crate) struct Line {
     callbacks: bool,
     gates: bool,
     wait_values: bool,
+    /// Work that was noted is done.
+    at_once: bool,
     /// Held by a launch on an out-of-order queue from its first question to its event's note: the next on
     /// the same view waits for that event.
     pub launching: Mutex<()>,
@@ -176,8 +180,8 @@ pub(crate) struct Line {
     /// A failure that was met by somebody who only wanted to know how busy the queue is.
     untold: Mutex<Option<Error>>,
     has_untold: AtomicBool,
-    /// Other APIs' work that it waits for by semaphores or numbers in memory, which say nothing of how that ended.
-    joined: Mutex<VecDeque<Arc<dyn hal::Event>>>,
+    /// Other APIs' work that it waits for.
+    joined: Joined,
     /// Somebody has the native queue: what they enqueue is behind no event of ours.
     given_away: AtomicBool,
     /// It is somebody else's, who orders what they enqueue there.
@@ -201,7 +205,7 @@ impl Line {
         spec: QueueSpec,
         guest: Option<Arc<Registration>>,
     ) -> Self {
-        let caps = &hal.info().caps;
+        let (caps, at_once) = (&hal.info().caps, native.runs_at_once());
         Self {
             hal: native,
             device,
@@ -210,13 +214,14 @@ impl Line {
             callbacks: caps.callbacks,
             gates: caps.gates,
             wait_values: caps.wait_values,
+            at_once,
             launching: Mutex::new(()),
             noted: AtomicU64::new(0),
             complete: AtomicU64::new(0),
             mark: Mutex::new(None),
             untold: Mutex::new(None),
             has_untold: AtomicBool::new(false),
-            joined: Mutex::default(),
+            joined: Joined::default(),
             given_away: AtomicBool::new(false),
             is_foreign: false,
             marks_at_once: false,
@@ -250,6 +255,16 @@ impl Line {
         self.spec.order == QueueOrder::InOrder
     }
 
+    /// What a lease knows it by, a multiple of eight: its address; or a number of its device, which no address is, where
+    /// work runs at once, so that all queues of the device are as one.
+    #[inline]
+    pub fn lease_key(self: &Arc<Self>) -> u64 {
+        match self.at_once {
+            true => (self.device.0 as u64 + 1) << 3,
+            false => Arc::as_ptr(self).addr() as u64,
+        }
+    }
+
     /// Notes that work was enqueued; call it after the enqueue. The position covers everything so far,
     /// on an out-of-order queue too: events that are made of it are marks.
     pub fn note(self: &Arc<Self>) -> Position {
@@ -261,9 +276,9 @@ impl Line {
         Position { line: line.clone(), at, event: OnceLock::new(), own: None }
     }
 
-    /// Counts a piece of work that was enqueued.
+    /// Counts a piece of work that was enqueued. What is over need not be counted.
     pub fn advance(&self) -> u64 {
-        self.noted.fetch_add(1, Ordering::AcqRel) + 1
+        if self.at_once { 1 } else { self.noted.fetch_add(1, Ordering::AcqRel) + 1 }
     }
 
     /// The point that one piece of work will have reached, by its own event.
@@ -276,7 +291,9 @@ impl Line {
     /// Makes later work wait for a position, by the best rung there is but none better than `best`
     /// across APIs. Returns the rung that was used.
     pub fn after(self: &Arc<Self>, hub: &Hub, position: &Position, best: Rung) -> Result<Rung> {
-        self.after_or(hub, position, best, |event| self.wait_by_event(event, hub.timeout()))
+        self.after_or(hub, position, best, |event| {
+            self.wait_by_event(position, event, hub.timeout())
+        })
     }
 
     /// The same; an event of this queue's own API is given to `same_api` instead of waited for.
@@ -310,27 +327,63 @@ impl Line {
         best: Rung,
         same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
     ) -> Result<Rung> {
+        let ends = [position.line.device, self.device];
+        let signals = best <= Rung::Semaphore && self.may_signal(hub, ends, position);
+        if signals && self.after_signal(hub, position) {
+            return Ok(Rung::Semaphore);
+        }
         let Some(event) = position.event()? else { return Ok(Rung::SameQueue) };
         if event.poll()? {
             return Ok(Rung::SameQueue);
         }
         let across = best <= Rung::Event && self.hal.takes(&**event);
-        if across || event.domain() == self.hal.domain() {
+        let is_own = event.domain() == self.hal.domain();
+        if across || is_own {
+            match !is_own && share_events(hub.topology(), ends) {
+                true => self.note_joined(position, event),
+                false => self.watch_with(position, event),
+            }
             return same_api(event.clone());
         }
-        if best <= Rung::Semaphore && self.after_semaphore(hub, &position.line) {
-            self.note_joined(event.clone());
+        if best <= Rung::Semaphore && !signals && self.after_semaphore(hub, &position.line) {
+            self.note_joined(position, event);
             return Ok(Rung::Semaphore);
         }
         if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
-            self.note_joined(event.clone());
+            self.note_joined(position, event);
             return Ok(Rung::WaitValue);
         }
         if self.gates && position.line.callbacks && best <= Rung::Callback {
-            return self.after_callback(&**event, hub.timeout());
+            self.watch_with(position, event);
+            return self.after_callback(position, &**event, hub.timeout());
         }
-        event.wait(hub.timeout())?;
+        position.wait_by(&**event, hub.timeout())?;
         Ok(Rung::HostWait)
+    }
+
+    /// Waits for a semaphore, where this queue does not yet wait for one that is behind the same work. False where they have
+    /// no such way.
+    fn after_signal(self: &Arc<Self>, hub: &Hub, position: &Position) -> bool {
+        if self.is_in_order() && self.joined.is_behind(position) {
+            return true;
+        }
+        // Read before the signal: all work noted by now is before it.
+        let covered = position.line.noted.load(Ordering::Acquire);
+        let joined = self.after_semaphore(hub, &position.line);
+        if joined {
+            self.joined.put_behind(position.line.number, covered);
+        }
+        joined
+    }
+
+    /// Whether a semaphore is tried before there is an event: one that was made now would cost three calls, and hardly be
+    /// reached already. Behind a gate only an event tells how the work ended.
+    fn may_signal(&self, hub: &Hub, ends: [DeviceIx; 2], position: &Position) -> bool {
+        let (sender, known) = (&*position.line.hal, hub.topology().nodes().len());
+        // A fence may be another hub's, of a device that this one does not have.
+        let here = ends.iter().all(|end| end.get() < known) && sender.domain() != self.hal.domain();
+        let apart = here && !share_events(hub.topology(), ends);
+        apart && !position.is_marked() && !sender.has_gates()
     }
 
     /// Makes later work wait for a semaphore that the other queue signals behind everything it was given. False where they
@@ -339,8 +392,11 @@ impl Line {
         if !sender.is_in_order() || sender.is_foreign || self.is_foreign {
             return false;
         }
-        let joined = hub.semaphores().join(hub, sender, self);
-        joined.inspect_err(|why| tracing::debug!(%why, "no semaphore to wait on")).is_ok()
+        self.joined.expect(|| {
+            let joined = hub.semaphores().join(hub, sender, self);
+            let joined = joined.map(|[sent, taken]| self.note_signal(sender, sent, taken));
+            joined.inspect_err(|why| tracing::debug!(%why, "no semaphore to wait on")).is_ok()
+        })
     }
 
     /// Makes later work wait for a number that the other queue writes behind everything it was given. False where
@@ -350,14 +406,18 @@ impl Line {
             return false;
         }
         let mailbox = hub.mailboxes().between(hub, sender.device, self.device);
-        let joined = mailbox.and_then(|mailbox| mailbox.join(sender, self));
-        joined.inspect_err(|why| tracing::debug!(%why, "no number to wait for")).is_ok()
+        self.joined.expect(|| {
+            let joined = mailbox.and_then(|mailbox| mailbox.join(sender, self));
+            let joined = joined.map(|()| self.note_signal(sender, sender.advance(), self.next()));
+            joined.inspect_err(|why| tracing::debug!(%why, "no number to wait for")).is_ok()
+        })
     }
 
     /// The best rung by which this queue can be made to wait for another API's.
     pub fn best_across(&self, hub: &Hub, sender: DeviceIx) -> Rung {
         match (self.wait_values, self.gates) {
             _ if semaphores::are_between(hub, [sender, self.device]) => Rung::Semaphore,
+            _ if share_events(hub.topology(), [sender, self.device]) => Rung::Event,
             (true, _) => Rung::WaitValue,
             (false, true) => Rung::Callback,
             (false, false) => Rung::HostWait,
@@ -371,73 +431,41 @@ impl Line {
         if noted <= done {
             return Ok(0);
         }
-        match Self::position_at(self, noted).poll() {
+        match Self::position_at(self, noted).ask() {
             Ok(true) => Ok(0),
             Ok(false) => Ok(noted - done),
             Err(error) => {
                 // Whoever waits next shall hear of it: the event that told is this question's.
-                *lock(&self.untold) = Some(error.clone());
+                lock(&self.untold).get_or_insert_with(|| error.clone());
                 self.has_untold.store(true, Ordering::Release);
                 Err(error)
             }
         }
     }
 
-    /// A failure that nobody who waits has been told of.
-    fn tell(&self) -> Result<()> {
+    /// A failure that nobody who waits has been told of; the queue has come so far.
+    fn tell(&self, reached: u64) -> Result<()> {
         if !self.has_untold.load(Ordering::Acquire) {
             return Ok(());
         }
         self.has_untold.store(false, Ordering::Release);
-        let told = lock(&self.untold).take().map_or(Ok(()), Err);
-        told.and(self.tell_joined())
-    }
-
-    /// Work that this queue waits for by a semaphore or a number. Where nobody asks this queue for its end, what is over
-    /// goes when there is much of it; the oldest is asked alone, for the others are hardly done before it.
-    fn note_joined(&self, event: Arc<dyn hal::Event>) {
-        lock(&self.joined).push_back(event);
-        self.has_untold.store(true, Ordering::Release);
-        while let Some(oldest) = self.oldest_of_many() {
-            match oldest.poll() {
-                Ok(true) => {}
-                Ok(false) => return lock(&self.joined).push_front(oldest),
-                Err(error) => *lock(&self.untold) = Some(error),
-            }
+        let untold = lock(&self.untold).take();
+        // One at a time: what is not told now is told next.
+        let told = untold.map_or_else(|| self.joined.tell(reached), Err);
+        if !self.joined.is_empty() {
+            self.has_untold.store(true, Ordering::Release);
         }
+        told
     }
 
-    fn oldest_of_many(&self) -> Option<Arc<dyn hal::Event>> {
-        let mut joined = lock(&self.joined);
-        (joined.len() > MOST_JOINED).then(|| joined.pop_front()).flatten()
+    /// Whether so many pieces of work are known to be done.
+    fn has_reached(&self, at: u64) -> bool {
+        self.at_once || self.complete.load(Ordering::Acquire) >= at
     }
 
-    /// Whether work of others is known that this queue waits for by a number.
-    fn waits_for_numbers(&self) -> bool {
-        self.has_untold.load(Ordering::Acquire) && !lock(&self.joined).is_empty()
-    }
-
-    /// An error when such work has failed. It stays known: this queue may never go on.
-    fn check_joined(&self) -> Result<()> {
-        let joined = lock(&self.joined).clone();
-        joined.iter().try_for_each(|event| event.poll().map(drop))
-    }
-
-    /// How the work ended that this queue waited for by a number. What has not ended is asked again.
-    fn tell_joined(&self) -> Result<()> {
-        let joined = std::mem::take(&mut *lock(&self.joined));
-        let mut outcome = Ok(());
-        for event in joined {
-            match event.poll() {
-                Ok(true) => {}
-                Ok(false) => {
-                    lock(&self.joined).push_back(event);
-                    self.has_untold.store(true, Ordering::Release);
-                }
-                Err(error) => outcome = Err(error),
-            }
-        }
-        outcome
+    /// Whether there is an event already that covers so many.
+    fn is_marked(&self, at: u64) -> bool {
+        lock(&self.mark).as_ref().is_some_and(|(covered, _)| *covered >= at)
     }
 
     /// The newest event if it covers so much, or a new one.
@@ -448,34 +476,43 @@ impl Line {
             _ => {
                 // Read before marking: all work noted by now was enqueued before the mark.
                 let covered = self.noted.load(Ordering::Acquire);
-                let event = self.hal.mark()?;
-                self.hal.flush()?;
+                let event = self.hal.mark_and_flush()?;
                 *mark = Some((covered, event.clone()));
                 Ok(event)
             }
         }
     }
 
-    /// Makes later work wait for an event of this queue's own API.
-    pub fn wait_by_event(&self, event: Arc<dyn hal::Event>, timeout: Duration) -> Result<Rung> {
+    /// Makes later work wait for an event of this queue's own API, of that position.
+    pub fn wait_by_event(
+        &self,
+        position: &Position,
+        event: Arc<dyn hal::Event>,
+        timeout: Duration,
+    ) -> Result<Rung> {
         match self.hal.wait_for(std::slice::from_ref(&event)) {
             Ok(()) => Ok(Rung::Event),
-            Err(error) => wait_instead(&*event, timeout, &error),
+            Err(error) => wait_instead(position, &*event, timeout, &error),
         }
     }
 
     /// Puts a gate into this queue that the event's callback opens.
-    fn after_callback(&self, event: &dyn hal::Event, timeout: Duration) -> Result<Rung> {
+    fn after_callback(
+        &self,
+        position: &Position,
+        event: &dyn hal::Event,
+        timeout: Duration,
+    ) -> Result<Rung> {
         let gate = match self.hal.gate() {
             Ok(gate) => gate,
-            Err(error) => return wait_instead(event, timeout, &error),
+            Err(error) => return wait_instead(position, event, timeout, &error),
         };
         let Err((error, callback)) = event.on_complete(Box::new(move |outcome| gate.open(outcome)))
         else {
             return Ok(Rung::Callback);
         };
         tracing::warn!(%error, "no callback from this event: the thread waits instead");
-        let outcome = event.wait(timeout);
+        let outcome = position.wait_by(event, timeout);
         callback(outcome.clone());
         outcome.map(|()| Rung::HostWait)
     }
@@ -487,8 +524,13 @@ fn next_number() -> usize {
 }
 
 /// A queue could not be made to wait: the thread does. Work that failed says so here as well.
-fn wait_instead(event: &dyn hal::Event, timeout: Duration, error: &Error) -> Result<Rung> {
+fn wait_instead(
+    position: &Position,
+    event: &dyn hal::Event,
+    timeout: Duration,
+    error: &Error,
+) -> Result<Rung> {
     tracing::warn!(%error, "a queue could not be made to wait: the thread waits instead");
-    event.wait(timeout)?;
+    position.wait_by(event, timeout)?;
     Ok(Rung::HostWait)
 }

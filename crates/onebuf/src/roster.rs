@@ -7,10 +7,11 @@ use crate::{
     Error, Result,
     doctor::Verdicts,
     hal,
+    hal::RouteKind,
     queue::Line,
     route::{self, bay::Bay},
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
-    topology::{DeviceIx, Node, Route, Topology, Verdict},
+    topology::{DeviceIx, Node, Route, State, Topology, Verdict},
 };
 use std::sync::OnceLock;
 
@@ -57,13 +58,27 @@ impl Roster {
         let empty = std::iter::repeat_with(OnceLock::new).take(GUESTS);
         let first = topology(nodes, &Topology::default(), &verdicts);
         let later = std::iter::repeat_with(OnceLock::new).take(GUESTS);
-        Self {
+        let roster = Self {
             seats: seats.chain(empty).collect(),
             topologies: std::iter::once(OnceLock::from(first)).chain(later).collect(),
             guests: AtomicU64::new(0),
             growing: Mutex::new(()),
             found,
             verdicts,
+        };
+        roster.acquaint(|_| true);
+        roster
+    }
+
+    /// Tells devices whose objects they will be asked to share, while their contexts are still to be made. Not where that is
+    /// known not to work: a driver that was seen to crash is left alone.
+    fn acquaint(&self, with: impl Fn(DeviceIx) -> bool) {
+        let wanted = |route: &&Route| {
+            let refuted = route.verdict.state == State::Refuted;
+            route.kind == RouteKind::ApiShare && !refuted && with(route.from)
+        };
+        for route in self.topology().routes().iter().filter(wanted) {
+            self.seat(route.to).device.will_share_with(&self.seat(route.from).device);
         }
     }
 
@@ -108,7 +123,9 @@ impl Roster {
             && self.topologies[guests + 1].set(new).is_ok();
         debug_assert!(fresh, "one grows it at a time");
         self.guests.store(guests as u64 + 1, Ordering::Release);
-        Ok(DeviceIx(place as u16))
+        let newcomer = DeviceIx(place as u16);
+        self.acquaint(|from| from == newcomer);
+        Ok(newcomer)
     }
 }
 

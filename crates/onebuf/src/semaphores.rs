@@ -5,9 +5,7 @@
 //! never came, stay with their semaphore and meet nobody else.
 
 use crate::{
-    Error, Hub, Result,
-    fence::is_timeout,
-    hal,
+    Error, Hub, Result, hal,
     queue::{Line, Position},
     route::semaphore_maker,
     sync::{Arc, Mutex, lock},
@@ -31,8 +29,9 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Semaphores(Mutex<HashMap<[DeviceIx; 2], Option<Arc<Exchange>>>>);
 
 impl Semaphores {
-    /// Makes the receiver's later work wait for everything that the sender was given.
-    pub fn join(&self, hub: &Hub, sender: &Arc<Line>, receiver: &Arc<Line>) -> Result<()> {
+    /// Makes the receiver's later work wait for everything that the sender was given. Where the signal is among the one's
+    /// work, and the wait among the other's.
+    pub fn join(&self, hub: &Hub, sender: &Arc<Line>, receiver: &Arc<Line>) -> Result<[u64; 2]> {
         let ends = [sender.device, receiver.device];
         let mut known = lock(&self.0);
         let exchange = known.entry(ends).or_insert_with(|| Exchange::between(hub, ends)).clone();
@@ -83,18 +82,19 @@ impl Exchange {
     }
 
     /// Signals behind everything that the sender was given, and makes the receiver wait for that.
-    fn join(&self, hub: &Hub, sender: &Arc<Line>, receiver: &Arc<Line>) -> Result<()> {
+    fn join(&self, hub: &Hub, sender: &Arc<Line>, receiver: &Arc<Line>) -> Result<[u64; 2]> {
         let link = self.take(hub)?;
         let sent = sender.hal.signal(&*link.far);
         let joined = sent.and_then(|()| receiver.hal.wait_signal(&*link.near));
         let used = Used { link, sent: sender.note(), taken: receiver.note() };
+        let places = [used.sent.at, used.taken.at];
         let mut stock = lock(&self.stock);
         match &joined {
             Ok(()) => stock.fresh.push(used),
             // Perhaps there is a signal and no wait.
             Err(_) => stock.spent.push(used),
         }
-        joined
+        joined.map(|()| places)
     }
 
     fn take(&self, hub: &Hub) -> Result<Link> {
@@ -137,9 +137,9 @@ struct Stock {
     idle: Vec<Link>,
     /// Given to queues, and not asked after yet.
     fresh: Vec<Used>,
-    /// Given to queues before, with what tells that the wait is over; by the queue that waits, since one that is late shall
-    /// keep no other's back.
-    busy: BTreeMap<usize, VecDeque<Asked>>,
+    /// Given to queues before, and asked after together; by the queue that waits, since one that is late shall keep no
+    /// other's back.
+    busy: BTreeMap<usize, VecDeque<Vec<Used>>>,
     /// Nobody knows what they are: they are destroyed when nothing can use them any more.
     spent: Vec<Used>,
     made: usize,
@@ -147,11 +147,11 @@ struct Stock {
     refused: Option<Error>,
 }
 
-/// One whose end was asked for.
-type Asked = (Used, Arc<dyn hal::Event>);
-
 impl Stock {
     fn next(&mut self) -> Option<Link> {
+        if self.idle.is_empty() {
+            self.take_back_known();
+        }
         if self.idle.is_empty() {
             self.ask();
             self.collect();
@@ -159,8 +159,17 @@ impl Stock {
         self.idle.pop()
     }
 
+    /// Those whose queue is known to have come past the wait: no driver is asked.
+    fn take_back_known(&mut self) {
+        let is_known = |used: &Used| used.taken.is_known();
+        let (over, fresh): (Vec<_>, _) =
+            std::mem::take(&mut self.fresh).into_iter().partition(is_known);
+        self.fresh = fresh;
+        self.idle.extend(links(over));
+    }
+
     fn under_way(&self) -> usize {
-        let busy: usize = self.busy.values().map(VecDeque::len).sum();
+        let busy: usize = self.busy.values().flatten().map(Vec::len).sum();
         self.fresh.len() + busy + self.spent.len()
     }
 
@@ -169,14 +178,15 @@ impl Stock {
         if self.fresh.len() < BATCH {
             return;
         }
+        let mut by_line = BTreeMap::<usize, Vec<Used>>::new();
         for used in std::mem::take(&mut self.fresh) {
-            match used.taken.event().map(|event| event.cloned()) {
-                Ok(Some(event)) => {
-                    let line = used.taken.line.number;
-                    self.busy.entry(line).or_default().push_back((used, event));
-                }
-                Ok(None) => self.idle.push(used.link),
-                Err(_) => self.spent.push(used),
+            by_line.entry(used.taken.line.number).or_default().push(used);
+        }
+        for (line, batch) in by_line {
+            match is_over(&batch) {
+                Ok(true) => self.idle.extend(links(batch)),
+                Ok(false) => self.busy.entry(line).or_default().push_back(batch),
+                Err(_) => self.spent.extend(batch),
             }
         }
     }
@@ -184,24 +194,46 @@ impl Stock {
     /// Takes back those whose wait has ended well.
     fn collect(&mut self) {
         for line in self.busy.values_mut() {
-            while let Some(outcome) = line.front().map(|(_, event)| event.poll()) {
+            while let Some(outcome) = line.front().map(|batch| is_over(batch)) {
                 let over = outcome != Ok(false);
-                let Some((used, _)) = over.then(|| line.pop_front()).flatten() else { break };
+                let Some(batch) = over.then(|| line.pop_front()).flatten() else { break };
                 match outcome {
-                    Ok(_) => self.idle.push(used.link),
-                    Err(_) => self.spent.push(used),
+                    Ok(_) => self.idle.extend(links(batch)),
+                    Err(_) => self.spent.extend(batch),
                 }
             }
         }
         self.busy.retain(|_, line| !line.is_empty());
-        self.spent.retain(|used| !(used.sent.is_over() && used.taken.is_over()));
+        self.spent.retain(|used| {
+            let over = used.sent.is_over() && used.taken.is_over();
+            if over {
+                used.taken.line.pass(used.taken.at);
+            }
+            !over
+        });
     }
+}
+
+/// Whether all waits of one queue have ended well: the last of them tells.
+fn is_over(batch: &[Used]) -> Result<bool> {
+    let Some(last) = batch.iter().map(|used| &used.taken).max_by_key(|taken| taken.at) else {
+        return Ok(true);
+    };
+    let over = last.event()?.map_or(Ok(true), |event| event.poll())?;
+    if over {
+        last.line.pass(last.at);
+    }
+    Ok(over)
+}
+
+fn links(batch: Vec<Used>) -> impl Iterator<Item = Link> {
+    batch.into_iter().map(|used| used.link)
 }
 
 impl Drop for Stock {
     fn drop(&mut self) {
         let end = Instant::now() + LAST_WAIT;
-        let busy = std::mem::take(&mut self.busy).into_values().flatten().map(|(used, _)| used);
+        let busy = std::mem::take(&mut self.busy).into_values().flatten().flatten();
         for used in busy.chain(self.fresh.drain(..)).chain(self.spent.drain(..)) {
             used.destroy(end);
         }
@@ -213,11 +245,54 @@ impl Used {
     fn destroy(self, until: Instant) {
         let over = |position: &Position| {
             let left = until.saturating_duration_since(Instant::now());
-            !matches!(position.wait(left), Err(why) if is_timeout(&why)) || position.is_over()
+            // An error may be that of the sender, whose signal is still waited for.
+            position.wait(left).is_ok() || position.is_over()
         };
         if !(over(&self.sent) && over(&self.taken)) {
             tracing::warn!("a semaphore is kept: work may still use it");
             std::mem::forget(self.link);
         }
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{
+        Probe,
+        fake::{FakeConfig, FakeDevice},
+        hal::Device as _,
+        queue::tests::{behind, failed},
+    };
+
+    /// Whether the semaphore between two queues is destroyed at the end, where the receiver has come past its wait or not.
+    fn is_destroyed(passed: bool) -> bool {
+        let probe = Probe::new();
+        let maker = FakeDevice::new(FakeConfig {
+            exports_semaphores: true,
+            probe: Some(probe.clone()),
+            ..FakeConfig::default()
+        });
+        let own = maker.semaphore().unwrap().own;
+        let link = Link { far: own.clone(), near: own.clone(), _own: own };
+        let sender = failed();
+        let (receiver, gate) = behind(&sender);
+        if passed {
+            gate.open(Ok(()));
+            receiver.note().wait(LAST_WAIT).unwrap();
+        } else {
+            std::mem::forget(gate);
+        }
+        let used = Used { link, sent: sender.note(), taken: receiver.note() };
+        let mut stock = Stock::default();
+        stock.fresh.push(used);
+        drop(stock);
+        !probe.live().contains_key("semaphore")
+    }
+
+    #[test]
+    fn a_queue_that_waits_keeps_its_semaphore() {
+        assert!(!is_destroyed(false), "its sender has failed, and it waits for ever");
+        assert!(is_destroyed(true));
     }
 }

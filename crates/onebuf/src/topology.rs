@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct DeviceIx(pub u16);
 
 impl DeviceIx {
+    /// The host is the first of every hub's devices.
+    pub(crate) const HOST: DeviceIx = DeviceIx(0);
+
     /// As an index.
     pub fn get(self) -> usize {
         self.0.into()

@@ -111,6 +111,12 @@ impl<'b> Hold<'b> {
         Self::new(part, &queue.line, OnLine::Borrowed(&queue.line), access, true)
     }
 
+    /// For the host itself.
+    pub fn by_host(part: Part<'b>, access: Access) -> Result<Self> {
+        let line = part.core.hub.host_line()?;
+        Self::new(part, line, OnLine::Borrowed(line), access, true)
+    }
+
     pub fn take(part: Part<'b>, line: &Arc<Line>, access: Access) -> Result<Self> {
         Self::new(part, line, OnLine::Own(line.clone()), access, true)
     }
@@ -325,9 +331,14 @@ impl<'b> Hold<'b> {
 
     /// Whether kernels would be functions of this process, which get slices, and another process can write
     /// the memory.
-    #[inline]
+    #[inline(always)]
     pub fn bars_native(&self) -> bool {
-        self.how.exposed && !self.core.hub.hal(self.device()).compiles()
+        self.how.exposed && self.is_native()
+    }
+
+    #[cold]
+    fn is_native(&self) -> bool {
+        !self.core.hub.hal(self.device()).compiles()
     }
 
     /// Where the host sees the bytes, when this is the host's own guard.
@@ -537,6 +548,22 @@ view! {
 view! {
     /// This queue's kernels read and write the buffer while the view lives. Nobody else uses it.
     WriteView
+}
+
+impl<'v, T: Pod> IntoArg<'v> for &'v ReadView<'_, T> {
+    #[inline]
+    fn into_arg(self) -> Arg<'v> {
+        Arg::lent::<T>(&self.hold)
+    }
+}
+
+/// Alone, as long as the argument lives: on a queue that runs its work on the calling thread, two launches of one view
+/// would write at once.
+impl<'v, T: Pod> IntoArg<'v> for &'v mut WriteView<'_, T> {
+    #[inline]
+    fn into_arg(self) -> Arg<'v> {
+        Arg::lent::<T>(&self.hold)
+    }
 }
 
 impl<'b, T: Pod> WriteView<'b, T> {

@@ -160,7 +160,7 @@ pub(super) fn in_device(
 /// How the host sees a buffer in place.
 fn pointer_way(core: &Core) -> RouteKind {
     match core.plan.strategy {
-        Strategy::FineSvm | Strategy::CoarseSvm => RouteKind::SvmPointer,
+        Strategy::FineSvm | Strategy::CoarseSvm | Strategy::Managed => RouteKind::SvmPointer,
         _ => RouteKind::HostPointer,
     }
 }

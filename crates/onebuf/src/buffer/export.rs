@@ -55,7 +55,7 @@ impl<T: Pod> Buffer<T> {
         // As if somebody wrote it there: everybody else lets go of it.
         drop(self.write_on(&queue)?);
         queue.finish()?;
-        let FdRange { fd, kind, offset, bytes, allocation_bytes } = core.export_fd(kind)?;
+        let FdRange { fd, kind, offset, bytes, allocation_bytes, .. } = core.export_fd(kind)?;
         let fd = fd.try_clone().map_err(|why| {
             Error::invalid(format!("the descriptor of the memory cannot be duplicated: {why}"))
         })?;
@@ -154,7 +154,8 @@ impl<T: Pod> ImportBuilder<T> {
     pub fn build(mut self, device: &Device) -> Result<Buffer<T>> {
         let fd = self.fd.map_err(|why| Error::invalid(format!("the descriptor: {why}")))?;
         let Self { hub, kind, offset, bytes, allocation_bytes, .. } = self;
-        let range = FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes };
+        let range =
+            FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes, memory_type: None };
         range.check()?;
         check_elements::<T>(offset, bytes)?;
         if let Some(other) = self.devices.iter().chain([device]).find(|d| !d.hub().is(&hub)) {

@@ -6,9 +6,11 @@
 //! what it has seen becomes part of the state, a guard that is out becomes a mark like any other, and that
 //! guard's drop, which finds the word changed, goes the long way.
 //!
-//! The word is the address of the queue's line, which [`Settled`](super::state::Settled) keeps alive, and
-//! three bits in it. A lease is granted only when no mark is left, so a guard whose lease was recalled can
-//! never mistake a later lease for its own.
+//! The word is the queue's [key](Line::lease_key), mostly the address of its line, which
+//! [`Settled`](super::state::Settled) keeps alive, and three bits in it. The host's queues, whose work is over when their
+//! calls are, have one key: what one of them has, the others take as their own, and what is noted of the wrong one is done
+//! all the same. A lease is granted only when no mark is left, so a guard whose lease was recalled can never mistake a
+//! later lease for its own.
 
 use super::{marks::Mark, span::Span, state::State};
 use crate::{
@@ -44,10 +46,6 @@ impl Default for Lease {
     }
 }
 
-fn address(line: &Arc<Line>) -> u64 {
-    Arc::as_ptr(line).addr() as u64
-}
-
 fn held(write: bool) -> u64 {
     if write { WRITE } else { READ }
 }
@@ -58,7 +56,7 @@ impl Lease {
     #[inline]
     pub fn take(&self, line: &Arc<Line>, write: bool) -> Option<usize> {
         let word = self.word.load(Ordering::Relaxed);
-        let idle = word & !MAY_WRITE == address(line) | IDLE;
+        let idle = word & !MAY_WRITE == line.lease_key() | IDLE;
         if !idle || (write && word & MAY_WRITE == 0) {
             return None;
         }
@@ -71,7 +69,7 @@ impl Lease {
     #[inline]
     pub fn give_back(&self, line: &Arc<Line>, write: bool) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        if word & !MAY_WRITE != address(line) | held(write) {
+        if word & !MAY_WRITE != line.lease_key() | held(write) {
             return false;
         }
         self.at.store(line.advance(), Ordering::Relaxed);
@@ -91,7 +89,7 @@ impl Lease {
         self.wrote.store(false, Ordering::Relaxed);
         self.site.store(settled.site as u64, Ordering::Relaxed);
         let may_write = if settled.write { MAY_WRITE } else { 0 };
-        self.word.store(address(&settled.line) | may_write | IDLE, Ordering::Release);
+        self.word.store(settled.line.lease_key() | may_write | IDLE, Ordering::Release);
     }
 
     /// Ends the lease, if there is one, and brings the state up to date. The state is locked.
@@ -118,5 +116,41 @@ impl Lease {
             state.marks.put(Mark { span: whole, site: settled.site, write });
         }
         state.settled = Some(settled);
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use crate::{Error, Hub};
+
+    /// To a lease the host's queues, and its maps, are one; but who holds the buffer keeps the others away.
+    #[test]
+    fn queues_whose_work_runs_at_once_share_a_lease() {
+        let builder = Hub::builder().without_opencl().without_cuda().without_hip();
+        let hub = builder.without_graphics().build().unwrap();
+        let (one, two) = (hub.host().queue().unwrap(), hub.host().queue().unwrap());
+        let buffer = hub.buffer::<u32>(1000).build().unwrap();
+        drop(buffer.write_on(&one).unwrap());
+        let view = buffer.write_on(&two).unwrap();
+        let word = buffer.core().lease.word.load(super::Ordering::Relaxed);
+        assert_eq!(word & super::STATE, super::WRITE, "on the other's lease");
+        drop(view);
+        for round in 1..4 {
+            let view = buffer.write_on(&two).unwrap();
+            assert!(matches!(buffer.write_on(&one), Err(Error::Busy { .. })));
+            assert!(matches!(buffer.read_on(&two), Err(Error::Busy { .. })));
+            assert!(matches!(buffer.map(), Err(Error::Busy { .. })));
+            drop(view);
+            let mut map = buffer.map_mut().unwrap();
+            assert!(map.iter().all(|x| *x == round - 1));
+            map.fill(round);
+            assert!(matches!(buffer.read_on(&one), Err(Error::Busy { .. })));
+            drop(map);
+            let readers = [buffer.read_on(&one).unwrap(), buffer.read_on(&two).unwrap()];
+            assert!(matches!(buffer.map_mut(), Err(Error::Busy { .. })));
+            drop(readers);
+        }
+        // Whoever asks finds nothing to wait for.
+        assert!(buffer.uses().is_none_or(|fence| fence.is_done() == Ok(true)));
     }
 }

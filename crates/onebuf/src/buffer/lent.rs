@@ -44,12 +44,22 @@ impl Core {
     }
 
     /// Whether the newest contents are in the home, and its owner's kernels may use it.
-    fn is_at_home(&self, state: &State) -> bool {
+    pub(super) fn is_at_home(&self, state: &State) -> bool {
         self.is_attached() && state.groups[HOME].current
     }
 
     fn is_attached(&self) -> bool {
         matches!(self.residency(HOME), None | Some(Residency::Attached))
+    }
+
+    /// Whether another site has it by calls of its own, which must be taken back before the owner can count on it.
+    fn is_held_elsewhere(&self) -> bool {
+        let group = self.sites[HOME].group();
+        let held = |site: usize| {
+            let at = self.residency(site);
+            self.sites[site].group() == group && !matches!(at, None | Some(Residency::Away))
+        };
+        (0..self.sites.len()).filter(|&site| site != HOME).any(held)
     }
 
     /// At the end: the owner finds the newest contents, and nothing of ours at work. Once more after a failure:
@@ -66,7 +76,8 @@ impl Core {
 
     /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
     fn return_home(&mut self) -> Result<()> {
-        if !(self.is_attached() && self.state_mut().groups[HOME].current) {
+        let at_home = self.is_attached() && self.state_mut().groups[HOME].current;
+        if !at_home || self.is_held_elsewhere() {
             let line = self.hub.service_line(self.sites[HOME].device)?;
             drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
         }

@@ -144,12 +144,12 @@ pub(crate) fn make_around(
     siblings: &[DeviceIx],
 ) -> Result<Arc<Core>> {
     let Lent { key, memory: home, spec, pages, after, guest } = lent;
-    let devices = std::mem::take(&mut shape.devices);
-    let (shape, request) = (&shape, shape.request_for(devices, spec.bytes));
-    let over_pages = pages.and_then(|pages| plan_over(hub, &request, pages));
+    let others = std::mem::take(&mut shape.devices);
+    let (shape, beside) = (&shape, shape.request_for(others, spec.bytes));
+    let over_pages = pages.and_then(|pages| plan_over(hub, &beside.with_home(), pages));
     let plan = match over_pages {
         Some(plan) => Arc::new(plan),
-        None => hub.guests().plan(hub.topology(), &request)?,
+        None => hub.guests().plan(hub.topology(), &beside)?,
     };
     check_host_access(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan, came_by: None };
@@ -323,7 +323,7 @@ fn other_plans(hub: &Hub, request: &Request) -> impl Iterator<Item = Plan> {
     let devices = request.devices.iter().copied().chain([hub.host_index()]);
     let forms = |device: DeviceIx| {
         let forms = hub.hal(device).info().caps.strategies.iter();
-        forms.filter(|&&form| form != Strategy::OnChip).map(move |&form| (device, form))
+        forms.filter(|form| !form.is_asked_for()).map(move |&form| (device, form))
     };
     let mut plans: Vec<Plan> = devices
         .flat_map(forms)
@@ -345,7 +345,7 @@ fn other_plans(hub: &Hub, request: &Request) -> impl Iterator<Item = Plan> {
 pub(super) fn allocate_own(device: &dyn Device, spec: &AllocSpec) -> Result<Arc<dyn Memory>> {
     let forms = device.info().caps.strategies.iter().rev();
     let mut outcome = Err(Error::unsupported("memory of its own", "a device that allocates"));
-    for &strategy in forms.filter(|&&form| form != Strategy::OnChip) {
+    for &strategy in forms.filter(|form| !form.is_asked_for()) {
         outcome = device.allocate(&AllocSpec { strategy, ..*spec }, None);
         if outcome.is_ok() {
             break;
@@ -356,14 +356,14 @@ pub(super) fn allocate_own(device: &dyn Device, spec: &AllocSpec) -> Result<Arc<
 
 /// Shared virtual memory is not created with contents.
 fn takes_contents(strategy: Strategy) -> bool {
-    !matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm)
+    !matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm | Strategy::Managed)
 }
 
 /// A buffer that the host may not read and write is for one device, or for several that see it without the host's
 /// help.
 fn check_host_access(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
-    use RouteKind::{DmaBuf, OpaqueFd, Peer, Same};
-    let alone = |hop: &&Hop| !matches!(hop.kind, Same | OpaqueFd | DmaBuf | Peer);
+    use RouteKind::{ApiShare, DmaBuf, OpaqueFd, Peer, Same};
+    let alone = |hop: &&Hop| !matches!(hop.kind, Same | OpaqueFd | DmaBuf | ApiShare | Peer);
     let shared = plan.routes.iter().find(alone);
     match shared.filter(|_| shape.host != HostAccess::ReadWrite) {
         None => Ok(()),
@@ -520,6 +520,7 @@ impl Maker<'_> {
             _ if self.goes_by_address(hop) => self.by_address(home, hop)?,
             RouteKind::OpaqueFd => Export::Fd(self.descriptor(home, FdKind::OpaqueFd)?),
             RouteKind::DmaBuf => Export::Fd(self.descriptor(home, FdKind::DmaBuf)?),
+            RouteKind::ApiShare => Export::Object(home.export_object()?),
             RouteKind::Peer => Export::Peer(home.clone()),
             _ => home.export(&*self.hub.service_line(self.plan.allocate_on)?.hal)?,
         };
@@ -561,7 +562,7 @@ impl Maker<'_> {
             return;
         }
         let kind = match plan.strategy {
-            Strategy::FineSvm | Strategy::CoarseSvm => RouteKind::SvmPointer,
+            Strategy::FineSvm | Strategy::CoarseSvm | Strategy::Managed => RouteKind::SvmPointer,
             _ => RouteKind::HostPointer,
         };
         sites.push(Site {

@@ -21,8 +21,7 @@ impl<'b, T: Pod> Slice<'b, T> {
         let core = part.core;
         part.check_host(true, access.writes())?;
         if core.host_site().is_some() {
-            let line = core.hub.service_line(core.hub.host_index())?;
-            let hold = Hold::take(part, &line, access)?;
+            let hold = Hold::by_host(part, access)?;
             check_alone(&hold)?;
             check_aligned::<T>(&hold)?;
             return Ok(Slice::Direct(hold));

@@ -79,6 +79,11 @@ impl Marks {
         self.held.len() <= 1
     }
 
+    /// Whether a guard is held at a site.
+    pub fn held_at(&self, site: usize) -> bool {
+        self.held.iter().any(|held| held.site == site)
+    }
+
     /// Whether more than one guard is held at a site.
     pub fn crowded(&self, site: usize) -> bool {
         self.held.iter().filter(|held| held.site == site).count() > 1

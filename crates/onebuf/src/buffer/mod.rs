@@ -8,6 +8,7 @@ mod exposed;
 mod failover;
 mod few;
 pub(crate) mod flags;
+mod hand_over;
 mod imported;
 mod in_place;
 mod io;
@@ -18,6 +19,7 @@ mod make;
 mod map;
 mod marks;
 mod owned;
+mod pages;
 mod part;
 mod pending;
 mod racing;
@@ -43,7 +45,7 @@ pub(crate) use span::Span;
 pub use sub::SubBuffer;
 
 use crate::{
-    Access, Error, Fence, Hub, Queue, ReadView, Result, WriteView,
+    Access, Device, Error, Fence, Hub, Queue, ReadView, Result, WriteView,
     foreign::{Claim, retain_memory},
     plan::Plan,
     sync::{Arc, lock},
@@ -138,6 +140,39 @@ impl<T: Pod> Buffer<T> {
     #[inline(always)]
     pub fn write_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
+    }
+
+    /// Does the first part of a hand-over now: those that had the buffer release it, behind their work so far. Whoever takes
+    /// it on that device later finds nothing left to be enqueued elsewhere.
+    ///
+    /// For batches on a GPU that changes between two APIs: a release that is enqueued only when the other side asks takes the GPU
+    /// back to the first one's context, for every buffer. Release them all, wait once, and go on with the other:
+    ///
+    /// ```no_run
+    /// # use onebuf::{Access, Buffer, Device, Queue, Result};
+    /// # fn stage(frame: &Buffer<f32>, queue: &Queue) -> Result<()> { Ok(()) }
+    /// # fn batch(frames: &[Buffer<f32>], first: &Queue, second: &Queue) -> Result<()> {
+    /// frames.iter().try_for_each(|frame| stage(frame, first))?;
+    /// frames.iter().try_for_each(|frame| frame.release_to(&second.device(), Access::ReadWrite))?;
+    /// first.finish()?;
+    /// frames.iter().try_for_each(|frame| stage(frame, second))
+    /// # }
+    /// ```
+    ///
+    /// For [`Access::Read`] the others may go on reading; where that takes more calls, as with imported memory, it is better
+    /// to release it for everything.
+    ///
+    /// # Errors
+    /// [`Error::NotShared`], [`Error::Busy`] while somebody else holds a guard that is in the way, and the driver's: the buffer
+    /// can be used then as before.
+    pub fn release_to(&self, device: &Device, access: Access) -> Result<()> {
+        if !self.core.hub.is(device.hub()) {
+            return Err(Error::ForeignContext {
+                have: format!("a device of another hub ({device})"),
+                want: "a device of the buffer's hub".into(),
+            });
+        }
+        self.core.release_to(device.index(), access.writes())
     }
 
     #[inline]

@@ -40,7 +40,12 @@ impl<T> Pending<T> {
 
     /// Whether the transfer is done.
     pub fn is_done(&self) -> Result<bool> {
-        self.event.as_ref().map_or(Ok(true), |event| event.poll())
+        let Some(event) = &self.event else { return Ok(true) };
+        let done = event.poll()?;
+        if let Some(line) = self.line.as_ref().filter(|_| !done) {
+            line.look_around()?;
+        }
+        Ok(done)
     }
 
     /// Waits, and gives the vector back.
@@ -62,7 +67,7 @@ impl<T> Pending<T> {
 
     fn register(&mut self, waker: &Waker) -> Result<()> {
         match &self.event {
-            Some(event) => self.alarm.set(event, waker),
+            Some(event) => self.alarm.set(event, self.line.as_deref(), waker),
             None => Ok(()),
         }
     }
@@ -72,7 +77,7 @@ impl<T> Pending<T> {
 fn wait(event: &dyn Event, line: Option<&Line>, timeout: Duration) -> Result<()> {
     let Some(line) = line else { return event.wait(timeout) };
     let began = line.tap.begin(What::Wait);
-    let waited = event.wait(timeout);
+    let waited = line.wait_watching(event, timeout);
     began.end(line, |event| event.thread_waited(&waited));
     waited
 }
@@ -99,7 +104,8 @@ impl<T> Future for Pending<T> {
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
         // Whatever the error, it does not say that the driver has let go of the vector.
-        let in_use = |event: &Arc<dyn Event>| event.wait(self.timeout).is_err();
+        let line = self.line.as_deref();
+        let in_use = |event: &Arc<dyn Event>| wait(&**event, line, self.timeout).is_err();
         if self.event.as_ref().is_some_and(in_use) {
             std::mem::forget(self.data.take());
         }

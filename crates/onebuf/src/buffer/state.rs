@@ -82,6 +82,11 @@ impl State {
         }
     }
 
+    /// Whether there is no work on it that anybody would have to wait for.
+    pub fn is_unused(&self) -> bool {
+        self.writes.is_empty() && self.reads.is_empty()
+    }
+
     /// A site of this group writes: what others hold is old.
     pub fn written_at(&mut self, site: usize, group: usize) {
         for (index, other) in self.groups.iter_mut().enumerate() {

@@ -58,6 +58,14 @@ impl Trouble {
         }
     }
 
+    /// With what went wrong before.
+    fn and(self, before: &str) -> Self {
+        match self {
+            Trouble::Failed(why) => Trouble::Failed(why + before),
+            not_tried => not_tried,
+        }
+    }
+
     fn verdict(self) -> Verdict {
         let (state, why) = match self {
             Trouble::NotTried(why) => (State::Declared, why),
@@ -112,34 +120,27 @@ impl<'e> Experiment<'e> {
             true => hub.second_context(&near)?.device(),
             false => hub.device(to)?,
         };
+        // What no plan chooses has to be asked for.
+        let mut routes = hub.topology().between(near.index(), far.index()).iter();
+        let form = routes.find(|route| route.kind == kind).and_then(|route| route.strategy);
+        let form = form.filter(|form| form.is_asked_for());
         let (from, to) = (Side::open(&near)?, Side::open(&far)?);
         let limit = limit(&from).min(limit(&to)) as usize;
         let reach = limit.min(reach as usize);
-        Ok(Self {
-            hub,
-            from,
-            to,
-            kind,
-            limit,
-            reach,
-            sync: None,
-            form: None,
-            seed: fresh_seed(),
-            tell,
-        })
+        Ok(Self { hub, from, to, kind, limit, reach, sync: None, form, seed: fresh_seed(), tell })
     }
 
     fn verdict(&mut self) -> Result<Verdict, Trouble> {
         self.control()?;
-        let mut why = "every page, both directions, interleaved".to_owned();
+        let mut not_by = String::new();
         while let Err(trouble) = self.sharing() {
             // The memory may be fine and the rung not: once more by a lower one, at last with the thread waiting.
             let rung = self.planned()?;
             let (Trouble::Failed(reason), Some(lower)) = (&trouble, self.lower(rung)) else {
-                return Err(trouble);
+                return Err(trouble.and(&not_by));
             };
             self.sync = Some(lower);
-            why = format!("{why}; not by {rung}: {reason}");
+            not_by = format!("{not_by}; not by {rung}: {reason}");
         }
         self.other_forms()?;
         let max_bytes = self.reach()?;
@@ -148,7 +149,7 @@ impl<'e> Experiment<'e> {
         Ok(Verdict {
             state: State::Proven,
             zero_copy: cost.zero_copy,
-            why: format!("{why}; {}", cost.why),
+            why: format!("every page, both directions, interleaved{not_by}; {}", cost.why),
             sync,
             handoff_us: Some(cost.handoff_us),
             gb_per_s: Some(cost.gb_per_s),

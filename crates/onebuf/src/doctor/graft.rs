@@ -8,7 +8,7 @@
 use crate::{
     Access, Arg, Device, Error, Hub, IntoArg, Program, Result, Signature, Source,
     graft::UNTRIED,
-    program::Grid,
+    program::{Grid, is_built_on},
     topology::{DeviceIx, State, Verdict},
 };
 
@@ -16,6 +16,9 @@ use crate::{
 pub(super) const KIND: &str = "graft-1";
 
 const TEXT: &str = include_str!("graft.cl");
+/// The same, for runtimes that take SPIR-V. Made by clang 15 (`-target spir64 -cl-std=CL2.0 -DSPIRV -O2 -emit-llvm`, with the default
+/// header) and llvm-spirv 15 (`--spirv-max-version=1.0`).
+const MODULE: &[u8] = include_bytes!("graft.spv");
 /// Work-items of a launch in one dimension.
 const ITEMS: usize = 4096;
 const GROUP: usize = 64;
@@ -31,12 +34,11 @@ pub struct Graft {
     pub verdict: Verdict,
 }
 
-/// Devices for which grafting could work: one chip, as OpenCL and as CUDA or HIP see it.
+/// Devices for which grafting could work: one chip, as OpenCL and as CUDA or HIP see it, or HIP that is built on OpenCL.
 pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
     let (from, to) = (hub.select("opencl"), [hub.select("cuda"), hub.select("hip")].concat());
-    let same = |a: &Device, b: &Device| a.info().physical.same_chip(&b.info().physical);
     let both = from.iter().flat_map(|a| to.iter().map(move |b| [a.clone(), b.clone()]));
-    both.filter(|[a, b]| same(a, b)).collect()
+    both.filter(|[a, b]| hub.could_graft(a, b)).collect()
 }
 
 /// Makes the experiment. Whatever goes wrong refutes it, with the reason.
@@ -45,7 +47,9 @@ pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verd
         Ok(launches) => (State::Proven, format!("{launches} launches, every byte as natively")),
         Err(error) => (State::Refuted, error.to_string()),
     };
-    if ids[1].starts_with("hip") {
+    let [from, to] = ids.map(|id| hub.device(id));
+    let is_known = from.is_ok_and(|from| to.is_ok_and(|to| is_built_on(&from, &to)));
+    if ids[1].starts_with("hip") && !is_known {
         why.push_str(UNTRIED);
     }
     Verdict { state, why, ..Verdict::default() }
@@ -54,10 +58,13 @@ pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verd
 fn compare(hub: &Hub, [from, to]: [&str; 2], tell: &mut dyn FnMut(&str)) -> Result<usize> {
     tell("building the kernels");
     let (from, to) = (hub.device(from)?, hub.device(to)?);
-    let native = from.program(&Source::opencl_c(TEXT))?;
+    let (source, launches) = match is_built_on(&from, &to) {
+        true => (Source::spirv(MODULE), launches_of_module()),
+        false => (Source::opencl_c(TEXT), launches()),
+    };
+    let native = from.program(&source)?;
     tell("grafting them");
     let grafted = native.graft(&to)?;
-    let launches = launches();
     for launch in &launches {
         tell(&format!("running {} natively and grafted", launch.kernel));
         let (wanted, seen) = (launch.run(&from, &native)?, launch.run(&to, &grafted)?);
@@ -149,13 +156,32 @@ fn word_bytes(n: usize) -> Given {
     Given::Buffer(words(n).flat_map(u32::to_le_bytes).collect())
 }
 
-fn launches() -> Vec<Launch> {
+fn places(grid: Grid, [x, y, z]: [usize; 3]) -> Launch {
     let number = |n: usize| Given::Value((n as u32).to_le_bytes().to_vec());
-    let places = |grid: Grid, [x, y, z]: [usize; 3]| Launch {
-        kernel: "places",
-        grid,
-        args: vec![word_bytes(x * y * z * 16), number(x), number(y)],
-    };
+    Launch { kernel: "places", grid, args: vec![word_bytes(x * y * z * 16), number(x), number(y)] }
+}
+
+fn launches() -> Vec<Launch> {
+    let all = [
+        places(Grid::from([96]).local([32]), [96, 1, 1]),
+        places(Grid::from([48, 6]).local([16, 3]).offset([7, 123_456]), [48, 6, 1]),
+        places(Grid::from([8, 6, 10]).local([4, 2, 5]).offset([3, 0, 70_000]), [8, 6, 10]),
+    ];
+    all.into_iter().chain(lines()).collect()
+}
+
+/// Without offsets, and where dimensions are asked for with three of them.
+fn launches_of_module() -> Vec<Launch> {
+    let all = [
+        places(Grid::from([96, 1, 1]).local([32, 1, 1]), [96, 1, 1]),
+        places(Grid::from([48, 6, 1]).local([16, 3, 1]), [48, 6, 1]),
+        places(Grid::from([8, 6, 10]).local([4, 2, 5]), [8, 6, 10]),
+    ];
+    all.into_iter().chain(lines()).collect()
+}
+
+/// Those in one dimension.
+fn lines() -> [Launch; 2] {
     let floats = words(ITEMS).flat_map(|n| (n as f32 * 0.01 - 300.0).to_le_bytes());
     let doubles = words(ITEMS).flat_map(|n| (f64::from(n) * 0.003 - 90.0).to_le_bytes());
     let line = Grid::from([ITEMS]).local([GROUP]);
@@ -169,10 +195,7 @@ fn launches() -> Vec<Launch> {
         Given::Local(GROUP * 4),
     ];
     let numbers = vec![Given::Buffer(floats.collect()), Given::Buffer(doubles.collect())];
-    vec![
-        places(Grid::from([96]).local([32]), [96, 1, 1]),
-        places(Grid::from([48, 6]).local([16, 3]).offset([7, 123_456]), [48, 6, 1]),
-        places(Grid::from([8, 6, 10]).local([4, 2, 5]).offset([3, 0, 70_000]), [8, 6, 10]),
+    [
         Launch { kernel: "shared", grid: line, args: shared },
         Launch { kernel: "numbers", grid: line, args: numbers },
     ]
@@ -206,6 +229,18 @@ mod tests {
             let after = launch.run(&device, &program).unwrap();
             assert!(launch.changes(&after), "{}", launch.kernel);
             assert_eq!(launch.run(&device, &program).unwrap(), after, "{}", launch.kernel);
+        }
+    }
+
+    /// Whether it is still what the text says is seen where a device takes it; that it can be grafted, everywhere.
+    #[test]
+    fn the_module_is_of_the_same_kernels() {
+        let image = crate::graft::rewrite_spirv(MODULE).unwrap();
+        let kernels = crate::hal::packing::read(&image).unwrap().unwrap();
+        for launch in launches_of_module() {
+            let kernel = kernels.iter().find(|kernel| kernel.name == launch.kernel).unwrap();
+            assert_eq!(kernel.slots.len(), launch.args.len(), "{}", launch.kernel);
+            assert_eq!(kernel.three_dims, launch.kernel == "places");
         }
     }
 

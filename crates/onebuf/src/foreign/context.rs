@@ -78,16 +78,16 @@ impl Guests {
         }
     }
 
-    /// How memory of others is shared. What was planned once stays right: topologies only grow, and the request says who
-    /// has the memory.
-    pub fn plan(&self, topology: &Topology, request: &Request) -> Result<Arc<Plan>> {
+    /// How memory of others is shared with devices beside its own. What was planned once stays right: topologies only grow,
+    /// and the request says who has the memory.
+    pub fn plan(&self, topology: &Topology, beside: &Request) -> Result<Arc<Plan>> {
         if let Some((asked, plan)) = &*lock(&self.planned)
-            && asked == request
+            && asked == beside
         {
             return Ok(plan.clone());
         }
-        let plan = Arc::new(plan(topology, request)?);
-        *lock(&self.planned) = Some((request.clone(), plan.clone()));
+        let plan = Arc::new(plan(topology, &beside.with_home())?);
+        *lock(&self.planned) = Some((beside.clone(), plan.clone()));
         Ok(plan)
     }
 

@@ -113,7 +113,7 @@ impl Fence {
         let mut events = Vec::new();
         for position in self.positions() {
             let Some(event) = position.event()? else { continue };
-            if event.raw() == 0 {
+            if !foreign::is_event(&**event) {
                 let needs = "a fence of an OpenCL queue";
                 return Err(Error::unsupported("a cl_event of this fence", needs));
             }

@@ -77,7 +77,8 @@ impl Hub {
     }
 
     /// A buffer over an OpenGL buffer that somebody else made in that context, or in one that shares with it, without a copy. Its device sees
-    /// it, and the context's own [queue](ForeignGl::queue); the host and other devices have copies of it.
+    /// it, and the context's own [queue](ForeignGl::queue); OpenCL, CUDA and HIP on its chip do by their sharing calls, where those are proven (OpenCL where it was first used after this context was registered; none of them on NVIDIA's driver, which loses what the buffer held); the
+    /// host and other devices have copies of it.
     ///
     /// The same name again shares one state with the first wrap. OpenGL counts no references: nothing is deleted but by what
     /// [`WrapBuilder::owned`] says.

@@ -27,6 +27,7 @@
 mod context;
 mod event;
 mod gl;
+mod ground;
 mod info;
 mod other;
 mod owner;

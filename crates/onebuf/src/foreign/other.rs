@@ -2,7 +2,7 @@
 
 use super::{
     context::Registration,
-    wrap::{around, check_sees},
+    wrap::{around, as_asked},
 };
 use crate::{
     Buffer, Error, Fence, Hub, Result, Strategy,
@@ -141,10 +141,5 @@ pub(super) fn sharing<T: Pod>(
         let (pages, guest) = (None, Some(registration.clone()));
         around(hub, &[home], Lent { key, memory, spec, pages, after, guest }, shape)
     })?;
-    if core.bytes != bytes {
-        let have = core.bytes;
-        return Err(Error::invalid(format!("{bytes} bytes where {have} are wrapped already")));
-    }
-    check_sees(&core, &asked, policy)?;
-    Ok(Buffer::sharing(core, None))
+    as_asked(core, bytes, &asked, policy)
 }

@@ -323,7 +323,7 @@ unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
 }
 
 /// A core is made for the devices, and with the policy, that were named when it was wrapped first.
-pub(super) fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()> {
+fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()> {
     if stricter(core.policy, policy) != core.policy {
         let (has, wants) = (core.policy, policy);
         return Err(Error::Busy {
@@ -367,7 +367,6 @@ pub(super) fn around(
     mut shape: Shape,
 ) -> Result<Arc<Core>> {
     shape.devices.retain(|device| !devices.contains(device));
-    shape.add_device(devices[0]);
     shape.access = lent.spec.access;
     shape.host = lent.spec.host;
     shape.allocate_on = Some(devices[0]);
@@ -420,10 +419,20 @@ fn wrap_svm<T: Pod>(
             shape,
         )
     })?;
+    as_asked(core, bytes, &asked, policy)
+}
+
+/// A core that may be an earlier wrap's, if it is what this one asks for.
+pub(super) fn as_asked<T: Pod>(
+    core: Arc<Core>,
+    bytes: usize,
+    asked: &[DeviceIx],
+    policy: CopyPolicy,
+) -> Result<Buffer<T>> {
     if core.bytes != bytes {
         let have = core.bytes;
         return Err(Error::invalid(format!("{bytes} bytes where {have} are wrapped already")));
     }
-    check_sees(&core, &asked, policy)?;
+    check_sees(&core, asked, policy)?;
     Ok(Buffer::sharing(core, None))
 }

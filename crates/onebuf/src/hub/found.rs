@@ -5,11 +5,12 @@ use crate::{
     Error, backend,
     backend::cuda_like::{Flavor, Libraries},
     foreign::{Known, Others},
-    hal::{self, Domain},
+    hal::{self, Beneath, Device, Domain, PhysicalId, Standing},
     sync::Arc,
     topology::Node,
 };
 use onebuf_sys::Probe;
+use std::cell::RefCell;
 
 /// Which library an API is looked for in.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +41,10 @@ impl Switch {
     }
 }
 
-/// A switch for every library.
+/// What allows managed memory.
+const MANAGED: &str = "ONEBUF_MANAGED";
+
+/// A switch for every library, and for what is only to be had by leave.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Switches {
     pub opencl: Switch,
@@ -51,6 +55,8 @@ pub(super) struct Switches {
     pub nvrtc: Switch,
     pub hiprtc: Switch,
     pub hsa: Switch,
+    /// Whether memory may be asked for whose pages move; nothing where the environment says.
+    pub managed: Option<bool>,
 }
 
 impl Switches {
@@ -66,7 +72,14 @@ impl Switches {
             ("ONEBUF_HIPRTC_LIB", &self.hiprtc),
             ("ONEBUF_HSA_LIB", &self.hsa),
         ];
-        all.into_iter().filter_map(|(name, s)| Some((name, s.word()?.to_owned()))).collect()
+        let managed = self.managed.map(|on| (MANAGED, u8::from(on).to_string()));
+        let all = all.into_iter().filter_map(|(name, s)| Some((name, s.word()?.to_owned())));
+        all.chain(managed).collect()
+    }
+
+    fn wants_managed(&self) -> bool {
+        let set = || std::env::var_os(MANAGED).is_some_and(|on| !on.is_empty() && on != "0");
+        self.managed.unwrap_or_else(set)
     }
 }
 
@@ -108,7 +121,8 @@ impl Found {
         ];
         for (flavor, driver, compiler) in like {
             let (compiler, hsa) = (compiler.word(), switches.hsa.word());
-            let libraries = Libraries { driver: driver.library(), compiler, hsa };
+            let managed = switches.wants_managed();
+            let libraries = Libraries { driver: driver.library(), compiler, hsa, managed };
             match driver {
                 Switch::Off => self.unavailable.push(switched_off(flavor.api())),
                 _ => self.cuda_like(flavor, libraries, probe.clone(), next),
@@ -148,13 +162,25 @@ impl Found {
         probe: Option<Arc<Probe>>,
         next: &mut impl FnMut() -> Domain,
     ) {
-        match backend::cuda_like::discover(flavor, libraries, probe, next) {
+        let notes = RefCell::new(Vec::new());
+        let ground = |beneath: &Beneath| self.ground(beneath, &notes);
+        let found = backend::cuda_like::discover(flavor, libraries, probe, next, &ground);
+        self.notes.extend(notes.into_inner());
+        match found {
             Ok(found) => {
                 self.add_all(flavor.api(), found.devices.into_iter().map(|device| device as _));
                 self.note(flavor.pick(["a CUDA device", "a HIP device"]), found.problems);
             }
             Err(missing) => self.unavailable.push(missing.into()),
         }
+    }
+
+    /// The device that a runtime is built on, used in that runtime's context from now on. None where it is another library's.
+    fn ground(&self, beneath: &Beneath, notes: &RefCell<Vec<Error>>) -> Option<Standing> {
+        let (ix, ground) = self.opencl.as_ref()?.ground_of(beneath)?;
+        let on = self.nodes[ix.get()].id.clone();
+        let ground = ground.map_err(|why| notes.borrow_mut().push(why)).ok()?;
+        Some(Standing { on, ground })
     }
 
     fn vulkan(
@@ -179,7 +205,16 @@ impl Found {
         probe: Option<Arc<Probe>>,
         next: &mut impl FnMut() -> Domain,
     ) {
-        match backend::gl::discover(library, probe, next) {
+        let known = self.opencl.as_ref();
+        // Only where UUIDs do not tell.
+        let chip_of = |context, known_by_gl: &PhysicalId| {
+            let devices = known.iter().flat_map(|known| &known.devices);
+            let unknown = |device: &&Arc<backend::opencl::Device>| {
+                known_by_gl.uuid.is_none() || device.info().physical.uuid.is_none()
+            };
+            devices.filter(unknown).find_map(|device| device.chip_of(context))
+        };
+        match backend::gl::discover(library, probe, next, &chip_of) {
             Ok(found) => {
                 self.add_all("gl", found.devices.into_iter().map(|device| device as _));
                 self.others.gl = Some(found.library);
@@ -224,9 +259,11 @@ mod tests {
         let switches = Switches {
             opencl: Switch::Off,
             hip: Switch::Library("libx.so".into()),
+            managed: Some(true),
             ..Switches::default()
         };
-        let told = [("ONEBUF_OPENCL_LIB", "none"), ("ONEBUF_HIP_LIB", "libx.so")];
+        let told =
+            [("ONEBUF_OPENCL_LIB", "none"), ("ONEBUF_HIP_LIB", "libx.so"), ("ONEBUF_MANAGED", "1")];
         assert_eq!(switches.environment(), told.map(|(name, word)| (name, word.to_owned())));
     }
 }

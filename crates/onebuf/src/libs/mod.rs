@@ -70,17 +70,30 @@ pub use number::{Number, Sample};
 pub use operand::Operand;
 pub use solver::{Columns, Lu, Solver, Square};
 
-use crate::{Queue, Result, trace::What};
+use crate::{
+    Queue, Result,
+    hal::Event,
+    sync::Arc,
+    trace::{Timed, What},
+};
 
 /// A call of a library, recorded like a launch.
 fn told<T>(queue: &Queue, name: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
-    let began = queue.line.tap.begin(What::Launch);
+    let (before, began) = (mark(queue), queue.line.tap.begin(What::Launch));
     let done = call();
-    began.end(&queue.line, |event| {
+    let timed = before.zip(mark(queue)).map(|(before, after)| Timed::between(before, after));
+    began.end_timed(&queue.line, timed, |event| {
         event.name = name.into();
         event.failed = done.is_err();
     });
     done
+}
+
+/// Where a queue of a device that tells times is now, for a trace. Without one, or on the host, nothing.
+fn mark(queue: &Queue) -> Option<Arc<dyn Event>> {
+    let line = &queue.line;
+    let timed = line.spec.profiling && line.tap.recorder().is_some() && line.hal.raw() != 0;
+    timed.then(|| line.hal.mark().ok()).flatten()
 }
 
 pub(crate) use libraries::Libraries;

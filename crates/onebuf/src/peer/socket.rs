@@ -150,7 +150,7 @@ impl Socket {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -90,7 +90,7 @@ fn range(grant: &Grant, fd: OwnedFd, kind: FdKind) -> Result<FdRange> {
             return Err(Error::refused(format!("its dma-buf has {there} bytes, not {said}")));
         }
     }
-    Ok(FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes })
+    Ok(FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes, memory_type: None })
 }
 
 /// Its offset, length and allocation.
@@ -104,7 +104,7 @@ fn takes(info: &DeviceInfo, grant: &Grant, from: &Export) -> bool {
     match from {
         Export::Fd(range) => info.caps.imports.contains(&range.kind),
         Export::Ipc(_) => info.caps.ipc && api(grant.kind) == Some(info.api.0),
-        Export::Host(_) | Export::Address(_) | Export::Peer(_) => false,
+        Export::Host(_) | Export::Address(_) | Export::Peer(_) | Export::Object(_) => false,
     }
 }
 

@@ -1,7 +1,10 @@
 //! A plan in words: for people, and for programs.
 
 use super::{Hop, Plan, Rejected, Request};
-use crate::topology::{DeviceIx, Route, Topology};
+use crate::{
+    hal::{RouteKind, Strategy},
+    topology::{DeviceIx, Route, Topology},
+};
 use serde_json::{Value, json};
 
 impl Plan {
@@ -11,7 +14,7 @@ impl Plan {
         let mut text = format!("allocated on {} as {}\n", id(self.allocate_on), self.strategy);
         for hop in &self.routes {
             let Hop { to, kind, sync, why, .. } = hop;
-            let copies = copies(hop);
+            let copies = copies(hop, self.strategy);
             text += &format!("  {}: {kind}, {copies}, joined by {sync} ({why})\n", id(*to));
         }
         for Rejected { to, from, kind, why } in &self.rejected {
@@ -41,9 +44,11 @@ impl Plan {
     }
 }
 
-fn copies(hop: &Hop) -> &'static str {
+fn copies(hop: &Hop, form: Strategy) -> &'static str {
+    let moves = form == Strategy::Managed && hop.kind == RouteKind::SvmPointer;
     match hop.zero_copy {
         Some(true) => "no copies",
+        Some(false) if moves => "copies (pages move)",
         Some(false) => "copies",
         None => "copies not ruled out",
     }
@@ -67,6 +72,9 @@ impl Bar {
         match self {
             Bar::Unproven => "unproven: run `onebuf doctor`".into(),
             Bar::UnprovenSize => unproven_size(route, request.bytes),
+            Bar::Copies if route.strategy == Some(Strategy::Managed) => {
+                "it copies (pages move at every hand-over)".into()
+            }
             Bar::Copies if verdict.zero_copy == Some(false) => {
                 format!("it copies ({})", verdict.why)
             }

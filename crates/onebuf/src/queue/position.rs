@@ -2,25 +2,18 @@
 
 use super::Line;
 use crate::{
-    Error, Result,
-    fence::is_timeout,
-    hal,
+    Error, Result, hal,
     sync::{Arc, Ordering},
     trace::What,
 };
-use std::{
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
-
-/// How long a wait goes on before it asks after the work of others that it depends on.
-const WATCH: Duration = Duration::from_millis(100);
+use std::{sync::OnceLock, time::Duration};
 
 /// A point in a queue. Turned into an event only when somebody else has to wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Position {
     pub line: Arc<Line>,
-    pub(super) at: u64,
+    /// How many pieces of the queue's work there are up to here.
+    pub at: u64,
     /// The first event that was made to cover it; a later one would tell of later work too.
     pub(super) event: OnceLock<Arc<dyn hal::Event>>,
     /// Instead of that, the event of one piece of work, which says nothing of what was enqueued before it.
@@ -47,7 +40,7 @@ impl Position {
         if let Some(own) = &self.own {
             return Ok(Some(own));
         }
-        if self.line.complete.load(Ordering::Acquire) >= self.at {
+        if self.line.has_reached(self.at) {
             return Ok(None);
         }
         if let Some(event) = self.event.get() {
@@ -55,6 +48,17 @@ impl Position {
         }
         let event = self.line.event_for(self.at)?;
         Ok(Some(self.event.get_or_init(|| event)))
+    }
+
+    /// Whether it is known to have been reached. No driver is asked.
+    pub fn is_known(&self) -> bool {
+        self.own.is_none() && self.line.has_reached(self.at)
+    }
+
+    /// Whether there is an event already that tells, or nobody needs one.
+    pub fn is_marked(&self) -> bool {
+        let has_event = self.own.is_some() || self.event.get().is_some();
+        has_event || self.is_known() || self.line.is_marked(self.at)
     }
 
     /// When the work of an own event ran.
@@ -76,11 +80,19 @@ impl Position {
     /// Whether it was reached. An error is that of the work or that of the question; only the first
     /// comes again.
     pub fn poll(&self) -> Result<bool> {
+        let reached = self.ask()?;
+        if !reached {
+            self.line.look_around()?;
+        }
+        Ok(reached)
+    }
+
+    /// The same, whatever becomes of the work that it waits for.
+    pub(super) fn ask(&self) -> Result<bool> {
         let Some(event) = self.event()? else { return Ok(true) };
         let reached = event.poll()?;
         if reached {
-            self.line.tell()?;
-            self.note_complete();
+            self.settle()?;
         }
         Ok(reached)
     }
@@ -89,37 +101,34 @@ impl Position {
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let Some(event) = self.event()? else { return Ok(()) };
         let began = self.line.tap.begin(What::Wait);
-        let waited = self.wait_watching(&**event, timeout);
+        let waited = self.line.wait_watching(&**event, timeout);
         began.end(&self.line, |event| event.thread_waited(&waited));
         waited?;
-        self.line.tell()?;
+        self.settle()
+    }
+
+    /// The same by its event, which is known; not recorded.
+    pub(super) fn wait_by(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
+        self.line.wait_watching(event, timeout)?;
+        self.settle()
+    }
+
+    /// It was reached: tells what nobody was told of.
+    fn settle(&self) -> Result<()> {
+        self.line.tell(self.reached())?;
         self.note_complete();
         Ok(())
     }
 
-    /// A queue that waits for a number waits for ever when whoever was to write it has failed. So that is asked now and
-    /// then, where there is such.
-    fn wait_watching(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
-        if !self.line.waits_for_numbers() {
-            return event.wait(timeout);
-        }
-        let start = Instant::now();
-        let left = || timeout.saturating_sub(start.elapsed());
-        while left() > WATCH {
-            match event.wait(WATCH) {
-                Err(error) if is_timeout(&error) => self.line.check_joined()?,
-                outcome => return outcome,
-            }
-        }
-        event.wait(left())
+    /// Everything up to here is done: later questions need no driver call.
+    fn note_complete(&self) {
+        self.line.complete.fetch_max(self.reached(), Ordering::AcqRel);
     }
 
-    /// Everything up to here is done: later questions need no driver call. An own event does not tell:
-    /// another thread may have enqueued and noted its work between that event and its note.
-    fn note_complete(&self) {
-        if self.own.is_none() {
-            self.line.complete.fetch_max(self.at, Ordering::AcqRel);
-        }
+    /// How many pieces of work are done when this is reached. Of an own event none are known: another thread may have
+    /// enqueued and noted its work between that event and its note.
+    fn reached(&self) -> u64 {
+        if self.own.is_none() { self.at } else { 0 }
     }
 
     /// Whether the other is reached when this is, whatever happens: both are in one in-order queue, and

@@ -22,13 +22,13 @@ pub fn is_host(info: &DeviceInfo) -> bool {
 /// Whether the contract alone says that handing over copies nothing, or that it does.
 ///
 /// Memory on one device stays where it is; fine-grained SVM is used by host and device at one
-/// address; a descriptor is the memory itself; staging is a copy. Of every other route the APIs leave it to
-/// the driver.
+/// address; a descriptor is the memory itself; staging is a copy, and so is moving pages. Of every other route the APIs
+/// leave it to the driver.
 pub fn zero_copy_by_contract(route: &Route) -> Option<bool> {
     match (route.kind, route.strategy) {
         (RouteKind::Same, _) => Some(true),
         (RouteKind::OpaqueFd | RouteKind::DmaBuf, _) if route.guaranteed => Some(true),
-        (RouteKind::Staged, _) => Some(false),
+        (RouteKind::Staged, _) | (_, Some(Strategy::Managed)) => Some(false),
         (RouteKind::SvmPointer, Some(Strategy::FineSvm)) if route.guaranteed => Some(true),
         _ => None,
     }
@@ -64,6 +64,13 @@ pub fn semaphore_maker(topology: &Topology, ends: [DeviceIx; 2]) -> Option<Devic
     both.then(|| topology.indices().find(makes)).flatten()
 }
 
+/// Whether the one's runtime is built on the other, in one context: then each one's queues wait for the other's events.
+pub fn share_events(topology: &Topology, ends: [DeviceIx; 2]) -> bool {
+    let [a, b] = ends.map(|device| topology.node(device));
+    let on = |one: &Node, other: &Node| one.info.caps.built_on.as_ref() == Some(&other.id);
+    on(a, b) || on(b, a)
+}
+
 /// Every candidate route, at most one for each ordered pair and kind.
 pub fn candidates(nodes: &[Node]) -> Vec<Route> {
     let ends = || nodes.iter().enumerate().map(|(i, n)| (DeviceIx(i as u16), &n.info));
@@ -92,6 +99,7 @@ impl Pair<'_> {
         }
         let shared = self.host_pointer().into_iter().chain(self.svm_pointer()).chain(self.by_fd());
         let shared = shared.chain(self.raw_address()).chain(self.by_dma_buf());
+        let shared = shared.chain(self.by_sharing_call());
         shared.chain(self.peer()).chain([self.staged()]).collect()
     }
 
@@ -122,7 +130,9 @@ impl Pair<'_> {
             return self.one_address();
         }
         let forms = [Strategy::FineSvm, Strategy::CoarseSvm];
-        let form = forms.into_iter().find(|&form| self.offers(form))?;
+        let Some(form) = forms.into_iter().find(|&form| self.offers(form)) else {
+            return self.managed_for_host();
+        };
         if self.to_host() {
             return Some(self.svm_for_host(form));
         }
@@ -143,6 +153,15 @@ impl Pair<'_> {
         )
     }
 
+    /// Managed memory is for the host and its own device: what others would import are pages that move.
+    fn managed_for_host(&self) -> Option<Route> {
+        let form = Strategy::Managed;
+        let needs = "a driver with concurrent managed access";
+        let why = "one address by the API's own contract with the host; pages move at every hand-over, and are counted";
+        let there = self.to_host() && self.offers(form);
+        there.then(|| self.promised(RouteKind::SvmPointer, Some(form), 500, needs, why))
+    }
+
     /// By a descriptor that the one exports and the other imports: the APIs promise that it is the same memory, where
     /// both speak of one chip.
     fn by_fd(&self) -> impl Iterator<Item = Route> + use<'_> {
@@ -156,6 +175,20 @@ impl Pair<'_> {
             let form = if self.offers(form) { form } else { Strategy::Device };
             self.promised(kind.route(), Some(form), 20, needs, why)
         })
+    }
+
+    /// By calls that the one API has for objects of the other. That the bytes arrive, they promise; that none are copied, they
+    /// do not.
+    fn by_sharing_call(&self) -> Option<Route> {
+        let (a, b) = (self.a.1, self.b.1);
+        let there = b.caps.shares_objects_of.contains(&a.api)
+            && a.physical.same_chip(&b.physical)
+            && self.offers(Strategy::Device);
+        let needs = "one chip, and a driver with sharing calls for the other API's objects";
+        let why = "sharing calls promise the bytes, and not that none are copied";
+        let hoped = |route: Route| Route { guaranteed: false, ..route };
+        let form = Some(Strategy::Device);
+        there.then(|| hoped(self.promised(RouteKind::ApiShare, form, 25, needs, why)))
     }
 
     /// Links between chips have been seen to lose writes without a word: nothing but an experiment vouches for them.

@@ -2,14 +2,14 @@
 
 use crate::{
     forbidden, kinds,
-    machines::{A, B, HOST, caps, forbid, host, machine, node, proven, verdict, works},
+    machines::{A, B, HOST, allow, caps, forbid, host, machine, node, proven, verdict, works},
 };
 use onebuf::{
     hal::{
-        AddressSpace, DeviceKind, FdKind, PciAddress, PhysicalId, RouteKind,
+        AddressSpace, CopyPolicy, DeviceKind, FdKind, Hint, PciAddress, PhysicalId, RouteKind,
         RouteKind::{DmaBuf, RawAddress, Same, Staged, SvmPointer},
         Strategy,
-        Strategy::{CoarseSvm, Device, Exportable, FineSvm, MappedDevice},
+        Strategy::{CoarseSvm, Device, Exportable, FineSvm, Managed, MappedDevice},
     },
     plan::{Request, plan},
     topology::{DeviceIx, Node, State, Topology},
@@ -121,4 +121,36 @@ fn raw_addresses_are_asked_for() {
     assert_eq!(kinds(&plan(&topology, &asked).unwrap()), [Same, RawAddress]);
     let ordered = Request { route: Some(RawAddress), ..request };
     assert_eq!(kinds(&plan(&topology, &ordered).unwrap()), [Same, RawAddress]);
+}
+
+/// One address whose pages move is a copy, whatever was measured; so it takes the caller's word, and nobody else's.
+#[test]
+fn managed_memory_is_named_and_never_free() {
+    let forms = [Managed, MappedDevice, Device];
+    let cuda = node("cuda:0", "cuda", DeviceKind::Gpu, caps(&forms, false));
+    let other = node("opencl:0", "opencl", DeviceKind::Gpu, caps(&[Device], false));
+    let nodes = vec![host(), on(0xc1, cuda, None), on(0xc2, other, None)];
+    let topology = machine(nodes, |_| Some(works()));
+    let routes = topology.routes().iter().filter(|route| route.strategy == Some(Managed));
+    let ends: Vec<_> = routes.map(|route| (route.from, route.to, route.kind)).collect();
+    assert_eq!(ends, [(A, HOST, SvmPointer)], "for the host alone");
+
+    let hints = [Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming];
+    for hint in hints.map(Some).into_iter().chain([None]) {
+        let request = Request { hint, allocate_on: Some(A), ..allow(&[HOST, A]) };
+        assert_ne!(plan(&topology, &request).unwrap().strategy, Managed, "{hint:?}");
+    }
+    let named = Request { strategy: Some(Managed), ..allow(&[HOST, A]) };
+    let planned = plan(&topology, &named).unwrap();
+    assert_eq!((planned.allocate_on, kinds(&planned)), (A, vec![SvmPointer, Same]));
+    assert_eq!((planned.routes[0].zero_copy, planned.host_sees()), (Some(false), false));
+    let text = planned.explain(&topology);
+    assert!(text.contains("host: svm_pointer, copies (pages move), joined by"), "{text}");
+    let (route, why) = forbidden(&topology, &Request { policy: CopyPolicy::Forbid, ..named });
+    assert_eq!(route, "cuda:0 -> host");
+    assert_eq!(why, "svm_pointer: it copies (pages move at every hand-over)");
+    let alone = Request { strategy: Some(Managed), ..forbid(&[A]) };
+    assert_eq!(plan(&topology, &alone).unwrap().strategy, Managed);
+    let elsewhere = plan(&topology, &Request { strategy: Some(Managed), ..allow(&[B]) });
+    assert!(elsewhere.unwrap_err().to_string().contains("ONEBUF_MANAGED=1"));
 }

@@ -263,3 +263,41 @@ fn semaphores_join_two_apis_where_a_third_makes_them() {
     assert_eq!(rung(with(|_| ()), Some(Rung::Callback)), Rung::Callback);
     assert_eq!(rung(with(|_| ()), Some(Rung::Semaphore)), Rung::Semaphore);
 }
+
+/// OpenGL's buffers, which CUDA on the same chip has sharing calls for.
+fn with_gl() -> Vec<Node> {
+    let gl = discrete("gl:0", "gl", &[MappedDevice, Device]);
+    let mut cuda = discrete("cuda:0", "cuda", &[MappedDevice, Exportable, Device]);
+    cuda.info.caps.shares_objects_of = vec![gl.info.api];
+    vec![host(), gl, cuda]
+}
+
+#[test]
+fn a_sharing_call_is_one_way_and_only_hoped_for() {
+    let shares = |topology: &Topology, from, to| {
+        let routes = topology.between(from, to).iter();
+        routes.filter(|route| route.kind == RouteKind::ApiShare).cloned().collect::<Vec<_>>()
+    };
+    let topology = Topology::declared(with_gl());
+    let [route] = &shares(&topology, A, B)[..] else { panic!("{topology:?}") };
+    assert_eq!(route.strategy, Some(Device), "a map of OpenGL's does not see what CUDA writes");
+    assert!(!route.guaranteed && route.verdict.zero_copy.is_none(), "{route:?}");
+    assert!(shares(&topology, B, A).is_empty() && shares(&topology, HOST, B).is_empty());
+    // Another chip's objects are not what the calls are for.
+    let mut apart = with_gl();
+    apart[1].info.physical = chip(2);
+    assert!(shares(&Topology::declared(apart), A, B).is_empty());
+
+    // It is used where it is proven, and without copies only where that is proven, too.
+    let on_gl = |request: Request| Request { allocate_on: Some(A), ..request };
+    let copies = |zero_copy| {
+        let verdict = verdict(State::Proven, zero_copy, "every page, both ways");
+        machine(with_gl(), |route| (route.kind == RouteKind::ApiShare).then(|| verdict.clone()))
+    };
+    let free = plan(&copies(true), &on_gl(forbid(&[A, B]))).unwrap();
+    assert_eq!((free.strategy, kinds(&free)), (Device, vec![RouteKind::Same, RouteKind::ApiShare]));
+    let refused = plan(&copies(false), &on_gl(forbid(&[A, B])));
+    assert!(matches!(refused, Err(Error::CopyForbidden { .. })), "{refused:?}");
+    let unproven = plan(&Topology::declared(with_gl()), &on_gl(forbid(&[A, B])));
+    assert!(matches!(unproven, Err(Error::CopyForbidden { .. })), "{unproven:?}");
+}

@@ -37,8 +37,10 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         imports_semaphores: false,
         svm_atomics: false,
         svm_system: false,
+        built_on: None,
         address_space: None,
         il_versions: Vec::new(),
+        shares_objects_of: Vec::new(),
         peers: Vec::new(),
         ipc: false,
     }

@@ -48,8 +48,8 @@ fn any_edge(n: u16) -> impl Gen<Value = Route> {
 }
 
 fn any_node() -> impl Gen<Value = Node> {
-    // Memory on the chip is never chosen, so no device has only that.
-    let chosen: Vec<_> = Strategy::ALL.into_iter().filter(|&f| f != Strategy::OnChip).collect();
+    // Some forms are never chosen, so no device has only those.
+    let chosen: Vec<_> = Strategy::ALL.into_iter().filter(|form| !form.is_asked_for()).collect();
     let forms = subsequence(chosen, 1..=5);
     let api = select(vec!["host", "opencl", "cuda"]);
     let kind = select(vec![DeviceKind::Cpu, DeviceKind::Gpu]);
@@ -112,7 +112,8 @@ fn copy_free(route: &Route, request: &Request) -> bool {
     let unknown = verdict.zero_copy.is_none() || !known;
     let sure = verdict.zero_copy == Some(true) && known;
     let vouched = unknown && request.trust_declared && verdict.zero_copy != Some(false);
-    route.kind != RouteKind::Staged && (sure || vouched)
+    let moves = route.kind == RouteKind::Staged || route.strategy == Some(Strategy::Managed);
+    !moves && (sure || vouched)
 }
 
 /// The fewest copying devices that any allocator and form could have.

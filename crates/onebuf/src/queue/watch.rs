@@ -1,0 +1,105 @@
+//! Waits that ask, now and then, after the work of others that they depend on.
+
+use super::{Line, Position};
+use crate::{
+    Error, Result, hal,
+    sync::{Arc, Ordering},
+};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
+
+/// How long a wait goes on before it asks after the work of others.
+pub(super) const WATCH: Duration = Duration::from_millis(100);
+
+/// When that was asked last, and whether something had failed by then.
+#[derive(Debug)]
+pub(super) struct Watch {
+    asked: Instant,
+    pub heard: bool,
+}
+
+impl Watch {
+    pub fn new() -> Watch {
+        Watch { asked: Instant::now(), heard: false }
+    }
+
+    /// Asks when it is time again. The answer may be that of later work, which keeps nobody here: so an error counts when the
+    /// queue has had as long again to come past, and has not.
+    pub fn look(&mut self, line: &Line) -> Result<()> {
+        if self.asked.elapsed() < WATCH {
+            return Ok(());
+        }
+        let answer = line.joined.check(u64::MAX, &mut vec![(line.number, u64::MAX)]);
+        self.asked = Instant::now();
+        match mem::replace(&mut self.heard, answer.is_err()) {
+            true => answer,
+            false => Ok(()),
+        }
+    }
+}
+
+impl Line {
+    /// Work that this queue waits for, and that only its event tells the end of.
+    pub(super) fn note_joined(&self, work: &Position, event: &Arc<dyn hal::Event>) {
+        self.joined.note(work, event, self.next());
+        self.has_untold.store(true, Ordering::Release);
+    }
+
+    /// Work that this queue waits for in a way that tells its end; but that may never come, where it waits for others itself.
+    pub(super) fn watch_with(&self, work: &Position, event: &Arc<dyn hal::Event>) {
+        if work.line.waits_for_others() {
+            self.joined.note_watched(work, event, self.next());
+            self.has_untold.store(true, Ordering::Release);
+        }
+    }
+
+    /// A signal or a number behind another queue's work, which this queue waits for.
+    pub(super) fn note_signal(&self, sender: &Arc<Line>, sent: u64, until: u64) {
+        self.joined.note_signal(sender, sent, until);
+        self.has_untold.store(true, Ordering::Release);
+    }
+
+    /// What was enqueued by now is over when the queue has come so far.
+    pub(super) fn next(&self) -> u64 {
+        self.noted.load(Ordering::Acquire) + 1
+    }
+
+    /// It has come so far: somebody has learnt that who tells nobody how its work ended.
+    pub fn pass(&self, reached: u64) {
+        self.joined.pass(reached);
+    }
+
+    /// Whether work of others is known that this queue waits for on the device.
+    pub fn waits_for_others(&self) -> bool {
+        !self.joined.is_empty()
+    }
+
+    /// Waits on the calling thread for an event of this queue. One that waits for a signal or a number waits for ever when
+    /// whoever was to give it has failed.
+    pub fn wait_watching(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
+        if !self.waits_for_others() {
+            return event.wait(timeout);
+        }
+        let (start, mut watch) = (Instant::now(), Watch::new());
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            match event.wait(left.min(WATCH)) {
+                Err(Error::Timeout { .. }) if left > WATCH => watch.look(self)?,
+                Err(Error::Timeout { what, .. }) => return Err(Error::timeout(what, timeout)),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The same for who asks again and again instead, and was told that it is not done.
+    pub fn look_around(&self) -> Result<()> {
+        if !self.waits_for_others() {
+            return Ok(());
+        }
+        // Where another thread asks just now, it does so for both.
+        let Ok(mut asked) = self.joined.asked.try_lock() else { return Ok(()) };
+        asked.get_or_insert_with(Watch::new).look(self)
+    }
+}
