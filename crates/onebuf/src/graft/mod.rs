@@ -18,6 +18,8 @@
 //! AMD's OpenCL compiler makes machine code, which HIP loads as it is; what differs is how a launch fills the
 //! arguments, and that stands in the object's notes: [`rewrite_code_object`].
 //!
+//! A HIP runtime over OpenCL compiles SPIR-V, which OpenCL programs can be made from: [`rewrite_spirv`].
+//!
 //! This part is pure: it knows nothing of devices and runs anywhere.
 //!
 //! [`Program::graft`]: crate::Program::graft
@@ -29,6 +31,7 @@ mod lex;
 mod parse;
 mod registers;
 mod rewrite;
+pub(crate) mod spirv;
 #[cfg(test)]
 mod tests;
 
@@ -117,6 +120,28 @@ pub fn rewrite_code_object(object: &[u8]) -> Result<Vec<u8>> {
     code_object::rewrite(object).map_err(|why| {
         Error::unsupported(
             format!("grafting this program (its code object: {why})"),
+            "its own device, where it runs as it is",
+        )
+    })
+}
+
+/// Makes an image that a HIP runtime over OpenCL (chipStar) runs of a SPIR-V module for OpenCL. The module stays as it is; the
+/// result is for [`Source::binary`] on such a device, and begins with comments that say how its kernels take their arguments.
+///
+/// ```
+/// let refused = onebuf::graft::rewrite_spirv(b"\x03\x02#\x07 and no more").unwrap_err();
+/// assert!(refused.to_string().contains("its SPIR-V: "));
+/// ```
+///
+/// # Errors
+/// [`Error::Unsupported`] with what the runtime would not run as OpenCL does: images, samplers, `printf`, and values of which
+/// it gets the size wrong.
+///
+/// [`Source::binary`]: crate::Source::binary
+pub fn rewrite_spirv(module: &[u8]) -> Result<Vec<u8>> {
+    spirv::rewrite(module).map_err(|why| {
+        Error::unsupported(
+            format!("grafting this program (its SPIR-V: {why})"),
             "its own device, where it runs as it is",
         )
     })

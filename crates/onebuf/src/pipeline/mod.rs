@@ -54,6 +54,7 @@
 //! ```
 
 mod belt;
+mod graft;
 mod net;
 mod npy;
 mod report;
@@ -65,11 +66,13 @@ mod tests;
 mod times;
 
 pub use belt::WhenFull;
+pub use graft::Graft;
 pub use npy::NpyElement;
 pub use report::{Failure, Latency, Report, StageReport};
 
-use crate::{Device, Error, Queue, Result};
+use crate::{Device, Error, Kernel, Queue, Result};
 use belt::{Belt, Failed};
+use graft::Seat;
 use report::Counters;
 use run::Run;
 use std::{
@@ -117,17 +120,29 @@ struct Stage<'f, S> {
     run: Box<StageFn<'f, S>>,
 }
 
+/// A stage as it was asked for.
+struct Wanted<'f, S> {
+    name: String,
+    device: Device,
+    /// All that it launches, where it says so.
+    kernels: Vec<Kernel>,
+    run: Box<StageFn<'f, S>>,
+}
+
 /// What a [`Pipeline`] shall be.
 #[must_use = "nothing is made until `build`"]
 pub struct Builder<'f, S> {
     depth: usize,
     make: Box<MakeFn<'f, S>>,
     source: Option<Box<SourceFn<'f, S>>>,
-    stages: Vec<(String, Device, Box<StageFn<'f, S>>)>,
+    stages: Vec<Wanted<'f, S>>,
     sink: Option<Box<SinkFn<'f, S>>>,
     batch: Option<usize>,
     when_full: WhenFull,
     one_thread: bool,
+    grafts: bool,
+    /// What was said before there was anything to say it of.
+    too_early: Option<&'static str>,
 }
 
 impl<'f, S: Send + Sync> Builder<'f, S> {
@@ -145,7 +160,47 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         device: &Device,
         run: impl FnMut(Work<'_, S>) -> Result<()> + Send + 'f,
     ) -> Self {
-        self.stages.push((name.into(), device.clone(), Box::new(run)));
+        let (name, device, kernels) = (name.into(), device.clone(), Vec::new());
+        self.stages.push(Wanted { name, device, kernels, run: Box::new(run) });
+        self
+    }
+
+    /// Which kernels the stage before launches, and that it does nothing else with its queue. Then it need not be its
+    /// own device's: kernels of OpenCL beside a stage of CUDA or HIP on the same chip run in that stage's queue, where
+    /// the doctor has proven that they compute the same there ([`Kernel::graft_if_proven`]). Nothing is handed over then,
+    /// and the chip does not change from one API to the other. The stage's buffers have to be shared with both devices;
+    /// its code stays as it is. [`StageReport::graft`] and [`Pipeline::explain`] tell what became of it.
+    ///
+    /// ```
+    /// # use onebuf::{Buffer, Hub, Kernel, Result, args, libs::{Blas, Gemm}, pipeline::{Filled, Pipeline}};
+    /// # fn run(hub: &Hub, fft: &Kernel, weights: &Buffer<f32>, out: &Buffer<f32>) -> Result<()> {
+    /// let (cl, cuda) = (hub.device("opencl:0")?, hub.device("cuda:0")?);
+    /// let slot = |_| hub.buffer::<f32>(1 << 20).shared_with([&cl, &cuda]).build();
+    /// let pipeline = Pipeline::builder(4, slot)
+    ///     .stage("fft", &cl, |work| work.queue.launch(fft, [1 << 20], args![work.slot.write_on(work.queue)?]))
+    ///     .launches([fft])
+    ///     .stage("beams", &cuda, |work| {
+    ///         let (x, w) = (work.slot.read_on(work.queue)?, weights.read_on(work.queue)?);
+    ///         Blas::on(work.queue)?.gemm(&Gemm::new(1024, 16, 1024), &x, &w, &mut out.write_on(work.queue)?)
+    ///     })
+    /// #   .source(|_, _| Ok(Filled::End)).sink(|_, _| Ok(()))
+    ///     // …
+    ///     .build()?;
+    /// println!("{}", pipeline.explain()); // fft on cuda:0: opencl:0's kernels, grafted: no hand-over
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn launches<'k>(mut self, kernels: impl IntoIterator<Item = &'k Kernel>) -> Self {
+        match self.stages.last_mut() {
+            Some(stage) => stage.kernels.extend(kernels.into_iter().cloned()),
+            None => self.too_early = Some("kernels that are launched before there is a stage"),
+        }
+        self
+    }
+
+    /// Every stage's kernels run on its own device, whatever is proven.
+    pub fn no_graft(mut self) -> Self {
+        self.grafts = false;
         self
     }
 
@@ -182,24 +237,29 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     /// [`Error::InvalidArgument`] without a source, a sink or a slot, or for a batch that the ring has no room for;
     /// those of the slots and queues.
     pub fn build(mut self) -> Result<Pipeline<'f, S>> {
-        let devices: Vec<Device> =
-            self.stages.iter().map(|(_, device, _)| device.clone()).collect();
-        let batch = self.batch_for(&devices)?;
+        if let Some(what) = self.too_early {
+            return Err(Error::invalid(what));
+        }
+        let seats = graft::seats(&self.stages, self.grafts);
+        let batch = self.batch_for(&seats)?;
         let missing = |what: &str| Error::invalid(format!("a pipeline without a {what}"));
         let source = self.source.take().ok_or_else(|| missing("source"))?;
         let sink = self.sink.take().ok_or_else(|| missing("sink"))?;
         // Whoever drops always has a slot to fill: that is one more.
         let slots = self.depth + usize::from(self.when_full != WhenFull::Block);
         let slots = (0..slots).map(&mut self.make).collect::<Result<Vec<S>>>()?;
-        let names = self.stages.iter().map(|(name, device, _)| (name.clone(), device.id().into()));
-        let counters = Arc::new(Counters::new(names));
-        let open = |(_, device, run): (_, Device, _)| Ok(Stage { queue: device.queue()?, run });
-        let stages = self.stages.into_iter().map(open).collect::<Result<_>>()?;
+        let queues = graft::queues(&seats)?;
+        let names = self.stages.iter().map(|stage| stage.name.clone());
+        graft::tell(names.clone(), &seats, &queues);
+        let counters = Arc::new(Counters::new(names.zip(seats)));
+        let runs = self.stages.into_iter().map(|stage| stage.run);
+        let stages =
+            queues.into_iter().zip(runs).map(|(queue, run)| Stage { queue, run }).collect();
         let (when_full, one_thread) = (self.when_full, self.one_thread);
         Ok(Pipeline { slots, source, stages, sink, batch, when_full, one_thread, counters })
     }
 
-    fn batch_for(&self, devices: &[Device]) -> Result<usize> {
+    fn batch_for(&self, seats: &[Seat]) -> Result<usize> {
         let depth = self.depth;
         if depth == 0 {
             return Err(Error::invalid("a pipeline without a slot: two or more keep it busy"));
@@ -209,7 +269,10 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
                 "batches of {batch} frames in a ring of {depth} slots: from 1 to {depth} fit"
             ))),
             Some(batch) => Ok(batch),
-            None if devices.windows(2).any(|pair| is_slow_to_change(&pair[0], &pair[1])) => {
+            None if seats
+                .windows(2)
+                .any(|two| is_slow_to_change(&two[0].device, &two[1].device)) =>
+            {
                 Ok(BATCH.min(depth.div_ceil(2)))
             }
             None => Ok(1),
@@ -253,12 +316,23 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
             batch: None,
             when_full: WhenFull::default(),
             one_thread: false,
+            grafts: true,
+            too_early: None,
         }
     }
 
     /// How many frames a stage enqueues before it passes them on.
     pub fn batch(&self) -> usize {
         self.batch
+    }
+
+    /// Where each stage runs, and why there, a line for each.
+    pub fn explain(&self) -> String {
+        let stage = |place: &report::Place| {
+            let why = place.graft.as_ref().map_or_else(String::new, |graft| format!(": {graft}"));
+            format!("{} on {}{why}\n", place.name, place.device)
+        };
+        self.counters.stages.iter().map(stage).collect()
     }
 
     /// The slots, between runs.

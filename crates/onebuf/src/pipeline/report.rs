@@ -1,6 +1,9 @@
 //! What a pipeline tells of itself, while it runs and afterwards.
 
-use super::times::Times;
+use super::{
+    graft::{Graft, Seat},
+    times::Times,
+};
 use crate::Error;
 use serde::Serialize;
 use std::{
@@ -30,6 +33,7 @@ pub(super) struct Counters {
 pub(super) struct Place {
     pub name: String,
     pub device: String,
+    pub graft: Option<Graft>,
     /// From coming before the stage to being passed on.
     pub times: Times,
     /// In the stage's own function.
@@ -65,8 +69,10 @@ pub struct Report {
 pub struct StageReport {
     /// Its name.
     pub name: String,
-    /// Its device.
+    /// The device that runs it.
     pub device: String,
+    /// Whether that is its neighbour's, where it could be.
+    pub graft: Option<Graft>,
     /// Frames that it passed on.
     pub frames: u64,
     /// From a frame's coming to its being passed on, on the host: the device's work may still be under way.
@@ -98,10 +104,11 @@ impl Report {
 }
 
 impl Counters {
-    pub fn new(stages: impl IntoIterator<Item = (String, String)>) -> Self {
-        let place = |(name, device)| Place {
+    pub fn new(stages: impl IntoIterator<Item = (String, Seat)>) -> Self {
+        let place = |(name, Seat { device, graft, .. }): (_, Seat)| Place {
             name,
-            device,
+            device: device.id().into(),
+            graft,
             times: Times::default(),
             busy: Times::default(),
             frames: AtomicU64::new(0),
@@ -126,6 +133,7 @@ impl Counters {
         let stage = |place: &Place| StageReport {
             name: place.name.clone(),
             device: place.device.clone(),
+            graft: place.graft.clone(),
             frames: get(&place.frames),
             latency: (&place.times).into(),
             busy: place.busy.total(),

@@ -219,7 +219,7 @@ impl<S: Send + Sync> Run<'_, S> {
 
     /// The source and the sink are the host's.
     fn tell(&self, began: Began<'_>, part: &'static str, frame: u64) {
-        began.end_at(DeviceIx(0), part, |event| {
+        began.end_at(DeviceIx::HOST, part, |event| {
             event.name = part.into();
             event.frame = Some(frame);
         });

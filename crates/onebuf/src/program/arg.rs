@@ -3,7 +3,7 @@
 use super::signature::{Element, Param};
 use crate::{Error, Result, hal, queue::Queue, sync::Arc, view::Hold};
 use bytemuck::Pod;
-use std::{cell::Cell, marker::PhantomData};
+use std::{cell::Cell, marker::PhantomData, ops::Deref};
 
 /// One argument of a launch: a view, a value or local memory. Made by [`args!`](crate::args).
 ///
@@ -14,9 +14,30 @@ pub struct Arg<'b>(pub(super) Kind<'b>, PhantomData<Cell<()>>);
 
 #[derive(Debug)]
 pub(super) enum Kind<'b> {
-    Buffer { element: Element, hold: Hold<'b> },
+    Buffer { element: Element, hold: Held<'b> },
     Value { element: Element, bytes: Inline },
     Local { element: Element, count: usize },
+}
+
+/// The view of an argument.
+#[derive(Debug)]
+pub(super) enum Held<'b> {
+    /// Ends with the arguments.
+    Given(Hold<'b>),
+    /// Stays with whoever took it.
+    Lent(&'b Hold<'b>),
+}
+
+impl<'b> Deref for Held<'b> {
+    type Target = Hold<'b>;
+
+    #[inline]
+    fn deref(&self) -> &Hold<'b> {
+        match self {
+            Held::Given(hold) => hold,
+            Held::Lent(hold) => hold,
+        }
+    }
 }
 
 /// Most values are small: no allocation for those.
@@ -51,6 +72,16 @@ impl Inline {
 impl<'b> Arg<'b> {
     #[inline]
     pub(crate) fn buffer<T: Pod>(hold: Hold<'b>) -> Self {
+        Self::view::<T>(Held::Given(hold))
+    }
+
+    #[inline]
+    pub(crate) fn lent<T: Pod>(hold: &'b Hold<'b>) -> Self {
+        Self::view::<T>(Held::Lent(hold))
+    }
+
+    #[inline]
+    fn view<T: Pod>(hold: Held<'b>) -> Self {
         Arg(Kind::Buffer { element: Element::of::<T>(), hold }, PhantomData)
     }
 
@@ -84,14 +115,23 @@ impl<'b> Arg<'b> {
     }
 
     /// As the device takes it; `None` where it does not fit the parameter. What the kernel does to memory
-    /// is what its parameter declares, which may be less than the view allows.
-    #[inline]
-    pub(super) fn fit(&self, queue: &Queue, param: &Param) -> Option<hal::Arg<'_>> {
+    /// is what its parameter declares, which may be less than the view allows. Says whether the view wants to be told of
+    /// the launch.
+    #[inline(always)]
+    pub(super) fn fit(
+        &self,
+        queue: &Queue,
+        param: &Param,
+        watched: &mut bool,
+    ) -> Option<hal::Arg<'_>> {
         match (&self.0, param) {
             (Kind::Buffer { element, hold }, Param::Buffer { element: want, access }) => {
                 let fits = element == want && hold.allows(*access) && hold.is_on(queue);
-                let fits = fits && !hold.bars_native();
-                fits.then(|| hal::Arg::Memory(hold.memory(), *access, hold.bytes()))
+                if !fits || hold.bars_native() {
+                    return None;
+                }
+                *watched |= hold.is_watched();
+                Some(hal::Arg::Memory(hold.memory(), *access, hold.bytes()))
             }
             (Kind::Value { element, bytes }, Param::Value(want)) if element == want => {
                 Some(hal::Arg::Bytes(bytes.get()))
@@ -104,7 +144,6 @@ impl<'b> Arg<'b> {
     }
 
     /// Whether a launch on it must have an event of its own.
-    #[inline]
     pub(super) fn is_watched(&self) -> bool {
         matches!(&self.0, Kind::Buffer { hold, .. } if hold.is_watched())
     }
@@ -160,7 +199,39 @@ impl<'b> Arg<'b> {
     }
 }
 
-/// What can be passed to a kernel.
+/// What can be passed to a kernel: views, values, [`Arg::local`].
+///
+/// A view that is given by value ends with the arguments. Lent, it stays: for several launches in a row. One that writes is
+/// lent to one argument at a time.
+///
+/// ```
+/// # use onebuf::{Access, Hub, Signature, Source, args};
+/// # let hub = Hub::discover()?;
+/// # let (host, buffer) = (hub.host(), hub.buffer::<u32>(4).build()?);
+/// # let add = Source::default().with_native("add", |args| {
+/// #     let by = args.value::<u32>(1)?;
+/// #     args.slice_mut::<u32>(0)?.iter_mut().for_each(|x| *x += by);
+/// #     Ok(())
+/// # });
+/// # let signature = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
+/// # // SAFETY: the kernel stays in its slice.
+/// # let add = unsafe { host.program(&add)?.kernel("add", signature)? };
+/// let queue = host.queue()?;
+/// let mut view = buffer.write_on(&queue)?;
+/// for n in 1..=3_u32 {
+///     queue.launch(&add, [4], args![&mut view, n])?;
+/// }
+/// queue.launch(&add, [4], args![view, 4_u32])?; // given: others may have the buffer now
+/// assert_eq!(buffer.to_vec()?, [10; 4]);
+/// # Ok::<(), onebuf::Error>(())
+/// ```
+///
+/// ```compile_fail,E0499
+/// # fn twice<'b>(mut view: onebuf::WriteView<'b, u32>) {
+/// let aliased = onebuf::args![&mut view, &mut view];
+/// # drop(aliased);
+/// # }
+/// ```
 pub trait IntoArg<'b> {
     /// As an argument.
     fn into_arg(self) -> Arg<'b>;

@@ -24,13 +24,21 @@ pub struct Program {
     hal: Arc<dyn hal::Program>,
     origin: Origin,
     build_time: Duration,
+    /// What its author gave in that form. Of a program that comes from disk no driver would tell.
+    spirv: Option<Arc<Vec<u8>>>,
 }
 
 impl Program {
     pub(crate) fn build(device: &Device, source: &Source) -> Result<Self> {
         let start = Instant::now();
         let (hal, origin) = device.hub().programs().get(device, source)?;
-        Ok(Self { device: device.clone(), hal, origin, build_time: start.elapsed() })
+        let spirv = source.spirv.as_deref().map(|module| Arc::new(module.to_vec()));
+        Ok(Self { device: device.clone(), hal, origin, build_time: start.elapsed(), spirv })
+    }
+
+    /// The SPIR-V that its source had.
+    pub(super) fn spirv(&self) -> Option<&[u8]> {
+        self.spirv.as_deref().map(Vec::as_slice)
     }
 
     /// The device it was built for.
@@ -67,7 +75,8 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::Unsupported`] on the host, and where the driver gives none away.
+    /// [`crate::Error::Unsupported`] on the host, where the driver gives none away, and where the program would not be the
+    /// same afterwards: one that has `global` variables, on PoCL.
     pub fn binary(&self) -> Result<Vec<u8>> {
         self.hal.binary()
     }
@@ -96,7 +105,7 @@ impl Program {
     /// [`crate::Error::InvalidArgument`] when there is no such kernel, or its number of parameters differs.
     pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
         let hal = self.hal.kernel(name, signature.params.len())?;
-        Ok(Kernel::new(name, &self.device, hal, signature))
+        Ok(Kernel::new(name, self, hal, signature))
     }
 }
 

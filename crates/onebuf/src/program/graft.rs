@@ -24,7 +24,8 @@ impl Program {
     /// The same program on a CUDA or HIP device of the GPU that it was compiled for, where its kernels run in that
     /// API's streams: what goes before and after them there costs no switch of the GPU to another API and back. Its
     /// kernels take the same arguments by the same [`Signature`](crate::Signature)s, local memory and offsets
-    /// among them; buffers must be shared with that device. On HIP this has never run on hardware.
+    /// among them; buffers must be shared with that device. On AMD's HIP this has never run on hardware. A HIP runtime that is
+    /// built on OpenCL (chipStar) takes programs whose source has SPIR-V, and no others.
     ///
     /// The result is remembered as any program is. See `docs/graft.md` for what is rewritten, and what is refused.
     ///
@@ -57,7 +58,10 @@ impl Program {
             let what = format!("grafting a program of {} on {device}", self.device());
             return Err(Error::unsupported(what, "a program that was compiled by OpenCL"));
         }
-        transplant(&self.binary()?, device)
+        match device.info().caps.built_on {
+            Some(_) => device.program(&spirv(self.spirv(), device)?),
+            None => transplant(&self.binary()?, device),
+        }
     }
 
     /// As [`Program::graft`], where the doctor has proven that for these two devices and the program can be; else this
@@ -94,7 +98,8 @@ impl Hub {
     /// [`State::Proven`]: crate::topology::State::Proven
     pub fn graft_verdict(&self, from: &Device, to: &Device) -> Verdict {
         let [from, to] = [from, to].map(|device| self.topology().node(device.index()));
-        let unproven = || Verdict { why: unproven(to.info.api), ..Verdict::default() };
+        let untried = to.info.api == HIP && to.info.caps.built_on.is_none();
+        let unproven = || Verdict { why: unproven(untried), ..Verdict::default() };
         self.roster().verdicts().find_graft(from, to).unwrap_or_else(unproven)
     }
 
@@ -120,6 +125,11 @@ impl Hub {
     pub unsafe fn graft_foreign(&self, program: *mut c_void, device: &Device) -> Result<Program> {
         check_target(device)?;
         let cl = &self.guests().known()?.cl;
+        if device.info().caps.built_on.is_some() {
+            // SAFETY: the caller's promise.
+            let module = unsafe { binaries::intermediate(cl, program.addr()) }?;
+            return device.program(&spirv(module.as_deref(), device)?);
+        }
         // SAFETY: the caller's promise.
         let binaries = unsafe { binaries::foreign(cl, program.addr()) }?;
         // One for each of its devices, of which others may have other chips: the first that fits, else why the last did not.
@@ -136,12 +146,12 @@ impl Hub {
 }
 
 /// Why nothing is known yet.
-fn unproven(to: Api) -> String {
-    let hip = if to == HIP { graft::UNTRIED } else { "" };
+fn unproven(untried: bool) -> String {
+    let hip = if untried { graft::UNTRIED } else { "" };
     format!("unproven: run `onebuf doctor`{hip}")
 }
 
-fn check_target(device: &Device) -> Result<()> {
+pub(super) fn check_target(device: &Device) -> Result<()> {
     match [CUDA, HIP].contains(&device.info().api) {
         true => Ok(()),
         false => {
@@ -176,6 +186,32 @@ fn ptx(binary: &[u8], device: &Device) -> Result<Source> {
         Error::unsupported(what, "a driver whose programs are PTX, as those of NVIDIA's are")
     })?;
     graft::rewrite(text).map(Source::ptx)
+}
+
+/// For a runtime that is built on OpenCL itself. Drivers give SPIR-V of no program but one that was made from it.
+fn spirv(module: Option<&[u8]>, device: &Device) -> Result<Source> {
+    let Some(module) = module else {
+        let what =
+            format!("grafting a program without SPIR-V on {device}, which takes nothing else");
+        return Err(Error::unsupported(
+            what,
+            "a program that was made from SPIR-V: `Source::spirv`",
+        ));
+    };
+    let image = graft::rewrite_spirv(module)?;
+    if graft::spirv::has_variables(module) && forgets_variables(device) {
+        let what = format!("grafting a program that has variables in global memory on {device}");
+        let needs = "another OpenCL beneath: this one does not set them, since the runtime asks for the binary";
+        return Err(Error::unsupported(what, needs));
+    }
+    Ok(Source::binary(image))
+}
+
+/// Whether the OpenCL that a device is built on loses what variables begin with.
+fn forgets_variables(device: &Device) -> bool {
+    let beneath = device.info().caps.built_on.as_ref();
+    let beneath = beneath.and_then(|id| device.hub().device(id).ok());
+    beneath.is_some_and(|beneath| opencl::forgets_variables(beneath.info()))
 }
 
 /// Wrappers around objects are refused with the reason, as is all else.

@@ -5,25 +5,27 @@
 
 #![allow(unsafe_code)]
 
-use super::{Arg, Call, Grid, Signature, signature::Param};
+use super::{Arg, Call, Grid, Program, Signature, signature::Param};
 use crate::{
     Error, Result,
     device::Device,
     hal::{self, Event},
     queue::Queue,
     sync::{Arc, lock},
-    trace::What,
+    trace::{Timed, What},
 };
-use std::{fmt, mem::MaybeUninit};
+use std::{fmt, mem::MaybeUninit, sync::OnceLock};
 
 /// Kernels with more parameters cost an allocation per launch.
 const FEW: usize = 8;
 
 struct Shared {
     name: String,
-    device: Device,
+    program: Program,
     hal: Arc<dyn hal::Kernel>,
     signature: Signature,
+    /// The same kernel for another device's queues.
+    grafted: OnceLock<Kernel>,
 }
 
 /// A declared kernel. Launching it is safe; see [`Queue::launch`]. Cheap to clone.
@@ -33,11 +35,12 @@ pub struct Kernel(Arc<Shared>);
 impl Kernel {
     pub(super) fn new(
         name: &str,
-        device: &Device,
+        program: &Program,
         hal: Arc<dyn hal::Kernel>,
         signature: Signature,
     ) -> Self {
-        Self(Arc::new(Shared { name: name.into(), device: device.clone(), hal, signature }))
+        let (name, program, grafted) = (name.into(), program.clone(), OnceLock::new());
+        Self(Arc::new(Shared { name, program, hal, signature, grafted }))
     }
 
     /// Its name.
@@ -47,52 +50,121 @@ impl Kernel {
 
     /// The device it was built for.
     pub fn device(&self) -> &Device {
-        &self.0.device
+        self.0.program.device()
+    }
+
+    /// What it was declared in.
+    pub(super) fn program(&self) -> &Program {
+        &self.0.program
+    }
+
+    /// What was declared of it.
+    pub(super) fn signature(&self) -> &Signature {
+        &self.0.signature
+    }
+
+    /// Itself, for another device's queues, once it was grafted there.
+    pub(super) fn grafted(&self) -> &OnceLock<Kernel> {
+        &self.0.grafted
     }
 
     /// Checks, and launches.
     pub(crate) fn launch_plain(&self, queue: &Queue, grid: Grid, args: &[Arg<'_>]) -> Result<()> {
-        match self.launch_on(queue, grid, args, false) {
+        match self.launch_here(queue, &grid, args, false) {
             Ok(_) => Ok(()),
             Err(error) => failed(error),
         }
     }
 
     /// Checks, and launches; gives the launch's own event when asked for one.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn launch_on(
         &self,
         queue: &Queue,
-        grid: Grid,
+        grid: &Grid,
         args: &[Arg<'_>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
-        let Signature { params, offsets, require } = &self.0.signature;
-        self.check_place(queue)?;
-        if params.len() != args.len() {
+        self.launch_here(queue, grid, args, wants_event)
+    }
+
+    /// Inlined into both of the above: of what a short launch takes on top of the driver, calls are a good part.
+    #[inline(always)]
+    fn launch_here(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        if !self.is_of(queue) {
+            return self.launch_grafted(queue, grid, args, wants_event);
+        }
+        if self.0.signature.params.len() != args.len() {
             return Err(self.miscounted(args.len()));
         }
-        grid.check(&self.0.name, *offsets)?;
-        let (mut few, mut many) = ([const { MaybeUninit::uninit() }; FEW], Vec::new());
-        let room = room(&mut few, &mut many, args.len());
-        for (index, (to, (arg, param))) in room.iter_mut().zip(args.iter().zip(params)).enumerate()
-        {
-            let Some(fit) = arg.fit(queue, param) else {
-                return Err(self.misfit(index, arg, param));
-            };
-            to.write(fit);
+        grid.check(&self.0.name, self.0.signature.offsets)?;
+        if args.len() > FEW {
+            return self.launch_many(queue, grid, args, wants_event);
         }
-        // SAFETY: there are as many places as arguments and parameters, and each was written.
+        let mut few = [const { MaybeUninit::uninit() }; FEW];
+        self.launch_checked(queue, grid, args, &mut few[..args.len()], wants_event)
+    }
+
+    #[inline(never)]
+    fn launch_many(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        let mut room: Vec<_> = args.iter().map(|_| MaybeUninit::uninit()).collect();
+        self.launch_checked(queue, grid, args, &mut room, wants_event)
+    }
+
+    /// Fits each of the arguments, as many as there are parameters and places, and starts.
+    #[inline(always)]
+    fn launch_checked<'a>(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &'a [Arg<'_>],
+        room: &mut [MaybeUninit<hal::Arg<'a>>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        let Signature { params, require, .. } = &self.0.signature;
+        let mut watched = false;
+        for (index, arg) in args.iter().enumerate() {
+            let Some(fit) = arg.fit(queue, &params[index], &mut watched) else {
+                return Err(self.misfit(index, arg, &params[index]));
+            };
+            room[index].write(fit);
+        }
+        // SAFETY: there are as many places as arguments, and each was written.
         let hal_args = unsafe { &*(&raw const *room as *const [hal::Arg<'_>]) };
         if let Some(require) = require {
-            require(&Call { grid: &grid, args }).map_err(|why| self.refuses(&why))?;
+            require(&Call { grid, args }).map_err(|why| self.refuses(&why))?;
         }
         match queue.line.is_in_order() {
-            true if !args.iter().any(Arg::is_watched) => {
-                self.start(queue, &grid, hal_args, &[], wants_event)
-            }
-            true => self.start_watched(queue, &grid, args, hal_args, wants_event),
-            false => self.start_unordered(queue, &grid, args, hal_args, wants_event),
+            true if !watched => self.start(queue, grid, hal_args, &[], wants_event),
+            true => self.start_watched(queue, grid, args, hal_args, wants_event),
+            false => self.start_unordered(queue, grid, args, hal_args, wants_event),
+        }
+    }
+
+    /// On a queue of the device that it was grafted on, if it was.
+    #[inline(never)]
+    fn launch_grafted(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        match self.0.grafted.get().filter(|grafted| grafted.is_of(queue)) {
+            Some(grafted) => grafted.launch_on(queue, grid, args, wants_event),
+            None => Err(self.misplaced(queue)),
         }
     }
 
@@ -127,7 +199,7 @@ impl Kernel {
         Ok(event.and_then(|event| note(args, event, wants_event)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(
         &self,
         queue: &Queue,
@@ -140,7 +212,7 @@ impl Kernel {
             return self.start_traced(queue, grid, args, after, wants_event);
         }
         // SAFETY: the signature, declared in an unsafe call, says that the kernel stays in bounds and
-        // honours each access; `launch_on` made sure that the arguments fit it.
+        // honours each access; `launch_checked` made sure that the arguments fit it.
         unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) }
     }
 
@@ -161,7 +233,7 @@ impl Kernel {
         // SAFETY: as for `start`.
         let launched = unsafe { line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) };
         let event = launched.as_ref().ok().and_then(Clone::clone).filter(|_| timed);
-        began.end_timed(line, event, |event| {
+        began.end_timed(line, event.map(Timed::own), |event| {
             event.name.clone_from(&self.0.name);
             event.failed = launched.is_err();
         });
@@ -170,17 +242,14 @@ impl Kernel {
 
     /// Whether it can run there.
     #[inline]
-    fn check_place(&self, queue: &Queue) -> Result<()> {
-        let mine = &self.0.device;
-        match mine.hub().is(&queue.hub) && mine.index() == queue.line.device {
-            true => Ok(()),
-            false => Err(self.misplaced(queue)),
-        }
+    fn is_of(&self, queue: &Queue) -> bool {
+        let mine = self.device();
+        mine.hub().is(&queue.hub) && mine.index() == queue.line.device
     }
 
     #[cold]
     fn misplaced(&self, queue: &Queue) -> Error {
-        let (name, mine, its) = (&self.0.name, &self.0.device, queue.device());
+        let (name, mine, its) = (&self.0.name, self.device(), queue.device());
         if mine.info() == its.info() {
             return Error::ForeignContext {
                 have: format!("kernel `{name}` of the context of {mine}"),
@@ -228,27 +297,8 @@ fn failed(error: Error) -> Result<()> {
     Err(error)
 }
 
-/// So many places: those of the stack, where they are enough. Nothing is written there yet.
-#[inline]
-fn room<'a, T>(
-    few: &'a mut [MaybeUninit<T>; FEW],
-    many: &'a mut Vec<MaybeUninit<T>>,
-    count: usize,
-) -> &'a mut [MaybeUninit<T>] {
-    if count <= FEW {
-        return &mut few[..count];
-    }
-    allocate(many, count)
-}
-
-#[cold]
-fn allocate<T>(many: &mut Vec<MaybeUninit<T>>, count: usize) -> &mut [MaybeUninit<T>] {
-    many.resize_with(count, MaybeUninit::uninit);
-    many
-}
-
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernel({} on {}, {:?})", self.0.name, self.0.device, self.0.signature)
+        write!(f, "Kernel({} on {}, {:?})", self.0.name, self.device(), self.0.signature)
     }
 }

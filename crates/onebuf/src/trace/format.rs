@@ -158,6 +158,7 @@ fn args(event: &Event, topology: &Topology) -> Value {
         ("cause", event.cause.map(|cause| json!(cause))),
         ("frame", event.frame.map(|frame| json!(frame))),
         ("failed", event.failed.then_some(json!(true))),
+        ("why", event.why.as_ref().map(|why| json!(why))),
         ("clock", Some(json!(if event.clock == Clock::Device { "device" } else { "host" }))),
     ];
     let known = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));

@@ -38,13 +38,15 @@
 //! for a few stores, and the names. With the cargo feature `tracing`, every event is a span of the `tracing` crate as
 //! well, target `onebuf`, level `TRACE`, whether or not the hub has a trace.
 
+mod account;
 mod format;
 mod lanes;
 mod recorder;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests;
 
-pub(crate) use recorder::{Began, Tap, Track};
+pub use account::{Account, Idle};
+pub(crate) use recorder::{Began, Tap, Timed, Track};
 
 use crate::{Cause, Hub, RouteKind, Rung, topology::DeviceIx};
 use recorder::Recorder;
@@ -69,6 +71,8 @@ pub enum What {
     Copy,
     /// A part of a pipeline worked on a frame.
     Stage,
+    /// A stage's kernels were to run in its neighbour's queue; `failed`, they do not, and `why` says the reason.
+    Graft,
 }
 
 impl What {
@@ -80,6 +84,7 @@ impl What {
             What::Wait => "wait",
             What::Copy => "copy",
             What::Stage => "stage",
+            What::Graft => "graft",
         }
     }
 }
@@ -132,6 +137,8 @@ pub struct Event {
     pub frame: Option<u64>,
     /// It did not succeed.
     pub failed: bool,
+    /// Why it was so, where somebody decided.
+    pub why: Option<String>,
     pub(crate) track: Track,
 }
 

@@ -27,6 +27,33 @@ pub(crate) enum Track {
     Part(&'static str),
 }
 
+/// Work that a device times.
+pub(crate) struct Timed {
+    /// The work's own event, or one behind it.
+    work: Arc<dyn hal::Event>,
+    /// One before it, where it has none of its own.
+    after: Option<Arc<dyn hal::Event>>,
+}
+
+impl Timed {
+    /// Work that has an event of its own.
+    pub fn own(work: Arc<dyn hal::Event>) -> Self {
+        Self { work, after: None }
+    }
+
+    /// Whatever a queue was given between two of its events.
+    pub fn between(after: Arc<dyn hal::Event>, work: Arc<dyn hal::Event>) -> Self {
+        Self { work, after: Some(after) }
+    }
+
+    fn profile(&self) -> crate::Result<Profile> {
+        let work = self.work.profile()?;
+        let Some(after) = &self.after else { return Ok(work) };
+        let started_ns = after.profile()?.ended_ns;
+        Ok(Profile { queued_ns: started_ns, submitted_ns: started_ns, started_ns, ..work })
+    }
+}
+
 /// What everything that can be traced has: nothing, or where to record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tap(Option<Arc<Recorder>>);
@@ -98,12 +125,7 @@ impl Began<'_> {
 
     /// The same of work that the device times.
     #[inline]
-    pub fn end_timed(
-        self,
-        line: &Line,
-        timed: Option<Arc<dyn hal::Event>>,
-        tell: impl FnOnce(&mut Event),
-    ) {
+    pub fn end_timed(self, line: &Line, timed: Option<Timed>, tell: impl FnOnce(&mut Event)) {
         if let Some(running) = self.0 {
             running.end(line.device, Track::Queue(line.number), timed, tell);
         }
@@ -123,7 +145,7 @@ impl Running<'_> {
         self,
         device: DeviceIx,
         track: Track,
-        timed: Option<Arc<dyn hal::Event>>,
+        timed: Option<Timed>,
         tell: impl FnOnce(&mut Event),
     ) {
         let end = Instant::now();
@@ -159,6 +181,7 @@ impl Event {
             cause: None,
             frame: None,
             failed: false,
+            why: None,
             track,
         }
     }
@@ -192,7 +215,7 @@ struct Kept {
     /// How many came before the first of them.
     dropped: u64,
     /// The device's work that is still to be timed, by its event's number from the beginning.
-    running: VecDeque<(u64, Arc<dyn hal::Event>)>,
+    running: VecDeque<(u64, Timed)>,
     look_at: usize,
 }
 
@@ -201,6 +224,15 @@ impl Recorder {
         let kept = Kept { look_at: LOOK_AGAIN, ..Kept::default() };
         let (zero, names) = (Instant::now(), Mutex::default());
         Self { zero, most: most.max(1), devices, kept: Mutex::new(kept), names }
+    }
+
+    /// From where times are counted.
+    pub fn zero(&self) -> Instant {
+        self.zero
+    }
+
+    pub fn catch_up(&self) {
+        lock(&self.kept).look();
     }
 
     /// A queue that the program does not know is told apart.
@@ -220,7 +252,7 @@ impl Recorder {
         *lock(&self.kept) = Kept { look_at: LOOK_AGAIN, ..Kept::default() };
     }
 
-    fn push(&self, event: Event, timed: Option<Arc<dyn hal::Event>>) {
+    fn push(&self, event: Event, timed: Option<Timed>) {
         let mut kept = lock(&self.kept);
         if kept.events.len() == self.most {
             kept.events.pop_front();
@@ -309,7 +341,7 @@ mod spans {
                 trace_span!(
                     target: "onebuf", $name, of = Empty, device = Empty, queue = Empty, from = Empty,
                     bytes = Empty, route = Empty, rung = Empty, buffer = Empty, implied = Empty,
-                    frame = Empty, failed = Empty,
+                    frame = Empty, failed = Empty, why = Empty,
                 )
             };
         }
@@ -319,6 +351,7 @@ mod spans {
             What::Wait => span!("wait"),
             What::Copy => span!("copy"),
             What::Stage => span!("stage"),
+            What::Graft => span!("graft"),
         };
         span.entered()
     }
@@ -338,5 +371,6 @@ mod spans {
         span.record("implied", event.cause.map(|cause| cause == crate::Cause::Implied));
         span.record("frame", event.frame);
         span.record("failed", event.failed);
+        span.record("why", event.why.as_deref());
     }
 }

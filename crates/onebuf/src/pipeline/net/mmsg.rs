@@ -54,13 +54,44 @@ pub(crate) fn receive<const N: usize>(
 
 /// Waits for one message, which may be several packets that came close together and that the kernel did not take apart
 /// (`UDP_GRO`): all but the last have the same size. They fill the places one after the other; `packet` is how long those of one
-/// are, whoever's they are otherwise is told as cut off.
+/// are, whoever's they are otherwise is told as cut off. Once packets are not to come together any more, those that waited still do,
+/// without the kernel's word on how long each is (`marked`).
 pub(crate) fn receive_joined(
     socket: BorrowedFd<'_>,
     places: &mut [IoSliceMut<'_>],
     packet: usize,
+    marked: bool,
     got: &mut [Got; BATCH],
 ) -> io::Result<usize> {
+    let Whole { bytes, each, cut_off } = receive_whole(socket, places)?;
+    let each = if marked { each } else { bytes.min(packet) };
+    if each == bytes || each != packet {
+        got[0] = Got { bytes, cut_off: cut_off || each != bytes };
+        return Ok(1);
+    }
+    let many = bytes.div_ceil(each).min(BATCH);
+    for (number, got) in got[..many].iter_mut().enumerate() {
+        let last = number + 1 == many;
+        *got = Got { bytes: each.min(bytes - number * each), cut_off: cut_off && last };
+    }
+    Ok(many)
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whole {
+    pub bytes: usize,
+    /// How long each of its packets is, but for the last.
+    pub each: usize,
+    /// It was longer than its places.
+    pub cut_off: bool,
+}
+
+/// Waits for one message, of one packet or of several.
+pub(crate) fn receive_whole(
+    socket: BorrowedFd<'_>,
+    places: &mut [IoSliceMut<'_>],
+) -> io::Result<Whole> {
     // Aligned, and longer than the one word that is asked for.
     let mut control = [0u64; 8];
     // SAFETY: numbers and pointers, for which zero means that there is nothing.
@@ -73,16 +104,7 @@ pub(crate) fn receive_joined(
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
     let cut_off = message.msg_flags & libc::MSG_TRUNC != 0;
     let each = joined_size(&message).filter(|&each| each < bytes).unwrap_or(bytes);
-    if each == bytes || each != packet {
-        got[0] = Got { bytes, cut_off: cut_off || each != bytes };
-        return Ok(1);
-    }
-    let many = bytes.div_ceil(each).min(BATCH);
-    for (number, got) in got[..many].iter_mut().enumerate() {
-        let last = number + 1 == many;
-        *got = Got { bytes: each.min(bytes - number * each), cut_off: cut_off && last };
-    }
-    Ok(many)
+    Ok(Whole { bytes, each, cut_off })
 }
 
 /// How long the packets are that came together, when several did.

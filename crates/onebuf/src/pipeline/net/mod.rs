@@ -1,5 +1,7 @@
 //! What the network's sources and sinks share: packets, and calls that move many of them.
 
+pub(super) mod clock;
+pub(super) mod counters;
 pub(super) mod mmsg;
 pub(super) mod packet;
 pub(super) mod socket;

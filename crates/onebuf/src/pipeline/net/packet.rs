@@ -32,20 +32,24 @@ pub(crate) const MOST_FRAMES: u64 = 1 << 62;
 pub(crate) struct Cut {
     frame_bytes: u64,
     stride: u16,
+    packets: u32,
 }
 
 impl Cut {
     /// `None` for what cannot be cut so.
     pub fn new(frame_bytes: usize, stride: usize) -> Option<Self> {
-        let cut = Self { frame_bytes: frame_bytes as u64, stride: u16::try_from(stride).ok()? };
-        cut.check().then_some(cut)
+        let packets = u32::try_from(frame_bytes.div_ceil(stride.max(1))).ok()?;
+        let (frame_bytes, stride) = (frame_bytes as u64, u16::try_from(stride).ok()?);
+        Some(Self { frame_bytes, stride, packets }).filter(|cut| cut.fits())
     }
 
-    fn check(self) -> bool {
-        let packets = self.frame_bytes.div_ceil(u64::from(self.stride).max(1));
-        (1..=MOST).contains(&usize::from(self.stride))
+    /// Whether its numbers fit together. Asked for each packet, so without a division.
+    fn fits(self) -> bool {
+        let (stride, packets) = (u64::from(self.stride), u64::from(self.packets));
+        (1..=MOST as u64).contains(&stride)
             && packets > 0
-            && u32::try_from(packets).is_ok()
+            && ((packets - 1) * stride..packets * stride)
+                .contains(&self.frame_bytes.wrapping_sub(1))
             && usize::try_from(self.frame_bytes).is_ok()
     }
 
@@ -59,7 +63,7 @@ impl Cut {
 
     /// Packets of one frame.
     pub fn packets(self) -> u32 {
-        self.frame_bytes.div_ceil(u64::from(self.stride)) as u32
+        self.packets
     }
 
     /// The payload's bytes in one packet.
@@ -115,10 +119,10 @@ impl Header {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let stride = u16::from_le_bytes([bytes[6], bytes[7]]);
-        let cut = Cut { frame_bytes: long(32), stride };
+        let cut = Cut { frame_bytes: long(32), stride, packets: word(16) };
         let (stream, packet, frame) = (word(8), word(12), long(24));
         let known = bytes[..4] == MAGIC && bytes[4] == VERSION && word(20) == 0;
-        if !known || !cut.check() || word(16) != cut.packets() || frame > MOST_FRAMES {
+        if !known || !cut.fits() || frame > MOST_FRAMES {
             return None;
         }
         let (kind, wanted) = match bytes[5] {

@@ -10,7 +10,8 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-/// `SK_MEMINFO_DROPS`, of linux/sock_diag.h.
+/// `SK_MEMINFO_RMEM_ALLOC` and `SK_MEMINFO_DROPS`, of linux/sock_diag.h.
+const WAITING: usize = 0;
 const DROPS: usize = 8;
 
 /// Asks for room for packets that wait, past the system's limit where we may. Returns what there is then: Linux counts the
@@ -31,7 +32,16 @@ pub(crate) fn receive_buffer(socket: &UdpSocket) -> usize {
 /// Packets that the kernel had no room for, since the socket was made. `SO_RXQ_OVFL` would tell the same with each packet that
 /// comes after; this can be asked when it is needed, and when nothing comes any more.
 pub(crate) fn drops(socket: &UdpSocket) -> Option<u32> {
-    ask::<[u32; DROPS + 1]>(socket, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|all| all[DROPS])
+    memory(socket).map(|all| all[DROPS])
+}
+
+/// How many bytes of packets wait at most. The kernel counts what it needs for a packet itself too.
+pub(crate) fn waiting(socket: &UdpSocket) -> usize {
+    memory(socket).map_or_else(|| receive_buffer(socket), |all| all[WAITING] as usize)
+}
+
+fn memory(socket: &UdpSocket) -> Option<[u32; DROPS + 1]> {
+    ask(socket, libc::SOL_SOCKET, libc::SO_MEMINFO)
 }
 
 /// The largest packet on the way to where the socket is connected to, heads of IP and UDP included.

@@ -11,7 +11,7 @@ mod udp;
 pub use file::File;
 pub use memory::Memory;
 pub use npy::Npy;
-pub use udp::{Faults, Udp, UdpSent};
+pub use udp::{Faults, Udp, UdpSent, UdpSentMeter};
 
 use super::Builder;
 use crate::{Buffer, Result};

@@ -2,8 +2,10 @@
 
 mod faults;
 mod pace;
+mod sent;
 
 pub use faults::Faults;
+pub use sent::{UdpSent, UdpSentMeter};
 
 use super::Sink;
 use crate::{
@@ -18,11 +20,12 @@ use crate::{
 use bytemuck::Pod;
 use faults::Order;
 use pace::Pace;
-use serde::Serialize;
+use sent::{Counters, add};
 use std::{
     io::{self, ErrorKind, IoSlice},
     net::{SocketAddr, ToSocketAddrs, UdpSocket},
     os::fd::AsFd,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -38,24 +41,6 @@ const LONGEST: usize = 65_507;
 /// How often the end is said, since that can be lost too.
 const FAREWELLS: usize = 3;
 
-/// What a [`Udp`] sink has sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct UdpSent {
-    /// Frames.
-    pub frames: u64,
-    /// Packets.
-    pub packets: u64,
-    /// Bytes of frames, without the packets' heads.
-    pub bytes: u64,
-    /// Packets that were lost on purpose.
-    pub lost_packets: u64,
-    /// Packets that were sent twice on purpose.
-    pub duplicate_packets: u64,
-    /// How often the other end said that nobody listens there.
-    pub refused: u64,
-}
-
 /// Sends frames to a [`source::Udp`](super::super::source::Udp), straight out of their memory.
 ///
 /// Each frame is cut into packets; dropping the sink, or [`Udp::finish`], says that there are no more.
@@ -70,7 +55,7 @@ pub struct Udp {
     cut: Option<Cut>,
     /// How many packets the kernel takes at once, to cut them apart itself.
     together: usize,
-    sent: UdpSent,
+    sent: Arc<Counters>,
 }
 
 impl Udp {
@@ -93,7 +78,7 @@ impl Udp {
             order: Order::default(),
             cut: None,
             together: 1,
-            sent: UdpSent::default(),
+            sent: Arc::default(),
         })
     }
 
@@ -134,7 +119,17 @@ impl Udp {
 
     /// What has been sent.
     pub fn sent(&self) -> UdpSent {
-        self.sent
+        self.sent.get()
+    }
+
+    /// For whoever wants to see what has been sent, while a pipeline has the sink.
+    pub fn meter(&self) -> UdpSentMeter {
+        UdpSentMeter(self.sent.clone())
+    }
+
+    /// The number of the frame that is sent next.
+    fn frame(&self) -> u64 {
+        self.sent.frames.load(Ordering::Relaxed)
     }
 
     /// How many bytes of a frame a packet carries.
@@ -148,7 +143,7 @@ impl Udp {
     /// [`Error::Driver`] from the kernel.
     pub fn finish(&mut self) -> Result<()> {
         let Some(cut) = self.cut.take() else { return Ok(()) };
-        let end = Header { kind: Kind::End, stream: self.stream, frame: self.sent.frames, cut };
+        let end = Header { kind: Kind::End, stream: self.stream, frame: self.frame(), cut };
         let head = end.encode();
         let packets: [_; FAREWELLS] =
             std::array::from_fn(|_| [IoSlice::new(&head), IoSlice::new(&[])]);
@@ -193,7 +188,7 @@ impl Udp {
     fn go_on_after(&mut self, error: io::Error, payload: usize, start: Instant) -> Result<()> {
         match (error.kind(), error.raw_os_error()) {
             // It is about an earlier packet, and told once. Whoever shall listen may come later.
-            (ErrorKind::ConnectionRefused, _) => self.sent.refused += 1,
+            (ErrorKind::ConnectionRefused, _) => add(&self.sent.refused, 1),
             (ErrorKind::Interrupted, _) => {}
             // Not on this way, or packets are to be cut by IP.
             (_, Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE)) if self.together > 1 => {
@@ -219,7 +214,7 @@ impl Udp {
     fn send(&mut self, frame: &[u8], cut: Cut, packets: &[u32]) -> Result<()> {
         let head = |&packet: &u32| {
             let kind = Kind::Part(packet);
-            Header { kind, stream: self.stream, frame: self.sent.frames, cut }.encode()
+            Header { kind, stream: self.stream, frame: self.frame(), cut }.encode()
         };
         let heads: Vec<[u8; HEADER]> = packets.iter().map(head).collect();
         let parts = packets
@@ -228,7 +223,7 @@ impl Udp {
             .map(|(&packet, head)| [IoSlice::new(head), IoSlice::new(&frame[cut.range(packet)])]);
         let parts: Vec<[IoSlice<'_>; 2]> = parts.collect();
         self.send_all(&parts, cut)?;
-        self.sent.packets += packets.len() as u64;
+        add(&self.sent.packets, packets.len() as u64);
         Ok(())
     }
 }
@@ -238,7 +233,7 @@ impl<T: Pod> Sink<T> for Udp {
         let frame: &[u8] = bytemuck::cast_slice(frame);
         let cut = self.cut(frame.len())?;
         let mut order = std::mem::take(&mut self.order);
-        let packets = order.of_frame(cut.packets(), &self.faults, &mut self.sent);
+        let packets = order.of_frame(cut.packets(), &self.faults, &self.sent);
         let at_once = self.pace.packets(cut.stride()).min(BATCH);
         let went = packets.chunks(at_once).try_for_each(|some| {
             self.pace.wait(some.iter().map(|&packet| cut.len(packet)).sum());
@@ -246,8 +241,8 @@ impl<T: Pod> Sink<T> for Udp {
         });
         self.order = order;
         went?;
-        self.sent.frames += 1;
-        self.sent.bytes += frame.len() as u64;
+        add(&self.sent.frames, 1);
+        add(&self.sent.bytes, frame.len() as u64);
         Ok(())
     }
 }

@@ -3,10 +3,13 @@
 use super::Source;
 use crate::{Error, Result, pipeline::Filled, pipeline::net::failed};
 use bytemuck::Pod;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::retry_on_intr,
+};
 use std::{
     io::{ErrorKind, Read},
-    net::{TcpListener, TcpStream, ToSocketAddrs},
+    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
     time::Duration,
 };
 
@@ -16,12 +19,20 @@ const SLICE: Duration = Duration::from_millis(50);
 /// Frames as they lie in memory, one behind the other, over TCP. The sender's closing ends the stream, between two frames.
 #[derive(Debug)]
 pub struct Tcp {
-    stream: TcpStream,
+    end: End,
     timeout: Duration,
     /// The beginning of a frame whose rest has not come: the next call may be about other memory.
     begun: Vec<u8>,
     frames: u64,
     quiet: Duration,
+}
+
+/// This end of the connection.
+#[derive(Debug)]
+enum End {
+    /// The sender is to come.
+    Door(TcpListener),
+    Stream(TcpStream),
 }
 
 impl Tcp {
@@ -45,15 +56,27 @@ impl Tcp {
     /// # Errors
     /// [`Error::Timeout`] when nobody comes.
     pub fn accept(listener: &TcpListener, timeout: Duration) -> Result<Self> {
-        let limit =
-            Timespec::try_from(timeout).map_err(|_| Error::invalid("too long a timeout"))?;
-        let mut door = [PollFd::new(listener, PollFlags::IN)];
-        let came = poll(&mut door, Some(&limit)).map_err(|errno| failed("poll")(errno.into()))?;
-        if came == 0 {
-            return Err(Error::timeout("a sender to connect", timeout));
+        match knock(listener, timeout)? {
+            Some(stream) => Self::over(stream, timeout),
+            None => Err(Error::timeout("a sender to connect", timeout)),
         }
-        let (stream, _) = listener.accept().map_err(failed("accept"))?;
-        Self::over(stream, timeout)
+    }
+
+    /// Listens for a sender, who connects when the first frame is asked for. The time is for that, and for every silence
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for an address that cannot be listened at.
+    pub fn listen(at: impl ToSocketAddrs, timeout: Duration) -> Result<Self> {
+        let at = super::super::net::resolve(at)?;
+        let door = TcpListener::bind(at).map_err(|error| Error::Unavailable {
+            what: format!("tcp:{at} to listen at"),
+            tried: Vec::new(),
+            reason: error.to_string(),
+        })?;
+        // Whoever knocked may be gone before the door is opened.
+        door.set_nonblocking(true).map_err(failed("fcntl"))?;
+        Self::at(End::Door(door), timeout)
     }
 
     /// Over a connection that there is.
@@ -61,28 +84,67 @@ impl Tcp {
     /// # Errors
     /// [`Error::InvalidArgument`] for a timeout of nothing.
     pub fn over(stream: TcpStream, timeout: Duration) -> Result<Self> {
+        let mut made = Self::at(End::Stream(stream), timeout)?;
+        made.prepare()?;
+        Ok(made)
+    }
+
+    fn at(end: End, timeout: Duration) -> Result<Self> {
         if timeout.is_zero() {
             return Err(Error::invalid("a timeout of nothing: every wait would be too long"));
         }
+        Ok(Self { end, timeout, begun: Vec::new(), frames: 0, quiet: Duration::ZERO })
+    }
+
+    /// Where it listens, or is connected from.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] from the kernel.
+    pub fn address(&self) -> Result<SocketAddr> {
+        let address = match &self.end {
+            End::Door(door) => door.local_addr(),
+            End::Stream(stream) => stream.local_addr(),
+        };
+        address.map_err(failed("getsockname"))
+    }
+
+    /// Lets reads end soon enough that a stop is heard.
+    fn prepare(&mut self) -> Result<()> {
+        let End::Stream(stream) = &self.end else { return Ok(()) };
         stream.set_nonblocking(false).map_err(failed("fcntl"))?;
-        stream.set_read_timeout(Some(SLICE.min(timeout))).map_err(failed("setsockopt"))?;
-        Ok(Self { stream, timeout, begun: Vec::new(), frames: 0, quiet: Duration::ZERO })
+        stream.set_read_timeout(Some(SLICE.min(self.timeout))).map_err(failed("setsockopt"))
+    }
+
+    /// Waits a while for the sender to connect; false when nobody came.
+    fn is_connected(&mut self) -> Result<bool> {
+        let End::Door(door) = &self.end else { return Ok(true) };
+        match knock(door, SLICE.min(self.timeout))? {
+            Some(stream) => {
+                (self.end, self.quiet) = (End::Stream(stream), Duration::ZERO);
+                self.prepare()?;
+                Ok(true)
+            }
+            None => self.note_silence("a sender to connect").map(|()| false),
+        }
+    }
+
+    /// Nothing came for a while.
+    fn note_silence(&mut self, what: &str) -> Result<()> {
+        self.quiet += SLICE.min(self.timeout);
+        if self.quiet < self.timeout { Ok(()) } else { Err(Error::timeout(what, self.timeout)) }
     }
 
     /// Reads on; `None` when nothing came for a while.
     fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
-        match self.stream.read(into) {
+        let End::Stream(stream) = &mut self.end else { return Ok(None) };
+        match stream.read(into) {
             Ok(bytes) => {
                 self.quiet = Duration::ZERO;
                 Ok(Some(bytes))
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
             Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => {
-                self.quiet += SLICE.min(self.timeout);
-                if self.quiet < self.timeout {
-                    return Ok(None);
-                }
-                Err(Error::timeout(format!("the rest of frame {}", self.frames), self.timeout))
+                self.note_silence(&format!("the rest of frame {}", self.frames)).map(|()| None)
             }
             Err(error) => Err(Error::PeerLost { reason: error.to_string() }),
         }
@@ -98,8 +160,31 @@ impl Tcp {
     }
 }
 
+/// Whether somebody knocked and did not wait.
+fn is_gone(error: &std::io::Error) -> bool {
+    [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted].contains(&error.kind())
+}
+
+/// Whoever comes within a time.
+fn knock(door: &TcpListener, limit: Duration) -> Result<Option<TcpStream>> {
+    let limit = Timespec::try_from(limit).map_err(|_| Error::invalid("too long a timeout"))?;
+    let mut doors = [PollFd::new(door, PollFlags::IN)];
+    match retry_on_intr(|| poll(&mut doors, Some(&limit))) {
+        Ok(0) => Ok(None),
+        Ok(_) => match door.accept() {
+            Ok((stream, _)) => Ok(Some(stream)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(failed("accept")(error)),
+        },
+        Err(errno) => Err(failed("poll")(errno.into())),
+    }
+}
+
 impl<T: Pod> Source<T> for Tcp {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled> {
+        if !self.is_connected()? {
+            return Ok(Filled::Idle);
+        }
         let into: &mut [u8] = bytemuck::cast_slice_mut(frame);
         let mut have = self.begun.len();
         let Some(begun) = into.get_mut(..have) else {

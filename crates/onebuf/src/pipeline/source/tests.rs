@@ -166,6 +166,25 @@ fn a_connection_brings_whole_frames_until_it_is_closed() {
 }
 
 #[test]
+fn a_sender_may_come_after_the_pipeline_has_started() {
+    let tcp = Tcp::listen("127.0.0.1:0", Duration::from_secs(10)).unwrap();
+    let (address, all) = (tcp.address().unwrap(), numbers(5));
+    let bytes: Vec<u8> = bytemuck::cast_slice(&all).to_vec();
+    let sent = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(80)); // longer than a source waits before it is asked again
+        TcpStream::connect(address).unwrap().write_all(&bytes).unwrap();
+    });
+    assert_eq!(run::<u32>(N, tcp).unwrap(), all);
+    sent.join().unwrap();
+    let nobody = Tcp::listen("127.0.0.1:0", Duration::from_millis(20)).unwrap();
+    let taken = nobody.address().unwrap();
+    refused(run::<u32>(N, nobody), "timed out after 20 ms: a sender to connect");
+    let _held = TcpListener::bind(taken).unwrap();
+    refused(Tcp::listen(taken, Duration::from_secs(1)), "to listen at");
+    refused(Tcp::listen("127.0.0.1:0", Duration::ZERO), "a timeout of nothing");
+}
+
+#[test]
 fn a_connection_that_breaks_or_falls_silent_is_an_error() {
     let (tcp, mut sender) = connected(Duration::from_secs(10));
     sender.write_all(&[0; 4 * N + 6]).unwrap();

@@ -11,6 +11,7 @@
 
 mod batch;
 mod counts;
+mod joining;
 mod stream;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;
@@ -25,17 +26,20 @@ use crate::{
         Filled,
         net::{
             failed,
-            packet::{HEADER, Header, Kind},
+            mmsg::receive_whole,
+            packet::{Header, Kind},
             resolve, socket,
         },
     },
 };
 use bytemuck::Pod;
 use counts::{Counters, add};
+use joining::Joining;
 use std::{
     fmt,
-    io::ErrorKind,
+    io::{ErrorKind, IoSliceMut},
     net::{SocketAddr, ToSocketAddrs, UdpSocket},
+    os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -44,8 +48,8 @@ use stream::{How, SLICE, Stream, is_silence};
 /// Room for packets that wait: a hundredth of a second at 25 Gbit/s.
 const RECEIVE_BUFFER: usize = 32 << 20;
 
-/// Longer than any packet.
-const LONGEST_PACKET: usize = 1 << 16;
+/// Longer than any packet, and than any that come together.
+const LONGEST_MESSAGE: usize = 1 << 16;
 
 /// What came of waiting for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +108,7 @@ pub struct Udp {
     kernel_drops: u32,
     /// The size of frames that were too large or too small.
     misfit: Option<usize>,
-    /// Packets that came together may be received together.
-    may_join: bool,
+    joining: Joining,
 }
 
 impl Udp {
@@ -131,6 +134,7 @@ impl Udp {
         counters.receive_buffer_bytes.store(room, Ordering::Relaxed);
         Ok(Self {
             kernel_drops: socket::drops(&socket).unwrap_or(0),
+            joining: Joining::ask(&socket, true),
             socket,
             wanted: None,
             window: 2,
@@ -140,7 +144,6 @@ impl Udp {
             quiet: Duration::ZERO,
             counters: Arc::new(counters),
             misfit: None,
-            may_join: true,
         })
     }
 
@@ -196,9 +199,7 @@ impl Udp {
             self.note_drops();
         }
         if arrival == Arrival::End {
-            self.over = self.stream.take().map(|stream| stream.id);
-            // The first packet of the next is received by itself.
-            socket::set_joined(&self.socket, false);
+            self.leave();
         }
         let useful = self.counters.packets.load(Ordering::Relaxed) > before;
         match arrival {
@@ -209,7 +210,7 @@ impl Udp {
     }
 
     fn listen(&mut self, frame: &mut [u8], silence_holes: bool) -> Result<Arrival> {
-        if self.stream.is_none() && !self.join(frame)? {
+        if self.stream.is_none() && !self.join(frame.len())? {
             return Ok(Arrival::Silence);
         }
         let Some(stream) = &mut self.stream else { return Ok(Arrival::Silence) };
@@ -223,24 +224,44 @@ impl Udp {
     }
 
     /// Waits a while for the first packet of a stream.
-    fn join(&mut self, frame: &mut [u8]) -> Result<bool> {
-        let (start, mut packet) = (Instant::now(), vec![0; LONGEST_PACKET]);
+    fn join(&mut self, frame_bytes: usize) -> Result<bool> {
+        let (start, mut memory) = (Instant::now(), vec![0; LONGEST_MESSAGE]);
         while start.elapsed() < SLICE {
-            let bytes = match self.socket.recv(&mut packet) {
-                Ok(bytes) => bytes,
+            let fd = self.socket.as_fd();
+            let came = match receive_whole(fd, &mut [IoSliceMut::new(&mut memory)]) {
+                Ok(came) => came,
                 Err(error) if is_silence(&error) => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(failed("recv")(error)),
+                Err(error) => return Err(failed("recvmsg")(error)),
             };
-            let Some((header, part)) = self.judge(&packet[..bytes], frame.len()) else { continue };
-            let joined = self.may_join && socket::set_joined(&self.socket, true);
-            let mut stream = Stream::begin(&header, part, self.window, joined);
-            stream.keep_first(part, &packet[HEADER..bytes], frame);
-            self.stream = Some(Box::new(stream));
-            add(&self.counters.packets, 1);
-            return Ok(true);
+            // One without a byte is a packet too, and none of ours.
+            let packets: Vec<&[u8]> = match came.bytes {
+                0 => vec![&[]],
+                bytes => memory[..bytes].chunks(came.each).collect(),
+            };
+            if self.begin(&packets, frame_bytes) {
+                return Ok(true);
+            }
         }
         Ok(false)
+    }
+
+    /// Begins a stream with the first of these packets that is one to begin with.
+    fn begin(&mut self, packets: &[&[u8]], frame_bytes: usize) -> bool {
+        let mut all = packets.iter().enumerate();
+        let found = all.find_map(|(at, packet)| Some((at, self.judge(packet, frame_bytes)?)));
+        let Some((at, (header, part))) = found else { return false };
+        let mut stream = Stream::begin(&header, part, self.window, self.joining);
+        stream.keep(packets[at..].iter().copied(), &self.counters);
+        self.stream = Some(Box::new(stream));
+        true
+    }
+
+    /// The stream is over.
+    fn leave(&mut self) {
+        let Some(stream) = self.stream.take() else { return };
+        self.over = Some(stream.id);
+        self.joining = stream.joining().again(&self.socket);
     }
 
     /// Whether a packet is one to begin with.

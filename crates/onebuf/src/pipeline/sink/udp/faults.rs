@@ -1,6 +1,6 @@
 //! What a bad network does, on purpose.
 
-use super::UdpSent;
+use super::sent::{Counters, add};
 
 /// What shall go wrong with packets on their way. The same seed does the same.
 ///
@@ -38,7 +38,7 @@ pub(super) struct Order {
 
 impl Order {
     /// The next frame's packets, with what goes wrong on their way.
-    pub fn of_frame(&mut self, packets: u32, faults: &Faults, sent: &mut UdpSent) -> &[u32] {
+    pub fn of_frame(&mut self, packets: u32, faults: &Faults, sent: &Counters) -> &[u32] {
         if self.state == 0 {
             self.state = faults.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         }
@@ -46,12 +46,12 @@ impl Order {
         all.clear();
         for packet in 0..packets {
             if self.happens(faults.lose) {
-                sent.lost_packets += 1;
+                add(&sent.lost_packets, 1);
                 continue;
             }
             all.push(packet);
             if self.happens(faults.duplicate) {
-                sent.duplicate_packets += 1;
+                add(&sent.duplicate_packets, 1);
                 all.push(packet);
             }
         }
@@ -89,29 +89,30 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::UdpSent, *};
 
     #[test]
     fn without_faults_everything_goes_in_order() {
-        let mut sent = UdpSent::default();
+        let sent = Counters::default();
         let mut order = Order::default();
-        assert_eq!(order.of_frame(5, &Faults::default(), &mut sent), [0, 1, 2, 3, 4]);
-        assert_eq!(sent, UdpSent::default());
+        assert_eq!(order.of_frame(5, &Faults::default(), &sent), [0, 1, 2, 3, 4]);
+        assert_eq!(sent.get(), UdpSent::default());
     }
 
     #[test]
     fn faults_are_as_many_as_asked_for_and_counted() {
-        let mut sent = UdpSent::default();
+        let sent = Counters::default();
         let faults = Faults { lose: 0.1, duplicate: 0.05, reorder: 7, seed: 3 };
         let (mut order, mut again) = (Order::default(), Order::default());
-        let packets = order.of_frame(10_000, &faults, &mut sent).to_vec();
-        assert_eq!(packets.len() as u64, 10_000 - sent.lost_packets + sent.duplicate_packets);
+        let packets = order.of_frame(10_000, &faults, &sent).to_vec();
+        let counted = sent.get();
+        assert_eq!(packets.len() as u64, 10_000 - counted.lost_packets + counted.duplicate_packets);
         assert!(
-            (800..1200).contains(&sent.lost_packets)
-                && (300..600).contains(&sent.duplicate_packets)
+            (800..1200).contains(&counted.lost_packets)
+                && (300..600).contains(&counted.duplicate_packets)
         );
-        assert_eq!(packets, again.of_frame(10_000, &faults, &mut sent));
-        assert_ne!(packets, order.of_frame(10_000, &faults, &mut sent));
+        assert_eq!(packets, again.of_frame(10_000, &faults, &sent));
+        assert_ne!(packets, order.of_frame(10_000, &faults, &sent));
         let late = packets.iter().zip(packets.iter().skip(8)).filter(|(now, later)| now > later);
         assert_eq!(late.count(), 0, "eight places on, nothing is earlier");
         assert!(!packets.is_sorted());

@@ -1,25 +1,22 @@
 //! The packets of one call: received where they are expected, and kept where they came instead.
 
-use super::window::{Spot, Window};
+use super::{
+    joining::Joining,
+    window::{Spot, Window},
+};
 use crate::pipeline::net::{
     mmsg::{self, BATCH, Got},
     packet::{HEADER, Header},
-    socket,
 };
 use std::{
     io::{self, IoSliceMut},
     net::UdpSocket,
     ops::Range,
     os::fd::AsFd,
-    time::{Duration, Instant},
 };
 
 /// The longest message, of however many packets.
 const LONGEST: usize = 1 << 16;
-
-/// So many packets one by one, in so short a time, and a call is better made for many of those.
-const ALONE: u32 = 256;
-const BUSY: Duration = Duration::from_millis(10);
 
 /// A packet by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +37,8 @@ pub(super) struct Batch {
     stride: usize,
     /// Those that lie in the spare places and are still to be put where they belong.
     held: Range<usize>,
-    /// The kernel hands over together what came together: one such message is one call's. Otherwise many packets are.
-    joined: bool,
-    /// How many have come one by one, and since when.
-    alone: (u32, Instant),
+    /// What came together is one call's. Otherwise many packets are.
+    pub joining: Joining,
 }
 
 /// Where one packet is received, but for its own place.
@@ -75,7 +70,7 @@ impl<'b> Slot<'b> {
 }
 
 impl Batch {
-    pub fn new(stride: usize, joined: bool) -> Self {
+    pub fn new(stride: usize, joining: Joining) -> Self {
         Self {
             heads: [[0; HEADER]; BATCH],
             got: [Got::default(); BATCH],
@@ -84,8 +79,7 @@ impl Batch {
             spare: vec![0; BATCH * stride],
             stride,
             held: 0..0,
-            joined,
-            alone: (0, Instant::now()),
+            joining,
         }
     }
 
@@ -97,14 +91,28 @@ impl Batch {
         from: Spot,
         first: &mut [u8],
     ) -> io::Result<usize> {
-        self.expected = [None; BATCH];
         let places = window.places(from, first);
-        if !self.joined {
+        if self.joining.is_over() {
             return self.receive_many(socket, places);
         }
         let came = self.receive_joined(socket, places)?;
-        self.consider(came, socket);
+        let bytes = self.got[..came].iter().map(|got| got.bytes).sum();
+        self.joining.note(came, bytes, socket);
         Ok(came)
+    }
+
+    /// Keeps packets that came before there was a place for any, no more than one call's. Returns how many they are.
+    pub fn hold<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>) -> usize {
+        self.held = 0..0;
+        for (number, packet) in packets.take(BATCH).enumerate() {
+            let (head, payload) = packet.split_at(packet.len().min(HEADER));
+            let payload = &payload[..payload.len().min(self.stride)];
+            self.heads[number][..head.len()].copy_from_slice(head);
+            self.spare[number * self.stride..][..payload.len()].copy_from_slice(payload);
+            self.got[number] = Got { bytes: packet.len(), cut_off: false };
+            self.held.end = number + 1;
+        }
+        self.held.end
     }
 
     /// As many packets as are expected; as many as there may be, when none has a place.
@@ -113,6 +121,7 @@ impl Batch {
         socket: &UdpSocket,
         places: impl Iterator<Item = (Spot, &'p mut [u8])>,
     ) -> io::Result<usize> {
+        self.expected = [None; BATCH];
         let mut places = places.peekable();
         let any = places.peek().is_some();
         let mut parts = Vec::with_capacity(BATCH);
@@ -126,35 +135,23 @@ impl Batch {
         mmsg::receive(socket.as_fd(), &mut parts, &mut self.got)
     }
 
-    /// One message, of as many packets as one can have.
+    /// One message, of as many packets as one can have: with long packets those are few, and so is what is written here
+    /// for each call.
     fn receive_joined<'p>(
         &mut self,
         socket: &UdpSocket,
         mut places: impl Iterator<Item = (Spot, &'p mut [u8])>,
     ) -> io::Result<usize> {
         let packet = HEADER + self.stride;
+        let most = LONGEST.div_ceil(packet).min(BATCH);
         let slots = slots(&mut self.expected, &mut self.heads, &mut self.spare, self.stride);
-        let mut parts = Vec::with_capacity(3 * BATCH);
-        for slot in slots.take(LONGEST.div_ceil(packet)) {
+        let mut parts = Vec::with_capacity(3 * most);
+        for slot in slots.take(most) {
             let three = slot.parts(places.next());
             parts.extend(three.into_iter().filter(|part| !part.is_empty()));
         }
-        mmsg::receive_joined(socket.as_fd(), &mut parts, packet, &mut self.got)
-    }
-
-    /// A sender whose packets come one by one, and quickly, is better served many at a time.
-    fn consider(&mut self, came: usize, socket: &UdpSocket) {
-        if came > 1 || self.alone.0 == 0 {
-            self.alone = (u32::from(came == 1), Instant::now());
-            return;
-        }
-        self.alone.0 += 1;
-        if self.alone.0 == ALONE {
-            self.alone.0 = 0;
-            if self.alone.1.elapsed() < BUSY {
-                self.joined = socket::set_joined(socket, false);
-            }
-        }
+        let marked = self.joining.is_on();
+        mmsg::receive_joined(socket.as_fd(), &mut parts, packet, marked, &mut self.got)
     }
 
     /// What the packet with this number is, by its own word.
@@ -164,21 +161,24 @@ impl Batch {
         Header::decode(&self.heads[number], payload)
     }
 
-    /// Marks those that came where they were expected, and keeps the others. Returns how many came right.
-    pub fn settle(
-        &mut self,
-        found: &[Option<Part>],
-        window: &mut Window,
-        first: &mut [u8],
-    ) -> usize {
-        let came = found.len();
-        self.found[..came].copy_from_slice(found);
+    /// What the packet with this number turned out to be.
+    pub fn note(&mut self, number: usize, found: Option<Part>) {
+        self.found[number] = found;
+    }
+
+    /// Marks those that came where they were expected, of so many, and keeps the others. Returns how many came right.
+    pub fn settle(&mut self, came: usize, window: &mut Window, first: &mut [u8]) -> usize {
         let right = (0..came).take_while(|&number| self.came_right(number, window)).count();
         self.expected[..right].iter().flatten().for_each(|&spot| window.mark(spot));
         // All of them before any is put where it belongs: that may be where another one came.
         (right..came).for_each(|number| self.keep(number, window, first));
         self.held = right..came;
         right
+    }
+
+    /// The last of so many that is of use.
+    pub fn last_found(&self, came: usize) -> Option<Part> {
+        self.found[..came].iter().rev().find_map(|found| *found)
     }
 
     fn came_right(&self, number: usize, window: &Window) -> bool {

@@ -1,56 +1,35 @@
 //! What a UDP source counts.
 
-use serde::Serialize;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+pub(super) use crate::pipeline::net::counters::add;
+use crate::pipeline::net::counters::counters;
+use std::sync::Arc;
 
-macro_rules! counts {
-    ($($(#[$about:meta])* $name:ident,)*) => {
-        /// What has come over the network, and what has not.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-        #[non_exhaustive]
-        pub struct UdpCounts {
-            $($(#[$about])* pub $name: u64,)*
-        }
-
-        #[derive(Debug, Default)]
-        pub(super) struct Counters {
-            $(pub $name: AtomicU64,)*
-        }
-
-        impl Counters {
-            pub fn get(&self) -> UdpCounts {
-                UdpCounts { $($name: self.$name.load(Ordering::Relaxed),)* }
-            }
-        }
-    };
-}
-
-counts! {
-    /// Frames that came whole.
-    frames,
-    /// Frames of which something is missing.
-    incomplete_frames,
-    /// Packets that came and were of use.
-    packets,
-    /// Packets that never came, or too late.
-    lost_packets,
-    /// Packets that came when their frame was over.
-    late_packets,
-    /// Packets that had come before.
-    duplicate_packets,
-    /// Packets of other streams.
-    stray_packets,
-    /// Packets that are not ours, or do not fit the frames.
-    malformed_packets,
-    /// Packets that did not come where they were expected, or before their frame had a slot, and so were copied once.
-    moved_packets,
-    /// Packets that the kernel had no room for. It counts those that came together once.
-    kernel_drops,
-    /// The room that the kernel gives to packets that wait, in bytes.
-    receive_buffer_bytes,
+counters! {
+    /// What has come over the network, and what has not.
+    UdpCounts {
+        /// Frames that came whole.
+        frames,
+        /// Frames of which something is missing.
+        incomplete_frames,
+        /// Packets that came and were of use.
+        packets,
+        /// Packets that never came, or too late.
+        lost_packets,
+        /// Packets that came when their frame was over.
+        late_packets,
+        /// Packets that had come before.
+        duplicate_packets,
+        /// Packets of other streams.
+        stray_packets,
+        /// Packets that are not ours, or do not fit the frames.
+        malformed_packets,
+        /// Packets that did not come where they were expected, or before their frame had a slot, and so were copied once.
+        moved_packets,
+        /// Packets that the kernel had no room for. It counts those that came together once.
+        kernel_drops,
+        /// The room that the kernel gives to packets that wait, in bytes.
+        receive_buffer_bytes,
+    }
 }
 
 /// Reads a source's counts while a pipeline has the source. Cheap to clone.
@@ -62,9 +41,4 @@ impl UdpMeter {
     pub fn counts(&self) -> UdpCounts {
         self.0.get()
     }
-}
-
-/// Adds to a counter, which one thread alone does.
-pub(super) fn add(counter: &AtomicU64, more: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

@@ -4,18 +4,14 @@ use super::{
     Arrival,
     batch::{Batch, Part},
     counts::{Counters, add},
+    joining::Joining,
     window::{Place, Spot, Window},
 };
 use crate::pipeline::net::{
-    mmsg::BATCH,
+    clock::coarse,
     packet::{Header, Kind},
 };
-use std::{
-    io,
-    net::UdpSocket,
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{io, net::UdpSocket, sync::atomic::Ordering, time::Duration};
 
 /// So often a stop is heard, and for so long a packet may be later than those sent after it.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
@@ -40,11 +36,11 @@ pub(super) struct Stream {
 
 impl Stream {
     /// A stream, by the first packet of it that came.
-    pub fn begin(header: &Header, packet: u32, patience: usize, joined: bool) -> Self {
+    pub fn begin(header: &Header, packet: u32, patience: usize, joining: Joining) -> Self {
         Self {
             id: header.stream,
             window: Window::new(header.cut, header.frame, patience),
-            batch: Batch::new(header.cut.stride(), joined),
+            batch: Batch::new(header.cut.stride(), joining),
             next: Part { frame: header.frame, packet },
             end: None,
             is_over: false,
@@ -55,11 +51,32 @@ impl Stream {
         self.window.cut.frame_bytes()
     }
 
-    /// Keeps the first packet, by way of a frame's memory.
-    pub fn keep_first(&mut self, packet: u32, payload: &[u8], frame: &mut [u8]) {
-        self.window.store(Spot { behind: 0, packet }, payload, frame);
-        self.window.park(frame);
-        self.follow(Part { frame: self.window.first, packet });
+    /// What the kernel was told last.
+    pub fn joining(&self) -> Joining {
+        self.batch.joining
+    }
+
+    /// As a sender may bring about in the middle of a stream.
+    #[cfg(all(test, not(onebuf_shuttle)))]
+    pub fn ask_joined(&mut self, socket: &UdpSocket, joined: bool) {
+        self.batch.joining = Joining::ask(socket, joined);
+    }
+
+    /// Keeps the packets that it began with.
+    pub fn keep<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>, counters: &Counters) {
+        let came = self.batch.hold(packets);
+        self.judge(came, counters);
+    }
+
+    /// What each of so many packets is, and which one is expected after them.
+    fn judge(&mut self, came: usize, counters: &Counters) {
+        for number in 0..came {
+            let found = self.check(self.batch.header(number), counters);
+            self.batch.note(number, found);
+        }
+        if let Some(last) = self.batch.last_found(came) {
+            self.follow(last);
+        }
     }
 
     /// The frame has a slot, for as long as this call lasts.
@@ -73,7 +90,7 @@ impl Stream {
     }
 
     fn gather(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
-        let start = Instant::now();
+        let start = coarse();
         let (mut progress, mut placed) = (start, how.placed());
         loop {
             let in_the_way = self.place_kept(frame, how);
@@ -83,7 +100,7 @@ impl Stream {
             if self.is_over || self.end.is_some_and(|end| self.window.first >= end) {
                 return Ok(self.quiet(frame, how));
             }
-            let now = Instant::now();
+            let now = coarse();
             if how.placed() > placed {
                 (progress, placed) = (now, how.placed());
             }
@@ -128,16 +145,9 @@ impl Stream {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(error),
         };
-        let mut found = [None; BATCH];
-        for (number, found) in found.iter_mut().enumerate().take(came) {
-            *found = self.check(self.batch.header(number), how.counters);
-        }
-        let found = &found[..came];
-        let right = self.batch.settle(found, &mut self.window, frame);
+        self.judge(came, how.counters);
+        let right = self.batch.settle(came, &mut self.window, frame);
         add(&how.counters.packets, right as u64);
-        if let Some(&last) = found.iter().flatten().last() {
-            self.follow(last);
-        }
         Ok(true)
     }
 

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::pipeline::{
-    net::{mmsg, packet::Cut},
+    net::{
+        mmsg,
+        packet::{Cut, HEADER},
+    },
     sink::{self, Faults, Sink},
 };
 use proptest::prelude::*;
@@ -80,6 +83,11 @@ impl Wire {
         each.take(10_000).filter(|arrival| *arrival != Arrival::Silence).collect()
     }
 
+    /// Whether what comes together is received together.
+    fn join(&mut self, joined: bool) {
+        self.udp.joining = Joining::ask(&self.udp.socket, joined);
+    }
+
     fn counts(&self) -> UdpCounts {
         self.udp.meter().counts()
     }
@@ -95,7 +103,7 @@ fn in_order_nothing_is_moved() {
         // Many packets whose last is short, many that fill it, one for each frame.
         for (bytes, stride, packets) in [(9001, 100, 91), (6400, 100, 64), (50, 100, 1)] {
             let mut wire = Wire::new(bytes, stride.min(bytes));
-            wire.udp.may_join = joined;
+            wire.join(joined);
             let all = 0..wire.cut.packets();
             for frame in 0..20 {
                 wire.send(frame, all.clone());
@@ -118,7 +126,7 @@ fn in_order_nothing_is_moved() {
 fn frames_of_few_packets_come_many_at_a_time() {
     for joined in [false, true] {
         let mut wire = Wire::new(200, 100);
-        wire.udp.may_join = joined;
+        wire.join(joined);
         (0..100).for_each(|frame| wire.send(frame, [0, 1]));
         wire.end(100);
         assert_eq!(wire.all(), Vec::from_iter((0..100).map(whole)));
@@ -133,7 +141,7 @@ fn frames_of_few_packets_come_many_at_a_time() {
 fn any_order_inside_the_window_is_put_right() {
     for joined in [false, true] {
         let mut wire = Wire::new(1003, 100);
-        wire.udp.may_join = joined;
+        wire.join(joined);
         wire.send(0, (0..11).rev());
         wire.send(1, [10, 0, 9, 1]);
         wire.send(2, [3, 4, 5, 10]);
@@ -151,7 +159,7 @@ fn any_order_inside_the_window_is_put_right() {
 fn a_frame_is_given_up_when_one_behind_the_window_comes() {
     for joined in [false, true] {
         let mut wire = Wire::new(400, 100);
-        wire.udp.may_join = joined;
+        wire.join(joined);
         wire.send(0, [0, 1, 3]);
         wire.send(1, 0..4);
         assert_eq!(wire.receive(), Arrival::Holes { frame: 0, missing: 1 }, "in silence");
@@ -187,7 +195,7 @@ fn a_wider_window_waits_for_longer() {
 fn frames_that_are_missing_altogether_are_told_too() {
     for joined in [false, true] {
         let mut wire = Wire::new(400, 100);
-        wire.udp.may_join = joined;
+        wire.join(joined);
         wire.send(0, 0..4);
         wire.send(5, 0..4);
         wire.end(8);
@@ -216,7 +224,7 @@ fn a_gap_without_an_end_is_counted_at_once() {
 fn what_does_not_belong_is_counted_and_harms_nothing() {
     for joined in [false, true] {
         let mut wire = Wire::new(400, 100);
-        wire.udp.may_join = joined;
+        wire.join(joined);
         wire.socket.send(b"hello").unwrap();
         wire.send(0, [0, 0, 1]);
         let mut stray = wire.packet(Kind::Part(2), 0);
@@ -306,7 +314,7 @@ fn useless_packets_are_silence() {
 fn what_a_sender_lost_on_purpose_is_what_is_missing() {
     for joined in [false, true] {
         let mut wire = Wire::new(1000, 64);
-        wire.udp.may_join = joined;
+        wire.join(joined);
         let faults = Faults { lose: 0.05, duplicate: 0.05, reorder: 5, seed: 42 };
         let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
         sender = sender.payload(64).unwrap().faults(faults);
@@ -344,12 +352,20 @@ fn a_stream_of_large_packets_follows_one_of_small() {
     assert_eq!(sender.sent().packets, 5);
 }
 
+/// Whether the kernel hands over together what comes together.
+fn can_join(wire: &Wire) -> bool {
+    let can = socket::set_joined(&wire.udp.socket, true);
+    if !can {
+        eprintln!("skip: packets that come together: the kernel has no UDP_GRO");
+    }
+    can
+}
+
 /// What the kernel hands over together is received by one call, each packet in its place.
 #[test]
 fn packets_that_come_together_are_received_together() {
     let mut wire = Wire::new(1050, 100);
-    if !socket::set_joined(&wire.udp.socket, true) {
-        eprintln!("skip: packets that come together: the kernel has no UDP_GRO");
+    if !can_join(&wire) {
         return;
     }
     let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
@@ -358,7 +374,7 @@ fn packets_that_come_together_are_received_together() {
     let (mut memory, mut got) = ([[0; 140]; 16], [mmsg::Got::default(); mmsg::BATCH]);
     let mut places = memory.each_mut().map(|place| std::io::IoSliceMut::new(place));
     let fd = wire.udp.socket.as_fd();
-    assert_eq!(mmsg::receive_joined(fd, &mut places, 140, &mut got).unwrap(), 11);
+    assert_eq!(mmsg::receive_joined(fd, &mut places, 140, true, &mut got).unwrap(), 11);
     let bytes: Vec<usize> = got[..11].iter().map(|got| got.bytes).collect();
     assert_eq!(bytes, [[140; 10].as_slice(), &[90]].concat());
     for (packet, place) in memory[..11].iter().enumerate() {
@@ -368,9 +384,8 @@ fn packets_that_come_together_are_received_together() {
     // Those of another size do not fit the places, and are nobody's.
     sender.take(&content(1, 1050), 1).unwrap();
     let mut places = memory.each_mut().map(|place| std::io::IoSliceMut::new(place));
-    assert_eq!(mmsg::receive_joined(fd, &mut places, 139, &mut got).unwrap(), 1);
+    assert_eq!(mmsg::receive_joined(fd, &mut places, 139, true, &mut got).unwrap(), 1);
     assert!(got[0].cut_off);
-    socket::set_joined(&wire.udp.socket, false);
     drop(sender);
     let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
     sender = sender.payload(100).unwrap();
@@ -378,7 +393,53 @@ fn packets_that_come_together_are_received_together() {
         sender.take(&content(frame, 1050), frame).unwrap();
         assert_eq!(wire.receive(), whole(frame));
     }
-    assert_eq!(wire.counts().moved_packets, 1, "{:?}", wire.counts());
+    assert_eq!(wire.counts().moved_packets, 11, "the message that told how large packets are");
+}
+
+/// What had waited before packets were asked for together comes apart, says nothing of the sender, and nothing of it is lost.
+#[test]
+fn what_waited_comes_as_it_was() {
+    let (frames, packets) = (3, 150);
+    for (before, after) in [(false, true), (true, false)] {
+        let mut wire = Wire::new(packets * 100, 100);
+        let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
+        sender = sender.payload(100).unwrap();
+        if !can_join(&wire) {
+            return;
+        }
+        wire.join(before);
+        (0..frames).for_each(|frame| sender.take(&content(frame, packets * 100), frame).unwrap());
+        assert_eq!(wire.receive(), whole(0));
+        let stream = wire.udp.stream.as_mut().unwrap();
+        stream.ask_joined(&wire.udp.socket, after);
+        for frame in 1..6 * frames {
+            if frame >= frames {
+                sender.take(&content(frame, packets * 100), frame).unwrap();
+            }
+            assert_eq!(wire.receive(), whole(frame));
+        }
+        let counts = wire.counts();
+        assert_eq!((counts.malformed_packets, counts.lost_packets), (0, 0), "{counts:?}");
+        let joining = wire.udp.stream.as_ref().unwrap().joining();
+        assert_eq!((joining.is_on(), joining.is_over()), (after, !after), "{joining:?}");
+    }
+}
+
+/// The next stream may have begun before the end of the last one was seen.
+#[test]
+fn streams_that_wait_one_behind_the_other_come_whole() {
+    let mut wire = Wire::new(1050, 100);
+    let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
+    sender = sender.payload(100).unwrap();
+    for frame in 0..3 {
+        sender.take(&content(frame, 1050), frame).unwrap();
+        sender.finish().unwrap();
+    }
+    for frame in 0..3 {
+        assert_eq!(wire.all(), [whole(frame)]);
+    }
+    let counts = wire.counts();
+    assert_eq!((counts.packets, counts.malformed_packets, counts.stray_packets), (33, 0, 0));
 }
 
 /// A sender whose packets come one by one is noticed, in the middle of a frame.
@@ -439,7 +500,7 @@ proptest! {
         joined: bool,
     ) {
         let mut wire = Wire::new(200, stride);
-        wire.udp.may_join = joined;
+        wire.join(joined);
         let (packets, mut script) = (wire.cut.packets() as usize, Vec::new());
         for (number, (deed, delay)) in deeds.into_iter().enumerate() {
             let bytes = wire.packet(Kind::Part((number % packets) as u32), (number / packets) as u64);
@@ -479,7 +540,7 @@ proptest! {
         joined: bool,
     ) {
         let mut wire = Wire::new(470, 100);
-        wire.udp.may_join = joined;
+        wire.join(joined);
         for (packet, frame, at, by, far) in lies {
             let mut bytes = wire.packet(Kind::Part(packet), frame);
             bytes[if far { 24 + at % 8 } else { at }] ^= by;
