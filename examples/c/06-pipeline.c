@@ -71,7 +71,7 @@ int main(void) {
     shape.devices = &device;
     shape.device_count = 1;
     onebuf_slot_buffer slot[] = {{N * sizeof(float), &shape}};
-    onebuf_stage stages[] = {{"amplify", device, amplify, &kernel}};
+    onebuf_stage stages[] = {{"amplify", device, amplify, &kernel, &kernel, 1}};
     double sum = 0;
     onebuf_pipeline_options options = ONEBUF_OPTIONS(onebuf_pipeline_options);
     options.depth = 3;

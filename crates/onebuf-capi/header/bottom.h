@@ -14,6 +14,12 @@ static inline onebuf_arg onebuf_arg_buffer(onebuf_buffer buffer, onebuf_access a
     return arg;
 }
 
+// A buffer as an argument, whose standing map ends first.
+static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access access) {
+    onebuf_arg arg = {ONEBUF_ARG_TURN, access, buffer, {0}, NULL, 0};
+    return arg;
+}
+
 // A view that the caller holds as an argument.
 static inline onebuf_arg onebuf_arg_view(onebuf_view view) {
     onebuf_arg arg = {ONEBUF_ARG_VIEW, 0, {0}, view, NULL, 0};

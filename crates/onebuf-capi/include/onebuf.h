@@ -177,6 +177,9 @@ typedef uint32_t onebuf_strategy;
 #define ONEBUF_STRATEGY_DEVICE 6
 // Device memory that other APIs and processes can import by a file descriptor.
 #define ONEBUF_STRATEGY_EXPORTABLE 7
+// Memory at one address for CPU and device, whose pages are moved to whoever takes over: counted as implied copies. Of hubs
+// with `managed_memory` only.
+#define ONEBUF_STRATEGY_MANAGED 8
 
 // How memory that lives on one device is seen on another.
 typedef uint32_t onebuf_route;
@@ -339,6 +342,8 @@ typedef struct onebuf_hub_options {
     uint32_t without_cuda;
     // Not zero: looks for no HIP.
     uint32_t without_hip;
+    // Not zero: lets buffers ask for ONEBUF_STRATEGY_MANAGED; zero: what the environment says (`ONEBUF_MANAGED`).
+    uint32_t managed_memory;
 } onebuf_hub_options;
 
 // Finds what is installed, and loads what experiments have shown before. A missing API is a fact, not an
@@ -830,6 +835,8 @@ typedef uint32_t onebuf_arg_kind;
 #define ONEBUF_ARG_LOCAL 3
 // Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
 #define ONEBUF_ARG_VIEW 4
+// Only as an argument: a buffer, whose standing map ends first, as by onebuf_buffer_to_device().
+#define ONEBUF_ARG_TURN 5
 
 // A parameter of a kernel.
 typedef struct onebuf_param {
@@ -1717,6 +1724,240 @@ onebuf_status onebuf_offer_accept(onebuf_offer offer,
 // Frees an offer: nobody can attach any more. A peer that is here stays until its handle is freed.
 onebuf_status onebuf_offer_free(onebuf_offer offer);
 
+// Sources =========================================================================================
+//
+// Where a pipeline's frames come from, where that is no function of the caller's: memory, files, a signal that is
+// computed, the network. A pipeline that is given one (`onebuf_pipeline_options.feed`) has it until it is freed; the handle
+// is still there to ask it, and is freed on its own.
+
+// A source. Free it.
+typedef struct onebuf_source {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_source;
+// So many times that there is no end.
+#define ONEBUF_FOREVER UINT64_MAX
+
+// One plane wave.
+typedef struct onebuf_wave {
+    // Its amplitude.
+    double level;
+    // Turns per sample, from -0.5 to 0.5.
+    double frequency;
+    // Where it comes from: degrees from straight ahead, from -90 to 90.
+    double direction;
+} onebuf_wave;
+
+// A signal that is computed: plane waves and noise on a line of sensors half a wavelength apart. Zeroes are the
+// defaults, but for `channels` and `samples`. A frame is channels of samples, one channel behind the other, each
+// sample two floats.
+typedef struct onebuf_synthetic_options {
+    // `sizeof(onebuf_synthetic_options)`.
+    size_t size;
+    // How many sensors.
+    size_t channels;
+    // How many samples of each.
+    size_t samples;
+    // The waves; NULL: three, from the left, from ahead and from the right.
+    const onebuf_wave *waves;
+    // How many waves.
+    size_t wave_count;
+    // How large the noise is, evenly between this and its negative in both parts; zero: 0.1, negative: none.
+    double noise;
+    // For other noise; zero: 1.
+    uint64_t seed;
+    // How many frames; zero: without an end.
+    uint64_t frames;
+} onebuf_synthetic_options;
+
+// Frames in the packets of onebuf_sink_udp() and `onebuf send`. Zeroes are the defaults, but for `address`.
+typedef struct onebuf_udp_source_options {
+    // `sizeof(onebuf_udp_source_options)`.
+    size_t size;
+    // Where to listen, such as `0.0.0.0:5000`; with port 0 the system chooses one.
+    const char *address;
+    // Not zero: only the stream of this number, and not the first that comes.
+    uint32_t one_stream;
+    // That number.
+    uint32_t stream;
+    // How many frames may be open at a time; zero: 2.
+    size_t window;
+    // For how long nothing of use may come before that is ONEBUF_TIMEOUT; zero: 10 seconds.
+    uint64_t timeout_ms;
+    // Room for packets that wait, which the system may have a limit for; zero: 32 MiB.
+    size_t receive_buffer_bytes;
+} onebuf_udp_source_options;
+
+// Frames as they lie in memory, over one connection. Zeroes are the defaults, but for `address`.
+typedef struct onebuf_tcp_source_options {
+    // `sizeof(onebuf_tcp_source_options)`.
+    size_t size;
+    // Where the sender is, such as `192.168.0.7:5000`; or where to listen for it.
+    const char *address;
+    // Not zero: the sender connects, once the pipeline runs.
+    uint32_t listen;
+    // For connecting, and for every silence afterwards; zero: 10 seconds.
+    uint64_t timeout_ms;
+} onebuf_tcp_source_options;
+
+// What has come over UDP, and what has not.
+typedef struct onebuf_udp_counts {
+    // `sizeof(onebuf_udp_counts)`: set it before the call.
+    size_t size;
+    // Frames that came whole.
+    uint64_t frames;
+    // Frames of which something is missing: they are not passed on.
+    uint64_t incomplete_frames;
+    // Packets that came and were of use.
+    uint64_t packets;
+    // Packets that never came, or too late.
+    uint64_t lost_packets;
+    // Packets that came when their frame was over.
+    uint64_t late_packets;
+    // Packets that had come before.
+    uint64_t duplicate_packets;
+    // Packets of other streams.
+    uint64_t stray_packets;
+    // Packets that are not ours, or do not fit the frames.
+    uint64_t malformed_packets;
+    // Packets that were copied once, because they did not come where they were expected.
+    uint64_t moved_packets;
+    // Packets that the system had no room for.
+    uint64_t kernel_drops;
+    // The room that the system gives to packets that wait.
+    uint64_t receive_buffer_bytes;
+} onebuf_udp_counts;
+
+// Frames that lie one behind the other in the caller's memory, so many times (ONEBUF_FOREVER: without an end). The memory
+// stays, and nobody writes it, until the source and the pipeline that has it are freed.
+onebuf_status onebuf_source_memory(const void *data,
+                                   size_t bytes,
+                                   uint64_t times,
+                                   onebuf_source *source);
+
+// The frames of a file, as they lie in memory, so many times (ONEBUF_FOREVER: without an end).
+onebuf_status onebuf_source_file(const char *path, uint64_t times, onebuf_source *source);
+
+// The frames of a NumPy file, whose first axis counts them, or all of it is one; so many times (ONEBUF_FOREVER: without an
+// end). `element` is what NumPy calls its elements: `<f4` are floats, `<c8` pairs of them. A file that has others, or is not
+// whole, is ONEBUF_INVALID_ARGUMENT.
+onebuf_status onebuf_source_npy(const char *path,
+                                const char *element,
+                                uint64_t times,
+                                onebuf_source *source);
+
+// A signal that is computed: the same in every run.
+onebuf_status onebuf_source_synthetic(const onebuf_synthetic_options *options,
+                                      onebuf_source *source);
+
+// Frames in packets, over UDP: straight into the slots where the host sees those. A frame that lacks a packet is counted, and not passed
+// on.
+onebuf_status onebuf_source_udp(const onebuf_udp_source_options *options,
+                                onebuf_source *source);
+
+// Frames as they lie in memory, one behind the other, over TCP. The sender's closing is the end; within a frame it is
+// ONEBUF_PEER_LOST.
+onebuf_status onebuf_source_tcp(const onebuf_tcp_source_options *options,
+                                onebuf_source *source);
+
+// Where a source of the network listens, or is connected from: `HOST:PORT`. ONEBUF_UNSUPPORTED for others.
+onebuf_status onebuf_source_address(onebuf_source source,
+                                    onebuf_string *text);
+
+// What a UDP source has counted, from any thread, also while a pipeline runs. ONEBUF_UNSUPPORTED for others.
+onebuf_status onebuf_source_udp_counts(onebuf_source source,
+                                       onebuf_udp_counts *counts);
+
+// Frees a source. A pipeline that has it keeps what it needs.
+onebuf_status onebuf_source_free(onebuf_source source);
+
+// Sinks ===========================================================================================
+//
+// Where a pipeline's frames go, where that is no function of the caller's: memory, files, the network. A pipeline that is
+// given one (`onebuf_pipeline_options.drain`) has it until it is freed; the handle is still there to ask it, and is freed on its
+// own.
+
+// A sink. Free it.
+typedef struct onebuf_sink {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_sink;
+
+// Frames in packets, for onebuf_source_udp(). Zeroes are the defaults, but for `address`.
+typedef struct onebuf_udp_sink_options {
+    // `sizeof(onebuf_udp_sink_options)`.
+    size_t size;
+    // Where to, such as `127.0.0.1:5000`.
+    const char *address;
+    // Not zero: the stream has the number `stream`, and not some number.
+    uint32_t one_stream;
+    // That number.
+    uint32_t stream;
+    // How many bytes of a frame a packet carries at most; zero: as many as fit the way there, and no more than 8192.
+    size_t payload_bytes;
+    // So many bytes of frames per second and no more, evenly; zero: as fast as it goes.
+    double bytes_per_s;
+    // On purpose: which part of the packets is lost, from 0 to 1.
+    double lose;
+    // On purpose: which part of them comes twice, from 0 to 1.
+    double duplicate;
+    // On purpose: by how many packets of its frame one may be late.
+    size_t reorder;
+    // For other bad luck; zero: 1.
+    uint64_t seed;
+} onebuf_udp_sink_options;
+
+// What a UDP sink has sent.
+typedef struct onebuf_udp_sent {
+    // `sizeof(onebuf_udp_sent)`: set it before the call.
+    size_t size;
+    // Frames.
+    uint64_t frames;
+    // Packets.
+    uint64_t packets;
+    // Bytes of frames, without the packets' heads.
+    uint64_t bytes;
+    // Packets that were lost on purpose.
+    uint64_t lost_packets;
+    // Packets that were sent twice on purpose.
+    uint64_t duplicate_packets;
+    // How often the other end said that nobody listens there.
+    uint64_t refused;
+} onebuf_udp_sent;
+
+// Frames go one behind the other into the caller's memory, which stays, and is nobody else's, until the sink and the pipeline that
+// has it are freed. A frame that finds no room stops the pipeline with ONEBUF_INVALID_ARGUMENT.
+onebuf_status onebuf_sink_memory(void *data,
+                                 size_t bytes,
+                                 onebuf_sink *sink);
+
+// Frames go one behind the other into a file, as they lie in memory. A file that there is is emptied.
+onebuf_status onebuf_sink_file(const char *path,
+                               onebuf_sink *sink);
+
+// Frames of this shape go into a NumPy file whose first axis counts them; it is whole after each of them. `element` is what NumPy
+// calls their elements: `<f4` are floats, `<c8` pairs of them.
+onebuf_status onebuf_sink_npy(const char *path,
+                              const char *element,
+                              const size_t *shape,
+                              size_t axis_count,
+                              onebuf_sink *sink);
+
+// Frames go out in packets, over UDP, straight out of the slots where the host sees those. onebuf_sink_finish() says that
+// there are no more; so does the end of the sink and the pipeline that has it.
+onebuf_status onebuf_sink_udp(const onebuf_udp_sink_options *options,
+                              onebuf_sink *sink);
+
+// Says that there are no more frames, after a run: the receiver's pipeline ends. A frame after that begins a new stream.
+// ONEBUF_UNSUPPORTED for sinks that need no such word.
+onebuf_status onebuf_sink_finish(onebuf_sink sink);
+
+// What a UDP sink has sent, from any thread; it waits for nobody. ONEBUF_UNSUPPORTED for others.
+onebuf_status onebuf_sink_udp_sent(onebuf_sink sink, onebuf_udp_sent *sent);
+
+// Frees a sink. A pipeline that has it keeps what it needs.
+onebuf_status onebuf_sink_free(onebuf_sink sink);
+
 // Pipelines =======================================================================================
 //
 // Frames that come without pause: a source fills a slot, stages enqueue work on it, a sink takes the result, and the
@@ -1793,10 +2034,16 @@ typedef struct onebuf_stage {
     onebuf_frame_function run;
     // What `run` is given first.
     void *user;
+    // Null, or all kernels that it launches, where it does nothing else with its queue. Beside a stage of CUDA or HIP on the
+    // same chip, kernels of OpenCL then run in that stage's queue, where the doctor has proven that they can: nothing is
+    // handed over. The slots' buffers have to be shared with both devices. `onebuf_pipeline_json` tells what became of it.
+    const onebuf_kernel *kernels;
+    // How many kernels.
+    size_t kernel_count;
 } onebuf_stage;
 
-// What a pipeline shall be. Zeroes are the defaults, but for `depth`, `buffers`, `source` and `sink`. Pointers need to
-// be valid during the call only, `user`s as long as the pipeline runs.
+// What a pipeline shall be. Zeroes are the defaults, but for `depth`, `buffers`, `source` or `feed`, and `sink` or
+// `drain`. Pointers need to be valid during the call only, `user`s as long as the pipeline runs.
 typedef struct onebuf_pipeline_options {
     // `sizeof(onebuf_pipeline_options)`.
     size_t size;
@@ -1824,6 +2071,16 @@ typedef struct onebuf_pipeline_options {
     onebuf_when_full when_full;
     // Not zero: everything runs on the thread that runs the pipeline, for drivers that two threads at once can crash.
     uint32_t one_thread;
+    // Where frames come from, instead of `source`; null: from there.
+    onebuf_source feed;
+    // Which buffer of a slot it fills: in place where the host sees that, else by one upload.
+    size_t feed_buffer;
+    // Where they go, instead of `sink`; null: there.
+    onebuf_sink drain;
+    // Which buffer of a slot it takes: in place where the host sees that, else by one download.
+    size_t drain_buffer;
+    // Not zero: every stage's kernels run on its own device, whatever is proven.
+    uint32_t no_graft;
 } onebuf_pipeline_options;
 
 // How a pipeline does, or did. Times are in nanoseconds; those of a pipeline that had no frame yet are zero.
@@ -1883,6 +2140,12 @@ onebuf_status onebuf_pipeline_free(onebuf_pipeline pipeline);
 // A buffer as an argument: a view of it is taken for the launch.
 static inline onebuf_arg onebuf_arg_buffer(onebuf_buffer buffer, onebuf_access access) {
     onebuf_arg arg = {ONEBUF_ARG_BUFFER, access, buffer, {0}, NULL, 0};
+    return arg;
+}
+
+// A buffer as an argument, whose standing map ends first.
+static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access access) {
+    onebuf_arg arg = {ONEBUF_ARG_TURN, access, buffer, {0}, NULL, 0};
     return arg;
 }
 

@@ -240,7 +240,8 @@ enum class Strategy : onebuf_strategy {
     MappedDevice = ONEBUF_STRATEGY_MAPPED_DEVICE,
     OnChip = ONEBUF_STRATEGY_ON_CHIP,
     Device = ONEBUF_STRATEGY_DEVICE,
-    Exportable = ONEBUF_STRATEGY_EXPORTABLE
+    Exportable = ONEBUF_STRATEGY_EXPORTABLE,
+    Managed = ONEBUF_STRATEGY_MANAGED
 };
 enum class Route : onebuf_route {
     Any = ONEBUF_ROUTE_ANY,
@@ -424,6 +425,15 @@ struct Reads {
 };
 template <class T> Reads reads(const Buffer<T> &buffer) { return {buffer.handle()}; }
 
+/// A buffer as an argument, whose standing map (Buffer::to_host) ends first.
+struct Turn {
+    onebuf_buffer buffer;
+    onebuf_access access;
+};
+template <class T> Turn turn(const Buffer<T> &buffer, Access access = Access::ReadWrite) {
+    return {buffer.handle(), static_cast<onebuf_access>(access)};
+}
+
 namespace detail {
 
 template <class T> onebuf_arg argument(const Buffer<T> &buffer) {
@@ -431,6 +441,7 @@ template <class T> onebuf_arg argument(const Buffer<T> &buffer) {
 }
 template <class T> onebuf_arg argument(const View<T> &view) { return onebuf_arg_view(view.handle()); }
 inline onebuf_arg argument(const Reads &reads) { return onebuf_arg_buffer(reads.buffer, ONEBUF_READ); }
+inline onebuf_arg argument(const Turn &turn) { return onebuf_arg_turn(turn.buffer, turn.access); }
 inline onebuf_arg argument(const Local &local) { return onebuf_arg_local(local.bytes); }
 template <class T> onebuf_arg argument(const T &value) {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>, "kernels take buffers and plain values");
@@ -453,7 +464,7 @@ class Queue : public detail::Owner<onebuf_queue, onebuf_queue_free> {
 public:
     using Owner::Owner;
 
-    /// Starts a kernel on buffers (read and written), `reads(buffer)`, views, plain values and Local.
+    /// Starts a kernel on buffers (read and written), `reads(buffer)`, `turn(buffer)`, views, plain values and Local.
     template <class... Args> Result<void> launch(const Kernel &kernel, const Grid &grid, const Args &...args) const {
         return detail::check(start(kernel, grid, nullptr, args...));
     }
@@ -1359,6 +1370,7 @@ struct Functions {
         std::string name;
         onebuf_device device;
         std::function<Result<void>(const Frame &)> run;
+        std::vector<onebuf_kernel> kernels;
     };
     std::function<Result<Filled>(const Frame &)> source;
     std::vector<Stage> stages;
@@ -1409,6 +1421,130 @@ inline onebuf_status work(void *user, const onebuf_frame *frame) {
 
 } // namespace detail
 
+/// Plane waves and noise, computed.
+struct SyntheticOptions : onebuf_synthetic_options {
+    SyntheticOptions(std::size_t channels_, std::size_t samples_) : onebuf_synthetic_options{} {
+        size = sizeof(onebuf_synthetic_options);
+        channels = channels_, samples = samples_;
+    }
+};
+
+/// Packets that come over UDP. The address stays until the source is made.
+struct UdpSourceOptions : onebuf_udp_source_options {
+    explicit UdpSourceOptions(const char *listen_at) : onebuf_udp_source_options{} {
+        size = sizeof(onebuf_udp_source_options);
+        address = listen_at;
+    }
+};
+
+/// Packets that go out over UDP. The address stays until the sink is made.
+struct UdpSinkOptions : onebuf_udp_sink_options {
+    explicit UdpSinkOptions(const char *to) : onebuf_udp_sink_options{} {
+        size = sizeof(onebuf_udp_sink_options);
+        address = to;
+    }
+};
+
+/// Where frames come from, when that is no function: memory, files, a signal that is computed, the network.
+class Source : public detail::Owner<onebuf_source, onebuf_source_free> {
+public:
+    using Owner::Owner;
+    static constexpr std::uint64_t Forever = ONEBUF_FOREVER;
+
+    /// Of memory that stays, and nobody writes, until the source and its pipeline are gone.
+    static Result<Source> memory(const void *data, std::size_t bytes, std::uint64_t times = 1) {
+        return made([&](onebuf_source *to) { return onebuf_source_memory(data, bytes, times, to); });
+    }
+    template <class T> static Result<Source> memory(const std::vector<T> &all, std::uint64_t times = 1) {
+        return memory(all.data(), all.size() * sizeof(T), times);
+    }
+    static Result<Source> file(const std::string &path, std::uint64_t times = 1) {
+        return made([&](onebuf_source *to) { return onebuf_source_file(path.c_str(), times, to); });
+    }
+    /// Of a NumPy file, whose elements NumPy calls so: `<f4`, `<c8`.
+    static Result<Source> npy(const std::string &path, const char *element, std::uint64_t times = 1) {
+        return made([&](onebuf_source *to) { return onebuf_source_npy(path.c_str(), element, times, to); });
+    }
+    static Result<Source> synthetic(const SyntheticOptions &options) {
+        return made([&](onebuf_source *to) { return onebuf_source_synthetic(&options, to); });
+    }
+    static Result<Source> udp(const UdpSourceOptions &options) {
+        return made([&](onebuf_source *to) { return onebuf_source_udp(&options, to); });
+    }
+    /// Of a sender that is there; with `listen`, of one that connects once the pipeline runs.
+    static Result<Source> tcp(const std::string &address, bool listen = false,
+                              std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+        onebuf_tcp_source_options options{};
+        options.size = sizeof options;
+        options.address = address.c_str();
+        options.listen = listen;
+        options.timeout_ms = static_cast<std::uint64_t>(timeout.count());
+        return made([&](onebuf_source *to) { return onebuf_source_tcp(&options, to); });
+    }
+
+    /// Where it listens, or is connected from.
+    Result<std::string> address() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_source_address(handle(), to); });
+    }
+    /// What has come over UDP, also while a pipeline runs.
+    Result<onebuf_udp_counts> udp_counts() const {
+        onebuf_udp_counts found{};
+        found.size = sizeof found;
+        onebuf_status status = onebuf_source_udp_counts(handle(), &found);
+        return detail::result(status, [&] { return found; });
+    }
+
+private:
+    template <class Make> static Result<Source> made(Make make) {
+        onebuf_source source{0};
+        onebuf_status status = make(&source);
+        return detail::result(status, [&] { return Source(source); });
+    }
+};
+
+/// Where frames go, when that is no function: memory, files, the network.
+class Sink : public detail::Owner<onebuf_sink, onebuf_sink_free> {
+public:
+    using Owner::Owner;
+
+    /// To memory that stays, and is nobody else's, until the sink and its pipeline are gone.
+    static Result<Sink> memory(void *data, std::size_t bytes) {
+        return made([&](onebuf_sink *to) { return onebuf_sink_memory(data, bytes, to); });
+    }
+    template <class T> static Result<Sink> memory(std::vector<T> &all) {
+        return memory(all.data(), all.size() * sizeof(T));
+    }
+    static Result<Sink> file(const std::string &path) {
+        return made([&](onebuf_sink *to) { return onebuf_sink_file(path.c_str(), to); });
+    }
+    /// To a NumPy file of frames of this shape, whose elements NumPy calls so: `<f4`, `<c8`.
+    static Result<Sink> npy(const std::string &path, const char *element, const std::vector<std::size_t> &shape) {
+        return made([&](onebuf_sink *to) {
+            return onebuf_sink_npy(path.c_str(), element, shape.data(), shape.size(), to);
+        });
+    }
+    static Result<Sink> udp(const UdpSinkOptions &options) {
+        return made([&](onebuf_sink *to) { return onebuf_sink_udp(&options, to); });
+    }
+
+    /// Says, over UDP, that there are no more frames.
+    Result<void> finish() const { return detail::check(onebuf_sink_finish(handle())); }
+    /// What went out over UDP.
+    Result<onebuf_udp_sent> udp_sent() const {
+        onebuf_udp_sent found{};
+        found.size = sizeof found;
+        onebuf_status status = onebuf_sink_udp_sent(handle(), &found);
+        return detail::result(status, [&] { return found; });
+    }
+
+private:
+    template <class Make> static Result<Sink> made(Make make) {
+        onebuf_sink sink{0};
+        onebuf_status status = make(&sink);
+        return detail::result(status, [&] { return Sink(sink); });
+    }
+};
+
 /// A source, stages, a sink, and a ring of slots between them. It can be run again and again.
 class Pipeline : public detail::Owner<onebuf_pipeline, onebuf_pipeline_free> {
 public:
@@ -1457,14 +1593,35 @@ public:
     PipelineOptions &source(std::function<Result<Filled>(const Frame &)> fill) {
         return functions_->source = std::move(fill), *this;
     }
-    /// The next stage: what enqueues one frame's work on its queue, on a thread of its own, and waits for nothing.
-    PipelineOptions &stage(std::string name, const Device &device, std::function<Result<void>(const Frame &)> run) {
-        functions_->stages.push_back({std::move(name), device.handle(), std::move(run)});
+    /// A source of the library's instead, and which buffer of a slot it fills. It need not outlive build().
+    PipelineOptions &feed(const Source &source, std::size_t buffer = 0) {
+        plain_.feed = source.handle(), plain_.feed_buffer = buffer;
         return *this;
     }
+    /// The next stage: what enqueues one frame's work on its queue, on a thread of its own, and waits for nothing.
+    PipelineOptions &stage(std::string name, const Device &device, std::function<Result<void>(const Frame &)> run) {
+        functions_->stages.push_back({std::move(name), device.handle(), std::move(run), {}});
+        return *this;
+    }
+    /// All kernels that the stage before launches, where it does nothing else with its queue: beside a stage of CUDA or HIP on
+    /// the same chip, kernels of OpenCL then run in that stage's queue, where the doctor has proven that they can. They need
+    /// not outlive build().
+    PipelineOptions &launches(std::initializer_list<std::reference_wrapper<const Kernel>> kernels) {
+        // Of no stage: one that does nothing, which build() refuses.
+        if (functions_->stages.empty()) functions_->stages.push_back({"launches() before any stage()", {0}, nullptr, {}});
+        for (const Kernel &kernel : kernels) functions_->stages.back().kernels.push_back(kernel.handle());
+        return *this;
+    }
+    /// Every stage's kernels run on its own device, whatever is proven.
+    PipelineOptions &no_graft() { return plain_.no_graft = 1, *this; }
     /// What takes the results, in their order, on the thread that calls run().
     PipelineOptions &sink(std::function<Result<void>(const Frame &)> take) {
         return functions_->sink = std::move(take), *this;
+    }
+    /// A sink of the library's instead, and which buffer of a slot it takes. It need not outlive build().
+    PipelineOptions &drain(const Sink &sink, std::size_t buffer = 0) {
+        plain_.drain = sink.handle(), plain_.drain_buffer = buffer;
+        return *this;
     }
     PipelineOptions &batch(std::size_t frames) { return plain_.batch = frames, *this; }
     PipelineOptions &when_full(WhenFull what) { return plain_.when_full = static_cast<onebuf_when_full>(what), *this; }
@@ -1479,7 +1636,8 @@ public:
         for (std::size_t at = 0; at < shapes.size(); ++at) parts.push_back({buffers_[at].first, &shapes[at]});
         std::vector<onebuf_stage> stages;
         for (auto &stage : functions_->stages) {
-            stages.push_back({stage.name.c_str(), stage.device, stage.run ? detail::work : nullptr, &stage.run});
+            stages.push_back({stage.name.c_str(), stage.device, stage.run ? detail::work : nullptr, &stage.run,
+                              stage.kernels.data(), stage.kernels.size()});
         }
         onebuf_pipeline_options plain = plain_;
         plain.buffers = parts.data(), plain.buffer_count = parts.size();

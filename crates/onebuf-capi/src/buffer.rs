@@ -6,12 +6,12 @@
 
 use crate::{
     device::onebuf_device,
-    entry::{Fault, Result, entry, free},
+    entry::{Fault, Result, entry},
     fence::onebuf_fence,
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, array, bytes, bytes_mut, options, out},
-    standing,
+    standing::Place,
     status::onebuf_status,
     string::{self, onebuf_string},
     words::{
@@ -34,7 +34,7 @@ pub struct onebuf_buffer {
     /// Zero names nothing.
     pub id: u64,
 }
-noun!(onebuf_buffer, Buf, 5);
+noun!(onebuf_buffer, Kept, 5);
 
 /// What a buffer shall be. Zeroes are the defaults.
 #[repr(C)]
@@ -87,11 +87,39 @@ pub struct onebuf_buffer_options {
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
 unsafe impl Options for onebuf_buffer_options {}
 
+/// A buffer as its handle keeps it: with its standing map, which goes first.
+#[doc(hidden)]
+pub struct Kept {
+    pub(crate) standing: Place,
+    pub(crate) buf: Buf,
+}
+
+impl Kept {
+    /// Whether it may be moved: a standing map is of the buffer where it lies.
+    pub(crate) fn is_free(&self) -> bool {
+        self.standing.is_empty()
+    }
+}
+
+impl Deref for Kept {
+    type Target = Buf;
+
+    fn deref(&self) -> &Buf {
+        &self.buf
+    }
+}
+
+impl<B: Into<Buf>> From<B> for Kept {
+    fn from(buf: B) -> Self {
+        Self { standing: Place::default(), buf: buf.into() }
+    }
+}
+
 /// A whole buffer, or a region and what it is a region of. The region goes first.
 #[doc(hidden)]
 pub enum Buf {
     Whole(Whole),
-    Region { region: SubBuffer<'static, u8>, of: Arc<Buf> },
+    Region { region: SubBuffer<'static, u8>, of: Arc<Kept> },
 }
 
 /// A buffer of this process, or one of another, which the connection to that has a share in.
@@ -119,8 +147,8 @@ impl From<Buffer<u8>> for Buf {
 }
 
 impl Buf {
-    fn region(of: &Arc<Buf>, range: Range<usize>, access: onebuf::Access) -> Result<Self> {
-        let Buf::Whole(buffer) = &**of else {
+    fn region(of: &Arc<Kept>, range: Range<usize>, access: onebuf::Access) -> Result<Self> {
+        let Buf::Whole(buffer) = &of.buf else {
             return Err(Fault::invalid("a region of a region: take it of the buffer"));
         };
         let region = buffer.sub_buffer(range, access)?;
@@ -310,7 +338,7 @@ pub extern "C" fn onebuf_buffer_region(
         let region = out(region, "region")?;
         let buffer = buffer.get()?;
         let range = buffer.range(offset, bytes)?;
-        *region = onebuf_buffer::put(Buf::region(&buffer, range, words::access(access)?)?)?;
+        *region = onebuf_buffer::put(Buf::region(&buffer, range, words::access(access)?)?.into())?;
         Ok(())
     })
 }
@@ -319,9 +347,10 @@ pub extern "C" fn onebuf_buffer_region(
 /// work uses it; a buffer of a pool goes back to that. A standing map ends with it.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_free(buffer: onebuf_buffer) -> onebuf_status {
-    let status = free(buffer);
-    standing::forget(buffer);
-    status
+    entry(|| match buffer.id {
+        0 => Ok(()),
+        _ => buffer.take().map(|kept| kept.standing.end()),
+    })
 }
 
 /// How many bytes it has.
@@ -358,7 +387,7 @@ pub unsafe extern "C" fn onebuf_buffer_write(
         let range = buffer.range(offset, bytes)?;
         // SAFETY: the caller's promise.
         let data = unsafe { self::bytes(data, bytes, "data")? };
-        match &*buffer {
+        match &buffer.buf {
             Buf::Whole(buffer) => Ok(buffer.write_range(range, data)?),
             Buf::Region { region, .. } => Ok(region.write_range(range, data)?),
         }
@@ -378,7 +407,7 @@ pub unsafe extern "C" fn onebuf_buffer_read(
         let range = buffer.range(offset, bytes)?;
         // SAFETY: the caller's promise.
         let data = unsafe { bytes_mut(data, bytes, "data")? };
-        match &*buffer {
+        match &buffer.buf {
             Buf::Whole(buffer) => Ok(buffer.read_range(range, data)?),
             Buf::Region { region, .. } => Ok(region.read_range(range, data)?),
         }
@@ -402,7 +431,7 @@ pub unsafe extern "C" fn onebuf_buffer_fill(
         }
         // SAFETY: the caller's promise.
         let pattern = unsafe { self::bytes(pattern, pattern_bytes, "pattern")? };
-        match &*buffer {
+        match &buffer.buf {
             Buf::Whole(buffer) => Ok(buffer.fill_pattern(range, pattern)?),
             Buf::Region { region, .. } => Ok(region.fill_pattern(range, pattern)?),
         }
@@ -436,7 +465,7 @@ pub extern "C" fn onebuf_buffer_fence(
 ) -> onebuf_status {
     entry(|| {
         let fence = out(fence, "fence")?;
-        let found = match &*buffer.get()? {
+        let found = match &buffer.get()?.buf {
             Buf::Whole(buffer) => buffer.fence(),
             Buf::Region { region, .. } => region.fence(),
         };

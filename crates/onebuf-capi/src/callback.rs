@@ -1,8 +1,8 @@
 //! The functions of a pipeline that are the caller's: what they are given, and what becomes of what they return.
 
 use crate::{
-    buffer::{onebuf_buffer, onebuf_buffer_free},
-    entry::{Fault, message_count, message_since},
+    buffer::{Kept, onebuf_buffer, onebuf_buffer_free},
+    entry::{Fault, Result, message_count, message_since},
     handle::Noun,
     pipeline::{
         ONEBUF_FILLED_END, ONEBUF_FILLED_FRAME, ONEBUF_FILLED_IDLE, ONEBUF_FILLED_INCOMPLETE,
@@ -12,7 +12,7 @@ use crate::{
     status::{ONEBUF_OK, onebuf_status, onebuf_status_name},
 };
 use onebuf::{
-    Error,
+    Buffer, Error,
     pipeline::{Failure, Filled},
 };
 use std::{
@@ -20,13 +20,31 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// One slot's buffers, by the handles that callbacks get.
-pub(crate) struct Ring(pub Vec<onebuf_buffer>);
+/// One slot's buffers, and the handles of them that callbacks get.
+#[derive(Default)]
+pub(crate) struct Ring {
+    handles: Vec<onebuf_buffer>,
+    kept: Vec<Arc<Kept>>,
+}
+
+impl Ring {
+    pub fn add(&mut self, made: Buffer<u8>) -> Result<()> {
+        let handle = onebuf_buffer::put(made.into())?;
+        self.handles.push(handle);
+        self.kept.push(handle.get()?);
+        Ok(())
+    }
+
+    /// One of them, which there is.
+    pub fn buffer(&self, index: usize) -> &Buffer<u8> {
+        self.kept[index].whole().0
+    }
+}
 
 impl Drop for Ring {
     fn drop(&mut self) {
         // One that the program freed against the rules is no error here.
-        for buffer in &self.0 {
+        for buffer in &self.handles {
             onebuf_buffer_free(*buffer);
         }
     }
@@ -89,7 +107,7 @@ pub(crate) type FrameFn = unsafe extern "C" fn(*mut c_void, *const onebuf_frame)
 
 /// A slot as a function of C gets it.
 pub(crate) fn frame(slot: &Ring, number: u64, queue: onebuf_queue) -> onebuf_frame {
-    onebuf_frame { number, buffers: slot.0.as_ptr(), buffer_count: slot.0.len(), queue }
+    onebuf_frame { number, buffers: slot.handles.as_ptr(), buffer_count: slot.handles.len(), queue }
 }
 
 pub(crate) const NO_QUEUE: onebuf_queue = onebuf_queue { id: 0 };

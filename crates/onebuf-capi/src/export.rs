@@ -96,7 +96,7 @@ pub extern "C" fn onebuf_buffer_export(
         let place = out(exported, "exported")?;
         let sort = self::kind(kind)?;
         let buffer = buffer.get()?;
-        let Buf::Whole(buffer) = &*buffer else {
+        let Buf::Whole(buffer) = &buffer.buf else {
             return Err(Fault::from(onebuf::Error::unsupported(
                 "the export of a part of a buffer",
                 "the whole: others would see what lies beside it",

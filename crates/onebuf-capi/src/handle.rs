@@ -61,15 +61,16 @@ pub(crate) trait Noun: Copy {
     }
 
     /// The object itself, out of its table, when nobody else uses it: neither another object nor another
-    /// thread's call. Otherwise the handle stays as it is.
-    fn take_alone(self) -> Result<Self::Object> {
+    /// thread's call, nor the object says so. Otherwise the handle stays as it is.
+    fn take_alone(self, is_free: impl Fn(&Self::Object) -> bool) -> Result<Self::Object> {
         let (index, generation) = self.place()?;
         let busy = || {
             let noun = name_of(Self::KIND);
             let what = format!("this {noun} is in use: free what was made of it first");
             Fault::from(Error::Busy { what })
         };
-        Self::table().take_alone(index, generation).ok_or_else(|| self.stale())?.ok_or_else(busy)
+        let taken = Self::table().take_alone(index, generation, is_free);
+        taken.ok_or_else(|| self.stale())?.ok_or_else(busy)
     }
 
     /// Slot and generation, when this can be a handle of this kind at all.
@@ -93,7 +94,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// By [`Noun::KIND`], for messages.
-const NOUNS: [&str; 19] = [
+const NOUNS: [&str; 21] = [
     "no object",
     "string",
     "hub",
@@ -113,6 +114,8 @@ const NOUNS: [&str; 19] = [
     "offer",
     "peer",
     "pipeline",
+    "source",
+    "sink",
 ];
 
 fn name_of(kind: u8) -> &'static str {
@@ -154,11 +157,17 @@ impl<T> Table<T> {
     }
 
     /// `None` when there is none; nothing inside when it is shared.
-    fn take_alone(&self, index: u32, generation: u32) -> Option<Option<T>> {
+    fn take_alone(
+        &self,
+        index: u32,
+        generation: u32,
+        is_free: impl Fn(&T) -> bool,
+    ) -> Option<Option<T>> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let slot = slots.all.get(index as usize).filter(|slot| slot.generation == generation)?;
         // Whoever wants another share of it has to pass this lock.
-        if Arc::strong_count(slot.object.as_ref()?) > 1 {
+        let object = slot.object.as_ref()?;
+        if Arc::strong_count(object) > 1 || !is_free(object) {
             return Some(None);
         }
         slots.take(index, generation).map(Arc::into_inner)
@@ -245,11 +254,12 @@ mod tests {
     fn what_is_shared_is_not_taken_alone() {
         let one = thing::put(1).unwrap_or_else(|e| panic!("{e}"));
         let shared = one.get().unwrap_or_else(|e| panic!("{e}"));
-        assert!(one.take_alone().is_err_and(|fault| fault.to_string().contains("in use")));
+        assert!(one.take_alone(|_| true).is_err_and(|fault| fault.to_string().contains("in use")));
         drop(shared);
         assert!(one.get().is_ok_and(|found| *found == 1), "still there");
-        assert!(one.take_alone().is_ok_and(|found| found == 1));
-        assert!(one.take_alone().is_err_and(|fault| fault.to_string().contains("freed")));
+        assert!(one.take_alone(|_| false).is_err_and(|fault| fault.to_string().contains("in use")));
+        assert!(one.take_alone(|_| true).is_ok_and(|found| found == 1));
+        assert!(one.take_alone(|_| true).is_err_and(|fault| fault.to_string().contains("freed")));
     }
 
     #[test]

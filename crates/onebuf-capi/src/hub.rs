@@ -67,6 +67,8 @@ pub struct onebuf_hub_options {
     pub without_cuda: u32,
     /// Not zero: looks for no HIP.
     pub without_hip: u32,
+    /// Not zero: lets buffers ask for ONEBUF_STRATEGY_MANAGED; zero: what the environment says (`ONEBUF_MANAGED`).
+    pub managed_memory: u32,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_hub_options {}
@@ -169,6 +171,9 @@ unsafe fn like_cuda(
     builder = hiprtc.into_iter().fold(builder, |b, name| b.hiprtc_library(name));
     if given.without_cuda != 0 {
         builder = builder.without_cuda();
+    }
+    if given.managed_memory != 0 {
+        builder = builder.managed_memory(true);
     }
     Ok(if given.without_hip == 0 { builder } else { builder.without_hip() })
 }

@@ -139,6 +139,15 @@ pub(crate) unsafe fn path_if_given<'a>(given: *const c_char) -> Option<&'a Path>
     bytes.map(|bytes| Path::new(OsStr::from_bytes(bytes)))
 }
 
+/// The same where there must be one.
+///
+/// # Safety
+/// Null, or a string that ends with a zero.
+pub(crate) unsafe fn path<'a>(given: *const c_char, name: &'static str) -> Result<&'a Path> {
+    // SAFETY: promised.
+    unsafe { path_if_given(given) }.ok_or(Fault::Null(name))
+}
+
 /// A structure that may grow: callers built against older or newer headers are understood.
 ///
 /// # Safety

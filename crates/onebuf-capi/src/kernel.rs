@@ -5,7 +5,7 @@
 //! those declared for reading, writes only those declared for writing, and ends.
 
 use crate::{
-    buffer::onebuf_buffer,
+    buffer::{Kept, onebuf_buffer},
     entry::{Fault, Result, entry, free},
     fence::onebuf_fence,
     handle::{Noun, noun},
@@ -13,10 +13,10 @@ use crate::{
     program::onebuf_program,
     queue::onebuf_queue,
     status::onebuf_status,
-    view::{View, onebuf_view},
+    view::{View, onebuf_view, take},
     words::{self, onebuf_access},
 };
-use onebuf::{Arg, Call, Grid, Kernel, Queue, Signature};
+use onebuf::{Arg, Call, Fence, Grid, Kernel, Queue, Signature};
 use std::{
     ffi::{c_char, c_void},
     sync::Arc,
@@ -39,6 +39,10 @@ pub struct Declared {
 }
 
 impl Declared {
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
     fn check_value(&self, index: usize, bytes: usize) -> Result<()> {
         match self.values.get(index).copied().flatten() {
             Some(declared) if declared == bytes => Ok(()),
@@ -62,6 +66,8 @@ pub const ONEBUF_ARG_VALUE: onebuf_arg_kind = 2;
 pub const ONEBUF_ARG_LOCAL: onebuf_arg_kind = 3;
 /// Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
 pub const ONEBUF_ARG_VIEW: onebuf_arg_kind = 4;
+/// Only as an argument: a buffer, whose standing map ends first, as by onebuf_buffer_to_device().
+pub const ONEBUF_ARG_TURN: onebuf_arg_kind = 5;
 
 /// A parameter of a kernel.
 #[repr(C)]
@@ -203,72 +209,103 @@ fn grid(given: &onebuf_grid) -> Result<Grid> {
     Ok(if l == [0; 3] { grid } else { grouped })
 }
 
-/// The arguments of one launch, and the views they are of. The arguments go first.
-struct Args {
-    args: Vec<Arg<'static>>,
-    /// By argument: the view, and whether it is the caller's.
-    views: Vec<Option<(Arc<View>, bool)>>,
+/// Launches with more arguments cost an allocation.
+const FEW: usize = 8;
+
+/// What an argument is of, to be kept longer.
+#[derive(Clone, Default)]
+enum Of {
+    #[default]
+    Nothing,
+    Buffer {
+        _kept: Arc<Kept>,
+    },
+    /// The caller's view.
+    View(Arc<View>),
 }
 
-impl Args {
+/// The arguments of one launch, and what they are of.
+struct Args<'k> {
+    args: Vec<Arg<'static>>,
+    of: &'k mut [Of],
+}
+
+impl Args<'_> {
     /// # Safety
-    /// As for [`onebuf_queue_launch`].
-    unsafe fn take(given: &[onebuf_arg], kernel: &Declared, queue: &Arc<Queue>) -> Result<Self> {
-        let room = given.len();
-        let mut all = Self { args: Vec::with_capacity(room), views: Vec::with_capacity(room) };
+    /// As for [`onebuf_queue_launch`], and the queue stays until they are given back.
+    unsafe fn take(
+        &mut self,
+        given: &[onebuf_arg],
+        kernel: &Declared,
+        queue: &Arc<Queue>,
+    ) -> Result<()> {
         for arg in given {
             // SAFETY: the caller's promise.
-            if let Err(fault) = unsafe { all.add(arg, kernel, queue) } {
-                all.give_back();
-                return Err(fault);
-            }
+            unsafe { self.add(arg, kernel, queue)? };
         }
-        Ok(all)
+        Ok(())
     }
 
     /// # Safety
-    /// As for [`onebuf_queue_launch`].
+    /// As for [`Args::take`].
     unsafe fn add(
         &mut self,
         given: &onebuf_arg,
         kernel: &Declared,
         queue: &Arc<Queue>,
     ) -> Result<()> {
-        let (arg, view) = match given.kind {
-            ONEBUF_ARG_BUFFER => {
-                let access = words::access(given.access)?;
-                let view = View::new(given.buffer.get()?, queue.clone(), access)?;
-                (view.lend()?, Some((Arc::new(view), false)))
+        let index = self.args.len();
+        match given.kind {
+            ONEBUF_ARG_BUFFER | ONEBUF_ARG_TURN => {
+                let buffer = given.buffer.get()?;
+                if given.kind == ONEBUF_ARG_TURN {
+                    buffer.standing.to_device()?;
+                }
+                // SAFETY: what is of it goes first, and the queue stays as the caller promised.
+                self.args.push(unsafe { take(&buffer, queue, words::access(given.access)?)?.0 });
+                self.of[index] = Of::Buffer { _kept: buffer };
             }
             ONEBUF_ARG_VIEW => {
                 let view = given.view.get()?;
-                (view.lend()?, Some((view, true)))
+                self.args.push(view.lend()?);
+                self.of[index] = Of::View(view);
             }
             ONEBUF_ARG_VALUE => {
-                kernel.check_value(self.args.len(), given.bytes)?;
+                kernel.check_value(index, given.bytes)?;
                 // SAFETY: the caller's promise.
-                let value = unsafe { bytes(given.value, given.bytes, "value")? };
-                (Arg::bytes(value), None)
+                self.args.push(Arg::bytes(unsafe { bytes(given.value, given.bytes, "value")? }));
             }
-            ONEBUF_ARG_LOCAL => (Arg::local::<u8>(given.bytes), None),
+            ONEBUF_ARG_LOCAL => self.args.push(Arg::local::<u8>(given.bytes)),
             other => {
-                return Err(Fault::invalid(format!("argument of kind {other}: choose 1 to 4")));
+                return Err(Fault::invalid(format!("argument of kind {other}: choose 1 to 5")));
             }
-        };
-        self.args.push(arg);
-        self.views.push(view);
+        }
         Ok(())
     }
 
     /// Gives the caller's views back, and ends those of this launch.
     fn give_back(self) {
-        for (arg, view) in self.args.into_iter().zip(&self.views) {
-            match view {
-                Some((view, true)) => view.give_back(arg),
+        for (arg, of) in self.args.into_iter().zip(self.of) {
+            match of {
+                Of::View(view) => view.give_back(arg),
                 _ => drop(arg),
             }
         }
     }
+}
+
+/// Starts a kernel on arguments that were checked, and says when it will have ended if that is asked.
+fn start(
+    queue: &Queue,
+    kernel: &Kernel,
+    grid: Grid,
+    args: &[Arg<'_>],
+    fenced: bool,
+) -> Result<Option<Fence>> {
+    Ok(match fenced {
+        true => Some(queue.launch_fenced(kernel, grid, args)?),
+        false => queue.launch(kernel, grid, args).map(|()| None)?,
+    })
 }
 
 /// Starts a kernel. Views of buffers are taken for this launch and released when it is enqueued; views of
@@ -288,11 +325,20 @@ pub unsafe extern "C" fn onebuf_queue_launch(
         let (queue, kernel) = (queue.get()?, kernel.get()?);
         let grid = self::grid(grid.ok_or(Fault::Null("grid"))?)?;
         // SAFETY: the caller's promise.
-        let all = unsafe { Args::take(array(args, arg_count, "args")?, &kernel, &queue)? };
-        let outcome = match &fence {
-            Some(_) => queue.launch_fenced(&kernel.kernel, grid, &all.args).map(Some),
-            None => queue.launch(&kernel.kernel, grid, &all.args).map(|()| None),
+        let given = unsafe { array(args, arg_count, "args")? };
+        let (mut few, mut many) = ([const { Of::Nothing }; FEW], Vec::new());
+        let of = match few.get_mut(..given.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(given.len(), Of::Nothing);
+                &mut many[..]
+            }
         };
+        let mut all = Args { args: Vec::with_capacity(given.len()), of };
+        // SAFETY: the caller's promise; the queue stays until this returns.
+        let taken = unsafe { all.take(given, &kernel, &queue) };
+        let outcome =
+            taken.and_then(|()| start(&queue, &kernel.kernel, grid, &all.args, fence.is_some()));
         all.give_back();
         if let (Some(to), Some(made)) = (fence, outcome?) {
             *to = onebuf_fence::put(made)?;

@@ -17,9 +17,11 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod callback;
+mod claim;
 mod entry;
 mod handle;
 mod input;
+mod typed;
 
 pub mod bridge;
 pub mod buffer;
@@ -41,6 +43,8 @@ pub mod pipeline;
 pub mod pool;
 pub mod program;
 pub mod queue;
+pub mod sink;
+pub mod source;
 pub mod standing;
 pub mod status;
 pub mod string;

@@ -228,7 +228,7 @@ pub unsafe extern "C" fn onebuf_gemm(
         let given = unsafe { self::options(options)? };
         let queue = queue.get()?;
         let [a, b, c] = [a.get()?, b.get()?, c.get()?];
-        let all = [&*a, &*b, &*c];
+        let all = [&a.buf, &b.buf, &c.buf];
         // SAFETY: the caller's promise, of each.
         unsafe {
             match given.number {
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn onebuf_fft(
         let given = unsafe { self::options(options)? };
         let (queue, source) = (queue.get()?, from.get()?);
         let target = if to.id == 0 || to.id == from.id { None } else { Some(to.get()?) };
-        let (batch, to) = (given.batch.max(1), target.as_deref());
+        let (batch, to) = (given.batch.max(1), target.as_ref().map(|to| &to.buf));
         let plan = match direction(given.inverse) {
             Direction::Forward => Fft1d::forward(given.len, batch),
             Direction::Inverse => Fft1d::inverse(given.len, batch),

@@ -4,7 +4,7 @@
 //! else writes the buffer (or, while the host writes, uses it) until it is unmapped.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer},
+    buffer::{Buf, Kept, onebuf_buffer},
     entry::{Fault, Result, entry},
     handle::{Noun, noun},
     input::{Slot, out},
@@ -30,20 +30,21 @@ noun!(onebuf_mapping, Mapping, 6);
 #[doc(hidden)]
 pub struct Mapping {
     guard: Mutex<Option<Guard>>,
-    _buffer: Arc<Buf>,
+    _buffer: Arc<Kept>,
 }
 
-enum Guard {
+/// Not to outlive the buffer.
+pub(crate) enum Guard {
     Read(Map<'static, u8>),
     Write(MapMut<'static, u8>),
 }
 
 impl Guard {
-    fn take(buffer: &Arc<Buf>, writes: bool) -> Result<Self> {
-        // SAFETY: the buffer is where it is until the caller's `Arc` is gone, and `Mapping` drops its guard
-        // before that.
-        let buffer: &'static Buf = unsafe { &*Arc::as_ptr(buffer) };
-        Ok(match (buffer, writes) {
+    pub fn take(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
+        // SAFETY: the buffer is where it is until the caller's `Arc` is gone, and `Mapping` and `Standing` drop their
+        // guards before that.
+        let buffer: &'static Kept = unsafe { &*Arc::as_ptr(buffer) };
+        Ok(match (&buffer.buf, writes) {
             (Buf::Whole(buffer), false) => Guard::Read(buffer.map()?),
             (Buf::Whole(buffer), true) => Guard::Write(buffer.map_mut()?),
             (Buf::Region { region, .. }, false) => Guard::Read(region.map()?),
@@ -52,29 +53,32 @@ impl Guard {
     }
 
     /// Where the bytes are: the same place as long as the guard lives.
-    fn pointer(&mut self) -> *mut c_void {
+    pub fn pointer(&mut self) -> *mut c_void {
         match self {
             Guard::Read(map) => map.as_ptr().cast_mut().cast(),
             Guard::Write(map) => map.as_mut_ptr().cast(),
+        }
+    }
+
+    pub fn close(self) -> Result<()> {
+        match self {
+            Guard::Write(map) => Ok(map.unmap()?),
+            Guard::Read(_) => Ok(()),
         }
     }
 }
 
 impl Mapping {
     /// A mapping, and where its bytes are.
-    pub(crate) fn open(buffer: Arc<Buf>, writes: bool) -> Result<(Self, *mut c_void)> {
+    fn open(buffer: Arc<Kept>, writes: bool) -> Result<(Self, *mut c_void)> {
         let mut guard = Guard::take(&buffer, writes)?;
         let pointer = guard.pointer();
         Ok((Self { guard: Mutex::new(Some(guard)), _buffer: buffer }, pointer))
     }
 
-    pub(crate) fn close(&self) -> Result<()> {
+    fn close(&self) -> Result<()> {
         let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match guard {
-            Some(Guard::Write(map)) => Ok(map.unmap()?),
-            Some(Guard::Read(_)) => Ok(()),
-            None => Err(Fault::invalid("a mapping that is over")),
-        }
+        guard.ok_or_else(|| Fault::invalid("a mapping that is over"))?.close()
     }
 }
 

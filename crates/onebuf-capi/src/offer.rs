@@ -6,7 +6,7 @@
 //! another process can write it at any time.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer},
+    buffer::{Buf, Kept, onebuf_buffer},
     entry::{Fault, Result, entry, free},
     handle::{Noun, noun},
     input::{Options, Slot, array, options, out, text, timeout},
@@ -65,7 +65,7 @@ pub struct Offered {
     /// Somebody accepts, or a peer is here: the offer is theirs.
     taken: AtomicBool,
     path: Vec<u8>,
-    buffer: Arc<Buf>,
+    buffer: Arc<Kept>,
 }
 
 // SAFETY: who gets at the cell has set `taken`, which only one can.
@@ -74,11 +74,11 @@ unsafe impl Sync for Offered {}
 impl Offered {
     /// # Safety
     /// As for [`onebuf_offer_open`].
-    unsafe fn open(buffer: Arc<Buf>, given: &onebuf_offer_options) -> Result<Self> {
+    unsafe fn open(buffer: Arc<Kept>, given: &onebuf_offer_options) -> Result<Self> {
         // SAFETY: the caller's promise, for both.
         let (name, uids) =
             unsafe { (text(given.name, "name")?, array(given.uids, given.uid_count, "uids")?) };
-        let Buf::Whole(whole) = &*buffer else {
+        let Buf::Whole(whole) = &buffer.buf else {
             return Err(Fault::invalid("a region cannot be offered: offer its buffer"));
         };
         // SAFETY: the buffer lies behind `buffer`, which stays until the offer is gone: fields are dropped in the

@@ -195,7 +195,7 @@ pub unsafe extern "C" fn onebuf_peer_attach(
         // SAFETY: the caller's promise, also about what the options point at.
         let attached = unsafe { open(&hub.hub, &attach(options)?, &Asked::read(buffer_options)?)? };
         let whole = Whole::Attached(attached.shared_buffer());
-        let made = onebuf_buffer::put(Buf::Whole(whole))?;
+        let made = onebuf_buffer::put(Buf::Whole(whole).into())?;
         // Without a place for the one there is no use for the other.
         *peer = onebuf_peer::put(End::of_guest(attached)).inspect_err(|_| drop(made.take()))?;
         *buffer = made;

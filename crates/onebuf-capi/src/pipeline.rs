@@ -12,18 +12,22 @@
 use crate::{
     buffer::{Asked, onebuf_buffer, onebuf_buffer_options},
     callback::{Callback, FrameFn, NO_QUEUE, QueueHandle, Ring, Said, SourceFn, frame},
+    claim::{Claim, Drain, End, Feed},
     device::onebuf_device,
     entry::{Fault, Result, entry, free},
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, array, give, options, out, text},
+    kernel::onebuf_kernel,
     queue::onebuf_queue,
+    sink::onebuf_sink,
+    source::onebuf_source,
     status::onebuf_status,
     string::{self, onebuf_string},
 };
 use onebuf::{
-    Device, Error, Hub,
-    pipeline::{Handle, Pipeline, Report, WhenFull, Work},
+    Device, Error, Hub, Kernel,
+    pipeline::{Builder, Handle, Pipeline, Report, WhenFull, Work},
 };
 use std::{
     ffi::{c_char, c_void},
@@ -110,10 +114,16 @@ pub struct onebuf_stage {
     pub run: onebuf_frame_function,
     /// What `run` is given first.
     pub user: *mut c_void,
+    /// Null, or all kernels that it launches, where it does nothing else with its queue. Beside a stage of CUDA or HIP on the
+    /// same chip, kernels of OpenCL then run in that stage's queue, where the doctor has proven that they can: nothing is
+    /// handed over. The slots' buffers have to be shared with both devices. `onebuf_pipeline_json` tells what became of it.
+    pub kernels: *const onebuf_kernel,
+    /// How many kernels.
+    pub kernel_count: usize,
 }
 
-/// What a pipeline shall be. Zeroes are the defaults, but for `depth`, `buffers`, `source` and `sink`. Pointers need to
-/// be valid during the call only, `user`s as long as the pipeline runs.
+/// What a pipeline shall be. Zeroes are the defaults, but for `depth`, `buffers`, `source` or `feed`, and `sink` or
+/// `drain`. Pointers need to be valid during the call only, `user`s as long as the pipeline runs.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_pipeline_options {
@@ -143,6 +153,16 @@ pub struct onebuf_pipeline_options {
     pub when_full: onebuf_when_full,
     /// Not zero: everything runs on the thread that runs the pipeline, for drivers that two threads at once can crash.
     pub one_thread: u32,
+    /// Where frames come from, instead of `source`; null: from there.
+    pub feed: onebuf_source,
+    /// Which buffer of a slot it fills: in place where the host sees that, else by one upload.
+    pub feed_buffer: usize,
+    /// Where they go, instead of `sink`; null: there.
+    pub drain: onebuf_sink,
+    /// Which buffer of a slot it takes: in place where the host sees that, else by one download.
+    pub drain_buffer: usize,
+    /// Not zero: every stage's kernels run on its own device, whatever is proven.
+    pub no_graft: u32,
 }
 // SAFETY: plain numbers and pointers, the size first; functions may be null; handles are numbers.
 unsafe impl Options for onebuf_pipeline_options {}
@@ -185,9 +205,31 @@ const MOST_SLOTS: usize = 1 << 16;
 /// What the options say, their pointers read.
 struct Plan {
     given: onebuf_pipeline_options,
-    source: SourceFn,
-    sink: FrameFn,
-    stages: Vec<(String, Arc<Device>, FrameFn, *mut c_void)>,
+    source: End<SourceFn, Claim<Feed>>,
+    sink: End<FrameFn, Claim<Drain>>,
+    stages: Vec<Stage>,
+}
+
+struct Stage {
+    name: String,
+    device: Arc<Device>,
+    run: FrameFn,
+    user: *mut c_void,
+    kernels: Vec<Kernel>,
+}
+
+impl Stage {
+    /// # Safety
+    /// As for [`onebuf_pipeline_create`].
+    unsafe fn read(given: &onebuf_stage) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let name = unsafe { text(given.name, "name")? }.to_owned();
+        // SAFETY: as above.
+        let kernels = unsafe { array(given.kernels, given.kernel_count, "kernels")? };
+        let kernels = kernels.iter().map(|kernel| Ok(kernel.get()?.kernel().clone()));
+        let (device, run) = (given.device.get()?, given.run.ok_or(Fault::Null("run"))?);
+        Ok(Self { name, device, run, user: given.user, kernels: kernels.collect::<Result<_>>()? })
+    }
 }
 
 impl Plan {
@@ -198,16 +240,14 @@ impl Plan {
         let given = unsafe { options(given)? };
         // SAFETY: as above.
         let stages = unsafe { array(given.stages, given.stage_count, "stages")? };
-        let stage = |stage: &onebuf_stage| {
-            // SAFETY: as above.
-            let name = unsafe { text(stage.name, "name")? };
-            let run = stage.run.ok_or(Fault::Null("run"))?;
-            Ok((name.to_owned(), stage.device.get()?, run, stage.user))
-        };
+        // SAFETY: as above.
+        let stage = |stage: &onebuf_stage| unsafe { Stage::read(stage) };
         Ok(Self {
             given,
-            source: given.source.ok_or(Fault::Null("source"))?,
-            sink: given.sink.ok_or(Fault::Null("sink"))?,
+            source: End::choose("source", given.source, given.feed, |feed| feed.claim())?
+                .of(given.feed_buffer, given.buffer_count)?,
+            sink: End::choose("sink", given.sink, given.drain, |drain| drain.claim())?
+                .of(given.drain_buffer, given.buffer_count)?,
             stages: stages.iter().map(stage).collect::<Result<_>>()?,
         })
     }
@@ -223,7 +263,7 @@ impl Plan {
             return Err(Fault::invalid("a pipeline whose slots have no buffer"));
         }
         // What is made before one fails is freed with this.
-        let mut slot = Ring(Vec::with_capacity(parts.len()));
+        let mut slot = Ring::default();
         for part in parts {
             // SAFETY: as above.
             let asked = unsafe { Asked::read(part.options)? };
@@ -232,7 +272,7 @@ impl Plan {
             }
             // SAFETY: as above.
             let built = unsafe { asked.wish(hub, part.bytes)?.build()? };
-            slot.0.push(onebuf_buffer::put(built.into())?);
+            slot.add(built)?;
         }
         Ok(slot)
     }
@@ -260,19 +300,19 @@ impl Plan {
         let slots = (0..slots).map(|_| unsafe { self.slot(hub) }).collect::<Result<Vec<_>>>()?;
         let mut slots = slots.into_iter();
         let make = move |_| slots.next().ok_or_else(|| Error::invalid("more slots than were made"));
-        let source =
-            Callback { run: self.source, user: self.given.source_user, said: said.clone() };
-        let sink = Callback { run: self.sink, user: self.given.sink_user, said: said.clone() };
-        let mut builder = Pipeline::builder(self.given.depth, make)
-            .source(move |slot, number| source.fill(slot, number))
-            .sink(move |slot, number| sink.take("sink", &frame(slot, number, NO_QUEUE)))
-            .when_full(when_full);
-        for (name, device, run, user) in self.stages {
+        let mut builder = Pipeline::builder(self.given.depth, make).when_full(when_full);
+        builder = with_source(builder, self.source, self.given.source_user, &said);
+        builder = with_sink(builder, self.sink, self.given.sink_user, &said);
+        for Stage { name, device, run, user, kernels } in self.stages {
             let callback = Callback { run, user, said: said.clone() };
             let (at, mut queue) = (name.clone(), QueueHandle::default());
             builder = builder.stage(name, &device, move |work: Work<'_, Ring>| {
                 callback.take(&at, &frame(work.slot, work.frame, queue.of(work.queue)?))
             });
+            builder = builder.launches(&kernels);
+        }
+        if self.given.no_graft != 0 {
+            builder = builder.no_graft();
         }
         if self.given.batch > 0 {
             builder = builder.batch(self.given.batch);
@@ -283,6 +323,36 @@ impl Plan {
         let pipeline = builder.build()?;
         let handle = pipeline.handle();
         Ok(Line { pipeline: Mutex::new(pipeline), handle, said })
+    }
+}
+
+fn with_source(
+    builder: Builder<'static, Ring>,
+    source: End<SourceFn, Claim<Feed>>,
+    user: *mut c_void,
+    said: &Arc<Said>,
+) -> Builder<'static, Ring> {
+    match source {
+        End::Claim(feed, buffer) => builder.feed(feed, move |slot: &Ring| slot.buffer(buffer)),
+        End::Function(run) => {
+            let source = Callback { run, user, said: said.clone() };
+            builder.source(move |slot, number| source.fill(slot, number))
+        }
+    }
+}
+
+fn with_sink(
+    builder: Builder<'static, Ring>,
+    sink: End<FrameFn, Claim<Drain>>,
+    user: *mut c_void,
+    said: &Arc<Said>,
+) -> Builder<'static, Ring> {
+    match sink {
+        End::Claim(drain, buffer) => builder.drain(drain, move |slot: &Ring| slot.buffer(buffer)),
+        End::Function(run) => {
+            let sink = Callback { run, user, said: said.clone() };
+            builder.sink(move |slot, number| sink.take("sink", &frame(slot, number, NO_QUEUE)))
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 use onebuf::{Error, NativeArgs, Origin, Program, Source};
 use std::{
     ffi::{c_char, c_void},
-    slice,
+    mem, ptr,
 };
 
 /// A program. Free it.
@@ -138,9 +138,18 @@ unsafe impl Sync for Native {}
 
 impl Native {
     fn call(&self, name: &str, args: &mut NativeArgs<'_>) -> onebuf::Result<()> {
-        // Values lie at any address; a C function reads them as what they are.
-        let mut values: Vec<Vec<u128>> = Vec::new();
-        let found: Vec<_> = (0..args.count()).map(|i| argument(args, i, &mut values)).collect();
+        let (mut few, mut many) = ([NO_ARG; FEW], Vec::new());
+        let found = match few.get_mut(..args.count()) {
+            Some(few) => few,
+            None => {
+                many.resize(args.count(), NO_ARG);
+                &mut many[..]
+            }
+        };
+        let mut values = Values { rest: &mut [0; FEW], many: Vec::new() };
+        for (index, to) in found.iter_mut().enumerate() {
+            *to = argument(args, index, &mut values);
+        }
         let (global, offset) = (args.global(), args.offset());
         let (args, arg_count) = (found.as_ptr(), found.len());
         let call = onebuf_native_call { global, offset, args, arg_count };
@@ -153,21 +162,44 @@ impl Native {
     }
 }
 
-fn argument(
-    args: &mut NativeArgs<'_>,
-    index: usize,
-    values: &mut Vec<Vec<u128>>,
-) -> onebuf_native_arg {
-    if let Some(value) = args.bytes(index) {
-        let bytes = value.len();
-        let mut aligned = vec![0u128; bytes.div_ceil(size_of::<u128>())];
-        let data = aligned.as_mut_ptr().cast::<u8>();
-        // SAFETY: there is room for so many bytes, rounded up.
-        unsafe { slice::from_raw_parts_mut(data, bytes) }.copy_from_slice(value);
-        values.push(aligned);
-        return onebuf_native_arg { data: data.cast(), bytes, writable: 0 };
+/// Launches with more arguments, and those whose values have more than as many times 16 bytes, cost allocations.
+const FEW: usize = 8;
+
+const NO_ARG: onebuf_native_arg =
+    onebuf_native_arg { data: ptr::null_mut(), bytes: 0, writable: 0 };
+
+/// Copies of values at aligned addresses: they lie anywhere, and a C function reads them as what they are.
+struct Values<'a> {
+    rest: &'a mut [u128],
+    many: Vec<Vec<u128>>,
+}
+
+impl Values<'_> {
+    /// Where the copy is, as long as this lives.
+    fn put(&mut self, value: &[u8]) -> *mut c_void {
+        let words = value.len().div_ceil(size_of::<u128>());
+        let data = match mem::take(&mut self.rest).split_at_mut_checked(words) {
+            Some((room, rest)) => {
+                self.rest = rest;
+                room.as_mut_ptr().cast::<u8>()
+            }
+            None => {
+                self.many.push(vec![0; words]);
+                self.many.last_mut().map_or(ptr::null_mut(), Vec::as_mut_ptr).cast::<u8>()
+            }
+        };
+        // SAFETY: there is room for so many bytes, rounded up, which nobody else has.
+        unsafe { data.copy_from_nonoverlapping(value.as_ptr(), value.len()) };
+        data.cast()
     }
-    if let Ok(slice) = args.slice_mut::<u8>(index) {
+}
+
+fn argument(args: &mut NativeArgs<'_>, index: usize, values: &mut Values<'_>) -> onebuf_native_arg {
+    if let Some(value) = args.bytes(index) {
+        return onebuf_native_arg { data: values.put(value), bytes: value.len(), writable: 0 };
+    }
+    if args.is_writable(index) {
+        let slice = args.slice_mut::<u8>(index).unwrap_or_default();
         let data = slice.as_mut_ptr().cast();
         return onebuf_native_arg { data, bytes: slice.len(), writable: 1 };
     }

@@ -5,66 +5,134 @@
 //! call. It ends when the kernels' turn comes, or with the buffer.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer, onebuf_buffer_read, onebuf_buffer_write},
-    entry::{Result, entry},
+    buffer::{Buf, Kept, onebuf_buffer, onebuf_buffer_read, onebuf_buffer_write},
+    entry::{Fault, Result, entry},
     handle::Noun,
     input::{Slot, bytes, bytes_mut, out},
-    mapping::Mapping,
+    mapping::Guard,
     status::onebuf_status,
     words::{self, onebuf_access},
 };
 use onebuf::Access;
 use std::{
-    collections::BTreeMap,
     ffi::c_void,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-/// The map of one buffer. Each has a lock of its own, since mapping waits for kernels.
-type Place = Arc<Mutex<Option<Standing>>>;
+/// Where a buffer's standing map is. Each has a lock of its own, since mapping waits for kernels.
+#[derive(Default)]
+pub(crate) struct Place(Mutex<Turn>);
 
-static PLACES: Mutex<BTreeMap<u64, Place>> = Mutex::new(BTreeMap::new());
+/// Whose turn it is.
+#[derive(Default)]
+enum Turn {
+    #[default]
+    Kernels,
+    Host(Standing),
+    /// The buffer's handle is gone: none is made behind its back.
+    Over,
+}
 
+/// A guard of the buffer that it lies beside, and goes before. That is not moved meanwhile: see `Kept::is_free`.
 struct Standing {
-    mapping: Mapping,
+    guard: Guard,
     data: *mut c_void,
     writes: bool,
 }
 
-// SAFETY: the pointer is only handed out; the mapping is sent from thread to thread as any handle's is.
+// SAFETY: the pointer is only handed out; the guard is sent from thread to thread as any mapping's is.
 unsafe impl Send for Standing {}
 
 impl Standing {
-    fn open(buffer: Arc<Buf>, writes: bool) -> Result<Self> {
-        let (mapping, data) = Mapping::open(buffer, writes)?;
-        Ok(Self { mapping, data, writes })
+    fn open(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
+        let mut guard = Guard::take(buffer, writes)?;
+        let data = guard.pointer();
+        Ok(Self { guard, data, writes })
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+impl Turn {
+    /// The map, if it is one for that.
+    fn map(&self, writes: bool) -> Option<&Standing> {
+        match self {
+            Turn::Host(standing) if standing.writes || !writes => Some(standing),
+            _ => None,
+        }
+    }
+
+    /// Gives the kernels their turn; what the host had is given.
+    fn take(&mut self) -> Option<Standing> {
+        match self {
+            Turn::Host(_) => match std::mem::take(self) {
+                Turn::Host(standing) => Some(standing),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+impl Place {
+    fn lock(&self) -> MutexGuard<'_, Turn> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the map, where there is one.
+    pub fn to_device(&self) -> Result<()> {
+        // Out of the lock: unmapping may take long.
+        let standing = self.lock().take();
+        standing.map_or(Ok(()), |standing| standing.guard.close())
+    }
+
+    /// Whether there is no map.
+    pub fn is_empty(&self) -> bool {
+        !matches!(*self.lock(), Turn::Host(_))
+    }
+
+    /// Ends the map, and makes no other: the handle is gone.
+    pub fn end(&self) {
+        let last = std::mem::replace(&mut *self.lock(), Turn::Over);
+        drop(last);
+    }
+
+    /// Maps the buffer that has this place, unless it is mapped so already, and says where.
+    fn to_host(buffer: &Arc<Kept>, writes: bool) -> Result<*mut c_void> {
+        let mut turn = buffer.standing.lock();
+        if let Some(standing) = turn.map(writes) {
+            return Ok(standing.data);
+        }
+        if matches!(*turn, Turn::Over) {
+            return Err(Fault::Handle("the buffer was freed meanwhile".into()));
+        }
+        // A map for reading ends before one for writing begins.
+        if let Some(standing) = turn.take() {
+            standing.guard.close()?;
+        }
+        let standing = Standing::open(buffer, writes)?;
+        let data = standing.data;
+        *turn = Turn::Host(standing);
+        Ok(data)
+    }
 }
 
 /// Does something with the standing map; `None` when there is none that it can be done with.
 fn entry_found(
     buffer: onebuf_buffer,
-    body: impl FnOnce(&mut Option<Standing>, &Buf) -> Result<bool>,
+    body: impl FnOnce(&Turn, &Buf) -> Result<bool>,
 ) -> Option<onebuf_status> {
-    let place = lock(&PLACES).get(&buffer.id).cloned()?;
-    let mut done = true;
+    let mut done = false;
     let status = entry(|| {
-        done = body(&mut lock(&place), &*buffer.get()?)?;
+        // A handle that names nothing is told by who does it otherwise.
+        let Ok(kept) = buffer.get() else { return Ok(()) };
+        let turn = kept.standing.lock();
+        if matches!(*turn, Turn::Host(_)) {
+            done = true;
+            done = body(&turn, &kept)?;
+        }
         Ok(())
     });
     done.then_some(status)
-}
-
-/// Ends the standing map of a buffer that was freed: after that, so that none is made behind its back.
-pub(crate) fn forget(buffer: onebuf_buffer) {
-    // Dropped when the lock is gone: unmapping may take long.
-    let place = lock(&PLACES).remove(&buffer.id);
-    drop(place);
 }
 
 /// Gives the host its turn: maps the buffer, for reading with ONEBUF_READ, else for reading and writing,
@@ -80,21 +148,8 @@ pub extern "C" fn onebuf_buffer_to_host(
     entry(|| {
         let data = out(data, "data")?;
         let writes = words::access(access)? != Access::Read;
-        let object = buffer.get()?;
-        let place = lock(&PLACES).entry(buffer.id).or_default().clone();
-        let mut held = lock(&place);
-        if let Some(standing) = held.as_ref().filter(|standing| standing.writes || !writes) {
-            *data = standing.data;
-            return Ok(());
-        }
-        // A map for reading ends before one for writing begins.
-        if let Some(standing) = held.take() {
-            standing.mapping.close()?;
-        }
-        *data = held.insert(Standing::open(object, writes)?).data;
-        drop(held);
-        // Whoever freed the buffer meanwhile may not have seen this map.
-        buffer.get().map(drop).inspect_err(|_| forget(buffer))
+        *data = Place::to_host(&buffer.get()?, writes)?;
+        Ok(())
     })
 }
 
@@ -102,26 +157,20 @@ pub extern "C" fn onebuf_buffer_to_host(
 /// on a copy that could not be written back; the map is over then too.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_to_device(buffer: onebuf_buffer) -> onebuf_status {
-    entry(|| {
-        buffer.get()?;
-        let Some(place) = lock(&PLACES).get(&buffer.id).cloned() else { return Ok(()) };
-        let standing = lock(&place).take();
-        standing.map_or(Ok(()), |standing| standing.mapping.close())
-    })
+    entry(|| buffer.get()?.standing.to_device())
 }
 
 /// Where so many bytes of the standing map are, if there is one that allows it; the lock is held with it.
 fn reach(
-    held: &mut Option<Standing>,
+    turn: &Turn,
     buffer: &Buf,
     offset: usize,
     bytes: usize,
     writes: bool,
 ) -> Result<Option<*mut u8>> {
     let range = buffer.range(offset, bytes)?;
-    let standing = held.as_ref().filter(|standing| standing.writes || !writes);
     // SAFETY: the range is inside the buffer, and the map has all of it.
-    Ok(standing.map(|standing| unsafe { standing.data.cast::<u8>().add(range.start) }))
+    Ok(turn.map(writes).map(|standing| unsafe { standing.data.cast::<u8>().add(range.start) }))
 }
 
 /// Writes so many bytes from `offset` on: through the standing map, as the caller's own stores would, and as
@@ -133,8 +182,8 @@ pub unsafe extern "C" fn onebuf_buffer_store(
     data: *const c_void,
     bytes: usize,
 ) -> onebuf_status {
-    let through_map = entry_found(buffer, |held, object| {
-        let Some(at) = reach(held, object, offset, bytes, true)? else { return Ok(false) };
+    let through_map = entry_found(buffer, |turn, object| {
+        let Some(at) = reach(turn, object, offset, bytes, true)? else { return Ok(false) };
         // SAFETY: the caller's promise; a map's bytes are nobody else's. The data may lie among them.
         unsafe { at.copy_from(self::bytes(data, bytes, "data")?.as_ptr(), bytes) };
         Ok(true)
@@ -152,8 +201,8 @@ pub unsafe extern "C" fn onebuf_buffer_load(
     data: *mut c_void,
     bytes: usize,
 ) -> onebuf_status {
-    let through_map = entry_found(buffer, |held, object| {
-        let Some(at) = reach(held, object, offset, bytes, false)? else { return Ok(false) };
+    let through_map = entry_found(buffer, |turn, object| {
+        let Some(at) = reach(turn, object, offset, bytes, false)? else { return Ok(false) };
         // SAFETY: as above.
         unsafe { at.copy_to(bytes_mut(data, bytes, "data")?.as_mut_ptr(), bytes) };
         Ok(true)
@@ -172,7 +221,7 @@ pub extern "C" fn onebuf_buffer_wait_ns(
 ) -> onebuf_status {
     entry(|| {
         let object = buffer.get()?;
-        let fence = match (&*object, words::access(access)?) {
+        let fence = match (&object.buf, words::access(access)?) {
             (Buf::Whole(buffer), Access::Read) => buffer.fence(),
             (Buf::Whole(buffer), _) => buffer.uses(),
             (Buf::Region { region, .. }, Access::Read) => region.fence(),

@@ -5,7 +5,7 @@
 //! the native handle, for libraries that enqueue work of their own. A launch takes views by itself.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer},
+    buffer::{Buf, Kept, onebuf_buffer},
     entry::{Result, entry, free},
     handle::{Noun, noun},
     input::{Slot, out},
@@ -34,13 +34,14 @@ pub struct View {
     /// Empty while a launch has it.
     arg: Mutex<Option<Arg<'static>>>,
     rung: Rung,
-    _buffer: Arc<Buf>,
+    _buffer: Arc<Kept>,
     queue: Arc<Queue>,
 }
 
 impl View {
-    pub(crate) fn new(buffer: Arc<Buf>, queue: Arc<Queue>, access: Access) -> Result<Self> {
-        let (arg, rung) = take(&buffer, &queue, access)?;
+    pub(crate) fn new(buffer: Arc<Kept>, queue: Arc<Queue>, access: Access) -> Result<Self> {
+        // SAFETY: the guard goes first.
+        let (arg, rung) = unsafe { take(&buffer, &queue, access)? };
         Ok(Self { arg: Mutex::new(Some(arg)), rung, _buffer: buffer, queue })
     }
 
@@ -77,12 +78,20 @@ impl View {
     }
 }
 
-fn take(buffer: &Arc<Buf>, queue: &Arc<Queue>, access: Access) -> Result<(Arg<'static>, Rung)> {
-    // SAFETY: both are where they are until the `Arc`s that `View` keeps are gone, and it drops its guard
-    // before those.
-    let (buffer, queue): (&'static Buf, &'static Queue) =
+/// Takes a view, and says by which rung.
+///
+/// # Safety
+/// It is dropped before both `Arc`s.
+#[inline]
+pub(crate) unsafe fn take(
+    buffer: &Arc<Kept>,
+    queue: &Arc<Queue>,
+    access: Access,
+) -> Result<(Arg<'static>, Rung)> {
+    // SAFETY: both are where they are until the caller's `Arc`s are gone, and the guard goes before those.
+    let (buffer, queue): (&'static Kept, &'static Queue) =
         unsafe { (&*Arc::as_ptr(buffer), &*Arc::as_ptr(queue)) };
-    Ok(match (buffer, access) {
+    Ok(match (&buffer.buf, access) {
         (Buf::Whole(buffer), Access::Read) => argument(buffer.read_on(queue)?, |v| v.rung()),
         (Buf::Whole(buffer), _) => argument(buffer.write_on(queue)?, |v| v.rung()),
         (Buf::Region { region, .. }, Access::Read) => {
@@ -92,6 +101,7 @@ fn take(buffer: &Arc<Buf>, queue: &Arc<Queue>, access: Access) -> Result<(Arg<'s
     })
 }
 
+#[inline]
 fn argument<V: IntoArg<'static>>(view: V, rung: fn(&V) -> Rung) -> (Arg<'static>, Rung) {
     let rung = rung(&view);
     (view.into_arg(), rung)

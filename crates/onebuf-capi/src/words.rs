@@ -69,6 +69,9 @@ pub const ONEBUF_STRATEGY_ON_CHIP: onebuf_strategy = 5;
 pub const ONEBUF_STRATEGY_DEVICE: onebuf_strategy = 6;
 /// Device memory that other APIs and processes can import by a file descriptor.
 pub const ONEBUF_STRATEGY_EXPORTABLE: onebuf_strategy = 7;
+/// Memory at one address for CPU and device, whose pages are moved to whoever takes over: counted as implied copies. Of hubs
+/// with `managed_memory` only.
+pub const ONEBUF_STRATEGY_MANAGED: onebuf_strategy = 8;
 
 /// How memory that lives on one device is seen on another.
 pub type onebuf_route = u32;
@@ -167,6 +170,7 @@ const STRATEGIES: [Strategy; Strategy::ALL.len()] = [
     Strategy::OnChip,
     Strategy::Device,
     Strategy::Exportable,
+    Strategy::Managed,
 ];
 
 pub(crate) fn strategy(number: onebuf_strategy) -> Result<Option<Strategy>> {
@@ -221,6 +225,7 @@ mod tests {
         is(strategy(ONEBUF_STRATEGY_ON_CHIP), Strategy::OnChip);
         is(strategy(ONEBUF_STRATEGY_DEVICE), Strategy::Device);
         is(strategy(ONEBUF_STRATEGY_EXPORTABLE), Strategy::Exportable);
+        is(strategy(ONEBUF_STRATEGY_MANAGED), Strategy::Managed);
         assert_eq!(route(ONEBUF_ROUTE_SVM_POINTER).ok(), Some(Some(RouteKind::SvmPointer)));
         assert_eq!(route(ONEBUF_ROUTE_API_SHARE).ok(), Some(Some(RouteKind::ApiShare)));
         assert_eq!(route(ONEBUF_ROUTE_STAGED).ok(), Some(Some(RouteKind::Staged)));
@@ -241,7 +246,7 @@ mod tests {
         for number in ONEBUF_READ_WRITE..=ONEBUF_WRITE {
             assert_eq!(access(number).ok().map(access_number), Some(number));
         }
-        for wrong in [access(3).is_ok(), strategy(8).is_ok(), route(11).is_ok(), rung(7).is_ok()] {
+        for wrong in [access(3).is_ok(), strategy(9).is_ok(), route(11).is_ok(), rung(7).is_ok()] {
             assert!(!wrong);
         }
     }

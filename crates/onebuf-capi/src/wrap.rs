@@ -11,7 +11,7 @@
 //! last handle of a wrapped buffer was freed; onebuf_buffer_hand_to() orders the owner's queue behind it instead.
 
 use crate::{
-    buffer::{Buf, Whole, onebuf_buffer},
+    buffer::{Buf, Kept, Whole, onebuf_buffer},
     device::onebuf_device,
     entry::{Fault, Result, entry},
     fence::onebuf_fence,
@@ -20,7 +20,6 @@ use crate::{
     hub::onebuf_hub,
     input::{Options, Slot, array, options, out},
     queue::onebuf_queue,
-    standing,
     status::onebuf_status,
     words::{self, onebuf_copies, onebuf_route, onebuf_rung},
 };
@@ -269,7 +268,7 @@ pub extern "C" fn onebuf_buffer_into_cl_mem(
     entry(|| {
         let cl_mem = out(cl_mem, "cl_mem")?;
         let device = device.get()?;
-        match &*buffer.get()? {
+        match &buffer.get()?.buf {
             Buf::Region { .. } => {
                 return Err(Fault::invalid("a region cannot be given up: give its buffer up"));
             }
@@ -278,10 +277,9 @@ pub extern "C" fn onebuf_buffer_into_cl_mem(
             }
             Buf::Whole(Whole::Own(_)) => {}
         }
-        let Buf::Whole(Whole::Own(whole)) = buffer.take_alone()? else {
+        let Buf::Whole(Whole::Own(whole)) = buffer.take_alone(Kept::is_free)?.buf else {
             unreachable!("no handle changes")
         };
-        standing::forget(buffer);
         *cl_mem = whole.into_cl_mem(&device)?;
         Ok(())
     })

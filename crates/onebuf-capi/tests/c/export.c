@@ -9,8 +9,9 @@ enum { BYTES = 3 << 20 };
 
 static bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 
-static onebuf_hub discover(const char *library, bool hip) {
+static onebuf_hub discover(const char *library, bool hip, bool managed) {
     onebuf_hub_options options = ONEBUF_OPTIONS(onebuf_hub_options);
+    options.managed_memory = managed;
     options.without_opencl = 1;
     options.without_verdicts = 1;
     if (hip) {
@@ -126,15 +127,56 @@ static void natives(onebuf_hub hub, onebuf_device device, bool hip) {
     OK(onebuf_buffer_free(buffer));
 }
 
+// One pointer for host and kernels, where the hub may have such: its pages move, and are counted.
+static void one_pointer(const char *library, bool hip) {
+    onebuf_hub hub = discover(library, hip, true);
+    onebuf_device devices[2];
+    OK(onebuf_hub_device(hub, "host", &devices[0]));
+    OK(onebuf_hub_device(hub, hip ? "hip:0" : "cuda:0", &devices[1]));
+    onebuf_buffer_options options = ONEBUF_OPTIONS(onebuf_buffer_options);
+    options.devices = devices;
+    options.device_count = 2;
+    options.strategy = ONEBUF_STRATEGY_MANAGED;
+    onebuf_buffer buffer, none;
+    OK(onebuf_buffer_create(hub, BYTES, &options, &buffer));
+    options.copies = ONEBUF_COPIES_FORBID;
+    ENDS(ONEBUF_COPY_FORBIDDEN, onebuf_buffer_create(hub, BYTES, &options, &none));
+    void *here = NULL, *there = NULL;
+    onebuf_mapping mapping;
+    onebuf_queue queue;
+    onebuf_view view;
+    uint64_t moved = 0;
+    OK(onebuf_buffer_map(buffer, ONEBUF_READ_WRITE, &here, &mapping));
+    memset(here, 7, BYTES);
+    OK(onebuf_mapping_unmap(mapping));
+    OK(onebuf_queue_create(devices[1], NULL, &queue));
+    OK(onebuf_view_take(buffer, queue, ONEBUF_READ, &view));
+    OK(onebuf_view_address(view, &there));
+    OK(onebuf_ledger_implied_bytes(hub, &moved));
+    TRUE(here == there && moved == 2 * BYTES);
+    ENDS(ONEBUF_BUSY, onebuf_buffer_map(buffer, ONEBUF_READ, &here, &mapping));
+    OK(onebuf_view_free(view));
+    OK(onebuf_queue_free(queue));
+    OK(onebuf_buffer_free(buffer));
+    OK(onebuf_hub_free(hub));
+}
+
 int main(int argc, char **argv) {
     bool hip = argc > 2;
     TRUE(argc > 1);
-    onebuf_hub hub = discover(argv[1], hip);
+    onebuf_hub hub = discover(argv[1], hip, false);
     onebuf_device device;
     OK(onebuf_hub_device(hub, hip ? "hip:0" : "cuda:0", &device));
     share(hub, device, hip ? ONEBUF_FD_DMA_BUF : ONEBUF_FD_OPAQUE);
     natives(hub, device, hip);
+    onebuf_buffer_options managed = ONEBUF_OPTIONS(onebuf_buffer_options);
+    managed.devices = &device;
+    managed.device_count = 1;
+    managed.strategy = ONEBUF_STRATEGY_MANAGED;
+    onebuf_buffer none;
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_create(hub, BYTES, &managed, &none)); // without leave
     OK(onebuf_hub_free(hub));
+    one_pointer(argv[1], hip);
     printf("descriptors work\n");
     return 0;
 }

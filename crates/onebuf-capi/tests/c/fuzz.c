@@ -3,9 +3,10 @@
 // that is promised for stays valid, since it is promised for; so do native handles, which live for good.
 
 #include "check.h"
+#include <pthread.h>
 #include <string.h>
 
-enum { KEPT = 24, KINDS = 15, AREA = 1 << 17, MOST = 1 << 16 };
+enum { KEPT = 24, KINDS = 20, AREA = 1 << 17, MOST = 1 << 16 };
 
 static uint64_t state;
 static uint64_t any(void) { // splitmix64
@@ -33,7 +34,8 @@ static bool note(onebuf_status status, int line) {
 #define TRY(call) note(call, __LINE__)
 
 // Handles by kind, freed ones among them.
-enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT, LU };
+enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT, LU,
+       OFFER, PEER, PIPELINE, SOURCE, SINK };
 static uint64_t kept[KINDS][KEPT];
 
 static void keep(int kind, uint64_t id) {
@@ -90,6 +92,17 @@ static union {
     onebuf_import_options import;
     onebuf_gemm_options gemm;
     onebuf_fft_options fft;
+    onebuf_offer_options offer;
+    onebuf_attach_options attach;
+    onebuf_peer_info peer_info;
+    onebuf_pipeline_options pipeline;
+    onebuf_pipeline_report report;
+    onebuf_synthetic_options synthetic;
+    onebuf_udp_source_options udp_source;
+    onebuf_tcp_source_options tcp_source;
+    onebuf_udp_sink_options udp_sink;
+    onebuf_udp_counts udp_counts;
+    onebuf_udp_sent udp_sent;
     char bytes[8192];
 } options;
 static void size_options(size_t right) {
@@ -208,9 +221,9 @@ static void *buffer_options(size_t bytes) {
     wish->device_count = below(3);
     if (below(3) == 0) {
         uint32_t *choices[] = {&wish->access, &wish->host_access, &wish->copies, &wish->hint, &wish->strategy,
-                               &wish->route, &wish->sync, &wish->trust_declared};
-        *choices[below(8)] = choice();
-        *choices[below(8)] = choice();
+                               &wish->route, &wish->sync, &wish->trust_declared, &wish->raw_addresses};
+        *choices[below(9)] = choice();
+        *choices[below(9)] = choice();
         if (rarely()) wish->allocate_on = PICK(onebuf_device, DEVICE);
         if (rarely()) wish->align = size();
         if (rarely()) wish->cl_flags = below(2) ? any() : 1ull << below(12);
@@ -364,7 +377,7 @@ static void fences(void) {
     bool done;
     switch (below(5)) {
     case 0: TRY(onebuf_fence_poll(fence, rarely() ? NULL : &done)); break;
-    case 1: TRY(onebuf_fence_wait(fence, timeout())); break;
+    case 1: TRY(below(2) ? onebuf_fence_wait(fence, timeout()) : onebuf_fence_wait_ns(fence, below(1000000))); break;
     case 2: TRY(onebuf_fence_rung(fence, rarely() ? NULL : &rung)); break;
     case 3: TRY(onebuf_fence_profile(fence, rarely() ? NULL : &profile)); break;
     default: TRY(onebuf_fence_free(fence));
@@ -430,7 +443,8 @@ static void launches(void) {
     onebuf_arg args[4];
     for (int i = 0; i < 4; i++) {
         memset(&args[i], 0, sizeof args[i]);
-        args[i].kind = rarely() ? (uint32_t)any() : i % 2 ? ONEBUF_ARG_VALUE : below(2) ? ONEBUF_ARG_BUFFER : ONEBUF_ARG_VIEW;
+        args[i].kind = rarely() ? (uint32_t)any() : i % 2 ? ONEBUF_ARG_VALUE : below(2) ? ONEBUF_ARG_BUFFER
+                       : below(2) ? ONEBUF_ARG_VIEW : ONEBUF_ARG_TURN;
         args[i].access = choice();
         args[i].buffer = PICK(onebuf_buffer, BUFFER);
         args[i].view = PICK(onebuf_view, VIEW);
@@ -625,6 +639,236 @@ static void bridges(void) {
     }
 }
 
+// What a thread needs for the other end of an offer.
+typedef struct {
+    onebuf_offer offer;
+    onebuf_peer peer;
+} door;
+
+static void *open_door(void *user) {
+    door *d = user;
+    if (onebuf_offer_accept(d->offer, 60, &d->peer) != ONEBUF_OK) d->peer.id = 0;
+    return NULL;
+}
+
+// Both ends of a visit, in this process. What it is attached to may not fit, or be gone.
+static void visit(onebuf_offer offer, const char *name) {
+    door d = {offer, {0}};
+    pthread_t thread;
+    onebuf_peer peer = {0};
+    onebuf_buffer buffer = {0};
+    pthread_create(&thread, NULL, open_door, &d);
+    blank();
+    options.attach.name = name;
+    options.attach.timeout_ms = 60;
+    size_options(sizeof options.attach);
+    if (TRY(onebuf_peer_attach(PICK(onebuf_hub, HUB), (void *)&options, NULL, &peer, rarely() ? NULL : &buffer))) {
+        keep(PEER, peer.id);
+        keep(BUFFER, buffer.id);
+    }
+    pthread_join(thread, NULL);
+    keep(PEER, d.peer.id);
+}
+
+static void processes(void) {
+    onebuf_offer offer = PICK(onebuf_offer, OFFER), made = {0};
+    onebuf_peer peer = PICK(onebuf_peer, PEER), none = {0};
+    onebuf_buffer buffer = {0};
+    onebuf_string string = {0};
+    char name[64];
+    switch (below(9)) {
+    case 0:
+        if (below(2)) return;
+        // One of its own, mostly: what is offered can do less.
+        buffer = PICK(onebuf_buffer, BUFFER);
+        if (!rarely() && TRY(onebuf_buffer_create(PICK(onebuf_hub, HUB), 4096, NULL, &buffer))) keep(BUFFER, buffer.id);
+        blank();
+        snprintf(name, sizeof name, "fuzz-%x-%x", (unsigned)state, below(1 << 20));
+        options.offer.name = rarely() ? text() : name;
+        options.offer.element_bytes = rarely() ? size() : below(2);
+        options.offer.greeting_ms = below(20);
+        size_options(sizeof options.offer);
+        if (!TRY(onebuf_offer_open(buffer, given(), rarely() ? NULL : &made))) break;
+        keep(OFFER, made.id);
+        visit(made, name);
+        break;
+    case 1:
+        if (TRY(onebuf_offer_path(offer, rarely() ? NULL : &string))) keep(STRING, string.id);
+        break;
+    case 2: TRY(onebuf_offer_accept(offer, below(3), rarely() ? NULL : &none)); break;
+    case 3:
+        blank();
+        options.attach.name = text();
+        options.attach.timeout_ms = 1;
+        size_options(sizeof options.attach);
+        TRY(onebuf_peer_attach(PICK(onebuf_hub, HUB), given(), NULL, &none, &buffer));
+        break;
+    case 4:
+        blank();
+        size_options(sizeof options.peer_info);
+        TRY(onebuf_peer_query(peer, given()));
+        break;
+    case 5: TRY(onebuf_peer_hand_over(peer)); break;
+    case 6: TRY(onebuf_peer_wait(peer, below(3))); break;
+    case 7: TRY(onebuf_peer_check(peer)); break;
+    default:
+        if (below(3) == 0) TRY(below(2) ? onebuf_peer_free(peer) : onebuf_offer_free(offer));
+    }
+}
+
+// The functions of pipelines run on other threads: nothing random there.
+static onebuf_status fill(void *user, const onebuf_frame *frame, onebuf_filled *filled) {
+    (void)user;
+    if (frame->number % 3 == 1) *filled = ONEBUF_FILLED_INCOMPLETE;
+    if (frame->number >= 4) *filled = ONEBUF_FILLED_END;
+    return ONEBUF_OK;
+}
+
+static onebuf_status work(void *user, const onebuf_frame *frame) {
+    size_t bytes;
+    (void)user;
+    if (onebuf_buffer_size(frame->buffers[0], &bytes) != ONEBUF_OK || frame->number >= 6) {
+        onebuf_set_error_message(frame->number % 2 ? "enough" : NULL);
+        return ONEBUF_INVALID_ARGUMENT; // also the end of sources that have none
+    }
+    return ONEBUF_OK;
+}
+
+static const char *path(void) {
+    static const char *const PATHS[] = {"/dev/null", "/dev/zero", "/no/such/folder/file", ""};
+    return rarely() ? NULL : PATHS[below(4)];
+}
+static const char *element(void) {
+    static const char *const ELEMENTS[] = {"<f4", "<c16", "|u1", "f4", ""};
+    return rarely() ? NULL : ELEMENTS[below(5)];
+}
+static const char *address(void) {
+    static const char *const ADDRESSES[] = {"127.0.0.1:0", "127.0.0.1:9", "nowhere", "127.0.0.1", ""};
+    return rarely() ? NULL : ADDRESSES[below(5)];
+}
+static uint64_t times(void) { return below(3) ? below(3) : ONEBUF_FOREVER; }
+
+static void sources(void) {
+    onebuf_source source = PICK(onebuf_source, SOURCE), made = {0};
+    onebuf_string string = {0};
+    onebuf_wave wave = {1, 0.1, 10};
+    onebuf_status status;
+    blank();
+    switch (below(9)) {
+    case 0: status = onebuf_source_memory(data(), below(3) ? 4096 : below(AREA), times(), &made); break;
+    case 1: status = onebuf_source_file(path(), times(), rarely() ? NULL : &made); break;
+    case 2: status = onebuf_source_npy(path(), element(), times(), &made); break;
+    case 3:
+        options.synthetic.channels = below(5), options.synthetic.samples = below(200);
+        options.synthetic.frames = below(4), options.synthetic.noise = below(3) - 1.0;
+        options.synthetic.waves = &wave, options.synthetic.wave_count = below(2);
+        size_options(sizeof options.synthetic);
+        status = onebuf_source_synthetic(given(), &made);
+        break;
+    case 4:
+        options.udp_source.address = address(), options.udp_source.window = size();
+        options.udp_source.timeout_ms = 1 + below(20), options.udp_source.one_stream = below(2);
+        options.udp_source.receive_buffer_bytes = size();
+        size_options(sizeof options.udp_source);
+        status = onebuf_source_udp(given(), &made);
+        break;
+    case 5:
+        options.tcp_source.address = address(), options.tcp_source.listen = below(2);
+        options.tcp_source.timeout_ms = 1 + below(20);
+        size_options(sizeof options.tcp_source);
+        status = onebuf_source_tcp(given(), &made);
+        break;
+    case 6:
+        if (TRY(onebuf_source_address(source, rarely() ? NULL : &string))) keep(STRING, string.id);
+        return;
+    case 7:
+        size_options(sizeof options.udp_counts);
+        TRY(onebuf_source_udp_counts(source, given()));
+        return;
+    default:
+        if (below(3) == 0) TRY(onebuf_source_free(source));
+        return;
+    }
+    if (TRY(status)) keep(SOURCE, made.id);
+}
+
+static void sinks(void) {
+    static _Alignas(4096) char taken[AREA]; // not what sources read at the same time
+    onebuf_sink sink = PICK(onebuf_sink, SINK), made = {0};
+    size_t shape[] = {side(), side()};
+    onebuf_status status;
+    blank();
+    switch (below(7)) {
+    case 0: status = onebuf_sink_memory(rarely() ? NULL : taken, below(AREA), rarely() ? NULL : &made); break;
+    case 1: status = onebuf_sink_file(path(), &made); break;
+    case 2: status = onebuf_sink_npy(path(), element(), rarely() ? NULL : shape, below(3), &made); break;
+    case 3:
+        options.udp_sink.address = address(), options.udp_sink.payload_bytes = below(3) ? 0 : size();
+        options.udp_sink.bytes_per_s = below(3) ? 0 : 1e9 * (below(3) - 1.0);
+        options.udp_sink.lose = below(3) * 0.5, options.udp_sink.duplicate = below(3) * 0.5;
+        options.udp_sink.reorder = below(3) ? below(9) : size();
+        size_options(sizeof options.udp_sink);
+        status = onebuf_sink_udp(given(), &made);
+        break;
+    case 4: TRY(onebuf_sink_finish(sink)); return;
+    case 5:
+        size_options(sizeof options.udp_sent);
+        TRY(onebuf_sink_udp_sent(sink, given()));
+        return;
+    default:
+        if (below(3) == 0) TRY(onebuf_sink_free(sink));
+        return;
+    }
+    if (TRY(status)) keep(SINK, made.id);
+}
+
+static void pipelines(void) {
+    onebuf_pipeline pipeline = PICK(onebuf_pipeline, PIPELINE), made = {0};
+    onebuf_string string = {0};
+    onebuf_slot_buffer buffers[] = {{4096, NULL}, {room(), NULL}};
+    onebuf_kernel kernel = PICK(onebuf_kernel, KERNEL);
+    onebuf_stage stages[] = {{rarely() ? NULL : "work", PICK(onebuf_device, DEVICE), rarely() ? NULL : work, NULL, NULL, 0},
+                             {text(), PICK(onebuf_device, DEVICE), work, NULL, rarely() ? NULL : &kernel, below(2)}};
+    blank();
+    switch (below(8)) {
+    case 0: case 1:
+        options.pipeline.depth = rarely() ? (below(2) ? 0 : SIZE_MAX - below(3)) : 1 + below(3);
+        options.pipeline.buffers = rarely() ? NULL : buffers;
+        options.pipeline.buffer_count = 1 + below(2);
+        options.pipeline.source = below(2) ? fill : NULL;
+        options.pipeline.feed = below(4) && !options.pipeline.source ? PICK(onebuf_source, SOURCE) : (onebuf_source){0};
+        options.pipeline.feed_buffer = rarely() ? size() : 0;
+        options.pipeline.stages = stages;
+        options.pipeline.stage_count = below(3);
+        options.pipeline.sink = below(2) ? work : NULL;
+        options.pipeline.drain = below(4) && !options.pipeline.sink ? PICK(onebuf_sink, SINK) : (onebuf_sink){0};
+        options.pipeline.drain_buffer = rarely() ? size() : 0;
+        options.pipeline.batch = rarely() ? size() : below(2);
+        options.pipeline.when_full = choice();
+        options.pipeline.one_thread = below(2);
+        // A source without an end ends with the stages or the sink that has had enough.
+        if (options.pipeline.feed.id && !options.pipeline.sink) options.pipeline.stage_count = 2;
+        size_options(sizeof options.pipeline);
+        if (TRY(onebuf_pipeline_create(PICK(onebuf_hub, HUB), given(), rarely() ? NULL : &made))) keep(PIPELINE, made.id);
+        break;
+    case 2: case 3:
+        size_options(sizeof options.report);
+        TRY(onebuf_pipeline_run(pipeline, given()));
+        break;
+    case 4: TRY(onebuf_pipeline_stop(pipeline)); break;
+    case 5:
+        size_options(sizeof options.report);
+        TRY(onebuf_pipeline_get_report(pipeline, given()));
+        break;
+    case 6:
+        if (TRY(onebuf_pipeline_json(pipeline, rarely() ? NULL : &string))) keep(STRING, string.id);
+        break;
+    default:
+        if (below(3) == 0) TRY(onebuf_pipeline_free(pipeline));
+        TRUE(onebuf_version_number() > 0 && strchr(onebuf_version(), '.') != NULL);
+    }
+}
+
 static void begin(void) {
     onebuf_hub_options looks = ONEBUF_OPTIONS(onebuf_hub_options);
     looks.without_opencl = strcmp(selector, "host") == 0;
@@ -656,6 +900,11 @@ static void begin(void) {
 // Everything that was not overwritten in our lists; what is left then is the library's to forget.
 static void end(void) {
     for (int i = 0; i < KEPT; i++) {
+        TRY(onebuf_pipeline_free((onebuf_pipeline){kept[PIPELINE][i]}));
+        TRY(onebuf_source_free((onebuf_source){kept[SOURCE][i]}));
+        TRY(onebuf_sink_free((onebuf_sink){kept[SINK][i]}));
+        TRY(onebuf_peer_free((onebuf_peer){kept[PEER][i]}));
+        TRY(onebuf_offer_free((onebuf_offer){kept[OFFER][i]}));
         TRY(onebuf_view_free((onebuf_view){kept[VIEW][i]}));
         if (kept[MAPPING][i]) TRY(onebuf_mapping_unmap((onebuf_mapping){kept[MAPPING][i]}));
         TRY(onebuf_transfer_free((onebuf_transfer){kept[TRANSFER][i]}));
@@ -678,10 +927,11 @@ int main(int argc, char **argv) {
     state = strtoull(argv[1], NULL, 10);
     selector = argv[3];
     void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
-                             guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges, maths, descriptors};
+                             guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges, maths, descriptors,
+                             processes, sources, sinks, pipelines};
     for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
         if (step % 400 == 0) begin(); // what was freed for good makes room for new
-        calls[below(21)]();
+        calls[below(sizeof calls / sizeof *calls)]();
     }
     end();
     TRUE(outcomes[ONEBUF_OK] > 0 && outcomes[ONEBUF_INVALID_HANDLE] > 0 && outcomes[ONEBUF_NULL_POINTER] > 0);

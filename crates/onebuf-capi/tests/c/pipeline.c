@@ -78,7 +78,7 @@ static onebuf_pipeline make(run *r, onebuf_when_full when_full) {
     shape.devices = &device;
     shape.device_count = 1;
     onebuf_slot_buffer buffers[] = {{BYTES, &shape}, {8, NULL}};
-    onebuf_stage stages[] = {{"first", device, first, r}, {"second", device, second, r}};
+    onebuf_stage stages[] = {{"first", device, first, r, NULL, 0}, {"second", device, second, r, NULL, 0}};
     onebuf_pipeline_options options = ONEBUF_OPTIONS(onebuf_pipeline_options);
     options.depth = 3;
     options.buffers = buffers;

@@ -41,9 +41,15 @@ static void turns(onebuf_queue queue, onebuf_kernel kernel) {
         onebuf_arg args[] = {onebuf_arg_buffer(buffer, ONEBUF_READ_WRITE), ONEBUF_VALUE(round)};
         onebuf_grid grid = onebuf_grid_1d(N);
         ENDS(ONEBUF_BUSY, onebuf_queue_launch(queue, kernel, &grid, args, 2, NULL)); // it is the host's turn
-        OK(onebuf_buffer_to_device(buffer));
-        OK(onebuf_buffer_to_device(buffer));
-        add(queue, kernel, buffer, 10);
+        if (round < 3) {
+            OK(onebuf_buffer_to_device(buffer));
+            OK(onebuf_buffer_to_device(buffer));
+            add(queue, kernel, buffer, 10);
+        } else { // the launch itself says whose turn it is
+            uint32_t ten = 10;
+            onebuf_arg turn[] = {onebuf_arg_turn(buffer, ONEBUF_READ_WRITE), ONEBUF_VALUE(ten)};
+            OK(onebuf_queue_launch(queue, kernel, &grid, turn, 2, NULL));
+        }
         OK(onebuf_buffer_wait_ns(buffer, ONEBUF_READ_WRITE, 60000000000ull));
         OK(onebuf_buffer_to_host(buffer, ONEBUF_READ, &again));
         TRUE(all_are(again, 10 * round));

@@ -49,6 +49,7 @@ fn examples_in_c_run() {
         ("04-foreign.c", "squared in place: element 99 is 9801"),
         ("05-libraries.c", "and the solution is 1, 2"),
         ("06-pipeline.c", "the sum is 39800"),
+        ("07-sources.c", "all of them are accounted for: yes"),
     ];
     examples("c", &phrases);
 }
@@ -135,6 +136,26 @@ fn pipelines_run_and_fail_with_their_cause() {
     }
     let Some(run) = under_valgrind(&program) else { return };
     assert!(said(run).contains("pipelines work on host"));
+}
+
+#[test]
+fn sources_and_sinks_carry_frames() {
+    let more = &["-D_GNU_SOURCE", "-pthread"][..];
+    let folder = tempfile::tempdir().expect("a folder for files");
+    for build in [Build::Shared, Build::Sanitized] {
+        let Some(program) = compile(&source("c/ends.c"), build, more) else { return };
+        let tried = if build == Build::Shared { devices() } else { &devices()[..1] };
+        for device in tried {
+            let mut run = command(&program);
+            run.arg(folder.path()).arg(device);
+            assert!(said(run).contains(&format!("sources and sinks work on {device}")));
+        }
+    }
+    let program =
+        compile(&source("c/ends.c"), Build::Shared, more).expect("it was compiled before");
+    let Some(mut run) = under_valgrind(&program) else { return };
+    run.arg(folder.path());
+    assert!(said(run).contains("sources and sinks work on host"));
 }
 
 #[test]
@@ -352,6 +373,30 @@ fn random_calls_are_answered() {
     if devices().len() > 1 {
         fuzz(Build::Shared, seed, 4_000, "opencl:0");
     }
+}
+
+/// What is not called at random, and why.
+const NOT_AT_RANDOM: [(&str, &str); 1] =
+    [("onebuf_doctor_helper_main", "it is the `main` of another process: c/doctor.c runs it")];
+
+#[test]
+fn every_function_is_called_at_random() {
+    let text = |path: &Path| fs::read_to_string(path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+    let words = |text: &str| -> BTreeSet<String> {
+        let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split(|c| !name(c)).map(str::to_owned).collect()
+    };
+    let called = words(&text(&source("c/fuzz.c")));
+    let sources = fs::read_dir(crate_folder().join("src")).expect("the sources");
+    let sources: String = sources.map(|entry| text(&entry.expect("an entry").path())).collect();
+    let exported = sources.split("extern \"C\" fn onebuf_").skip(1);
+    let exported: BTreeSet<String> =
+        exported.filter_map(|rest| Some(format!("onebuf_{}", rest.split_once('(')?.0))).collect();
+    assert!(exported.len() > 100, "{} functions", exported.len());
+    let excused: BTreeSet<String> =
+        NOT_AT_RANDOM.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let left: BTreeSet<String> = exported.difference(&called).cloned().collect();
+    assert_eq!(left, excused, "c/fuzz.c calls everything else");
 }
 
 #[test]

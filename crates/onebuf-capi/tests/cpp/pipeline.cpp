@@ -126,8 +126,39 @@ void pipelines(const onebuf::Hub &hub, const onebuf::Device &device, const onebu
 #endif
 }
 
+// Frames from one place to another without a function of ours.
+onebuf_status through(const onebuf::Hub &hub, const onebuf::Source &source, const onebuf::Sink &sink, std::string &said) {
+    auto made = std::move(onebuf::PipelineOptions(2).buffer<float>(1).buffer<float>(N).feed(source, 1).drain(sink, 1));
+    auto pipeline = take(made.build(hub));
+    return status_of([&] { return pipeline.run(); }, said);
+}
+
+void sources_and_sinks(const onebuf::Hub &hub) {
+    std::string said;
+    std::vector<float> sent(3 * N), came(3 * N, -1.0f);
+    for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<float>(i) * 0.5f;
+    auto udp = take(onebuf::Source::udp(onebuf::UdpSourceOptions("127.0.0.1:0")));
+    std::string address = take(udp.address());
+    {
+        auto sink = take(onebuf::Sink::udp(onebuf::UdpSinkOptions(address.c_str())));
+        TRUE(through(hub, take(onebuf::Source::memory(sent)), sink, said) == ONEBUF_OK);
+        done(sink.finish());
+        TRUE(take(sink.udp_sent()).frames == 3);
+    }
+    TRUE(through(hub, udp, take(onebuf::Sink::memory(came)), said) == ONEBUF_OK);
+    TRUE(came == sent && take(udp.udp_counts()).frames == 3);
+    came.pop_back();
+    auto again = take(onebuf::Source::memory(sent, onebuf::Source::Forever));
+    TRUE(through(hub, again, take(onebuf::Sink::memory(came)), said) == ONEBUF_INVALID_ARGUMENT);
+    TRUE(said.find("sink at frame 2") != std::string::npos);
+    TRUE(status_of([&] { return onebuf::Source::file("/no/such/file"); }, said) == ONEBUF_UNAVAILABLE);
+    TRUE(status_of([&] { return onebuf::Sink::npy("/no/such/file", "<f4", {N}); }, said) == ONEBUF_UNAVAILABLE);
+    TRUE(status_of([&] { return onebuf::Source::tcp("nowhere"); }, said) == ONEBUF_INVALID_ARGUMENT);
+    TRUE(take(onebuf::Source::synthetic(onebuf::SyntheticOptions(2, 5))).handle().id != 0);
+}
+
 // What the other parts of onebuf.h have in C++.
-void the_rest(const onebuf::Hub &hub, const onebuf::Device &device) {
+void the_rest(const onebuf::Hub &hub, const onebuf::Device &device, const onebuf::Kernel &kernel) {
     std::string said;
     auto buffer = take(hub.buffer<std::uint32_t>(N, onebuf::BufferOptions({device}).raw_addresses(true)));
     std::uint32_t *data = take(buffer.to_host());
@@ -135,6 +166,10 @@ void the_rest(const onebuf::Hub &hub, const onebuf::Device &device) {
     TRUE(take(buffer.load(3)) == 4);
     done(buffer.store(3, 5));
     TRUE(data[3] == 5 && take(buffer.to_host(onebuf::Access::Read)) == data);
+    auto turns = take(device.queue());
+    TRUE(status_of([&] { return turns.launch(kernel, N, buffer); }, said) == ONEBUF_BUSY); // the host's turn
+    done(turns.launch(kernel, N, onebuf::turn(buffer)));
+    TRUE(take(buffer.load(3)) == 15 && take(buffer.load(4)) == 10);
     done(buffer.to_device());
     done(buffer.wait(std::chrono::seconds(60)));
     int address = 0;
@@ -166,6 +201,7 @@ int main() {
     auto device = take(hub.host());
     auto kernel = build(device);
     pipelines(hub, device, kernel);
-    the_rest(hub, device);
+    sources_and_sinks(hub);
+    the_rest(hub, device, kernel);
     std::printf("pipelines work in C++\n");
 }

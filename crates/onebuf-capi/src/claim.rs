@@ -1,0 +1,103 @@
+//! Sources and sinks, which one pipeline has at a time.
+
+use crate::{
+    entry::{Fault, Result},
+    handle::Noun,
+};
+use onebuf::{
+    Error,
+    pipeline::{Filled, sink::Sink, source::Source},
+};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// What fills a slot's bytes.
+pub(crate) type Feed = dyn Source<u8> + Send;
+/// What takes a slot's bytes.
+pub(crate) type Drain = dyn Sink<u8> + Send;
+
+/// Something that a pipeline can claim.
+pub(crate) struct Claimable<T: ?Sized> {
+    claimed: AtomicBool,
+    inner: Mutex<Box<T>>,
+}
+
+impl<T: ?Sized> Claimable<T> {
+    pub fn new(inner: Box<T>) -> Arc<Self> {
+        Arc::new(Self { claimed: AtomicBool::new(false), inner: Mutex::new(inner) })
+    }
+}
+
+/// A pipeline's, as long as this lives.
+pub(crate) struct Claim<T: ?Sized>(Arc<Claimable<T>>);
+
+impl<T: ?Sized> Claim<T> {
+    pub fn new(of: &Arc<Claimable<T>>, noun: &str) -> Result<Self> {
+        if of.claimed.swap(true, Ordering::Acquire) {
+            let what = format!("another pipeline has this {noun}: free that first");
+            return Err(Error::Busy { what }.into());
+        }
+        Ok(Self(of.clone()))
+    }
+}
+
+impl<T: ?Sized> Drop for Claim<T> {
+    fn drop(&mut self) {
+        self.0.claimed.store(false, Ordering::Release);
+    }
+}
+
+/// One end of a pipeline: a function of the caller's, or something of the library's and which of a slot's buffers it is
+/// about.
+pub(crate) enum End<F, C> {
+    Function(F),
+    Claim(C, usize),
+}
+
+impl<F, C> End<F, C> {
+    /// Either is given, and not both.
+    pub fn choose<N: Noun>(
+        noun: &'static str,
+        function: Option<F>,
+        handle: N,
+        claim: impl FnOnce(&N::Object) -> Result<C>,
+    ) -> Result<Self> {
+        match (function, handle.id()) {
+            (Some(function), 0) => Ok(End::Function(function)),
+            (Some(_), _) => {
+                Err(Fault::invalid(format!("two {noun}s: give the function, or the handle")))
+            }
+            (None, 0) => Err(Fault::Null(noun)),
+            (None, _) => Ok(End::Claim(claim(&*handle.get()?)?, 0)),
+        }
+    }
+
+    /// About that buffer of so many.
+    pub fn of(self, buffer: usize, count: usize) -> Result<Self> {
+        match self {
+            End::Claim(..) if buffer >= count => {
+                Err(Fault::invalid(format!("buffer {buffer} of a slot that has {count}")))
+            }
+            End::Claim(claim, _) => Ok(End::Claim(claim, buffer)),
+            End::Function(function) => Ok(End::Function(function)),
+        }
+    }
+}
+
+impl Source<u8> for Claim<Feed> {
+    fn fill(&mut self, frame: &mut [u8]) -> onebuf::Result<Filled> {
+        lock(&self.0.inner).fill(frame)
+    }
+}
+
+impl Sink<u8> for Claim<Drain> {
+    fn take(&mut self, frame: &[u8], number: u64) -> onebuf::Result<()> {
+        lock(&self.0.inner).take(frame, number)
+    }
+}
+
+pub(crate) fn lock<T: ?Sized>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
