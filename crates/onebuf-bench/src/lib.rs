@@ -35,6 +35,8 @@ mod workload;
 
 pub use effort::Effort;
 pub use machine::{Bench, ITEMS, Side, Stop, TOUCH, distinct_text, platforms, too_few_platforms};
-pub use raw::{RawCopy, RawCuda, RawLaunch, RawQueue, RawUdp, RawWrap, RawWrite};
+pub use raw::{
+    RawClFft, RawCopy, RawCuda, RawLaunch, RawQueue, RawSemaphores, RawUdp, RawWrap, RawWrite,
+};
 pub use row::{Bar, Met, Row, Unit};
 pub use suite::{Case, Outcome, Skipped, WORKLOADS, Workload, cases, known, run};

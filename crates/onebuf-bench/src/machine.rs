@@ -7,7 +7,7 @@
 
 use crate::Effort;
 use onebuf::{
-    Access, Buffer, Device, Hub, Kernel, Program, Queue, Result, Signature, Source, args,
+    Access, Buffer, Device, Hub, Kernel, Program, Queue, Result, Signature, Source, WriteView, args,
 };
 use std::{
     cell::Cell,
@@ -44,6 +44,16 @@ pub(crate) const TOUCH_PTX: &str = ".version 6.0
     add.u32 %r4, %r4, %r3;
     st.global.u32 [%a1], %r4;
     ret;
+}
+";
+
+/// The same as a shader.
+const TOUCH_GLSL: &str = "#version 450
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer Data { uint x[]; };
+layout(std140, binding = 1) uniform Values { uint add; };
+void main() {
+    if (gl_GlobalInvocationID.x == 0u) x[0] += add;
 }
 ";
 
@@ -134,6 +144,7 @@ impl Side {
     /// Builds one of the texts above for a queue that is there.
     pub fn build(queue: &Queue, text: impl Into<String>) -> Result<Self> {
         let source = Source::opencl_c(text.into()).with_ptx(TOUCH_PTX);
+        let source = source.with_glsl("touch", TOUCH_GLSL);
         Self::of(queue, &queue.device().program(&source)?)
     }
 
@@ -153,6 +164,11 @@ impl Side {
     /// real programs: nobody can skip setting it.
     pub fn touch(&self, buffer: &Buffer<u32>) -> Result<()> {
         let view = buffer.write_on(&self.queue)?;
+        self.queue.launch(&self.touch, [ITEMS], args![view, next(&self.added)])
+    }
+
+    /// The same by a view that is held.
+    pub fn touch_held(&self, view: &mut WriteView<'_, u32>) -> Result<()> {
         self.queue.launch(&self.touch, [ITEMS], args![view, next(&self.added)])
     }
 

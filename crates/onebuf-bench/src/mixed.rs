@@ -10,7 +10,7 @@
 //! for the matrix `X` of [length x channels]; the weights lie beam behind beam, `W` of [channels x beams]; and
 //! `X W`, of [length x beams], lies beam behind beam again. In words of rows: beams = weights times spectrum.
 //!
-//! On OpenCL each stage is one kernel of our own. Elsewhere they are [`onebuf::libs`], with a kernel of ours before the
+//! On OpenCL each stage is a kernel of our own, or two for long channels. Elsewhere they are [`onebuf::libs`], with a kernel of ours before the
 //! transform.
 
 mod adaptive;
@@ -20,10 +20,13 @@ mod detect;
 mod farrow;
 mod frame;
 mod opencl;
+mod pass;
 mod reference;
 mod setup;
 mod shape;
 mod spectrum;
+mod stockham;
+mod transform;
 
 pub use adaptive::Adapted;
 pub use beams::Beams;
@@ -34,10 +37,16 @@ pub use reference::Expected;
 pub use setup::{Setup, cable, direction, phase, signal};
 pub use shape::Shape;
 pub use spectrum::Spectrum;
+pub(crate) use transform::Transform;
 
 use onebuf::Device;
 
 /// Whether the stages are kernels of our own there.
 fn has_kernels(device: &Device) -> bool {
     device.info().api.0 == "opencl"
+}
+
+/// Mesa's drivers of 2022 crash when two threads use them at once.
+pub fn wants_one_thread(device: &Device) -> bool {
+    ["rusticl", "Clover"].contains(&device.info().platform.trim())
 }

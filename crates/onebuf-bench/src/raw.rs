@@ -6,10 +6,14 @@
 
 #![allow(unsafe_code)]
 
+mod clfft;
 mod cuda;
+mod semaphore;
 mod udp;
 
+pub use clfft::RawClFft;
 pub use cuda::RawCuda;
+pub use semaphore::RawSemaphores;
 pub use udp::RawUdp;
 
 use crate::machine::{ITEMS, TOUCH, next, sum};
@@ -133,6 +137,42 @@ impl RawQueue {
         // SAFETY: the program is built; the name ends in zero.
         let kernel = unsafe { cl.create_kernel(program, c"touch".as_ptr()) };
         self.keep(kernel.map_err(driver("clCreateKernel"))?, Made::Kernel)
+    }
+
+    /// Waits for a command and gives its event back. `clFinish` knows no end to its patience.
+    fn wait_for(&self, event: ClEvent) -> Result<()> {
+        let waited = self.wait(event);
+        // SAFETY: the enqueue gave one reference, which is given back once.
+        waited.and(unsafe { self.cl.release_event(event) }.map_err(driver("clReleaseEvent")))
+    }
+
+    fn wait(&self, event: ClEvent) -> Result<()> {
+        let Self { cl, queue, .. } = self;
+        if self.is_complete(event)? {
+            return Ok(());
+        }
+        // SAFETY: a live queue.
+        unsafe { cl.flush(*queue) }.map_err(driver("clFlush"))?;
+        let start = Instant::now();
+        while !self.is_complete(event)? {
+            if start.elapsed() > PATIENCE {
+                return Err(Error::timeout("a kernel of the raw calls", PATIENCE));
+            }
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn is_complete(&self, event: ClEvent) -> Result<bool> {
+        let (mut status, what) = (0_i32, consts::CL_EVENT_COMMAND_EXECUTION_STATUS);
+        let (bytes, to) = (size_of::<i32>(), (&raw mut status).cast());
+        // SAFETY: a live event, and room for the answer.
+        unsafe { self.cl.get_event_info(event, what, bytes, to, null_mut()) }
+            .map_err(driver("clGetEventInfo"))?;
+        match status {
+            ..consts::CL_COMPLETE => Err(driver("a kernel")(ClStatus(status))),
+            _ => Ok(status == consts::CL_COMPLETE),
+        }
     }
 
     fn keep<T: Copy>(&self, handle: T, made: fn(T) -> Made) -> Result<T> {
@@ -302,45 +342,14 @@ impl RawLaunch {
         .map_err(driver("clEnqueueNDRangeKernel"))
     }
 
-    /// One launch, waited for by its event: `clFinish` knows no end to its patience.
+    /// One launch, waited for by its event.
     ///
     /// # Errors
     /// The driver's.
     pub fn turn(&self) -> Result<()> {
         let mut event = ClEvent::NULL;
         self.enqueue(&raw mut event)?;
-        let waited = self.wait(event);
-        // SAFETY: the enqueue gave one reference, which is given back once.
-        waited.and(unsafe { self.on.cl.release_event(event) }.map_err(driver("clReleaseEvent")))
-    }
-
-    fn wait(&self, event: ClEvent) -> Result<()> {
-        let RawQueue { cl, queue, .. } = &self.on;
-        if self.is_complete(event)? {
-            return Ok(());
-        }
-        // SAFETY: a live queue.
-        unsafe { cl.flush(*queue) }.map_err(driver("clFlush"))?;
-        let start = Instant::now();
-        while !self.is_complete(event)? {
-            if start.elapsed() > PATIENCE {
-                return Err(Error::timeout("a kernel of the raw calls", PATIENCE));
-            }
-            thread::yield_now();
-        }
-        Ok(())
-    }
-
-    fn is_complete(&self, event: ClEvent) -> Result<bool> {
-        let (mut status, what) = (0_i32, consts::CL_EVENT_COMMAND_EXECUTION_STATUS);
-        let (bytes, to) = (size_of::<i32>(), (&raw mut status).cast());
-        // SAFETY: a live event, and room for the answer.
-        unsafe { self.on.cl.get_event_info(event, what, bytes, to, null_mut()) }
-            .map_err(driver("clGetEventInfo"))?;
-        match status {
-            ..consts::CL_COMPLETE => Err(driver("a kernel")(ClStatus(status))),
-            _ => Ok(status == consts::CL_COMPLETE),
-        }
+        self.on.wait_for(event)
     }
 
     /// The same on memory that is another API's: the contract is to acquire it before and to release it
@@ -349,6 +358,13 @@ impl RawLaunch {
     /// # Errors
     /// The driver's.
     pub fn turn_with(&self, external: &ExternalCalls) -> Result<()> {
+        self.borrowed(external)?;
+        // SAFETY: a live queue.
+        unsafe { self.on.cl.finish(self.on.queue) }.map_err(driver("clFinish"))
+    }
+
+    /// The same, not waited for.
+    fn borrowed(&self, external: &ExternalCalls) -> Result<()> {
         let RawLaunch { on: RawQueue { cl, queue, .. }, mem, .. } = self;
         // SAFETY: a live queue, memory of its context, and its platform's calls.
         unsafe { cl.enqueue_acquire_external(external, *queue, *mem) }
@@ -356,9 +372,7 @@ impl RawLaunch {
         self.touch()?;
         // SAFETY: as above.
         unsafe { cl.enqueue_release_external(external, *queue, *mem) }
-            .map_err(driver("clEnqueueReleaseExternalMemObjectsKHR"))?;
-        // SAFETY: a live queue.
-        unsafe { cl.finish(*queue) }.map_err(driver("clFinish"))
+            .map_err(driver("clEnqueueReleaseExternalMemObjectsKHR"))
     }
 
     /// The calls for memory that is another API's.
@@ -366,16 +380,20 @@ impl RawLaunch {
     /// # Errors
     /// [`Error::Unsupported`] for a platform that has none; the driver's.
     pub fn external(&self) -> Result<ExternalCalls> {
+        // SAFETY: a live platform; one that imported the memory declares the extension.
+        unsafe { self.on.cl.external_calls(self.platform()?) }.ok_or_else(|| {
+            Error::unsupported("raw calls on imported memory", "a platform with them")
+        })
+    }
+
+    fn platform(&self) -> Result<ClPlatform> {
         let RawQueue { cl, device, .. } = &self.on;
         let (mut platform, bytes) = (ClPlatform::NULL, size_of::<ClPlatform>());
         let (name, to) = (consts::CL_DEVICE_PLATFORM, (&raw mut platform).cast());
         // SAFETY: a live device, and room for the answer.
         unsafe { cl.get_device_info(*device, name, bytes, to, null_mut()) }
             .map_err(driver("clGetDeviceInfo"))?;
-        // SAFETY: a live platform; one that imported the memory declares the extension.
-        unsafe { cl.external_calls(platform) }.ok_or_else(|| {
-            Error::unsupported("raw calls on imported memory", "a platform with them")
-        })
+        Ok(platform)
     }
 
     fn set(&self, index: u32, size: usize, value: *const c_void) -> Result<()> {

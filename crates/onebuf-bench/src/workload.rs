@@ -2,14 +2,18 @@
 
 pub mod bridge;
 mod crossing;
+pub mod fft;
 pub mod graft;
+pub mod growth;
 pub mod handoff;
+pub mod host_time;
 pub mod imported;
 pub mod launch;
 pub mod pipeline;
 pub mod pool_get_put;
 pub mod program;
 pub mod route_lookup;
+pub mod rung;
 pub mod staged;
 pub mod udp;
 pub mod view_idle;

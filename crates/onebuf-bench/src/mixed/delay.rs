@@ -5,17 +5,31 @@
 
 #![allow(unsafe_code)]
 
-use super::{Interpolator, Place, Setup};
+use super::{Interpolator, Place, Setup, Shape};
 use onebuf::{
-    Access, Buffer, Call, Complex32, Device, Grid, Kernel, Queue, Result, Signature, Source,
-    WriteView, args, hal::NativeArgs,
+    Access, Buffer, Call, Complex32, Device, Grid, Kernel, Queue, Result, Rung, Signature, Source,
+    args, hal::NativeArgs,
 };
 
 /// Work-items that share a channel, at most.
 const GROUP: usize = 256;
 
-/// In place: a group has its whole channel in local memory before it writes. One text for OpenCL, CUDA and HIP.
-const TEXT: &str = "
+/// A sample out of those of its channel, delayed by the taps `h` and windowed. One text for OpenCL, CUDA and HIP.
+const DELAYED: &str = "
+#define DELAYED(sum, samples, i) \\
+    sum.x = 0.0f; \\
+    sum.y = 0.0f; \\
+    for (uint tap = 0; tap <= ORDER; tap++) \\
+        if (i + shift + tap < LEN) { \\
+            sum.x += h[tap] * samples[i + shift + tap].x; \\
+            sum.y += h[tap] * samples[i + shift + tap].y; \\
+        } \\
+    sum.x *= window[i]; \\
+    sum.y *= window[i];
+";
+
+/// In place: a group has its whole channel in local memory before it writes.
+const WHOLE: &str = "
 kernel void delay(global float2 *signal, global const float2 *places, global const float *window) {
     local float2 x[LEN];
     global float2 *channel = signal + (size_t)get_group_id(0) * LEN;
@@ -27,17 +41,24 @@ TAPS    barrier(CLK_LOCAL_MEM_FENCE);
     for (uint b = 0; b < LEN / GROUP; b++) {
         uint i = get_local_id(0) + b * GROUP;
         float2 sum;
-        sum.x = 0.0f;
-        sum.y = 0.0f;
-        for (uint tap = 0; tap <= ORDER; tap++)
-            if (i + shift + tap < LEN) {
-                sum.x += h[tap] * x[i + shift + tap].x;
-                sum.y += h[tap] * x[i + shift + tap].y;
-            }
-        sum.x *= window[i];
-        sum.y *= window[i];
+        DELAYED(sum, x, i)
         channel[i] = sum;
     }
+}
+";
+
+/// Channels that are too long for that go to other memory.
+const LONG: &str = "
+kernel void delay(global const float2 *signal, global float2 *out, global const float2 *places,
+                  global const float *window) {
+    size_t number = get_group_id(0) / (LEN / GROUP);
+    uint i = get_group_id(0) % (LEN / GROUP) * GROUP + get_local_id(0);
+    global const float2 *channel = signal + number * LEN;
+    float mu = places[number].y;
+    uint shift = (uint)(int)places[number].x;
+TAPS    float2 sum;
+    DELAYED(sum, channel, i)
+    out[number * LEN + i] = sum;
 }
 ";
 
@@ -50,11 +71,13 @@ const LIKE_CUDA: &str = "
 #define barrier(fence) __syncthreads()
 ";
 
-/// The kernel, and what it reads beside the samples.
+/// The kernel, what it reads beside the samples, and where it writes those that it does not delay in place.
 pub struct DelayKernel {
     kernel: Kernel,
+    length: usize,
     group: usize,
     tables: Tables,
+    scratch: Option<Buffer<Complex32>>,
 }
 
 /// The tables that every kernel of the first stage reads, on its device.
@@ -79,52 +102,76 @@ impl DelayKernel {
         let most = GROUP.min(device.info().caps.max_group_size).max(1);
         // Powers of two both, so that one divides the other.
         let group = (1 << most.ilog2()).min(length);
-        let program = device.program(&source(length, group, setup.interpolator))?;
-        let fits = move |call: &Call<'_>| {
-            let channels = call.global()[0] / group;
-            let wanted = [channels * length, channels, length];
-            match wanted.into_iter().enumerate().all(|(i, n)| n <= call.len(i)) {
-                true => Ok(()),
-                false => Err("more channels than the buffer has, or too short a window".into()),
-            }
-        };
-        let signature = Signature::new()
-            .buffer::<Complex32>(Access::ReadWrite)
-            .buffer::<[f32; 2]>(Access::Read)
-            .buffer::<f32>(Access::Read)
-            .require(fits);
-        // SAFETY: a group, whose size the grid fixes, reads and writes the `length` samples of its own channel and
-        // reads its one place; `fits` lets only launches through of as many groups as there are of both, and with
-        // a window of `length`. Taps are held against the channel's ends before they are read.
-        let kernel = unsafe { program.kernel("delay", signature)? };
-        Ok(Self { kernel, group, tables: Tables::upload(device, setup)? })
+        // The host has no such limit.
+        let long = length > Shape::USUAL && device.info().api.0 != "host";
+        let program = device.program(&source(length, group, setup.interpolator, long))?;
+        // SAFETY: in place, a group, whose size the grid fixes, reads and writes the `length` samples of its own channel;
+        // else a work-item writes its own sample, to other memory. Both read their channel's one place. `fits` lets
+        // only launches through of as many groups as there are channels for, and with a window of `length`. Taps
+        // are held against the channel's ends before they are read.
+        let kernel = unsafe { program.kernel("delay", signature(length, group, long))? };
+        let wish = device.hub().buffer(setup.shape.samples()).shared_with([device]);
+        let scratch = if long { Some(wish.build()?) } else { None };
+        Ok(Self { kernel, length, group, tables: Tables::upload(device, setup)?, scratch })
     }
 
-    /// Starts it on the first channels.
-    pub fn run(
-        &self,
-        queue: &Queue,
-        signal: WriteView<'_, Complex32>,
-        channels: usize,
-    ) -> Result<()> {
-        let grid = Grid::from([channels * self.group]).local([self.group]);
-        let Tables { places, window } = &self.tables;
-        let args = args![signal, places.read_on(queue)?, window.read_on(queue)?];
-        queue.launch(&self.kernel, grid, args)
+    /// Where delayed samples are, if not where they were.
+    pub fn scratch(&self) -> Option<&Buffer<Complex32>> {
+        self.scratch.as_ref()
+    }
+
+    /// Starts it on the first channels, and says how the queue waits for its turn.
+    pub fn run(&self, queue: &Queue, signal: &Buffer<Complex32>, channels: usize) -> Result<Rung> {
+        let (places, window) =
+            (self.tables.places.read_on(queue)?, self.tables.window.read_on(queue)?);
+        let Some(scratch) = &self.scratch else {
+            let signal = signal.write_on(queue)?;
+            let (rung, grid) = (signal.rung(), self.grid(channels));
+            queue.launch(&self.kernel, grid, args![signal, places, window])?;
+            return Ok(rung);
+        };
+        let (from, to) = (signal.read_on(queue)?, scratch.write_on(queue)?);
+        let (rung, grid) = (from.rung(), self.grid(channels * (self.length / self.group)));
+        queue.launch(&self.kernel, grid, args![from, to, places, window])?;
+        Ok(rung)
+    }
+
+    fn grid(&self, groups: usize) -> Grid {
+        Grid::from([groups * self.group]).local([self.group])
     }
 }
 
-fn source(length: usize, group: usize, interpolator: Interpolator) -> Source {
-    let [opencl, like_cuda] = texts(length, group, interpolator);
+fn signature(length: usize, group: usize, long: bool) -> Signature {
+    let per_channel = if long { length / group } else { 1 };
+    let fits = move |call: &Call<'_>| {
+        let channels = (call.global()[0] / group).div_ceil(per_channel);
+        let samples = [channels * length; 2].into_iter().skip(usize::from(!long));
+        let mut wanted = samples.chain([channels, length]).enumerate();
+        match wanted.all(|(i, n)| n <= call.len(i)) {
+            true => Ok(()),
+            false => Err("more channels than the buffer has, or too short a window".into()),
+        }
+    };
+    let signature = Signature::new();
+    let signature = match long {
+        false => signature.buffer::<Complex32>(Access::ReadWrite),
+        true => signature.buffer::<Complex32>(Access::Read).buffer::<Complex32>(Access::Write),
+    };
+    signature.buffer::<[f32; 2]>(Access::Read).buffer::<f32>(Access::Read).require(fits)
+}
+
+fn source(length: usize, group: usize, interpolator: Interpolator, long: bool) -> Source {
+    let text = if long { LONG } else { WHOLE };
+    let [opencl, like_cuda] = texts(text, length, group, interpolator);
     let source = Source::opencl_c(opencl).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda);
     source.with_native("delay", move |args| on_the_host(args, length, group, interpolator))
 }
 
 /// In OpenCL C, and in CUDA C and HIP C.
-fn texts(length: usize, group: usize, interpolator: Interpolator) -> [String; 2] {
+fn texts(text: &str, length: usize, group: usize, interpolator: Interpolator) -> [String; 2] {
     let order = interpolator.order();
     let sizes = format!("#define LEN {length}\n#define GROUP {group}\n#define ORDER {order}\n");
-    let text = format!("{sizes}{}", TEXT.replace("TAPS", &interpolator.statements()));
+    let text = format!("{sizes}{DELAYED}{}", text.replace("TAPS", &interpolator.statements()));
     // Not by macros: the compiler's own `__global__` is one of an attribute of that name.
     let like_cuda = text.replace("global ", "").replace("local ", "__shared__ ");
     [text, format!("{LIKE_CUDA}{like_cuda}")]
@@ -166,7 +213,7 @@ fn delay(
 
 #[cfg(test)]
 mod tests {
-    use super::{DelayKernel, Setup, texts};
+    use super::{DelayKernel, Setup, WHOLE, texts};
     use crate::mixed::{Interpolator, Shape, setup::noise};
     use onebuf::{Complex32, Complex64, Device, Hub};
 
@@ -177,8 +224,8 @@ mod tests {
         let wish = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
         let (signal, queue) = (wish.init(&samples).build().unwrap(), device.queue().unwrap());
         let kernel = DelayKernel::build(device, setup).unwrap();
-        kernel.run(&queue, signal.write_on(&queue).unwrap(), channels).unwrap();
-        let found = signal.to_vec().unwrap();
+        kernel.run(&queue, &signal, channels).unwrap();
+        let found = kernel.scratch().unwrap_or(&signal).to_vec().unwrap();
         let mut worst = 0.0;
         for (channel, found) in found.chunks(length).enumerate() {
             let wanted = setup.delayed(channel, &samples[channel * length..][..length]);
@@ -206,6 +253,11 @@ mod tests {
                 let error = worst(device, &setup);
                 assert!(error < 1e-6, "order {order} on {device}: {error}");
             }
+            if let ([cl, ..], 5) = (&opencl[..], order) {
+                let long = Shape { length: 4096, channels: 3, beams: 1 };
+                let error = worst(cl, &Setup::new(long, with));
+                assert!(error < 1e-6, "to other memory on {cl}: {error}");
+            }
             let wrong = Setup { places: vec![with.place(0.4); 9], ..setup.clone() };
             let found = setup.delayed(0, &noise(64));
             let control = wrong.delayed(0, &noise(64));
@@ -215,7 +267,7 @@ mod tests {
 
     #[test]
     fn cuda_gets_a_text_of_its_own() {
-        let [opencl, cuda] = texts(8, 4, Interpolator::new(5).unwrap());
+        let [opencl, cuda] = texts(WHOLE, 8, 4, Interpolator::new(5).unwrap());
         assert!(opencl.contains("global float2") && opencl.contains("local float2 x[LEN]"));
         assert!(cuda.contains("__shared__ float2 x[LEN]") && !cuda.contains("global const"));
     }

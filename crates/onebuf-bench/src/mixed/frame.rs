@@ -1,7 +1,7 @@
 //! Both stages, and what goes through them.
 
 use super::{Beams, Setup, Shape, Spectrum};
-use onebuf::{Buffer, BufferBuilder, Complex32, Device, Result, Rung};
+use onebuf::{Access, Buffer, BufferBuilder, Complex32, Device, Result, Rung};
 
 /// One frame's memory: the buffer that both devices share, and the second's own for what comes out.
 pub struct Frame {
@@ -103,10 +103,8 @@ impl Pipeline {
         for frame in frames {
             rungs[0] = rungs[0].max(self.first.run(&frame.signal, self.shape().channels)?);
         }
-        // One switch for all of them: a GPU that is given work by two APIs at once goes back and forth
-        // between their contexts.
         if frames.len() > 1 && self.grafted_from.is_none() {
-            self.first.queue().finish()?;
+            self.leave_first(frames)?;
         }
         for frame in frames {
             rungs[1] = rungs[1].max(self.second.run(
@@ -117,6 +115,17 @@ impl Pipeline {
         }
         self.second.queue().finish()?;
         Ok(rungs)
+    }
+
+    /// One switch for all of them: a GPU that is given work by two APIs at once goes back and forth between their contexts. So
+    /// nothing is left for the first one's queue to do when the second begins.
+    fn leave_first(&self, frames: &[Frame]) -> Result<()> {
+        let first = self.first.queue();
+        first.flush()?;
+        for frame in frames {
+            frame.signal.release_to(&self.devices[1], Access::ReadWrite)?;
+        }
+        first.finish()
     }
 
     /// The first stage alone, waited for.
@@ -166,7 +175,7 @@ mod tests {
     /// Both stages on one device, for odd and even powers of two and sizes that no tile divides.
     fn is_right_on(device: &Device) {
         for (length, channels, beams, order) in
-            [(2, 3, 1, 3), (8, 517, 9, 4), (32, 33, 5, 5), (256, 17, 16, 3)]
+            [(2, 3, 1, 3), (8, 517, 9, 4), (32, 33, 5, 5), (256, 17, 16, 3), (16384, 3, 2, 3)]
         {
             let shape = Shape { length, channels, beams };
             let setup = Setup::new(shape, Interpolator::new(order).unwrap());

@@ -14,10 +14,14 @@ pub struct Expected {
     beams: Vec<Complex64>,
     /// Per bin: the root of its power over all channels, or of the mean bin's where that is more.
     scale: Vec<f64>,
-    /// Per beam: the root of its mean power. What rounding a transform costs is the same in all channels, where they hear
-    /// the same, and adds up as the signal does.
+    /// Per beam: the root of its mean power, or [`PEAK`] of its largest number where that is more. What rounding a transform
+    /// costs is the same in all channels, where they hear the same, and adds up as the signal does.
     level: Vec<f64>,
 }
+
+/// A tone is the louder in its bin the longer its channel is, and some of its rounding goes to few others: of channels of
+/// 2^20 samples that is already more than what all numbers are on average.
+const PEAK: f64 = 1.0 / 512.0;
 
 /// What some of the channels add: the beams, and each bin's power.
 struct Sum {
@@ -129,7 +133,9 @@ impl From<Sum> for Expected {
         let scale: Vec<f64> = sum.power.iter().map(|power| power.max(mean).sqrt()).collect();
         let power = |beam: &[Complex64]| beam.iter().map(|x| x.norm_sqr()).sum::<f64>();
         let rms = |beam: &[Complex64]| (power(beam) / beam.len() as f64).sqrt();
-        let level = sum.beams.chunks(scale.len()).map(rms).collect();
+        let largest = |beam: &[Complex64]| beam.iter().map(|x| x.norm()).fold(0.0, f64::max);
+        let level = |beam: &[Complex64]| rms(beam).max(PEAK * largest(beam));
+        let level = sum.beams.chunks(scale.len()).map(level).collect();
         Self { beams: sum.beams, scale, level }
     }
 }

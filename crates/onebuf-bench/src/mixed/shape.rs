@@ -12,11 +12,14 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Channels are not longer: a transform has to fit the memory of one work-group.
-    pub const LONGEST: usize = 2048;
+    /// Channels are not longer.
+    pub const LONGEST: usize = 1 << 22;
+
+    /// Nor, unless that is asked for, than this: it fits the memory of one work-group everywhere.
+    pub const USUAL: usize = 2048;
 
     /// Channels as long as there are channels, or the next power of two below, but not longer than
-    /// [`Shape::LONGEST`].
+    /// [`Shape::USUAL`].
     ///
     /// # Errors
     /// In words, when the samples do not make whole channels, or there are none.
@@ -24,7 +27,7 @@ impl Shape {
         if samples < 4 || beams == 0 {
             return Err(format!("{samples} samples and {beams} beams: at least 4 and 1"));
         }
-        let length = Self::LONGEST.min(1 << (samples.isqrt().ilog2()));
+        let length = Self::USUAL.min(1 << (samples.isqrt().ilog2()));
         let rest = samples % length;
         if rest != 0 {
             let (less, more) = (samples - rest, samples - rest + length);
@@ -82,7 +85,8 @@ mod tests {
         let length =
             |samples, channels| Shape::with_channels(samples, channels, 3).map(|s| s.length);
         assert_eq!((length(4096, 2), length(4096, 64), length(96, 3)), (Ok(2048), Ok(64), Ok(32)));
-        for (samples, channels) in [(4096, 0), (4096, 1), (4096, 3), (96, 2), (64, 64)] {
+        assert_eq!(length(1 << 22, 1), Ok(Shape::LONGEST));
+        for (samples, channels) in [(4096, 0), (1 << 23, 1), (4096, 3), (96, 2), (64, 64)] {
             assert!(length(samples, channels).is_err(), "{samples} in {channels}");
         }
     }

@@ -1,16 +1,10 @@
 //! The first stage: every channel delayed, windowed and transformed, in place.
 
-use super::{
-    Setup,
-    delay::{DelayKernel, Tables},
-    has_kernels,
-    opencl::FftKernel,
-};
+use super::{Setup, Transform, delay::DelayKernel, has_kernels};
 use onebuf::{
-    Buffer, Complex32, Complex64, Device, Queue, Result, Rung, args,
+    Buffer, Complex32, Device, Kernel, Queue, Result, Rung,
     libs::{Fft, Fft1d},
 };
-use std::f64::consts::TAU;
 
 /// The stage on its device.
 pub struct Spectrum {
@@ -20,25 +14,9 @@ pub struct Spectrum {
 }
 
 enum Way {
-    /// One kernel of our own does all three.
-    Kernel(Box<Fused>),
+    /// Kernels of our own do all three.
+    Kernels(Box<Transform>),
     Library(DelayKernel),
-}
-
-struct Fused {
-    fft: FftKernel,
-    /// exp(-2 pi i t / length) for every t.
-    turns: Buffer<Complex32>,
-    tables: Tables,
-}
-
-impl Way {
-    fn kernel(fft: FftKernel, device: &Device, setup: &Setup) -> Result<Self> {
-        let length = setup.shape.length;
-        let table = device.hub().buffer(length).shared_with([device]);
-        let turns = table.init(turns(length)).build()?;
-        Ok(Way::Kernel(Box::new(Fused { fft, turns, tables: Tables::upload(device, setup)? })))
-    }
 }
 
 impl Spectrum {
@@ -52,7 +30,7 @@ impl Spectrum {
     pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
         let queue = device.queue()?;
         let way = match has_kernels(device) {
-            true => Way::kernel(FftKernel::build(device, setup)?, device, setup)?,
+            true => Way::Kernels(Box::new(Transform::of(device, device, setup)?)),
             false => {
                 // Now, not at the first frame, one learns that it is not installed.
                 Fft::on(&queue)?;
@@ -68,8 +46,16 @@ impl Spectrum {
     /// The driver's, and those of [`onebuf::Program::graft`].
     pub fn grafted(cl: &Device, queue: &Queue, setup: &Setup) -> Result<Self> {
         let device = queue.device();
-        let way = Way::kernel(FftKernel::graft(cl, &device, setup)?, &device, setup)?;
+        let way = Way::Kernels(Box::new(Transform::of(cl, &device, setup)?));
         Ok(Self { queue: queue.clone(), length: setup.shape.length, way })
+    }
+
+    /// All that it launches; nothing where it calls libraries.
+    pub fn kernels(&self) -> Vec<&Kernel> {
+        match &self.way {
+            Way::Kernels(transform) => transform.kernels(),
+            Way::Library(_) => Vec::new(),
+        }
     }
 
     /// Its queue.
@@ -95,27 +81,17 @@ impl Spectrum {
         signal: &Buffer<Complex32>,
         channels: usize,
     ) -> Result<Rung> {
-        let view = signal.write_on(queue)?;
-        let rung = view.rung();
-        match &self.way {
-            Way::Kernel(fused) => {
-                let Fused { fft, turns, tables: Tables { places, window } } = &**fused;
-                let (turns, places) = (turns.read_on(queue)?, places.read_on(queue)?);
-                let args = args![view, turns, places, window.read_on(queue)?];
-                queue.launch(fft.kernel(), fft.grid(channels), args)?;
-            }
-            Way::Library(delay) => {
-                delay.run(queue, view, channels)?;
-                let plan = Fft1d::forward(self.length, channels);
-                Fft::on(queue)?.transform(&plan, &mut signal.write_on(queue)?)?;
-            }
+        let delay = match &self.way {
+            Way::Kernels(transform) => return transform.run(queue, signal, channels),
+            Way::Library(delay) => delay,
+        };
+        let rung = delay.run(queue, signal, channels)?;
+        let (fft, plan) = (Fft::on(queue)?, Fft1d::forward(self.length, channels));
+        let mut to = signal.write_on(queue)?;
+        match delay.scratch() {
+            None => fft.transform(&plan, &mut to)?,
+            Some(from) => fft.transform_into(&plan, &from.read_on(queue)?, &mut to)?,
         }
         Ok(rung)
     }
-}
-
-/// In double precision first: a table is only as good as its numbers.
-fn turns(length: usize) -> Vec<Complex32> {
-    let turn = |t: usize| Complex64::cis(-TAU * t as f64 / length as f64);
-    (0..length).map(turn).map(|w| Complex32::new(w.re as f32, w.im as f32)).collect()
 }

@@ -18,11 +18,11 @@ use std::{
 
 /// The kernel of `TOUCH_PTX` on memory that is somebody else's.
 pub struct RawCuda {
-    cu: CudaLike,
+    pub(super) cu: CudaLike,
     device: i32,
     module: CuModule,
     function: CuFunction,
-    stream: CuStream,
+    pub(super) stream: CuStream,
     at: DevicePtr,
     added: Cell<u32>,
     /// Keeps the stream alive.
@@ -86,6 +86,11 @@ impl RawCuda {
     /// The driver's.
     pub fn turn(&self) -> Result<()> {
         self.touch()?;
+        self.drain()
+    }
+
+    /// Until the stream has run dry.
+    pub(super) fn drain(&self) -> Result<()> {
         let Self { cu, stream, .. } = self;
         loop {
             // SAFETY: a live stream.
@@ -114,7 +119,7 @@ impl Drop for RawCuda {
     }
 }
 
-fn driver(cu: &CudaLike, refused: Refused) -> Error {
+pub(super) fn driver(cu: &CudaLike, refused: Refused) -> Error {
     let Refused { call, status } = refused;
     Error::Driver { api: "cuda", call, code: status.0, name: cu.error_name(status) }
 }

@@ -33,12 +33,20 @@ pub const PIPELINE: Workload = Workload {
 
 type Run = fn(&Bench, &[Device; 2]) -> Result<Row, Stop>;
 
-/// A case for every chip that both see.
-fn cases(bench: &Bench, name: &'static str, run: Run) -> Vec<Case> {
+/// Why there is nothing to graft.
+pub(super) const NO_CHIP: &str = "a chip that both OpenCL and CUDA see is needed, found 0";
+
+/// OpenCL's and CUDA's device of every chip that both see.
+pub(super) fn chips(bench: &Bench) -> Vec<[Device; 2]> {
     let is_cuda = |pair: &[Device; 2]| pair[1].info().api.0 == "cuda";
-    let pairs: Vec<_> = one_chip(&bench.hub).into_iter().filter(is_cuda).collect();
+    one_chip(&bench.hub).into_iter().filter(is_cuda).collect()
+}
+
+/// A case for every such chip.
+fn cases(bench: &Bench, name: &'static str, run: Run) -> Vec<Case> {
+    let pairs = chips(bench);
     if pairs.is_empty() {
-        return vec![Case::absent(name, "a chip that both OpenCL and CUDA see is needed, found 0")];
+        return vec![Case::absent(name, NO_CHIP)];
     }
     let case = |pair: [Device; 2]| {
         let name = name.replace("<a>", pair[0].id()).replace("<b>", pair[1].id());
@@ -81,7 +89,8 @@ fn grafted(cl: &Device, queue: &onebuf::Queue) -> Result<Side, Stop> {
     Side::grafted(cl, queue).map_err(absent)
 }
 
-fn absent(error: Error) -> Stop {
+/// What is not here, or not possible here, is no failure.
+pub(super) fn absent(error: Error) -> Stop {
     match error {
         Error::Unsupported { .. } | Error::Unavailable { .. } => Stop::Absent(error.to_string()),
         other => other.into(),

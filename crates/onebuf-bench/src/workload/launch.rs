@@ -1,7 +1,7 @@
 //! A launch beside the same launch by the raw C calls, on the same queue and the same `cl_mem`.
 //!
-//! What a launch through onebuf does more: it takes a view, checks every argument against the signature,
-//! and notes where the queue is.
+//! What a launch through onebuf does more: it checks every argument against the signature. What it costs to hold the buffer
+//! meanwhile is another row: with a view that is taken for each launch, which also notes where the queue is.
 //!
 //! # Safety
 //! One `cl_mem` is given to raw C calls.
@@ -15,18 +15,25 @@ use crate::{
 };
 use onebuf::{Device, Result, Strategy};
 
-const NAME: &str = "launch_enqueue_ratio";
+const HELD: &str = "launch_enqueue_ratio";
+const TAKEN: &str = "launch_view_ratio";
 
 /// Launches between two waits: only enqueueing is timed, and no driver's queue grows without end.
 const BATCH: u64 = 64;
 
-pub const WORKLOAD: Workload = Workload {
-    name: NAME,
-    about: "a launch with its view and checks, over the raw C calls",
-    cases: |bench| per_platform(bench, NAME, run),
+pub const WITH_HELD: Workload = Workload {
+    name: HELD,
+    about: "a launch on a held view with its checks, over the raw C calls",
+    cases: |bench| per_platform(bench, HELD, |bench, device| run(bench, device, true)),
 };
 
-fn run(bench: &Bench, device: &Device) -> Result<Row, Stop> {
+pub const WITH_TAKEN: Workload = Workload {
+    name: TAKEN,
+    about: "the same with a view of its own for each launch",
+    cases: |bench| per_platform(bench, TAKEN, |bench, device| run(bench, device, false)),
+};
+
+fn run(bench: &Bench, device: &Device, held: bool) -> Result<Row, Stop> {
     let side = Side::new(device)?;
     // A `cl_mem`, for the raw call.
     let wish = bench.hub.buffer::<u32>(1024).shared_with([device]);
@@ -37,13 +44,21 @@ fn run(bench: &Bench, device: &Device) -> Result<Row, Stop> {
     // SAFETY: the hub loaded OpenCL by its default name, and the memory is of this queue's context. Only
     // the launches below use it, all on this queue, which is finished after each batch.
     let raw = unsafe { RawLaunch::new(&side.queue, mem)? };
-    let batch = |launch: &dyn Fn() -> Result<()>| -> Result<f64> {
+    let batch = |launch: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
         let spent = try_timed(BATCH, launch)?;
         side.queue.finish()?;
         Ok(spent.as_nanos() as f64 / BATCH as f64)
     };
-    let found =
-        compare(bench.effort, || batch(&|| side.touch(&buffer)), || batch(&|| raw.touch()))?;
+    let theirs = || batch(&mut || raw.touch());
+    let found = if held {
+        let mut view = buffer.write_on(&side.queue)?;
+        compare(bench.effort, || batch(&mut || side.touch_held(&mut view)), theirs)?
+    } else {
+        compare(bench.effort, || batch(&mut || side.touch(&buffer)), theirs)?
+    };
     check(&buffer, side.added().wrapping_add(raw.added()))?;
-    Ok(found.row(NAME, Unit::Ns).bar(Bar::RatioAtMost(1.05)))
+    match held {
+        true => Ok(found.row(HELD, Unit::Ns).bar(Bar::RatioAtMost(1.05))),
+        false => Ok(found.row(TAKEN, Unit::Ns)),
+    }
 }

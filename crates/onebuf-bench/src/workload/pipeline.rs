@@ -17,10 +17,10 @@ const BATCHES: [usize; 2] = [1, 8];
 const MOST: usize = 1 << 22;
 const MOST_ON_CPUS: usize = 1 << 16;
 
-const BEAMS: usize = 16;
+pub(super) const BEAMS: usize = 16;
 
 /// The interpolator's, for the delays.
-const ORDER: usize = 3;
+pub(super) const ORDER: usize = 3;
 
 pub const WORKLOAD: Workload = Workload {
     name: "pipeline_<a>_<b>_us",
@@ -40,7 +40,7 @@ fn cases(bench: &Bench) -> Vec<Case> {
 }
 
 /// Every chip that two APIs see, or else the first two platforms.
-fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
+pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
     let (platforms, mut found) = (platforms(hub), one_chip(hub));
     if let ([first, second, ..], true) = (&platforms[..], found.is_empty()) {
         found.push([first.clone(), second.clone()]);

@@ -1,0 +1,261 @@
+//! How the pipeline of `onebuf demo` grows: with the size of a frame, and with the slots of its ring. Zero-copy beside the
+//! staged copy, and beside all stages on the second device: what one API alone could reach.
+
+use super::{
+    graft::absent,
+    pipeline::{BEAMS, ORDER, check, pairs, round, setup},
+};
+use crate::{
+    Bench, Case, Effort, Row, Stop, Unit, Workload,
+    abba::compare,
+    mixed::{Frame, Interpolator, Pipeline, Setup, Shape, wants_one_thread},
+    too_few_platforms,
+};
+use onebuf::{
+    BufferBuilder, Complex32, Device, Error, Result, RouteKind,
+    pipeline::{self, Filled},
+};
+use std::{cell::RefCell, fs, time::Instant};
+
+/// Bytes of a frame, and those for a look.
+const SIZES: [usize; 8] = [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
+const QUICK_SIZES: [usize; 2] = [1 << 16, 1 << 18];
+
+/// Slots of a ring, and those for a look.
+const DEPTHS: [usize; 4] = [1, 2, 4, 8];
+const QUICK_DEPTHS: [usize; 1] = [4];
+
+/// Frames that go through a ring between two looks at the clock, as many as four of the largest rings hold.
+const FRAMES: u64 = 32;
+const QUICK_FRAMES: u64 = 8;
+
+/// What all frames of a row take together: so much is measured at least, at four frames a block.
+const VOLUME: usize = 4 << 30;
+
+/// Memory that a row takes, in frames: three of devices, and the reference's on the host.
+const COPIES: u64 = 6;
+
+pub const SIZE: Workload = Workload {
+    name: "growth_<a>_<b>_<size>_us",
+    about: "a frame of this size through the pipeline, over that with a staged copy between",
+    cases: |bench| sizes(bench, SIZE.name, Rival::Staged),
+};
+
+pub const SIZE_LIMIT: Workload = Workload {
+    name: "growth_limit_<a>_<b>_<size>_us",
+    about: "the same, over both stages on b: the limit of one API alone",
+    cases: |bench| sizes(bench, SIZE_LIMIT.name, Rival::OneApi),
+};
+
+pub const RING: Workload = Workload {
+    name: "ring_<a>_<b>_<slots>_us",
+    about: "a frame of many through a ring of so many slots, over that with a staged copy between",
+    cases: |bench| rings(bench, RING.name, Rival::Staged),
+};
+
+pub const RING_LIMIT: Workload = Workload {
+    name: "ring_limit_<a>_<b>_<slots>_us",
+    about: "the same, over both stages on b",
+    cases: |bench| rings(bench, RING_LIMIT.name, Rival::OneApi),
+};
+
+/// What zero-copy is compared with.
+#[derive(Clone, Copy)]
+enum Rival {
+    Staged,
+    OneApi,
+}
+
+fn sizes(bench: &Bench, name: &'static str, rival: Rival) -> Vec<Case> {
+    let (all, most) = match bench.effort == Effort::QUICK {
+        true => (&QUICK_SIZES[..], bench.bytes),
+        // Of 256 MiB, unless asked for something else, up to a GiB.
+        false => (&SIZES[..], 4 * bench.bytes),
+    };
+    let all = all.iter().copied().filter(move |&bytes| bytes <= most);
+    let all = all.map(|bytes| (bytes, size_name(bytes))).collect();
+    cases(bench, name, all, move |bench, pair, bytes| run_size(bench, pair, rival, bytes))
+}
+
+fn rings(bench: &Bench, name: &'static str, rival: Rival) -> Vec<Case> {
+    let all = if bench.effort == Effort::QUICK { &QUICK_DEPTHS[..] } else { &DEPTHS };
+    let all = all.iter().map(|&slots| (slots, format!("ring{slots}"))).collect();
+    cases(bench, name, all, move |bench, pair, slots| run_ring(bench, pair, rival, slots))
+}
+
+fn cases(
+    bench: &Bench,
+    name: &'static str,
+    all: Vec<(usize, String)>,
+    run: impl Fn(&Bench, &[Device; 2], usize) -> Result<Row, Stop> + Copy + 'static,
+) -> Vec<Case> {
+    let pairs = pairs(&bench.hub);
+    if pairs.is_empty() {
+        return vec![Case::absent(name, too_few_platforms(&bench.hub, 2))];
+    }
+    let case = |(pair, (number, text)): ([Device; 2], (usize, String))| {
+        let name = name.replace("<a>", pair[0].id()).replace("<b>", pair[1].id());
+        let name = name.replace("<size>", &text).replace("<slots>", &text);
+        Case::new(name.clone(), move |bench| {
+            run(bench, &pair, number).map(|row| Row { name: name.clone(), ..row })
+        })
+    };
+    let both = pairs.iter().flat_map(|pair| all.iter().map(|one| (pair.clone(), one.clone())));
+    both.map(case).collect()
+}
+
+/// As the page that draws them reads it: `64KiB`.
+fn size_name(bytes: usize) -> String {
+    match bytes.ilog2() / 10 {
+        0 => format!("{bytes}B"),
+        1 => format!("{}KiB", bytes >> 10),
+        2 => format!("{}MiB", bytes >> 20),
+        _ => format!("{}GiB", bytes >> 30),
+    }
+}
+
+/// One way through both stages.
+struct Way<'w> {
+    pipeline: Pipeline,
+    wish: BufferBuilder<'w, Complex32>,
+}
+
+/// Zero-copy, and its rival.
+fn ways<'w>(
+    bench: &'w Bench,
+    pair: &[Device; 2],
+    setup: &Setup,
+    rival: Rival,
+) -> Result<[Way<'w>; 2], Stop> {
+    let shared = |devices: &[Device]| {
+        bench.hub.buffer::<Complex32>(setup.shape.samples()).shared_with(devices)
+    };
+    let direct = shared(pair).trust_declared(true);
+    let plan = direct.plan().map_err(|error| Stop::Absent(error.to_string()))?;
+    if plan.routes.iter().any(|hop| hop.kind == RouteKind::Staged) {
+        let [a, b] = pair;
+        return Err(Stop::Absent(format!("no route but a copy between {a} and {b}")));
+    }
+    let open = |pair: &[Device; 2]| Pipeline::open(pair, setup.clone()).map_err(absent);
+    let rival = match rival {
+        Rival::Staged => {
+            let wish = shared(pair).allocate_on(&pair[0]).route(RouteKind::Staged);
+            Way { pipeline: open(pair)?, wish }
+        }
+        Rival::OneApi => {
+            let [_, second] = pair;
+            let pipeline = open(&[second.clone(), second.clone()])?;
+            Way { pipeline, wish: shared(std::slice::from_ref(second)) }
+        }
+    };
+    Ok([Way { pipeline: open(pair)?, wish: direct }, rival])
+}
+
+fn run_size(bench: &Bench, pair: &[Device; 2], rival: Rival, bytes: usize) -> Result<Row, Stop> {
+    fits(pair, bytes as u64)?;
+    let shape = Shape::of(bytes / size_of::<Complex32>(), BEAMS).map_err(Error::invalid)?;
+    let setup = Setup::new(shape, Interpolator::new(ORDER).map_err(Error::invalid)?);
+    let [ours, theirs] = ways(bench, pair, &setup, rival)?;
+    let frames = |way: &Way<'_>| -> Result<Vec<Frame>> {
+        let frames = way.pipeline.frames(&way.wish, 1)?;
+        check(&way.pipeline, &frames)?;
+        Ok(frames)
+    };
+    let (one, other) = (frames(&ours)?, frames(&theirs)?);
+    let effort = bench.effort.at_most((VOLUME / 4 / bytes).max(3));
+    let found =
+        compare(effort, || round(&ours.pipeline, &one), || round(&theirs.pipeline, &other))?;
+    Ok(found.row("", Unit::Us).remark(shape_name(&shape)))
+}
+
+fn shape_name(shape: &Shape) -> String {
+    format!("{} x {}, {} beams", shape.channels, shape.length, shape.beams)
+}
+
+/// Not where a machine would begin to swap, or a driver refuse.
+fn fits(pair: &[Device; 2], bytes: u64) -> Result<(), Stop> {
+    let (needs, has) = (COPIES * bytes, available_bytes());
+    if has.is_some_and(|has| needs > has) {
+        let (needs, has) = (needs >> 20, has.unwrap_or(0) >> 20);
+        return Err(Stop::Absent(format!("{needs} MiB are needed, {has} MiB are there")));
+    }
+    let small = pair.iter().find(|device| {
+        let most = device.info().caps.max_alloc_bytes;
+        most > 0 && bytes > most
+    });
+    match small {
+        Some(device) => Err(Stop::Absent(format!("{device} has no buffers of {bytes} bytes"))),
+        None => Ok(()),
+    }
+}
+
+/// What Linux says that programs could have; `None` where it says nothing.
+fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+fn run_ring(bench: &Bench, pair: &[Device; 2], rival: Rival, slots: usize) -> Result<Row, Stop> {
+    let setup = setup(bench, pair)?;
+    let both = ways(bench, pair, &setup, rival)?;
+    for way in &both {
+        check(&way.pipeline, &way.pipeline.frames(&way.wish, 1)?)?;
+    }
+    let frames = if bench.effort == Effort::QUICK { QUICK_FRAMES } else { FRAMES };
+    let [ours, theirs] = both.each_ref().map(|way| ring(way, slots, frames).map(RefCell::new));
+    let (ours, theirs) = (ours?, theirs?);
+    let found = compare(bench.effort, || stream(&ours, frames), || stream(&theirs, frames))?;
+    Ok(found.row("", Unit::Us).remark(shape_name(&setup.shape)))
+}
+
+type Ring<'r> = pipeline::Pipeline<'r, Frame>;
+
+/// Silence through all stages. Who takes a frame waits for its last number.
+fn ring<'r>(way: &'r Way<'_>, slots: usize, frames: u64) -> Result<Ring<'r>> {
+    let (run, shape) = (&way.pipeline, way.pipeline.shape());
+    let product = run.setup.product();
+    let builder = pipeline::Pipeline::builder(slots, |_| {
+        let frame = run.frame(&way.wish)?;
+        frame.signal.fill(Complex32::ZERO)?;
+        Ok(frame)
+    });
+    let filled = move |number| if number == frames { Filled::End } else { Filled::Frame };
+    let builder = builder.source(move |_, number| Ok(filled(number)));
+    let builder = builder.stage("first", &run.devices[0], move |work| {
+        run.spectrum().run_on(work.queue, &work.slot.signal, shape.channels).map(drop)
+    });
+    let builder = builder.stage("second", &run.devices[1], move |work| {
+        let Frame { signal, beams } = work.slot;
+        run.beams().run_on(work.queue, &product, signal, beams).map(drop)
+    });
+    let last = shape.results() - 1;
+    let builder = builder
+        .sink(move |slot, _| slot.beams.read_range(last..=last, &mut [Complex32::ZERO]).map(drop));
+    let alone = run.devices.iter().any(wants_one_thread);
+    if alone { builder.one_thread().build() } else { builder.build() }
+}
+
+/// Nanoseconds a frame.
+fn stream(ring: &RefCell<Ring<'_>>, frames: u64) -> Result<f64> {
+    let clock = Instant::now();
+    ring.borrow_mut().run().map_err(|failure| failure.error)?;
+    Ok(clock.elapsed().as_nanos() as f64 / frames as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SIZES, available_bytes, size_name};
+
+    #[test]
+    fn sizes_are_named_as_people_write_them() {
+        let names = SIZES.map(size_name);
+        assert_eq!(names[0], "64KiB");
+        assert_eq!((&*names[3], &*names[7]), ("4MiB", "1GiB"));
+    }
+
+    #[test]
+    fn the_machine_has_some_memory() {
+        assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 24));
+    }
+}

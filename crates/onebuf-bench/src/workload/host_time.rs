@@ -1,0 +1,79 @@
+//! What a hand-over by semaphores costs the host: the thread's time in calls for OpenCL → CUDA → OpenCL, with no wait
+//! anywhere, beside the same by the raw C calls.
+//!
+//! # Safety
+//! Memory of onebuf's is given to raw C calls.
+
+#![allow(unsafe_code)]
+
+use super::pipeline::one_chip;
+use crate::{
+    Bar, Bench, Case, RawCuda, RawLaunch, RawSemaphores, Row, Side, Stop, Unit, Workload,
+    abba::compare, machine::check, solo::try_timed,
+};
+use onebuf::{Device, Result, RouteKind, Rung};
+
+/// Rounds that are enqueued before they are waited for, which is not timed.
+const BATCH: u64 = 8;
+
+const WORDS: usize = 1 << 18;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "handoff_host_<a>_<b>_us",
+    about: "the host's time to enqueue a kernel of OpenCL's and one of CUDA's, joined by semaphores, over raw C",
+    cases,
+};
+
+fn cases(bench: &Bench) -> Vec<Case> {
+    let is_cuda = |pair: &[Device; 2]| pair[1].info().api.0 == "cuda";
+    let pairs: Vec<_> = one_chip(&bench.hub).into_iter().filter(is_cuda).collect();
+    if pairs.is_empty() {
+        let why = "a chip that both OpenCL and CUDA see is needed, found 0";
+        return vec![Case::absent(WORKLOAD.name, why)];
+    }
+    pairs.into_iter().map(case).collect()
+}
+
+fn case(pair: [Device; 2]) -> Case {
+    let name = format!("handoff_host_{}_{}_us", pair[0], pair[1]);
+    Case::new(name.clone(), move |bench| {
+        run(bench, &pair).map(|row| Row { name: name.clone(), ..row })
+    })
+}
+
+fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
+    let [cl, cuda] = pair;
+    let wish = bench.hub.buffer::<u32>(WORDS).shared_with(pair).trust_declared(true);
+    let wish = wish.allocate_on(cuda).route(RouteKind::OpaqueFd).sync(Rung::Semaphore);
+    let plan = wish.plan().map_err(|error| Stop::Absent(error.to_string()))?;
+    if !plan.routes.iter().any(|hop| hop.sync == Rung::Semaphore) {
+        let why = "semaphores between OpenCL and CUDA: a Vulkan driver of the chip makes them";
+        return Err(Stop::Absent(why.into()));
+    }
+    let (ours, theirs) = (wish.clone().build()?, wish.build()?);
+    let sides = [Side::new(cl)?, Side::new(cuda)?];
+    // Queues of their own: of one whose handle was given away onebuf cannot know what is in it.
+    let (cl_queue, cuda_queue) = (cl.queue()?, cuda.queue()?);
+    let mem = theirs.write_on(&cl_queue)?.cl_mem()?;
+    let at = theirs.write_on(&cuda_queue)?.cuda_ptr()?;
+    // SAFETY: the hub loaded OpenCL and CUDA by their default names, and the memory is of these queues' contexts. Only the
+    // raw calls below use it until they have finished.
+    let (raw_cl, raw_cuda) =
+        unsafe { (RawLaunch::new(&cl_queue, mem)?, RawCuda::new(&cuda_queue, at)?) };
+    let semaphores = RawSemaphores::new(&raw_cl, &raw_cuda, cl.info().physical)?;
+    let batch = |enqueue: &dyn Fn() -> Result<()>, drain: &dyn Fn() -> Result<()>| {
+        let spent = try_timed(BATCH, enqueue)?;
+        drain().map(|()| spent.as_nanos() as f64 / BATCH as f64)
+    };
+    // From behind a kernel of OpenCL's to behind the next: what is known to be over would be waited for by nobody, and the
+    // raw calls signal and wait each time.
+    let round = || sides.iter().rev().try_for_each(|side| side.touch(&ours));
+    let drain = || sides.iter().try_for_each(|side| side.queue.finish());
+    let onebuf = || sides[0].touch(&ours).and_then(|()| batch(&round, &drain));
+    let raw = || batch(&|| semaphores.round(), &|| semaphores.drain());
+    let found = compare(bench.effort, onebuf, raw)?;
+    check(&ours, sides[0].added().wrapping_add(sides[1].added()))?;
+    check(&theirs, raw_cl.added().wrapping_add(raw_cuda.added()))?;
+    let row = found.row("", Unit::Us).bar(Bar::RatioAtMost(1.05));
+    Ok(row.remark("OpenCL to CUDA and back, nothing waited for"))
+}

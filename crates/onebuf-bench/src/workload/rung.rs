@@ -1,0 +1,135 @@
+//! What a hand-over costs by each rung that joins two APIs on one chip, beside the same by host waits.
+
+use crate::{
+    Bench, Case, Row, Side, Stop, Unit, Workload,
+    abba::compare,
+    machine::check,
+    solo::{self, try_timed},
+};
+use onebuf::{Buffer, BufferBuilder, Device, Hub, Result, RouteKind, Rung};
+use std::{collections::BTreeSet, time::Duration};
+
+/// Turns of each side in one measurement.
+const BATCH: u64 = 8;
+
+/// Turns after which it is known what joins the two.
+const TRIES: usize = 32;
+
+/// Rungs between two APIs, best first.
+const RUNGS: [Rung; 4] = [Rung::Semaphore, Rung::WaitValue, Rung::Callback, Rung::HostWait];
+
+/// The words of the buffer: a hand-over does not grow with them.
+const WORDS: usize = 1 << 18;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "handoff_rung_<a>_<b>_us",
+    about: "a hand-over of memory by a descriptor, by each rung, over the same by host waits",
+    cases,
+};
+
+fn cases(bench: &Bench) -> Vec<Case> {
+    let pairs = pairs(&bench.hub);
+    if pairs.is_empty() {
+        let why = "two APIs of which one imports the other's memory by a file descriptor: found 0";
+        return vec![Case::absent(WORKLOAD.name, why)];
+    }
+    pairs.iter().flat_map(|pair| RUNGS.map(|rung| case(pair.clone(), rung))).collect()
+}
+
+/// Who exports and who imports; each two devices once.
+fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
+    let topology = hub.topology();
+    let mut seen = BTreeSet::new();
+    let by_fd = topology.routes().iter().filter(|route| {
+        let ends = [route.from.min(route.to), route.from.max(route.to)];
+        route.kind == RouteKind::OpaqueFd && seen.insert(ends)
+    });
+    let device = |ix| hub.device(&topology.node(ix).id).ok();
+    by_fd.filter_map(|route| Some([device(route.from)?, device(route.to)?])).collect()
+}
+
+fn case(pair: [Device; 2], rung: Rung) -> Case {
+    let name = format!("handoff_rung_{}_{}_{rung}_us", pair[0], pair[1]);
+    Case::new(name.clone(), move |bench| {
+        run(bench, &pair, rung).map(|row| Row { name: name.clone(), ..row })
+    })
+}
+
+fn run(bench: &Bench, pair: &[Device; 2], rung: Rung) -> Result<Row, Stop> {
+    let wish = bench.hub.buffer::<u32>(WORDS).shared_with(pair).trust_declared(true);
+    let wish = wish.allocate_on(&pair[0]).route(RouteKind::OpaqueFd);
+    let plan = wish.plan().map_err(|error| Stop::Absent(error.to_string()))?;
+    let best = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(Rung::HostWait);
+    let joined = |by| Stop::Absent(format!("{} and {} are joined by {by}", pair[0], pair[1]));
+    if rung < best {
+        return Err(joined(best));
+    }
+    let ours = Turns::new(wish.clone(), pair, rung)?;
+    let used = ours.rungs()?;
+    // Work that is always over needs no rung; then the plan's word has to do.
+    let has = if used.is_empty() { rung == best } else { used.contains(&rung) };
+    if !has {
+        return Err(joined(*used.first().unwrap_or(&best)));
+    }
+    let remark = match used.iter().find(|other| **other != rung) {
+        Some(other) => format!("the other way by {other}"),
+        None => "there and back, halved".to_owned(),
+    };
+    if rung == Rung::HostWait {
+        let found = solo::measure(bench.effort, |times| ours.many(times))?;
+        ours.check()?;
+        return Ok(found.row("", Unit::Us).remark(remark));
+    }
+    let waits = Turns::new(wish, pair, Rung::HostWait)?;
+    let found = compare(bench.effort, || ours.batch(), || waits.batch())?;
+    ours.check()?;
+    waits.check()?;
+    Ok(found.row("", Unit::Us).remark(remark))
+}
+
+/// A buffer that two sides take turns on, joined by one rung.
+struct Turns {
+    buffer: Buffer<u32>,
+    sides: [Side; 2],
+}
+
+impl Turns {
+    fn new(wish: BufferBuilder<u32>, [a, b]: &[Device; 2], rung: Rung) -> Result<Self> {
+        Ok(Self { buffer: wish.sync(rung).build()?, sides: [Side::new(a)?, Side::new(b)?] })
+    }
+
+    /// What joins them, each way, where there was something to wait for.
+    fn rungs(&self) -> Result<BTreeSet<Rung>> {
+        let mut used = BTreeSet::new();
+        for side in self.sides.iter().cycle().take(TRIES) {
+            side.touch(&self.buffer)?;
+            used.extend(self.buffer.fence().map(|fence| fence.rung()));
+        }
+        // One API's own ways say nothing of the two.
+        used.retain(|rung| RUNGS.contains(rung));
+        Ok(used)
+    }
+
+    fn round(&self) -> Result<()> {
+        self.sides.iter().try_for_each(|side| side.touch(&self.buffer))
+    }
+
+    /// So many hand-overs, and the wait for the last.
+    fn many(&self, times: u64) -> Result<Duration> {
+        let rounds = times.div_ceil(2);
+        let spent = try_timed(1, || -> Result<()> {
+            (0..rounds).try_for_each(|_| self.round())?;
+            self.sides.iter().try_for_each(|side| side.queue.finish())
+        })?;
+        Ok(spent.mul_f64(times as f64 / (2 * rounds) as f64))
+    }
+
+    /// Nanoseconds per hand-over.
+    fn batch(&self) -> Result<f64> {
+        Ok(self.many(2 * BATCH)?.as_nanos() as f64 / (2 * BATCH) as f64)
+    }
+
+    fn check(&self) -> Result<()> {
+        check(&self.buffer, self.sides[0].added().wrapping_add(self.sides[1].added()))
+    }
+}
