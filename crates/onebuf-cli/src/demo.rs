@@ -1,6 +1,7 @@
 //! `onebuf demo`: the worked pipeline. A sensor array's frames come without pause; one device delays, windows and transforms
 //! the channels, another makes beams of them, one buffer between; and what that costs, beside a staged copy.
 
+mod account;
 mod batch;
 mod graft;
 mod judge;
@@ -46,17 +47,18 @@ Examples:
   onebuf demo --no-graft                  OpenCL's kernels by OpenCL, CUDA's by CUDA
   onebuf demo --frames 1000 --ring 16     a longer stream, with a live view on a terminal
   onebuf demo --samples 1048576 --channels 1024 --source file:capture.iq
+  onebuf demo --samples 4194304 --channels 4 --beams 2    long channels: 1048576 samples each
   onebuf demo --adaptive 64               weights made for what is heard
   onebuf demo --source udp:127.0.0.1:5000 the receiving end of `onebuf send --to udp:127.0.0.1:5000`
   onebuf demo --frames 64 --trace out.json   then open it at https://ui.perfetto.dev
   onebuf demo --json | jq .speedup
 
-A frame is channels of up to 2048 complex samples. Stage 1, `delay+fft`: every channel is delayed by a part of
-a sample (Lagrange's interpolator in Farrow's structure), windowed and transformed in place. Stage 2,
-`beams`, multiplies the spectrum with weights (a complex matrix product): by cuFFT and cuBLAS, rocFFT and
-rocBLAS or the CPU's libraries, on OpenCL by kernels of onebuf's own. Stage 3, `detect`, lists what stands out
-of each beam's noise. Every number that comes out depends on a whole bin of all channels, and is checked
-against double precision on the CPU.
+A frame is channels of up to 2048 complex samples, with --channels of up to 4194304. Stage 1, `delay+fft`:
+every channel is delayed by a part of a sample (Lagrange's interpolator in Farrow's structure), windowed and
+transformed in place. Stage 2, `beams`, multiplies the spectrum with weights (a complex matrix product): by
+cuFFT and cuBLAS, rocFFT and rocBLAS or the CPU's libraries, on OpenCL by kernels of onebuf's own. Stage 3,
+`detect`, lists what stands out of each beam's noise. Every number that comes out depends on a whole bin of
+all channels, and is checked against double precision on the CPU.
 
 First the frames go through a ring of buffers without pause; then up to 64 of them once more, one way against
 the other: zero-copy and staged.
@@ -184,6 +186,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
         None => (&native, wish.clone()),
     };
     let (policy, obstacle) = policy(&direct);
+    let shared = wish.clone();
     let direct = (!args.staged).then(|| (best, direct.copies(policy)));
     let staged = (!one).then(|| (&native, wish.allocate_on(&devices[0]).route(RouteKind::Staged)));
 
@@ -204,11 +207,18 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     }
     let count = COMPARED.min(args.frames as usize);
     let mut measured = pipeline::measure(ways, &mut frames, count)?.into_iter();
+    let columns = match (hub.trace(), &direct) {
+        (Some(trace), Some((best, memory))) => {
+            account::take(&trace, (best, memory), (&native, &shared), batch.frames)?
+        }
+        _ => Vec::new(),
+    };
     watched.save()?;
     let direct = direct.as_ref().and_then(|_| measured.next());
     let staged = staged.as_ref().and_then(|_| measured.next());
+    let graft = &graft;
     let report =
-        Report { pipeline, adapted, streamed, direct, staged, batch, obstacle, graft: &graft };
+        Report { pipeline, adapted, streamed, direct, staged, batch, obstacle, graft, columns };
     Ok(report.answer(screen))
 }
 
@@ -261,7 +271,8 @@ fn stream(
 ) -> Result<Streamed> {
     let ring = args.ring.map_or((2 * batch).max(4), |ring| ring as usize);
     let (wish, batch, count) = (wish.clone(), batch.min(ring), args.frames.into());
-    Stream { pipeline, wish, frames: count, ring, batch, watched }.run(feed)
+    let grafts = !args.no_graft && !args.staged;
+    Stream { pipeline, wish, frames: count, ring, batch, grafts, watched }.run(feed)
 }
 
 fn way<'p>(

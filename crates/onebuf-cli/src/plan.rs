@@ -11,9 +11,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use onebuf::{
     CopyPolicy, Device, Hint, Hub, Strategy,
     plan::{Plan, Rejected},
-    topology::State,
+    topology::{State, Verdict},
 };
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 /// Say where a buffer for these devices would lie, how each would see it, and why not better
 #[derive(clap::Args)]
@@ -47,10 +48,21 @@ pub struct Args {
     /// Tell the whole story, rejected routes included
     #[arg(long)]
     explain: bool,
+    /// Leave OpenCL's kernels to OpenCL, even where it is proven that they run in CUDA's queues as well
+    #[arg(long)]
+    no_graft: bool,
 }
 
-const STRATEGIES: [&str; 7] =
-    ["host_pages", "fine_svm", "coarse_svm", "mapped_device", "exportable", "on_chip", "device"];
+const STRATEGIES: [&str; 8] = [
+    "host_pages",
+    "fine_svm",
+    "coarse_svm",
+    "managed",
+    "mapped_device",
+    "exportable",
+    "on_chip",
+    "device",
+];
 
 /// The library's own words, with completions for them.
 fn word<T>(words: &[&'static str]) -> impl TypedValueParser<Value = T>
@@ -77,11 +89,58 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
         wish = wish.strategy(strategy);
     }
     let plan = wish.plan()?;
-    let text = match args.explain {
+    let grafts = grafts(&hub, &devices, args.no_graft);
+    let mut text = match args.explain {
         true => plan.explain(hub.topology()).trim_end().to_owned() + "\n",
         false => short(&hub, &plan, bytes, screen),
     };
-    Ok(Answer { json: plan.to_json(hub.topology()), text })
+    text.extend(grafts.iter().map(Graft::line));
+    let mut json = plan.to_json(hub.topology());
+    json["grafts"] = grafts.iter().map(Graft::json).collect();
+    Ok(Answer { json, text })
+}
+
+/// One chip's kernels of OpenCL in another API's queues.
+struct Graft {
+    from: String,
+    to: String,
+    used: bool,
+    why: String,
+}
+
+impl Graft {
+    fn new([from, to]: [&Device; 2], verdict: Verdict, off: bool) -> Self {
+        let Verdict { state, why, .. } = verdict;
+        let why = match state {
+            _ if off => "--no-graft".into(),
+            State::Refuted => format!("refuted: {why}"),
+            _ => why,
+        };
+        let used = state == State::Proven && !off;
+        Self { from: from.id().into(), to: to.id().into(), used, why }
+    }
+
+    fn line(&self) -> String {
+        let Self { from, to, used, why } = self;
+        match used {
+            true => {
+                format!("kernels of {from} in the queues of {to}, grafted: no hand-over ({why})\n")
+            }
+            false => format!("kernels of {from} in the queues of {to}: not grafted: {why}\n"),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let Self { from, to, used, why } = self;
+        json!({ "from": from, "to": to, "grafted": used, "why": why })
+    }
+}
+
+/// Where a pipeline of these devices could do without hand-overs, and whether it does.
+fn grafts(hub: &Hub, devices: &[Device], off: bool) -> Vec<Graft> {
+    let pairs = devices.iter().flat_map(|from| devices.iter().map(move |to| [from, to]));
+    let graft = |pair: [&Device; 2]| Graft::new(pair, hub.graft_verdict(pair[0], pair[1]), off);
+    pairs.filter(|[from, to]| hub.could_graft(from, to)).map(graft).collect()
 }
 
 fn short(hub: &Hub, plan: &Plan, bytes: u64, screen: Screen) -> String {
@@ -116,10 +175,26 @@ fn is_untried(hub: &Hub, rejected: &Rejected) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{STRATEGIES, Strategy};
+    use super::{Graft, STRATEGIES, State, Strategy, Verdict};
+    use onebuf::Hub;
 
     #[test]
     fn every_strategy_can_be_asked_for() {
         assert_eq!(Strategy::ALL.map(|strategy| strategy.to_string()), STRATEGIES);
+    }
+
+    #[test]
+    fn a_graft_is_used_where_it_is_proven_and_wanted() {
+        let host = Hub::discover().unwrap().host();
+        let line = |state, off| {
+            let verdict = Verdict { state, why: "5 launches".into(), ..Verdict::default() };
+            let graft = Graft::new([&host, &host], verdict, off);
+            assert_eq!(graft.json()["grafted"], graft.used);
+            graft.line()
+        };
+        assert!(line(State::Proven, false).ends_with("grafted: no hand-over (5 launches)\n"));
+        assert!(line(State::Proven, true).ends_with("not grafted: --no-graft\n"));
+        assert!(line(State::Declared, false).ends_with("not grafted: 5 launches\n"));
+        assert!(line(State::Refuted, false).ends_with("not grafted: refuted: 5 launches\n"));
     }
 }

@@ -20,7 +20,7 @@ pub enum Graft {
 impl Graft {
     pub fn of(args: &Args, devices: &[Device; 2], setup: &Setup) -> Self {
         let [cl, cuda] = devices;
-        if !is_possible(devices) {
+        if !cl.hub().could_graft(cl, cuda) {
             return Graft::Never;
         }
         let Verdict { state, why, .. } = cl.hub().graft_verdict(cl, cuda);
@@ -50,17 +50,11 @@ impl Graft {
     }
 }
 
-/// One chip, as OpenCL and as CUDA see it.
-fn is_possible([first, second]: &[Device; 2]) -> bool {
-    let apis = [first, second].map(|device| device.info().api.0);
-    apis == ["opencl", "cuda"] && first.info().physical.same_chip(&second.info().physical)
-}
-
 /// Sees to it that grafting has been tried, where it could be used.
 pub fn with_verdict(hub: Hub, ids: &[String; 2], args: &Args) -> Result<Hub> {
     let pair = [hub.device(&ids[0])?, hub.device(&ids[1])?];
     let known = hub.graft_verdict(&pair[0], &pair[1]).state != State::Declared;
-    if args.no_graft || args.staged || known || !is_possible(&pair) {
+    if args.no_graft || args.staged || known || !hub.could_graft(&pair[0], &pair[1]) {
         return Ok(hub);
     }
     eprintln!("onebuf: trying whether kernels of {} run on {} first …", ids[0], ids[1]);

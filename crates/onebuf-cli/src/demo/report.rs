@@ -2,6 +2,7 @@
 
 use super::{
     Graft,
+    account::{self, Column},
     batch::Batch,
     live::both,
     pipeline::{Measured, hops},
@@ -35,6 +36,8 @@ pub struct Report<'r> {
     /// Why copies could not be forbidden.
     pub obstacle: Option<String>,
     pub graft: &'r Graft,
+    /// Where the time went, if it was traced.
+    pub columns: Vec<Column>,
 }
 
 impl Report<'_> {
@@ -99,6 +102,7 @@ impl Report<'_> {
             "io_bytes_copied": bytes(&self.direct, |m| m.io_bytes_copied),
             "staged_io_bytes_copied": bytes(&self.staged, |m| m.io_bytes_copied),
             "speedup": self.speedup(),
+            "account": account::json(&self.columns),
             "max_rel_error": errors.fold(0.0, f64::max),
         })
     }
@@ -179,6 +183,7 @@ impl Report<'_> {
         text += &self.flow();
         text += &self.found(screen);
         text += &self.costs(screen);
+        text += &account::text(&self.columns, screen);
         text += &self.verdict(screen);
         text
     }

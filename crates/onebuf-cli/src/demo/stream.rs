@@ -9,10 +9,10 @@ use super::{
 };
 use crate::out::{Failure, Result};
 use onebuf::{
-    BufferBuilder, Complex32, Device, Error,
+    Access, BufferBuilder, Complex32, Error,
     pipeline::{self, Builder, Filled, Report, source::UdpCounts},
 };
-use onebuf_bench::mixed::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
+use onebuf_bench::mixed::{Beams, Detection, Frame, Pipeline, Spectrum, detect, wants_one_thread};
 use std::{sync::mpsc::channel, thread, time::Instant};
 
 /// How frames shall go through.
@@ -25,6 +25,8 @@ pub struct Stream<'s> {
     pub ring: usize,
     /// Frames that go through a stage before the next has its turn.
     pub batch: usize,
+    /// Kernels may run in the other stage's queue.
+    pub grafts: bool,
     /// Who else looks.
     pub watched: &'s Watched<'s>,
 }
@@ -160,11 +162,13 @@ impl Stream<'_> {
         })
     }
 
-    /// One for each device; where that is the same, one for both.
+    /// One for each device; where that is the same, one for both. Kernels that are grafted are their compiler's, and the
+    /// pipeline sees by itself that they run in the other stage's queue.
     fn stages<'f>(&'f self, builder: Builder<'f, Frame>) -> Builder<'f, Frame> {
         let (pipeline, shape) = (self.pipeline, self.pipeline.shape());
         let product = pipeline.setup.product();
         let [first, second] = &pipeline.devices;
+        let first = pipeline.grafted_from.as_ref().unwrap_or(first);
         let transform = move |queue: &_, slot: &Frame| {
             pipeline.spectrum().run_on(queue, &slot.signal, shape.channels)
         };
@@ -178,8 +182,14 @@ impl Stream<'_> {
                 multiply(work.queue, work.slot).map(drop)
             });
         }
+        let builder = if self.grafts { builder } else { builder.no_graft() };
         builder
-            .stage(Spectrum::NAME, first, move |work| transform(work.queue, work.slot).map(drop))
+            .stage(Spectrum::NAME, first, move |work| {
+                transform(work.queue, work.slot)?;
+                // Now, and not when the second stage asks: by then the GPU may be with that one.
+                work.slot.signal.release_to(second, Access::ReadWrite)
+            })
+            .launches(pipeline.spectrum().kernels())
             .stage(Beams::NAME, second, move |work| multiply(work.queue, work.slot).map(drop))
     }
 
@@ -199,11 +209,6 @@ impl Stream<'_> {
             wrong.map_or(Ok(()), |why| Err(Error::invalid(why)))
         })
     }
-}
-
-/// Mesa's drivers of 2022 crash when two threads use them at once.
-fn wants_one_thread(device: &Device) -> bool {
-    ["rusticl", "Clover"].contains(&device.info().platform.trim())
 }
 
 /// In the library's words.

@@ -4,7 +4,7 @@ use super::{
     Machine, cell,
     markup::{Element, el},
     number, page,
-    plot::{self, Growth},
+    plot::{self, Growth, Size},
     row, section, table,
 };
 use crate::units;
@@ -49,33 +49,50 @@ fn growth(rows: &[Row]) -> Option<Element> {
     let figures = drawings.into_iter().map(|drawing| el("figure").child(drawing));
     let mut figures = figures.peekable();
     figures.peek()?;
-    Some(section("growth", "Cost against size").children(figures))
+    let about = "Both logarithmic. Filled: ours; dashed: the baseline, measured in the same run.";
+    let section = section("growth", "Cost against size");
+    Some(section.children(figures).child(el("p").text(about)))
 }
 
 /// Rows that differ only in a size that their name tells.
 fn series(rows: &[Row]) -> Vec<Growth> {
     let mut all: Vec<Growth> = Vec::new();
     for row in rows {
-        let Some((name, bytes)) = sized(&row.name) else { continue };
+        let Some((name, size, at)) = sized(&row.name) else { continue };
         let unit = row.unit.to_string();
-        let point = (bytes, row.value);
-        match all.iter_mut().find(|growth| growth.name == name && growth.unit == unit) {
-            Some(growth) => growth.points.push(point),
-            None => all.push(Growth { name, unit, points: vec![point] }),
-        }
+        let same = |of: &Growth| of.name == name && of.unit == unit && of.size == size;
+        let place = all.iter().position(same).unwrap_or_else(|| {
+            all.push(Growth { name, unit, size, points: Vec::new(), baseline: Vec::new() });
+            all.len() - 1
+        });
+        all[place].points.push((at, row.value));
+        all[place].baseline.extend(row.baseline.map(|baseline| (at, baseline)));
     }
     all.retain(|growth| growth.points.len() > 1);
-    all.iter_mut().for_each(|growth| growth.points.sort_by_key(|point| point.0));
+    for Growth { points, baseline, .. } in &mut all {
+        points.sort_by_key(|point| point.0);
+        baseline.sort_by_key(|point| point.0);
+    }
     all
 }
 
-/// `a_64KiB_us` is `a_us` at 65,536 bytes.
-fn sized(name: &str) -> Option<(String, u64)> {
+/// `a_64KiB_us` is `a_us` at 65,536 bytes, `a_ring4_us` at four slots, `a_64_us` at 64 points.
+fn sized(name: &str) -> Option<(String, Size, u64)> {
     let words: Vec<&str> = name.split('_').collect();
-    let size = |word: &&str| word.ends_with("iB").then(|| units::parse_bytes(word).ok()).flatten();
-    let at = words.iter().position(|word| size(word).is_some())?;
+    let (at, size, count) =
+        words.iter().enumerate().find_map(|(at, word)| size(word).map(|(s, n)| (at, s, n)))?;
     let rest: Vec<&str> = [&words[..at], &words[at + 1..]].concat();
-    Some((rest.join("_"), size(&words[at])?))
+    Some((rest.join("_"), size, count))
+}
+
+fn size(word: &str) -> Option<(Size, u64)> {
+    if word.ends_with("iB") {
+        return units::parse_bytes(word).ok().map(|bytes| (Size::Bytes, bytes));
+    }
+    match word.strip_prefix("ring") {
+        Some(slots) => slots.parse().ok().map(|slots| (Size::Slots, slots)),
+        None => word.parse().ok().map(|points| (Size::Points, points)),
+    }
 }
 
 fn numbers(outcome: &Outcome) -> Element {
@@ -129,5 +146,12 @@ mod tests {
         assert_eq!(found.len(), 1, "one size is no series, and no size is none");
         assert_eq!(found[0].name, "frame_ns");
         assert_eq!(found[0].points, [(65536, 20.0), (1 << 20, 30.0)]);
+        assert!(found[0].baseline.is_empty());
+        assert_eq!(
+            sized("ring_a:0_b:0_ring8_us"),
+            Some(("ring_a:0_b:0_us".into(), Size::Slots, 8))
+        );
+        assert_eq!(sized("fft_64_a:0_ratio"), Some(("fft_a:0_ratio".into(), Size::Points, 64)));
+        assert_eq!(sized("handoff_opencl:0_cuda:0_ratio"), None);
     }
 }

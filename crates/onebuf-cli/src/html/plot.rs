@@ -109,45 +109,67 @@ fn point(met: Option<Met>, x: f64, y: f64) -> Element {
     }
 }
 
+/// What a size counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    Bytes,
+    Points,
+    Slots,
+}
+
+impl Size {
+    fn text(self, size: u64) -> String {
+        match self {
+            Size::Bytes => crate::units::bytes(size),
+            Size::Points => format!("{size} points"),
+            Size::Slots => format!("{size} slots"),
+        }
+    }
+}
+
 /// What was measured at several sizes.
 pub struct Growth {
     pub name: String,
     pub unit: String,
-    /// Bytes, and the cost.
+    pub size: Size,
+    /// Sizes, and the cost.
     pub points: Vec<(u64, f64)>,
+    /// The same of what it is compared with, where it is.
+    pub baseline: Vec<(u64, f64)>,
 }
 
-/// One drawing for what grows with the size; `None` where nothing was measured at two.
+/// One drawing for what grows with the size; `None` where nothing was measured.
 pub fn growth(of: &Growth) -> Option<Element> {
     const HEIGHT: f64 = 280.0;
-    let sizes = of.points.iter().map(|(bytes, _)| *bytes as f64);
-    let x = Axis::around(sizes, 90.0, WIDTH - 40.0)?;
-    let y = Axis::around(of.points.iter().map(|(_, cost)| *cost), HEIGHT - 40.0, 24.0)?;
+    let all = || of.points.iter().chain(&of.baseline);
+    let x = Axis::around(all().map(|(size, _)| *size as f64), 90.0, WIDTH - 40.0)?;
+    let y = Axis::around(all().map(|(_, cost)| *cost), HEIGHT - 40.0, 24.0)?;
     let title = format!("{} in {} against the size", of.name, of.unit);
-    let columns = x.ticks(4.0).into_iter().map(|at| {
-        let text = crate::units::bytes(at as u64);
-        tick(line(x.at(at), 24.0, x.at(at), HEIGHT - 40.0), x.at(at), HEIGHT - 18.0, "axis", &text)
+    let columns = x.ticks(2.0).into_iter().map(|at| {
+        let (x, text) = (x.at(at), of.size.text(at as u64));
+        tick(line(x, 24.0, x, HEIGHT - 40.0), x, HEIGHT - 18.0, "axis", &text)
     });
     let rows = y.ticks(10.0).into_iter().map(|at| {
         let text = format!("{at} {}", of.unit);
         tick(line(90.0, y.at(at), WIDTH - 40.0, y.at(at)), 80.0, y.at(at), "name", &text)
     });
-    let at = |(bytes, cost): &(u64, f64)| (x.at(*bytes as f64), y.at(*cost));
-    let path: Vec<String> =
-        of.points.iter().map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-    let points = of.points.iter().map(|point| {
-        let (cx, cy) = at(point);
-        let exact =
-            el("title").text(format!("{}: {} {}", crate::units::bytes(point.0), point.1, of.unit));
-        el("circle").class("point").attr("cx", px(cx)).attr("cy", px(cy)).attr("r", 4).child(exact)
-    });
-    Some(
-        drawing(&title, HEIGHT)
-            .children(columns)
-            .children(rows)
-            .child(el("polyline").class("curve").attr("points", path.join(" ")))
-            .children(points),
-    )
+    let curve = |style: &str, points: &[(u64, f64)]| {
+        let at = |(size, cost): &(u64, f64)| (x.at(*size as f64), y.at(*cost));
+        let path: Vec<String> =
+            points.iter().map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let discs = points.iter().map(|point| {
+            let ((cx, cy), size) = (at(point), of.size.text(point.0));
+            let exact = el("title").text(format!("{size}: {} {}", point.1, of.unit));
+            let disc = el("circle").class("point").attr("cx", px(cx)).attr("cy", px(cy));
+            disc.attr("r", 4).child(exact)
+        });
+        let path = el("polyline").class("curve").attr("points", path.join(" "));
+        el("g").class(style).child(path).children(discs)
+    };
+    let ours = curve("ours", &of.points);
+    let baseline = (!of.baseline.is_empty()).then(|| curve("baseline", &of.baseline));
+    let drawing = drawing(&title, HEIGHT).children(columns).children(rows);
+    Some(drawing.children(baseline).child(ours))
 }
 
 /// Lines at round ratios; one at one, where both are equal.
@@ -205,7 +227,17 @@ mod tests {
         assert!(Axis::around([], 0.0, 1.0).is_none());
         assert!(Axis::around([0.0, f64::NAN, -1.0], 0.0, 1.0).is_none());
         assert!(ratios(&[]).is_none());
-        let one = Growth { name: "x".into(), unit: "us".into(), points: vec![(1024, 3.0)] };
-        assert!(growth(&one).is_some_and(|drawing| drawing.to_string().contains("1 KiB: 3 us")));
+    }
+
+    #[test]
+    fn both_sides_of_a_comparison_are_drawn() {
+        let (points, size) = (vec![(1024, 3.0)], Size::Bytes);
+        let alone =
+            Growth { name: "x".into(), unit: "us".into(), size, points, baseline: Vec::new() };
+        let text = growth(&alone).unwrap().to_string();
+        assert!(text.contains("1 KiB: 3 us") && !text.contains("baseline"), "{text}");
+        let compared = Growth { baseline: vec![(8, 7.0)], size: Size::Slots, ..alone };
+        let text = growth(&compared).unwrap().to_string();
+        assert!(text.contains("baseline") && text.contains("8 slots: 7 us"), "{text}");
     }
 }

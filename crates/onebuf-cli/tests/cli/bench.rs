@@ -88,7 +88,7 @@ fn the_table_has_bars() {
 #[test]
 fn on_what_is_there() {
     let cli = Cli::new();
-    let value = cli.run("bench --quick --json --size 1MiB").json();
+    let value = cli.run("bench --quick --json --size 128KiB").json();
     assert_rows(&value);
     let measured = names(&value["results"]);
     if !measured.contains(&"launch_enqueue_ratio") {

@@ -57,6 +57,17 @@ fn the_demo_finds_the_waves() {
     }
 }
 
+/// A channel of 65536 samples is too long for a work-group everywhere.
+#[test]
+fn waves_are_found_in_long_channels() {
+    let args = "demo --json --samples 131072 --channels 2 --beams 2 --frames 2 --ring 2";
+    let value = Cli::new().run_bare(args).json();
+    assert_eq!((&value["samples"], &value["channels"]), (&json!(131_072), &json!(2)));
+    let found = places(&value);
+    assert!(found.contains(&(0, 12288)), "3/16 of 65536: {found:?}");
+    assert!(value["max_rel_error"].as_f64().is_some_and(|error| error < 1e-4), "{value}");
+}
+
 /// Weights are made of the first channels; the waves that beams look at are found with them too.
 #[test]
 fn the_demo_adapts_its_weights() {

@@ -125,7 +125,7 @@ fn wrong_usage_is_status_2() {
         ("demo --samples 4097", "4096 or 4160"),
         ("demo --samples 2147483648", "at most"),
         ("demo --samples 4096 --channels 3", "power of two"),
-        ("demo --samples 4096 --channels 1", "from 2 to 2048"),
+        ("demo --samples 8388608 --channels 1", "from 2 to 4194304"),
         ("demo --channels 0", "channels"),
         ("demo --order 2", "3..=5"),
         ("demo --ring 0", "ring"),
@@ -353,7 +353,7 @@ fn demo_doctor_and_plan_on_what_is_there() {
     assert!(again.contains("proven") && again.contains("(0 experiments"), "{again}");
 
     let plan = cli.run(&format!("plan --devices {pair} --json")).json();
-    assert_has(&plan, &["allocate_on", "routes", "rejected"]);
+    assert_has(&plan, &["allocate_on", "routes", "rejected", "grafts"]);
     assert_fields(&plan["routes"], &["to", "kind", "sync"]);
 }
 

@@ -58,6 +58,16 @@ fn the_demonstration_is_traced() {
         "the source is asked once more"
     );
     assert!(of("copy", "write") >= 4 && trace["otherData"]["dropped"] == 0);
+    let report: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    let ways = report["account"].as_array().expect("where the time went");
+    let sum = |parts: &Value| -> f64 {
+        parts.as_array().into_iter().flatten().filter_map(|part| part["us"].as_f64()).sum()
+    };
+    for way in ways {
+        let [work, idle] = [sum(&way["work"]), sum(&way["idle"])];
+        let apart = way["frame_us"].as_f64().expect("a number") - work - idle;
+        assert!(work > 0.0 && apart.abs() < 0.01, "the parts are the whole: {way}");
+    }
 
     let absent = format!("demo --samples 64 --trace {}/absent/x.json", folder.path().display());
     let ran = bare(&cli, &absent, folder.path()).output().expect("it starts");
