@@ -84,7 +84,15 @@ fn main() -> Result<()> {
     step_model(&mut model, Step::nth(2));
 
     assert!(app.read(&app.queue, &mem, N) == model, "all three, in that order");
-    assert_eq!(mem.count(), references, "every reference was given back");
+    // A driver's own thread may let go of a command a moment after it is done.
+    let given_back = |_| mem.count() == references || wait_a_moment();
+    assert!((0..1000).any(given_back), "{} references, there were {references}", mem.count());
     println!("{}", hub.ledger());
     Ok(())
+}
+
+/// Not yet.
+fn wait_a_moment() -> bool {
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    false
 }

@@ -207,16 +207,18 @@ contains
     character(80) :: wrong
     integer(c_int32_t) :: status
 
-    wrong = ''
+    ! Its first letter tells whether something is.
+    wrong(1:1) = ' '
     call check_sizes(work_items, group, wrong)
     call gather(program, integers, reals, values, wrong)
     call check_bound(program, wrong)
-    if (wrong /= '') then
+    if (wrong(1:1) /= ' ') then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//': '//trim(wrong), stat, errmsg)
       return
     end if
     status = launch(program, grid_of(work_items, group), values, fence)
-    if (status == ONEBUF_OK) status = onebuf_queue_flush(session%queue)
+    ! On the host alone it has run already.
+    if (status == ONEBUF_OK .and. session%device_count > 1) status = onebuf_queue_flush(session%queue)
     call report(status, me, stat, errmsg)
   end subroutine
 
@@ -282,9 +284,7 @@ contains
 
     do i = 1, program%binding_count
       ! The CPU's turn is over.
-      status = onebuf_buffer_to_device(bound(i - 1)%handle)
-      if (status /= ONEBUF_OK) return
-      args(i)%kind = ONEBUF_ARG_BUFFER
+      args(i)%kind = ONEBUF_ARG_TURN
       args(i)%access = kernel_access(program%bindings(i))
       args(i)%buffer = bound(i - 1)%handle
     end do

@@ -24,6 +24,7 @@ module onebuf_c
 
   integer(c_int32_t), parameter :: ONEBUF_ARG_BUFFER = 1
   integer(c_int32_t), parameter :: ONEBUF_ARG_VALUE = 2
+  integer(c_int32_t), parameter :: ONEBUF_ARG_TURN = 5
 
   ! Every noun's handle is a number in a structure.
   type, bind(c) :: onebuf_handle

@@ -13,7 +13,7 @@ contains
     type(onebuf_native_call), intent(in) :: launch
     integer(c_int32_t) :: status
 
-    status = merge(1, 0, c_associated(user) .or. launch%arg_count /= 6)
+    status = merge(1, 0, c_associated(user) .or. launch%arg_count /= 5)
     runs = runs + 1
   end function
 end module
@@ -38,7 +38,7 @@ program overhead
   filter = create_unified_buffer(64, BUFFER_WRITE_ONLY)
   output = create_unified_buffer(65536, BUFFER_READ_ONLY, MEMORY_CPU_PREFERRED)
   program = compile_compute_program('idle', [BUFFER_WRITE_ONLY, BUFFER_WRITE_ONLY, BUFFER_READ_ONLY], &
-    native=idle, integers=3)
+    native=idle, integers=2)
   call bind_buffer_to_shader(image, 0)
   call bind_buffer_to_shader(filter, 1)
   call bind_buffer_to_shader(output, 2)
@@ -61,7 +61,7 @@ contains
     real(real32), pointer :: in(:, :), out(:, :)
 
     call get_array_pointer(image, in, [128, 128])
-    call dispatch_compute(program, [128, 128], integers=[128, 128, 4])
+    call dispatch_compute(program, [128, 128], integers=[128, 128])
     call get_array_pointer(output, out, [128, 128])
   end subroutine
 end program
