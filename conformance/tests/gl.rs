@@ -5,6 +5,10 @@
 
 #[path = "gl/foreign.rs"]
 mod foreign;
+#[path = "gl/share.rs"]
+mod share;
+#[path = "gl/share_opencl.rs"]
+mod share_opencl;
 
 use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Exported, FdKind, Hub, HubBuilder, Probe, Result,

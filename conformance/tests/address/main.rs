@@ -3,6 +3,7 @@
 //! memory of HIP's, unless a barrier is between them.
 
 mod barrier;
+mod beneath;
 mod controls;
 mod doctor;
 mod fds;

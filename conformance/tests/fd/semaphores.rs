@@ -3,7 +3,7 @@
 
 use super::{N, assert_settled, judged_by, sides};
 use onebuf::{
-    Buffer, Error, Hub, HubBuilder, Probe, Result, Rung, Strategy,
+    Access, Buffer, Error, Hub, HubBuilder, Probe, Result, Rung, Strategy,
     fake::{FakeConfig, Sharing},
     hal::PhysicalId,
 };
@@ -13,6 +13,38 @@ use std::{sync::Arc, thread, time::Duration};
 const PART: &str = "imports,cached,semaphores";
 const LATE: [(&str, &str); 2] =
     [("ONEBUF_STUB_DELAY_US", "300"), ("ONEBUF_CUDA_STUB_DELAY_US", "500")];
+
+/// What a kernel on CUDA behind one on OpenCL costs: what is done by hand, in this order, with the context current.
+const TO_CUDA: &[&str] = &[
+    "clEnqueueReleaseExternalMemObjectsKHR",
+    "clEnqueueSignalSemaphoresKHR",
+    "clFlush",
+    "cuCtxPushCurrent_v2",
+    "cuWaitExternalSemaphoresAsync",
+    "cuCtxPopCurrent_v2",
+    "cuCtxPushCurrent_v2",
+    "cuLaunchKernel",
+    "cuCtxPopCurrent_v2",
+];
+
+/// The same of a buffer that was released to CUDA behind its kernel, and whose OpenCL queue was waited for since.
+const TO_CUDA_RELEASED: &[&str] = &["cuCtxPushCurrent_v2", "cuLaunchKernel", "cuCtxPopCurrent_v2"];
+
+/// And back; of the kernel's arguments only the ones that change are set.
+const TO_OPENCL: &[&str] = &[
+    "cuCtxPushCurrent_v2",
+    "cuSignalExternalSemaphoresAsync",
+    "cuCtxPopCurrent_v2",
+    "clEnqueueWaitSemaphoresKHR",
+    "clEnqueueAcquireExternalMemObjectsKHR",
+    "clEnqueueNDRangeKernel",
+];
+
+/// By turns, every frame is released behind its kernel: one signal is behind them all.
+#[test]
+fn a_batch_is_one_hand_over() {
+    play("semaphores::batch", "CUDA", PART, &LATE);
+}
 
 #[test]
 fn both_apis_wait_on_the_device() {
@@ -37,7 +69,8 @@ fn threads_share_them_too() {
 
 #[test]
 fn a_semaphore_whose_calls_fail_meets_nobody_again() {
-    play("semaphores::swept", "CUDA", PART, &[]);
+    let late = [("ONEBUF_STUB_DELAY_US", "5"), ("ONEBUF_CUDA_STUB_DELAY_US", "5")];
+    play("semaphores::swept", "CUDA", PART, &late);
 }
 
 /// Its signal never comes.
@@ -56,6 +89,12 @@ fn hip_is_never_asked() {
 #[test]
 fn a_driver_that_has_none_is_never_asked() {
     play("semaphores::without", "CUDA", "imports", &LATE);
+}
+
+/// What a round trip asks of the drivers, call by call.
+#[test]
+fn a_hand_over_makes_no_call_too_many() {
+    play("semaphores::call_by_call", "CUDA", PART, &LATE);
 }
 
 /// The chip of both stubs, as the one that makes semaphores.
@@ -87,9 +126,10 @@ fn turns(buffer: &Buffer<u32>, cl: &Side, api: &Side, count: u32) -> Result<Vec<
     for turn in 0..count {
         let side = if turn % 2 == 0 { cl } else { api };
         side.step(buffer, Step::nth(turn))?;
-        step_model(&mut model, Step::nth(turn));
         rungs.push(buffer.fence().unwrap().rung());
     }
+    // Behind all turns: between them it would leave the devices time to be done, and nothing to wait for.
+    (0..count).for_each(|turn| step_model(&mut model, Step::nth(turn)));
     assert_same(&buffer.to_vec()?, &model, "by semaphores");
     Ok(rungs)
 }
@@ -129,6 +169,70 @@ fn again_and_again() {
     let made = probe.live().get("semaphore").copied().unwrap_or(0) / 3;
     assert!((1..=2 * 200).contains(&made), "{made} semaphores for 2000 hand-overs");
     drop((buffer, cl, api, hub));
+    assert_settled(&probe, "at the end");
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn call_by_call() {
+    let probe = Probe::new();
+    let hub = builder(&probe).build().unwrap();
+    let (cl, api) = sides(&hub);
+    let buffer = shared(&hub, &cl, &api).unwrap();
+    let mut model = random_words(7, N);
+    buffer.write(&model).unwrap();
+    let mut asked = |side: &Side| {
+        probe.reset();
+        side.step(&buffer, Step::nth(1)).unwrap();
+        step_model(&mut model, Step::nth(1));
+        probe.trace()
+    };
+    // In the first rounds semaphores are made, which then serve again.
+    for round in 0..6 {
+        for turn in 0..8 {
+            let calls = [asked(&cl), asked(&api)];
+            // Right behind a wait there is nothing to be behind, and its events go.
+            if round > 2 && turn > 1 {
+                assert_eq!(calls, [TO_OPENCL, TO_CUDA], "{round}, {turn}");
+            }
+        }
+        cl.queue.finish().and(api.queue.finish()).unwrap();
+    }
+    asked(&cl);
+    buffer.release_to(&api.device, Access::ReadWrite).and_then(|()| cl.queue.finish()).unwrap();
+    assert_eq!(asked(&api), TO_CUDA_RELEASED);
+    assert_same(&buffer.to_vec().unwrap(), &model, "call by call");
+    drop((buffer, cl, api, hub));
+    assert_settled(&probe, "at the end");
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn batch() {
+    let probe = Probe::new();
+    let hub = builder(&probe).build().unwrap();
+    let (cl, api) = sides(&hub);
+    let frames = [0; 4].map(|_| shared(&hub, &cl, &api).unwrap());
+    let mut models: Vec<_> = (0..4).map(|seed| random_words(seed, N)).collect();
+    frames.iter().zip(&models).for_each(|(frame, model)| frame.write(model).unwrap());
+    let mut calls = Vec::new();
+    for turn in 0..6 {
+        frames.iter().for_each(|frame| cl.step(frame, Step::nth(turn)).unwrap());
+        // The control: what is not released is handed over one by one.
+        let released = frames.iter().filter(|_| turn != 4);
+        released.for_each(|frame| frame.release_to(&api.device, Access::ReadWrite).unwrap());
+        probe.reset();
+        frames.iter().for_each(|frame| api.step(frame, Step::nth(turn + 1)).unwrap());
+        calls.push(probe.trace().iter().filter(|call| call.contains("WaitExternal")).count());
+        models.iter_mut().for_each(|model| {
+            [turn, turn + 1].map(Step::nth).into_iter().for_each(|step| step_model(model, step));
+        });
+    }
+    assert_eq!(calls, [1, 1, 1, 1, 4, 1]);
+    for (frame, model) in frames.iter().zip(&models) {
+        assert_same(&frame.to_vec().unwrap(), model, "in batches");
+    }
+    drop((frames, cl, api, hub));
     assert_settled(&probe, "at the end");
 }
 
@@ -193,7 +297,11 @@ fn one_life(n: u64) -> bool {
     let hub = builder(&probe).build().unwrap();
     let (cl, api) = sides(&hub);
     probe.fail_nth(n, -5);
-    let outcome = shared(&hub, &cl, &api).and_then(|buffer| turns(&buffer, &cl, &api, 8));
+    let outcome = shared(&hub, &cl, &api).and_then(|buffer| {
+        cl.step(&buffer, Step::nth(n as u32))?;
+        buffer.release_to(&api.device, Access::Read)?;
+        turns(&buffer, &cl, &api, 8)
+    });
     let failed = probe.failed();
     let what = format!("call {n}, {failed:?}: {outcome:?}");
     assert!(!matches!(outcome, Err(Error::Timeout { .. })), "{what}");

@@ -6,7 +6,7 @@ use onebuf::{
     foreign::{ForeignGl, GlQueue},
 };
 use onebuf_conformance::{Side, Step, absent, assert_same, random_words, step_model};
-use onebuf_sys::gl::{EglContext, EglDisplay, Gl, consts};
+use onebuf_sys::gl::{EglContext, EglDevice, EglDisplay, Gl, GlRefused, consts};
 use std::{
     ptr,
     sync::{
@@ -28,7 +28,7 @@ const ATTRIBUTES: [i32; 7] = [
 const TARGET: u32 = consts::COPY_WRITE_BUFFER;
 
 /// The owner's context, current on the thread that made it.
-struct Owner {
+pub(super) struct Owner {
     probe: Arc<Probe>,
     gl: Gl,
     display: EglDisplay,
@@ -37,16 +37,15 @@ struct Owner {
 
 impl Owner {
     /// `None`, after a printed skip, where there is no such display.
-    fn new() -> Option<Owner> {
+    pub fn new() -> Option<Owner> {
         let probe = Probe::new();
         let gl = Gl::load(None, Some(probe.clone()))
             .inspect_err(|why| absent("OpenGL", &why.to_string()))
             .ok()?;
-        let (platform, none) = (consts::EGL_PLATFORM_SURFACELESS_MESA, ptr::null_mut());
+        let none = ptr::null_mut();
         // SAFETY: as the specification has it: a display, a context, and that current on this thread.
         let made = unsafe {
-            gl.egl_platform_display(platform, none, ptr::null()).and_then(|display| {
-                gl.egl_initialize(display, &mut 0, &mut 0)?;
+            display(&gl).and_then(|display| {
                 gl.egl_bind_api(consts::EGL_OPENGL_API)?;
                 let share = EglContext::NULL;
                 let context = gl.egl_create_context(display, none, share, ATTRIBUTES.as_ptr())?;
@@ -55,12 +54,12 @@ impl Owner {
             })
         };
         let (display, context) =
-            made.inspect_err(|why| absent("EGL without a surface", &why.to_string())).ok()?;
+            made.inspect_err(|why| absent("EGL without a window", &why.to_string())).ok()?;
         Some(Owner { probe, gl, display, context })
     }
 
     /// A buffer with these words in it; by `glBufferStorage` with those flags, or without one.
-    fn make(&self, words: &[u32], storage: Option<u32>) -> u32 {
+    pub fn make(&self, words: &[u32], storage: Option<u32>) -> u32 {
         let (bytes, at) = (size_of_val(words) as isize, words.as_ptr().cast());
         // SAFETY: the context is current; the words are copied.
         unsafe {
@@ -75,7 +74,7 @@ impl Owner {
     }
 
     /// The words as the owner's context sees them.
-    fn words(&self, name: u32, words: usize) -> Vec<u32> {
+    pub fn words(&self, name: u32, words: usize) -> Vec<u32> {
         let mut read = vec![0; words];
         // SAFETY: the context is current; as many bytes as there is room for.
         unsafe {
@@ -86,15 +85,36 @@ impl Owner {
         read
     }
 
-    fn end(self, names: &[u32]) {
-        // SAFETY: everything that used them is gone; the context is current, and destroyed once.
+    pub fn delete(&self, name: u32) {
+        // SAFETY: nobody uses it any more; the context is current.
+        unsafe { self.gl.delete_buffer(name).unwrap() };
+    }
+
+    pub fn end(self, names: &[u32]) {
+        names.iter().for_each(|name| self.delete(*name));
+        // SAFETY: everything that used it is gone; the context is current, and destroyed once.
         unsafe {
-            names.iter().for_each(|name| self.gl.delete_buffer(*name).unwrap());
             let none = ptr::null_mut();
             self.gl.egl_make_current(self.display, none, none, EglContext::NULL).unwrap();
             self.gl.egl_destroy_context(self.display, self.context).unwrap();
         }
         assert!(self.probe.live().is_empty(), "{:?}", self.probe.live());
+    }
+}
+
+/// Mesa's display without a surface, or that of the first device.
+fn display(gl: &Gl) -> std::result::Result<EglDisplay, GlRefused> {
+    let (none, mut device, mut count) = (ptr::null_mut(), EglDevice::NULL, 0);
+    // SAFETY: a device that EGL named, or none; no attributes; room for what is asked for.
+    unsafe {
+        let opened = |platform, native| {
+            let display = gl.egl_platform_display(platform, native, ptr::null())?;
+            gl.egl_initialize(display, &mut 0, &mut 0).map(|()| display)
+        };
+        opened(consts::EGL_PLATFORM_SURFACELESS_MESA, none).or_else(|_| {
+            gl.egl_devices(1, &raw mut device, &raw mut count)?;
+            opened(consts::EGL_PLATFORM_DEVICE_EXT, device.0)
+        })
     }
 }
 

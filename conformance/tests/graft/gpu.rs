@@ -34,7 +34,7 @@ const TEXTS: [(&str, &str); 12] = {
     ]
 };
 
-fn text(file: &str) -> &'static str {
+pub fn text(file: &str) -> &'static str {
     TEXTS.iter().find(|(name, _)| *name == file).expect("a file of the corpus").1
 }
 
@@ -67,7 +67,7 @@ fn signature(case: &Case) -> Signature {
 }
 
 /// What the buffers hold after a launch.
-fn run(device: &Device, program: &Program, case: &Case) -> Result<Vec<Vec<u8>>> {
+pub fn run(device: &Device, program: &Program, case: &Case) -> Result<Vec<Vec<u8>>> {
     // SAFETY: the case's buffers are as large as its kernel wants them.
     let kernel = unsafe { program.kernel(case.kernel, signature(case)) }?;
     let queue = device.queue()?;

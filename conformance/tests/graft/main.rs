@@ -1,7 +1,7 @@
 //! OpenCL kernels in CUDA's streams: what the rewriter makes of NVIDIA's PTX, anywhere, and whether that computes
 //! the same, bit by bit, where there is a GPU that both APIs see.
 //!
-//! The same for HIP is in `amd`, without a GPU.
+//! The same for HIP is in `amd`, without a GPU, and in `spirv`, on a HIP runtime that is built on OpenCL, where there is one.
 //!
 //! `conformance/graft` has the kernels, and beside them what NVIDIA's driver 580.159 made of them for an H200.
 
@@ -10,6 +10,8 @@ mod cases;
 mod devices;
 mod fuzz;
 mod gpu;
+mod spirv;
+mod stages;
 mod text;
 
 /// Kernels and what their compiler made of them; the names of the latter end as their options do.

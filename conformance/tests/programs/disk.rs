@@ -149,6 +149,28 @@ fn a_changed_header_is_seen() {
     assert!(files(&cache).is_empty(), "{:?}", files(&cache));
 }
 
+/// PoCL 4.0 and newer never set the variables of a program that was asked for its binary, as it is for the next process.
+#[test]
+fn variables_begin_as_the_text_says() {
+    let _watchdog = Watchdog::new("variables", LIMIT);
+    let _alone = alone();
+    let cache = tempdir().unwrap();
+    let text =
+        "global uint begin = 5;\nkernel void f(global uint *x) { x[get_global_id(0)] += begin; }";
+    let source = Source::opencl_c(text).with_options("-cl-std=CL3.0");
+    let expected: Vec<u32> = (5..N as u32 + 5).collect();
+    for _process in 0..2 {
+        for device in devices(&hub(cache.path())) {
+            let name = &device.info().platform;
+            match device.program(&source) {
+                Ok(program) => assert_eq!(run(&program, "f", None).unwrap(), expected, "{name}"),
+                // OpenCL 3.0 leaves it to the driver whether there are such variables.
+                Err(_) => note(&format!("skip: {name}: no variables of programs")),
+            }
+        }
+    }
+}
+
 /// A hub on a stub driver at some path.
 fn stubbed(library: &Path, cache: &Path) -> Device {
     let hub = builder(cache).opencl_library(library.to_string_lossy()).build().unwrap();

@@ -1,5 +1,6 @@
 //! Leases: the fast way back for a queue that comes again must be no way around the rules.
 
+use super::queues::out_of_order;
 use onebuf::{Buffer, Error, Result};
 use onebuf_conformance::{Machine, Side, Step, assert_same, machine, step_model};
 use std::{mem::forget, thread};
@@ -146,5 +147,33 @@ fn threads_on_one_queue_never_hold_it_both() {
         let rounds = (THREADS * ROUNDS) as u32;
         let model: Vec<u32> = (0..N as u32).map(|i| rounds.wrapping_mul(1 + i)).collect();
         assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());
+    }
+}
+
+/// Launches on a view that stays with its holder, on every device, in order and out of order: each sees what the one before
+/// wrote, nobody else gets in between, and the next user waits for all of them.
+#[test]
+fn a_lent_view_serves_many_launches() {
+    let machine = machine();
+    for side in &machine.sides {
+        let unordered = out_of_order(side);
+        for side in [Some(side), unordered.as_ref()].into_iter().flatten() {
+            let id = side.device.id();
+            let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+            let (mut model, mut view) = (vec![0; N], buffer.write_on(&side.queue).unwrap());
+            for n in 0..5 {
+                side.step_view(&mut view, N, Step::nth(n)).unwrap();
+                step_model(&mut model, Step::nth(n));
+                busy(buffer.read_on(&side.queue), id);
+            }
+            side.step_view(view, N, Step::nth(5)).unwrap();
+            step_model(&mut model, Step::nth(5));
+            assert_same(&buffer.to_vec().unwrap(), &model, id);
+            let reads = buffer.read_on(&side.queue).unwrap();
+            let refused = side.step_view(&reads, N, Step::nth(6)).map(drop);
+            assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{id}: {refused:?}");
+            drop(reads);
+            assert_same(&buffer.to_vec().unwrap(), &model, id);
+        }
     }
 }

@@ -1,0 +1,388 @@
+//! HIP that is built on OpenCL, as chipStar is: one context for both, so that each one's queues wait for the other's events.
+
+use super::*;
+use onebuf::{
+    Access, Error, Program, Rung, Signature, Source, args,
+    doctor::Doctor,
+    foreign::{ForeignQueueInfo, UserEvent},
+    topology::{Route, State, Verdict},
+};
+use onebuf_conformance::{beneath_stub, class_a::ClassA, is_held};
+use std::os::unix::fs::PermissionsExt;
+
+const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
+const KIND: RouteKind = RouteKind::HostPointer;
+
+/// Runs an ignored test with HIP's stub over OpenCL's, both in their parts.
+fn play_beneath(test: &str, opencl: &str, hip: &str) {
+    let Some(library) = beneath_stub() else { return };
+    // What programs that somebody else built were made from.
+    let module = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&module, step_module()).unwrap();
+    let [library, module] = [&library, module.path()].map(|path| path.to_str().expect("a path"));
+    let all = [
+        ("ONEBUF_HIP_LIB", library),
+        ("ONEBUF_BENEATH_STUB", hip),
+        ("ONEBUF_STUB_BINARY", module),
+        // They take longer to start than everything here.
+        ("ONEBUF_VULKAN_LIB", "none"),
+        ("ONEBUF_EGL_LIB", "none"),
+    ];
+    play(&format!("beneath::{test}"), "HIP", opencl, &all);
+}
+
+#[test]
+fn each_waits_for_the_others_events() {
+    play_beneath("joined", "good", "good");
+    play_beneath("failed", "good", "good");
+    play_beneath("mute", "good", "good");
+}
+
+#[test]
+fn the_controls_do_not_wait() {
+    play_beneath("deaf", "good", "deaf");
+    play_beneath("loose", "good", "loose");
+}
+
+#[test]
+fn the_doctor_finds_a_lower_rung_where_events_lie() {
+    play_beneath("refuted", "good", "deaf");
+}
+
+#[test]
+fn each_call_fails() {
+    play_beneath("swept", "good", "good");
+}
+
+#[test]
+fn programs_of_spirv_are_grafted() {
+    play_beneath("grafted", "good", "good");
+}
+
+#[test]
+fn what_cannot_be_shared_stays_apart() {
+    play_beneath("apart", "good", "other");
+    play_beneath("crowded", "crowded", "good");
+}
+
+/// Two queues of OpenCL's and one of HIP's on one buffer, of which the first is held by the host.
+struct Chain {
+    rig: Rig,
+    second: Side,
+    gate: UserEvent,
+    buffer: Buffer<u32>,
+    model: Vec<u32>,
+}
+
+impl Chain {
+    /// OpenCL writes, HIP behind it, and OpenCL again behind that; nothing but events between them.
+    fn new() -> Chain {
+        let rig = Rig::new();
+        assert_eq!(rig.hip.device.info().caps.built_on.as_deref(), Some("opencl:0"));
+        let second = Side::open(&rig.cl.device).unwrap();
+        let buffer = rig.wish(&rig.hip.device, KIND, N).build().unwrap();
+        let mut model = random_words(3, N);
+        buffer.write(&model).unwrap();
+        // So that everybody has used it, and nothing more is to be mapped before the gate.
+        for (turn, side) in (0..).zip([&rig.hip, &second, &rig.cl]) {
+            side.step(&buffer, Step::nth(turn)).unwrap();
+            step_model(&mut model, Step::nth(turn));
+        }
+        let gate = user_event(&rig.cl);
+        assert_eq!(rig.cl.queue.wait_for(&gate.fence()).unwrap(), Rung::Event);
+        Chain { rig, second, gate, buffer, model }
+    }
+
+    /// A step of one side, and the rung that its view took.
+    fn step(&mut self, of: fn(&Chain) -> &Side, turn: u32) -> Rung {
+        let side = of(self);
+        let view = self.buffer.write_on(&side.queue).unwrap();
+        let rung = view.rung();
+        side.step_view(view, N, Step::nth(turn)).unwrap();
+        step_model(&mut self.model, Step::nth(turn));
+        rung
+    }
+
+    fn end(self) {
+        let Chain { rig, second, gate, buffer, .. } = self;
+        drop((second, gate, buffer));
+        rig.end();
+    }
+}
+
+/// An event of the context that both work in, which this thread completes.
+fn user_event(cl: &Side) -> UserEvent {
+    let hub = cl.device.hub();
+    // SAFETY: a live queue of the hub's own, and its context.
+    let context = unsafe {
+        let info = ForeignQueueInfo::query(hub, cl.queue.raw() as *mut _).unwrap();
+        hub.foreign_context(info.context as *mut _).unwrap()
+    };
+    context.user_event().unwrap()
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn joined() {
+    let mut chain = Chain::new();
+    assert_eq!(chain.step(|c| &c.rig.cl, 10), Rung::SameQueue);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
+    assert_eq!(chain.step(|c| &c.second, 12), Rung::Event);
+    assert_eq!(chain.step(|c| &c.rig.hip, 13), Rung::Event);
+    let fences = [&chain.rig.hip, &chain.second].map(|side| side.queue.fence());
+    assert!(fences.iter().all(is_held), "somebody did not wait");
+    assert!(matches!(fences[0].cl_events(), Err(Error::Unsupported { .. })), "HIP's own handle");
+    drop(fences);
+    chain.gate.complete();
+    assert_same(&chain.buffer.to_vec().unwrap(), &chain.model, "in turn, all enqueued at once");
+    let calls = chain.rig.probe.trace();
+    let made = |call: &str| calls.iter().filter(|made| made.contains(call)).count();
+    assert!(made("hipGetNativeEventFromHipEvent") > 0, "{calls:?}");
+    assert_eq!(made("hipStreamWaitEvent"), 0, "{calls:?}");
+    assert_eq!(made("clCreateUserEvent"), 1, "the test's own: {calls:?}");
+    chain.end();
+}
+
+/// Events of HIP's that are complete from the beginning: OpenCL goes on while HIP is held.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn deaf() {
+    let mut chain = Chain::new();
+    chain.step(|c| &c.rig.cl, 10);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
+    assert_eq!(chain.step(|c| &c.second, 12), Rung::Event);
+    chain.second.queue.finish().unwrap();
+    assert!(is_held(&chain.rig.hip.queue.fence()), "HIP's own waits hold in this part");
+    chain.gate.complete();
+    chain.rig.hip.queue.finish().unwrap();
+    assert_ne!(chain.buffer.to_vec().unwrap(), chain.model);
+    chain.end();
+}
+
+/// Streams that know nothing of their queue: HIP goes on while OpenCL is held.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn loose() {
+    let mut chain = Chain::new();
+    chain.step(|c| &c.rig.cl, 10);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
+    chain.rig.hip.queue.finish().unwrap();
+    assert!(is_held(&chain.rig.cl.queue.fence()), "OpenCL's own waits hold in this part");
+    chain.gate.complete();
+    chain.rig.cl.queue.finish().unwrap();
+    assert_ne!(chain.buffer.to_vec().unwrap(), chain.model);
+    chain.end();
+}
+
+/// The memory is shared all the same: the route is proven, by a lower rung. HIP's own streams wait by such events, too, so that
+/// on a busy machine the whole may be refuted; by events it is never proven.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn refuted() {
+    let verdicts = (0..5).map(|_| verdict_of_events());
+    let lower = |verdict: &Verdict| verdict.state == State::Proven;
+    let Some(verdict) = verdicts.into_iter().find(lower) else { panic!("never proven") };
+    assert!(verdict.why.contains("not by event"), "{verdict:?}");
+}
+
+fn verdict_of_events() -> Verdict {
+    let private = fs::Permissions::from_mode(0o700);
+    let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
+    let hub = Hub::builder().cache(cache.path()).build().unwrap();
+    let pair = ["hip:0", "opencl:0"].map(|id| hub.device(id).unwrap().index());
+    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
+    let wanted = |route: &Route| pair == [route.from, route.to] && route.kind == KIND;
+    let routes = doctor.reach(1 << 20).run_where(&hub, wanted, &mut |_| ()).unwrap().routes;
+    let [route] = &routes[..] else { panic!("{routes:?}") };
+    let by_events = route.verdict.state == State::Proven && route.verdict.sync <= Some(Rung::Event);
+    assert!(!by_events, "{route:?}");
+    route.verdict.clone()
+}
+
+/// A runtime that is built on something else than our OpenCL.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn apart() {
+    let rig = Rig::new();
+    assert_eq!(rig.hip.device.info().caps.built_on, None);
+    assert!(!rig.probe.trace().iter().any(|call| call.contains("clRetainContext")));
+    rig.end();
+}
+
+/// A context of two devices is not made our own, and the hub says so.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn crowded() {
+    let rig = Rig::new();
+    assert_eq!(rig.hip.device.info().caps.built_on, None);
+    let told = |note: &Error| note.to_string().contains("a context of this device alone");
+    assert!(rig.hub.notes().iter().any(told), "{:?}", rig.hub.notes());
+    rig.end();
+}
+
+/// OpenCL's work fails that HIP's waits for. The runtime does not tell the difference, so whoever waits for HIP is told here.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn failed() {
+    let mut chain = Chain::new();
+    chain.step(|c| &c.rig.cl, 10);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
+    let fence = chain.rig.hip.queue.fence();
+    assert!(is_held(&fence));
+    // Dropped unopened, it fails.
+    let Chain { rig, second, gate, buffer, .. } = chain;
+    drop(gate);
+    let told = fence.wait(Duration::from_secs(20)).unwrap_err();
+    assert!(matches!(told, Error::Driver { api: "opencl", .. }), "{told}");
+    drop((second, buffer, fence));
+    rig.end();
+}
+
+/// A stream that does not tell its queue is not opened, and not left behind; an event that does not tell what it is
+/// beneath is waited for by a lower rung.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn mute() {
+    let mut chain = Chain::new();
+    // Only from here on: the queues that there are have been opened.
+    chain.rig.probe.fail_always("hipGetBackendNativeHandles", 801);
+    let refused = chain.rig.hip.device.queue().unwrap_err().to_string();
+    assert!(refused.contains("hipGetBackendNativeHandles"), "{refused}");
+    chain.step(|c| &c.rig.cl, 10);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
+    chain.rig.probe.fail_always("hipGetNativeEventFromHipEvent", 801);
+    assert!(chain.step(|c| &c.second, 12) > Rung::Event);
+    chain.gate.complete();
+    assert_same(&chain.buffer.to_vec().unwrap(), &chain.model, "by a lower rung");
+    chain.end();
+}
+
+/// `onebuf_step` as SPIR-V, as far as it tells how it is launched: the stub compiles nothing.
+#[rustfmt::skip]
+const STEP: &[u32] = &[
+    0x0723_0203, 0x0001_0000, 0, 20, 0,
+    3 << 16 | 14, 2, 2,                  // OpMemoryModel Physical64 OpenCL
+    6 << 16 | 15, 6, 1, u32::from_le_bytes(*b"oneb"), u32::from_le_bytes(*b"uf_s"), u32::from_le_bytes(*b"tep\0"),
+    2 << 16 | 19, 2,                     // %2 = OpTypeVoid
+    4 << 16 | 21, 3, 32, 0,              // %3 = OpTypeInt 32 0
+    4 << 16 | 32, 4, 5, 3,               // %4 = OpTypePointer CrossWorkgroup %3
+    8 << 16 | 33, 5, 2, 4, 3, 3, 3, 3,   // %5 = OpTypeFunction %2 %4 %3 %3 %3 %3
+    5 << 16 | 54, 2, 1, 0, 5,            // %1 = OpFunction %2 None %5
+    3 << 16 | 55, 4, 6, 3 << 16 | 55, 3, 7, 3 << 16 | 55, 3, 8, 3 << 16 | 55, 3, 9, 3 << 16 | 55, 3, 10,
+    1 << 16 | 56,                        // OpFunctionEnd
+];
+
+fn step_module() -> Vec<u8> {
+    STEP.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// An OpenCL program whose source has SPIR-V runs in HIP's stream, with the same arguments; one without is refused.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn grafted() {
+    let rig = Rig::new();
+    let text = Source::opencl_c("kernel void onebuf_step(global uint *p) {}");
+    let refused = rig.cl.device.program(&text).unwrap().graft(&rig.hip.device).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    assert!(refused.to_string().contains("made from SPIR-V"), "{refused}");
+    let native = rig.cl.device.program(&text.with_spirv(step_module())).unwrap();
+    let app = ClassA::all().into_iter().next().expect("a program of somebody else's");
+    // SAFETY: the application's, and alive.
+    let foreign = unsafe { rig.hub.graft_foreign(app.program.raw(), &rig.hip.device) }.unwrap();
+    // SAFETY: null is allowed.
+    let null = unsafe { rig.hub.graft_foreign(std::ptr::null_mut(), &rig.hip.device) };
+    assert!(matches!(null, Err(Error::InvalidArgument(_))), "{null:?}");
+    refused_by_the_driver(&rig, app.program.raw());
+    for program in [native.graft(&rig.hip.device).unwrap(), foreign] {
+        step_by(&program, &rig);
+    }
+    drop((native, app));
+    rig.end();
+}
+
+/// A driver that does not know the question has no SPIR-V to give; one that fails to answer has failed.
+fn refused_by_the_driver(rig: &Rig, theirs: *mut std::ffi::c_void) {
+    let graft = |status| {
+        rig.probe.fail_always("clGetProgramInfo", status);
+        // SAFETY: the application's, and alive.
+        let refused = unsafe { rig.hub.graft_foreign(theirs, &rig.hip.device) }.unwrap_err();
+        assert_eq!(rig.probe.failed(), Some("clGetProgramInfo"));
+        rig.probe.reset();
+        refused
+    };
+    let (unknown, no_program, broken) = (graft(-30), graft(-44), graft(-5));
+    assert!(unknown.to_string().contains("made from SPIR-V"), "{unknown}");
+    assert!(matches!(no_program, Error::InvalidArgument(_)), "{no_program}");
+    assert!(!matches!(broken, Error::Unsupported { .. } | Error::InvalidArgument(_)), "{broken}");
+    assert!(broken.to_string().contains("clGetProgramInfo"), "{broken}");
+}
+
+/// A launch of the one kernel, every element, and a signature that does not fit.
+fn step_by(program: &Program, rig: &Rig) {
+    let word = |s: Signature| s.value::<u32>();
+    let takes = Signature::new().buffer::<u32>(Access::ReadWrite);
+    // SAFETY: it touches the first n elements, which are all there are.
+    let kernel = unsafe { program.kernel("onebuf_step", word(word(word(word(takes))))) }.unwrap();
+    let (mut model, step) = (random_words(8, N), Step::nth(4));
+    let buffer = rig.hub.buffer::<u32>(N).shared_with([&rig.hip.device]).build().unwrap();
+    buffer.write(&model).unwrap();
+    let queue = &rig.hip.queue;
+    let view = buffer.write_on(queue).unwrap();
+    queue.launch(&kernel, [N], args![view, 0u32, N as u32, step.mul, step.add]).unwrap();
+    step_model(&mut model, step);
+    assert_same(&buffer.to_vec().unwrap(), &model, "grafted");
+    let wrong = Signature::new().buffer::<u32>(Access::ReadWrite);
+    // SAFETY: refused.
+    let refused = unsafe { program.kernel("onebuf_step", wrong) }.unwrap_err().to_string();
+    assert!(refused.contains("takes 5 arguments, 1 given"), "{refused}");
+}
+
+/// One buffer of both, by kernels of either on what the other left; a stream of its own, which asks what it is beneath.
+fn life(rig: &Rig) -> onebuf::Result<()> {
+    let hip = Side::open(&rig.hip.device)?;
+    let buffer = rig.wish(&rig.hip.device, KIND, N).build()?;
+    let mut model = random_words(5, N);
+    buffer.write(&model)?;
+    for (turn, side) in (0..).zip([&rig.cl, &hip, &rig.cl, &hip]) {
+        side.step(&buffer, Step::nth(turn))?;
+        step_model(&mut model, Step::nth(turn));
+    }
+    assert_same(&buffer.to_vec()?, &model, "in turn");
+    Ok(())
+}
+
+/// Each call of a life fails in turn, and so does each of those by which the hub finds out what HIP is built on.
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn swept() {
+    let (mut n, mut past_the_end) = (0, 0);
+    while past_the_end < 2 {
+        n += 1;
+        let rig = Rig::new();
+        rig.probe.fail_nth(n, -5);
+        let outcome = life(&rig);
+        let failed = rig.probe.failed();
+        let what = format!("call {n}, {failed:?}, failed: {outcome:?}");
+        assert!(!matches!(outcome, Err(Error::Timeout { .. })), "{what}");
+        assert!(failed.is_some() || outcome.is_ok(), "{what}");
+        rig.probe.reset();
+        life(&rig).unwrap_or_else(|e| panic!("{what}; then it does not work: {e}"));
+        rig.end();
+        past_the_end += u32::from(failed.is_none());
+    }
+    assert!(n > 40, "{n} calls are no life");
+    let mut found = 0;
+    for n in 1.. {
+        let probe = Probe::new();
+        probe.fail_nth(n, -5);
+        let hub = Hub::builder().verdicts(Default::default()).probe(probe.clone()).build().unwrap();
+        let built_on = |device: Device| device.info().caps.built_on.is_some();
+        found += u32::from(hub.select("hip").into_iter().any(built_on));
+        drop(hub);
+        assert_settled(&probe, &format!("discovery, call {n}: {:?}", probe.failed()));
+        if probe.failed().is_none() {
+            break;
+        }
+    }
+    assert!(found > 0, "never found");
+}

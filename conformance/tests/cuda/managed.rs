@@ -1,0 +1,335 @@
+//! Managed memory of GPUs with memory of their own: by leave, one pointer for host and kernels, its pages moved by calls and counted.
+//!
+//! The stub is stricter than a driver: whoever touches pages that were not moved to its side is stopped.
+
+use super::*;
+use onebuf::{Cause, Entry, Hint, Pool};
+
+const PAGE: usize = 4096;
+/// Words of a page.
+const WORDS: usize = PAGE / size_of::<u32>();
+
+fn by_leave(api: &str) -> Option<HubBuilder> {
+    Some(stubbed(api)?.verdicts(Default::default()).managed_memory(true))
+}
+
+fn each_managed(test: impl Fn(&Hub, &Side)) {
+    each(|api, _| {
+        let hub = by_leave(api).expect("it was there before").build().unwrap();
+        test(&hub, &Side::open(&hub.device(api).unwrap()).unwrap());
+    });
+}
+
+/// For the host and the device.
+fn managed(hub: &Hub, side: &Side, n: usize) -> Buffer<u32> {
+    let wish = hub.buffer::<u32>(n).shared_with([&hub.host(), &side.device]);
+    wish.strategy(Strategy::Managed).build().unwrap()
+}
+
+/// The API's own pointer, as a number.
+fn pointer(buffer: &Buffer<u32>, side: &Side) -> usize {
+    let view = buffer.read_on(&side.queue).unwrap();
+    match side.device.info().api.0 {
+        "cuda" => view.cuda_ptr().unwrap() as usize,
+        _ => view.hip_ptr().unwrap().addr(),
+    }
+}
+
+/// Both sides by turns, every element checked by each, and every byte counted.
+fn take_turns_on_pages(hub: &Hub, side: &Side, n: usize) {
+    let (buffer, mut model) = (managed(hub, side, n), random_words(5, n));
+    let (text, bytes) = (buffer.explain(), buffer.size_bytes() as u64);
+    assert_eq!(buffer.plan().strategy, Strategy::Managed, "{text}");
+    assert!(text.contains("svm_pointer, copies") && text.contains("pages move"), "{text}");
+
+    // What the caller asks for is made on the device, where the pages are.
+    let before = hub.ledger().implied_bytes();
+    let moved = || hub.ledger().implied_bytes() - before;
+    buffer.write(&model).unwrap();
+    side.step(&buffer, Step::nth(0)).unwrap();
+    step_model(&mut model, Step::nth(0));
+    assert_same(&buffer.to_vec().unwrap(), &model, "read");
+    assert_eq!(moved(), 0, "{}", hub.ledger());
+
+    for turn in 1..5 {
+        {
+            let mut map = buffer.map_mut().unwrap();
+            assert_same(&map, &model, "mapped");
+            for (word, model) in map.iter_mut().zip(&mut model) {
+                *word ^= turn;
+                *model ^= turn;
+            }
+        }
+        assert_same(&buffer.map().unwrap(), &model, "mapped again");
+        assert_eq!(moved(), u64::from(2 * turn - 1) * bytes, "there, and not again");
+        for half in 0..2 {
+            side.step(&buffer, Step::nth(2 * turn + half)).unwrap();
+            step_model(&mut model, Step::nth(2 * turn + half));
+        }
+        assert_eq!(moved(), u64::from(2 * turn) * bytes, "back, and not again");
+    }
+    assert_same(&side.look(&buffer).unwrap(), &model, "on the device");
+    let here = buffer.map().unwrap().as_ptr().addr();
+    assert_eq!(here, pointer(&buffer, side), "one pointer");
+    control(hub, side, n, &model);
+}
+
+/// Two buffers are not one, and memory that the host never takes moves nothing: what is compared and counted above could differ.
+fn control(hub: &Hub, side: &Side, n: usize, words: &[u32]) {
+    let (one, other) = (managed(hub, side, n), managed(hub, side, n));
+    one.write(words).unwrap();
+    other.write(words).unwrap();
+    let before = hub.ledger().implied_bytes();
+    side.step(&other, Step::nth(1)).unwrap();
+    assert_same(&one.to_vec().unwrap(), words, "left alone");
+    assert_ne!(other.to_vec().unwrap(), words);
+    assert_eq!(hub.ledger().implied_bytes(), before);
+}
+
+/// A part takes its pages along, and no others.
+fn take_parts(hub: &Hub, side: &Side) {
+    let n = 8 * WORDS;
+    let (buffer, mut model) = (managed(hub, side, n), random_words(6, n));
+    buffer.write(&model).unwrap();
+    let before = hub.ledger().implied_bytes();
+    let moved = || (hub.ledger().implied_bytes() - before) as usize;
+    let part = 2 * WORDS..3 * WORDS + 64;
+    let region = buffer.sub_buffer(part.clone(), Access::ReadWrite).unwrap();
+    assert_same(&region.map().unwrap(), &model[part.clone()], "a part");
+    assert_eq!(moved(), 2 * PAGE, "a page and the beginning of another");
+    region.map_mut().unwrap()[64] = 9;
+    model[part.start + 64] = 9;
+    assert_eq!(moved(), 2 * PAGE, "it is here");
+
+    // The device wants a page that it has, then all.
+    let last = buffer.sub_buffer(7 * WORDS.., Access::ReadWrite).unwrap();
+    side.step_view(last.write_on(&side.queue).unwrap(), WORDS, Step::nth(2)).unwrap();
+    step_model(&mut model[7 * WORDS..], Step::nth(2));
+    assert_eq!(moved(), 2 * PAGE);
+    side.step(&buffer, Step::nth(3)).unwrap();
+    step_model(&mut model, Step::nth(3));
+    assert_eq!(moved(), 4 * PAGE, "{}", hub.ledger());
+    assert_same(&buffer.map().unwrap(), &model, "all of it");
+    assert_eq!(moved(), 4 * PAGE + n * size_of::<u32>());
+}
+
+/// Whoever forbids copies is told why, and may still read and write.
+fn forbid(hub: &Hub, side: &Side) {
+    let wish = hub.buffer::<u32>(N).strategy(Strategy::Managed).copies(CopyPolicy::Forbid);
+    let refused = wish.clone().shared_with([&hub.host(), &side.device]).build().unwrap_err();
+    assert!(matches!(&refused, Error::CopyForbidden { why, .. } if why.contains("pages move")));
+    let (buffer, mut model) = (wish.shared_with([&side.device]), random_words(8, N));
+    let buffer = buffer.init(model.clone()).build().unwrap();
+    let before = hub.ledger().implied_bytes();
+    side.step(&buffer, Step::nth(4)).unwrap();
+    step_model(&mut model, Step::nth(4));
+    for refused in [buffer.map().err(), buffer.map_mut().err()] {
+        let said = matches!(&refused, Some(Error::CopyForbidden { why, .. }) if why.contains("pages of managed"));
+        assert!(said, "{refused:?}");
+    }
+    buffer.write_range(3..4, &[17]).unwrap();
+    model[3] = 17;
+    assert_same(&buffer.to_vec().unwrap(), &model, "asked for");
+    assert_eq!(hub.ledger().implied_bytes(), before, "{}", hub.ledger());
+}
+
+/// Pages are not drawn away under a reader: they would come back by themselves, and nobody would know.
+fn in_turn(hub: &Hub, side: &Side) {
+    let buffer = managed(hub, side, N);
+    let view = buffer.read_on(&side.queue).unwrap();
+    assert!(matches!(buffer.map(), Err(Error::Busy { .. })));
+    drop(view);
+    let map = buffer.map().unwrap();
+    assert!(matches!(buffer.read_on(&side.queue), Err(Error::Busy { .. })));
+    assert!(buffer.map().is_ok(), "readers of one side go together");
+    drop(map);
+    drop(buffer.read_on(&side.queue).unwrap());
+}
+
+#[test]
+fn both_sides_use_one_pointer_and_every_move_is_counted() {
+    each_managed(|hub, side| {
+        for n in [1, 1023, WORDS, WORDS + 1, N, 64 * WORDS] {
+            take_turns_on_pages(hub, side, n);
+        }
+        let implied = |from: &str, to: &str| {
+            let entries = hub.ledger().entries().into_iter();
+            let of = |e: &Entry| e.cause == Cause::Implied && e.from == from && e.to == to;
+            entries.filter(of).map(|entry| entry.bytes).sum::<u64>()
+        };
+        let id = side.device.id();
+        assert_eq!(implied("host", id), implied(id, "host"), "{}", hub.ledger());
+        assert_eq!(implied("host", id) + implied(id, "host"), hub.ledger().implied_bytes());
+    });
+}
+
+#[test]
+fn parts_take_their_pages_along() {
+    each_managed(take_parts);
+}
+
+#[test]
+fn a_move_is_forbidden_like_any_copy() {
+    each_managed(forbid);
+}
+
+#[test]
+fn pages_do_not_move_under_a_reader() {
+    each_managed(in_turn);
+}
+
+/// No plan takes it by itself; without leave it is not there at all, and where the driver cannot, that is told.
+#[test]
+fn it_is_only_to_be_had_by_leave_and_by_name() {
+    each_managed(|hub, side| {
+        let hints = [Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming];
+        for hint in hints.map(Some).into_iter().chain([None]) {
+            let wish = hub.buffer::<u32>(N).shared_with([&hub.host(), &side.device]);
+            let wish = wish.allocate_on(&side.device).trust_declared(true);
+            let wish = hint.into_iter().fold(wish, |wish, hint| wish.hint(hint));
+            assert_ne!(wish.plan().unwrap().strategy, Strategy::Managed, "{hint:?}");
+        }
+        assert!(hub.notes().is_empty(), "{:?}", hub.notes());
+    });
+    each(|api, builder| {
+        let hub = builder.verdicts(Default::default()).build().unwrap();
+        let device = hub.device(api).unwrap();
+        assert!(!device.info().caps.strategies.contains(&Strategy::Managed));
+        let routes = hub.topology().between(device.index(), hub.host().index());
+        assert!(routes.iter().all(|route| route.kind != RouteKind::SvmPointer), "{routes:?}");
+        let refused = hub.buffer::<u32>(N).shared_with([&device]).strategy(Strategy::Managed);
+        let refused = refused.build().unwrap_err();
+        let said = refused.to_string();
+        assert!(matches!(refused, Error::Unsupported { .. }), "{said}");
+        assert!(
+            said.contains("managed_memory(true)") && said.contains("ONEBUF_MANAGED=1"),
+            "{said}"
+        );
+    });
+}
+
+/// A second GPU has a copy of its own, of what the first or the host wrote last.
+#[test]
+fn another_gpu_gets_a_copy_of_what_is_newest() {
+    each_managed(|hub, side| {
+        let api = side.device.info().api;
+        let other = Side::open(&hub.device(&format!("{api}:1")).unwrap()).unwrap();
+        let wish = hub.buffer::<u32>(N).shared_with([&hub.host(), &side.device, &other.device]);
+        let wish = wish.allocate_on(&side.device).strategy(Strategy::Managed);
+        let (buffer, mut model) = (wish.build().unwrap(), random_words(9, N));
+        buffer.write(&model).unwrap();
+        for turn in 0..6 {
+            buffer.map_mut().unwrap()[turn as usize] = turn;
+            model[turn as usize] = turn;
+            let steps = if turn % 2 == 0 { [&other, side] } else { [side, &other] };
+            for (n, side) in (2 * turn..).zip(steps) {
+                side.step(&buffer, Step::nth(n)).unwrap();
+                step_model(&mut model, Step::nth(n));
+            }
+        }
+        assert_same(&buffer.map().unwrap(), &model, "here");
+        assert_same(&other.look(&buffer).unwrap(), &model, "elsewhere");
+    });
+}
+
+/// Pages stay where the life before left them.
+#[test]
+fn a_pooled_buffer_knows_where_its_pages_are() {
+    each_managed(|hub, side| {
+        let pool = Pool::new(hub);
+        for (n, life) in [(N, 0), (100, 1), (N - 7, 2), (N, 3)] {
+            let wish = hub.buffer::<u32>(n).shared_with([&hub.host(), &side.device]);
+            let buffer = pool.get(&wish.strategy(Strategy::Managed)).unwrap();
+            let mut model = random_words(life, n);
+            buffer.map_mut().unwrap().copy_from_slice(&model);
+            if life % 2 == 0 {
+                side.step(&buffer, Step::nth(1)).unwrap();
+                step_model(&mut model, Step::nth(1));
+            }
+            assert_same(&buffer.to_vec().unwrap(), &model, "a life");
+        }
+    });
+}
+
+/// There and back, up to the first error.
+fn live_in_turn(device: &Device, _: &Buffer<u32>) -> Result<()> {
+    let (hub, side) = (device.hub(), Side::open(device)?);
+    for _ in 0..2 {
+        let wish = hub.buffer::<u32>(N).shared_with([&hub.host(), device]);
+        let (buffer, mut model) = (wish.strategy(Strategy::Managed).build()?, random_words(2, N));
+        buffer.write(&model)?;
+        for turn in 0..3 {
+            side.step(&buffer, Step::nth(turn))?;
+            step_model(&mut model, Step::nth(turn));
+            let mut map = buffer.map_mut()?;
+            assert_same(&map, &model, "mapped");
+            (map[7], model[7]) = (turn, turn);
+        }
+        assert_same(&buffer.to_vec()?, &model, "read");
+    }
+    Ok(())
+}
+
+#[test]
+fn turns_whose_calls_fail() {
+    each(|api, _| {
+        sweep_of(|| by_leave(api).expect("it was there before"), api, live_in_turn);
+    });
+}
+
+/// A move that the driver refuses is told, moves nothing, counts nothing, and can be asked for again.
+#[test]
+fn a_refused_move_leaves_everything_as_it_was() {
+    each(|api, _| {
+        let probe = Probe::new();
+        let hub = by_leave(api).unwrap().probe(probe.clone()).build().unwrap();
+        let side = Side::open(&hub.device(api).unwrap()).unwrap();
+        let (buffer, mut model) = (managed(&hub, &side, N), random_words(4, N));
+        buffer.write(&model).unwrap();
+        let call = if api == "cuda" { "cuMemPrefetchAsync_v2" } else { "hipMemPrefetchAsync" };
+        let refuse = |what: &mut dyn FnMut() -> Option<Error>| {
+            probe.fail_always(call, 801);
+            let before = hub.ledger().implied_bytes();
+            let told = what();
+            assert!(matches!(&told, Some(Error::Driver { call: c, .. }) if *c == call), "{told:?}");
+            assert_eq!(hub.ledger().implied_bytes(), before);
+            probe.reset();
+        };
+        refuse(&mut || buffer.map().err());
+        side.step(&buffer, Step::nth(1)).unwrap();
+        step_model(&mut model, Step::nth(1));
+        assert_same(&buffer.map().unwrap(), &model, "the second time");
+        refuse(&mut || side.step(&buffer, Step::nth(2)).err());
+        assert_same(&buffer.map().unwrap(), &model, "still here");
+        side.step(&buffer, Step::nth(2)).unwrap();
+        step_model(&mut model, Step::nth(2));
+        assert_same(&buffer.to_vec().unwrap(), &model, "and there");
+    });
+}
+
+/// The same on whatever is really there.
+#[test]
+fn real_devices_move_managed_pages() {
+    let _alone = one_api();
+    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
+    let hub = builder.managed_memory(true).timeout(Duration::from_secs(30)).build().unwrap();
+    let gpus = [hub.select("cuda"), hub.select("hip")].concat();
+    let has = |device: &&Device| device.info().caps.strategies.contains(&Strategy::Managed);
+    let able: Vec<_> = gpus.iter().filter(has).collect();
+    if able.is_empty() {
+        return note(&format!("skip: no GPU with managed memory: {gpus:?}, {:?}", hub.notes()));
+    }
+    for device in able {
+        let side = Side::open(device).unwrap();
+        for n in [1, 1023, WORDS + 1, N, (2 << 20) + 5] {
+            let start = Instant::now();
+            take_turns_on_pages(&hub, &side, n);
+            note(&format!("{device}: {n} words in managed memory: {:?}", start.elapsed()));
+        }
+        take_parts(&hub, &side);
+        forbid(&hub, &side);
+        in_turn(&hub, &side);
+        live_in_turn(device, &fresh(device).unwrap()).unwrap();
+    }
+    note(&hub.ledger().to_string());
+}

@@ -1,0 +1,220 @@
+//! Buffers of OpenGL's that OpenCL shares (`cl_khr_gl_sharing`). Over the stub, which reaches OpenGL's buffers by a context of
+//! its own and copies behind the calls; and over a real driver where there is one.
+
+use super::{
+    HELPER, N, alone,
+    foreign::Owner,
+    gl_of,
+    share::{on_its_chip, sides, take_turns, they_share},
+};
+use onebuf::{
+    Error, Hub, HubBuilder, Probe, RouteKind,
+    doctor::Doctor,
+    topology::{Route, State, Verdict},
+};
+use onebuf_conformance::{Side, Step, assert_same, note, random_words, step_model};
+use std::{fs, os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
+
+/// OpenGL and OpenCL.
+fn builder() -> HubBuilder {
+    let builder = Hub::builder().without_vulkan().without_cuda().without_hip();
+    builder.timeout(Duration::from_secs(30))
+}
+
+/// Runs a test again over the stub in that part, whose commands take their time: who does not wait for them finds nothing.
+fn over_the_stub(test: &str, part: &str) {
+    let late = [("ONEBUF_STUB_DELAY_US", "300")];
+    on_its_chip(&format!("share_opencl::{test}"), "CUDA", part, &late);
+}
+
+fn hub(probe: &Arc<Probe>) -> Hub {
+    builder().verdicts(Default::default()).probe(probe.clone()).build().unwrap()
+}
+
+#[test]
+#[ignore = "for the process that has the stub"]
+fn shared_by_calls() {
+    let probe = Probe::new();
+    let hub = hub(&probe);
+    let (gl, opencl) = sides(&hub).unwrap();
+    assert_eq!(opencl.device.info().api.0, "opencl");
+    they_share(&hub, &gl, &opencl);
+    // OpenCL comes first, to what OpenGL was only just given.
+    let mut model = random_words(4, N);
+    let wish =
+        hub.buffer::<u32>(N).shared_with([&gl.device, &opencl.device]).allocate_on(&gl.device);
+    let wish = wish.route(RouteKind::ApiShare).trust_declared(true).init(&model[..]);
+    let filled = wish.build().unwrap();
+    opencl.step(&filled, Step::nth(3)).unwrap();
+    step_model(&mut model, Step::nth(3));
+    assert_same(&filled.to_vec().unwrap(), &model, "what OpenCL made of the first contents");
+    drop(filled);
+    // Somebody else's comes too late: OpenCL's context was made with ours.
+    let owner = Owner::new().unwrap();
+    let name = owner.make(&random_words(3, N), None);
+    // SAFETY: the owner's context and its buffer live until the end, and it leaves the buffer alone meanwhile.
+    let context = unsafe { hub.foreign_gl() }.unwrap();
+    // SAFETY: as above.
+    let wrap = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) };
+    let wrap = wrap.shared_with([&opencl.device]).route(RouteKind::ApiShare).trust_declared(true);
+    let late = wrap.build().unwrap_err().to_string();
+    assert!(late.contains("register yours before that"), "{late}");
+    drop((context, gl, opencl, hub));
+    owner.end(&[name]);
+    assert!(probe.live().is_empty(), "{:?}", probe.live());
+}
+
+/// A context of somebody else's that was registered before OpenCL's was made.
+#[test]
+#[ignore = "for the process that has the stub"]
+fn a_strangers_is_shared() {
+    let probe = Probe::new();
+    let hub = hub(&probe);
+    let owner = Owner::new().unwrap();
+    let mut model = random_words(6, N);
+    let name = owner.make(&model, None);
+    // SAFETY: as above.
+    let context = unsafe { hub.foreign_gl() }.unwrap();
+    let gl = Side::open(&context.device()).unwrap();
+    let opencl = Side::open(&hub.device("opencl").unwrap()).unwrap();
+    let wrap = || {
+        // SAFETY: as above.
+        let wrap = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) };
+        wrap.shared_with([&opencl.device]).route(RouteKind::ApiShare).trust_declared(true)
+    };
+    let buffer = wrap().build().unwrap();
+    take_turns(&gl, &opencl, &buffer, &mut model);
+    // OpenCL has it last, to write and to read: either way it is the owner's again at once.
+    opencl.step(&buffer, Step::nth(7)).unwrap();
+    step_model(&mut model, Step::nth(7));
+    drop(buffer);
+    assert_same(&owner.words(name, N), &model, "what the owner finds");
+    let buffer = wrap().build().unwrap();
+    drop(buffer.read_on(&opencl.queue).unwrap());
+    drop(buffer);
+    owner.delete(name);
+    // Ours is none that OpenCL's was made with.
+    let own = gl_of(&hub).unwrap();
+    let ours = hub.buffer::<u32>(N).shared_with([&own, &opencl.device]).allocate_on(&own);
+    let refused = ours.route(RouteKind::ApiShare).trust_declared(true).build();
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    // Theirs may go before OpenCL's does.
+    drop((gl, context));
+    owner.end(&[]);
+    drop((opencl, own, hub));
+    assert!(probe.live().is_empty(), "{:?}", probe.live());
+}
+
+/// AMD's OpenCL names a bus and OpenGL a UUID: only the sharing calls say that both are one chip.
+#[test]
+#[ignore = "for the process that has the stub"]
+fn the_driver_says_which_chip() {
+    let hub = hub(&Probe::new());
+    let [gl, opencl] = ["gl", "opencl"].map(|api| hub.device(api).unwrap().info().physical);
+    assert!(opencl.uuid.is_none() && opencl.pci.is_some(), "{opencl:?}");
+    assert_eq!(gl.pci, opencl.pci);
+    let (gl, opencl) = sides(&hub).unwrap();
+    they_share(&hub, &gl, &opencl);
+}
+
+/// A driver that takes no context of OpenGL's: OpenCL works as ever, and whoever wants to share is told why not.
+#[test]
+#[ignore = "for the process that has the stub"]
+fn refused_by_the_driver() {
+    let hub = hub(&Probe::new());
+    let (gl, opencl) = sides(&hub).unwrap();
+    let shape = || hub.buffer::<u32>(N).shared_with([&gl.device, &opencl.device]);
+    let asked = shape().allocate_on(&gl.device).route(RouteKind::ApiShare).trust_declared(true);
+    let why = asked.build().unwrap_err().to_string();
+    assert!(why.contains("clCreateContext") && why.contains("-1000"), "{why}");
+    let (buffer, mut model) = (shape().build().unwrap(), random_words(8, N));
+    buffer.write(&model).unwrap();
+    take_turns(&gl, &opencl, &buffer, &mut model);
+}
+
+#[test]
+fn opencl_shares_buffers_of_opengl() {
+    let _alone = alone();
+    over_the_stub("shared_by_calls", "graphics");
+    over_the_stub("a_strangers_is_shared", "graphics");
+    over_the_stub("the_driver_says_which_chip", "graphics,amd");
+    over_the_stub("refused_by_the_driver", "graphics,refuses");
+    over_the_stub("refused_on_another_device", "graphics,elsewhere");
+}
+
+/// OpenGL's context is on none of the platform's devices, whatever the UUIDs say.
+#[test]
+#[ignore = "for the process that has the stub"]
+fn refused_on_another_device() {
+    let hub = hub(&Probe::new());
+    let (gl, opencl) = sides(&hub).unwrap();
+    let asked = hub.buffer::<u32>(N).shared_with([&gl.device, &opencl.device]);
+    let asked = asked.allocate_on(&gl.device).route(RouteKind::ApiShare).trust_declared(true);
+    let why = asked.build().unwrap_err().to_string();
+    assert!(why.contains("a context of OpenGL's on the same device"), "{why}");
+}
+
+/// What the doctor finds of the route, in a cache of its own.
+fn doctors_verdict() -> (tempfile::TempDir, Verdict) {
+    let private = fs::Permissions::from_mode(0o700);
+    let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
+    let hub = builder().cache(cache.path()).build().unwrap();
+    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
+    // As far as every byte is checked.
+    let doctor = doctor.reach(64 << 20);
+    let to_opencl = |route: &Route| hub.devices()[route.to.get()].info().api.0 == "opencl";
+    let wanted = |route: &Route| route.kind == RouteKind::ApiShare && to_opencl(route);
+    let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
+    let verdict = report.routes.first().unwrap().verdict.clone();
+    note(&format!("{:?}, {:?}: {}", verdict.state, verdict.zero_copy, verdict.why));
+    (cache, verdict)
+}
+
+/// The stub's calls copy: the doctor proves the bytes, and finds the copies by their time.
+#[test]
+#[ignore = "for the process that has the stub"]
+fn proven_and_found_to_copy() {
+    // A busy machine hides what grows, now and then.
+    let mut found = (0..3).map(|_| doctors_verdict());
+    let copies = found.find(|(_, verdict)| verdict.zero_copy == Some(false));
+    let (cache, verdict) = copies.expect("the copies were not found");
+    assert_eq!(verdict.state, State::Proven, "{verdict:?}");
+    let hub = builder().cache(cache.path()).build().unwrap();
+    let (gl, opencl) = sides(&hub).unwrap();
+    they_share(&hub, &gl, &opencl);
+}
+
+/// One that takes every call and hands nothing over; from then on OpenCL's contexts are made without OpenGL's.
+#[test]
+#[ignore = "for the process that has the stub"]
+fn refuted() {
+    let (cache, verdict) = doctors_verdict();
+    assert_eq!(verdict.state, State::Refuted, "{verdict:?}");
+    let probe = Probe::new();
+    let hub = builder().cache(cache.path()).probe(probe.clone()).build().unwrap();
+    probe.reset();
+    let _queue = hub.device("opencl").unwrap().queue().unwrap();
+    let calls = probe.trace();
+    assert!(!calls.iter().any(|call| call.contains("GL") || call.starts_with("egl")), "{calls:?}");
+}
+
+#[test]
+fn the_doctor_tells_drivers_apart() {
+    let _alone = alone();
+    over_the_stub("proven_and_found_to_copy", "graphics");
+    over_the_stub("refuted", "graphics,separate");
+}
+
+/// The same on whatever is here.
+#[test]
+fn a_real_driver_shares_them() {
+    let _alone = alone();
+    let hub = builder().verdicts(Default::default()).build().unwrap();
+    match sides(&hub) {
+        None => note("skip: no OpenCL here shares OpenGL's buffers"),
+        Some((gl, opencl)) => {
+            note(&format!("{} -> {} api_share", gl.device, opencl.device));
+            they_share(&hub, &gl, &opencl);
+        }
+    }
+}
