@@ -93,6 +93,44 @@ fn an_argument_that_was_refused_is_set_again() {
     });
 }
 
+/// Each form of arguments has `cl_kernel`s of its own; whichever came last, the right one is found.
+#[test]
+fn memory_and_shared_virtual_memory_take_turns() {
+    each(|rig| {
+        let is_svm = |form: &Strategy| matches!(form, Strategy::FineSvm | Strategy::CoarseSvm);
+        let Some(svm) = rig.strategies().into_iter().find(is_svm) else { return };
+        let queue = rig.queue();
+        let text = "kernel void both(uint add, global uint *x, global uint *y) {
+            x[get_global_id(0)] += add;
+            y[get_global_id(0)] += 2 * add;
+        }";
+        let both = rig.program(text).unwrap().kernel("both", 3).unwrap();
+        let memories = [Strategy::Device, Strategy::Device, svm, svm].map(|form| {
+            let memory = rig.memory(form, 256).unwrap();
+            queue.fill(&*memory, 0, 256, &[0]).unwrap();
+            memory
+        });
+        let mut sums = [0; 4];
+        for round in 1..=3u32 {
+            for (x, y) in [(0, 1), (2, 3), (0, 2), (3, 1), (3, 2), (1, 0)] {
+                let add = round.to_ne_bytes();
+                let memory = |at: usize| Arg::Memory(&*memories[at], Access::ReadWrite, usize::MAX);
+                let args = [Arg::Bytes(&add), memory(x), memory(y)];
+                // SAFETY: 64 words each.
+                let start = || unsafe { launch(&*queue, &*both, &line(64, None), &args) }.unwrap();
+                start();
+                rig.probe.reset();
+                start();
+                assert_eq!(sets(rig), 0, "{:?}", rig.probe.trace());
+                (sums[x], sums[y]) = (sums[x] + 2 * round, sums[y] + 4 * round);
+            }
+        }
+        for (memory, sum) in memories.iter().zip(sums) {
+            assert_eq!(words(&get(&*queue, &**memory, 0, 256)), [sum; 64]);
+        }
+    });
+}
+
 #[test]
 fn remembering_keeps_no_memory() {
     each(|rig| {
