@@ -180,6 +180,7 @@ contains
     type(gpu_fence) :: fence
     integer(int32) :: found(1)
     integer :: stat, answer
+    logical :: over
 
     x = create_unified_buffer(4096, BUFFER_READ_WRITE)
     slow = compile_compute_program('slow', [BUFFER_READ_WRITE], opencl_c=slow_cl, integers=1)
@@ -191,16 +192,19 @@ contains
     end if
     print '(a)', 'timeouts are tried'
     answer = gpu_fence_wait(fence, 1000)
-    call check(answer == FENCE_TIMEOUT, 'a fence that is not reached')
-    if (gpu_fence_is_signaled(fence)) then
-      print '(a)', 'the kernel ended while the timeout was told'
-      return
-    end if
+    over = ended(fence)
+    call check(answer == FENCE_TIMEOUT .or. over, 'a fence that is not reached')
     found = 0
     call read_buffer_safe(x, found, 1000_int64, stat=stat)
-    call check(stat == ONEBUF_TIMEOUT .and. found(1) == 0, 'a read that does not wait so long')
+    over = ended(fence)
+    call check((stat == ONEBUF_TIMEOUT .and. found(1) == 0) .or. over, 'a read that does not wait so long')
     call write_buffer_safe(x, found, 1000_int64, stat=stat)
-    call check(stat == ONEBUF_TIMEOUT, 'a write that does not wait so long')
+    over = ended(fence)
+    call check(stat == ONEBUF_TIMEOUT .or. over, 'a write that does not wait so long')
+    if (over) then
+      print '(a)', 'the kernel ended while the timeouts were told'
+      return
+    end if
     call read_buffer(x, found)
     call check(found(1) /= 0, 'a read waits for the kernel')
     call check(gpu_fence_is_signaled(fence), 'so it is done')
@@ -208,6 +212,15 @@ contains
     call read_buffer_safe(x, found, 10000000000_int64)
     call check(found(1) == 5, 'time enough')
   end subroutine
+
+  ! Whether the kernel is over, where that may be: asking rusticl waits for a kernel that has begun. The first device's takes
+  ! longer than all that is asked of it meanwhile.
+  logical function ended(fence)
+    type(gpu_fence), intent(in) :: fence
+
+    ended = .false.
+    if (device /= 'opencl:0') ended = gpu_fence_is_signaled(fence)
+  end function
 
   subroutine wrong_launches
     type(unified_buffer) :: input, none
