@@ -27,6 +27,9 @@ pub struct Counts {
 /// How often counts that change are looked at again.
 const LOOKS: u32 = 100;
 
+/// How often they must be the same in a row where a buffer is held.
+const HELD_LOOKS: u32 = 40;
+
 impl ClassA {
     /// Counts at rest: whatever used the buffers last was class A's own queue, and is done. PoCL has every
     /// buffer hold the event that used it last, and so a queue; rusticl has kernels hold their arguments.
@@ -36,13 +39,18 @@ impl ClassA {
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let count = || self.count_now(buffers, events);
         let mut counts = count();
-        // A driver's thread lets go of a command after `clFinish` has returned.
+        // A driver's thread lets go of a command after `clFinish` has returned; on a busy machine much later. A buffer that
+        // somebody else holds may be such a command's.
+        let mut same = 0;
         for _ in 0..LOOKS {
-            thread::sleep(Duration::from_millis(2));
-            let now = count();
-            if std::mem::replace(&mut counts, now.clone()) == now {
+            let held = counts.buffers.iter().any(|count| *count > 1);
+            if same >= if held { HELD_LOOKS } else { 1 } {
                 break;
             }
+            thread::sleep(Duration::from_millis(2));
+            let now = count();
+            same = if now == counts { same + 1 } else { 0 };
+            counts = now;
         }
         counts
     }
