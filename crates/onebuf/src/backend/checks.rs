@@ -142,6 +142,15 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     copy.map_err(|why| Error::invalid(format!("a descriptor that cannot be duplicated: {why}")))
 }
 
+/// How many descriptors of this process lead to something whose name has this in it. Not how many there are: other tests
+/// open and close theirs meanwhile.
+#[cfg(test)]
+pub(crate) fn descriptors(name: &str) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains(name)).count()
+}
+
 /// Whether memory was made for what a kernel is about to do with it.
 #[inline]
 pub(crate) fn access(made_for: Access, access: Access) -> Result<()> {

@@ -2,10 +2,13 @@
 //! failing.
 
 use super::{faults::sweep, *};
-use crate::hal::{FdKind, FdRange, RawHandle, Residency};
+use crate::{
+    backend::checks,
+    hal::{FdKind, FdRange, RawHandle, Residency},
+};
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
-    fs::{self, File},
+    fs::File,
     os::{fd::AsRawFd, unix::fs::FileExt},
 };
 
@@ -52,9 +55,7 @@ pub(super) fn live() -> c_int {
 
 /// How many descriptors of the stub's memory there are in this process.
 fn open() -> usize {
-    let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let links = links.filter_map(|entry| fs::read_link(entry.path()).ok());
-    links.filter(|link| link.to_string_lossy().contains(FILE_NAME)).count()
+    checks::descriptors(FILE_NAME)
 }
 
 /// As [`each`], and no descriptor is left either.

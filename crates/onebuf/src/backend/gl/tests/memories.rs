@@ -1,7 +1,7 @@
 //! Memory in every form, from both sides.
 
 use super::*;
-use crate::hal::Hint;
+use crate::{backend::checks, hal::Hint};
 
 /// Pages that both sides have seen: as many as there are, and a bit.
 const BYTES: usize = 5 * PAGE + 12;
@@ -234,12 +234,6 @@ fn a_descriptor_of_no_driver_is_refused_and_stays_ours() {
     let (bytes, kind) = (PAGE, FdKind::OpaqueFd);
     let range =
         FdRange { fd, kind, offset: 0, bytes, allocation_bytes: 2 * bytes, memory_type: None };
-    // Other tests open and close theirs meanwhile.
-    let open = || {
-        let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        let links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-        links.filter(|link| link.to_string_lossy().contains(name)).count()
-    };
     let refused = device.import(&Export::Fd(range.clone()), Access::ReadWrite);
     println!("{}", refusal(refused));
     for call in ["glCreateMemoryObjectsEXT", "glMemoryObjectParameterivEXT", "glImportMemoryFdEXT"]
@@ -249,7 +243,7 @@ fn a_descriptor_of_no_driver_is_refused_and_stays_ours() {
         assert_eq!(probe.failed(), Some(call));
         probe.reset();
     }
-    assert_eq!(open(), 1, "descriptors");
+    assert_eq!(checks::descriptors(name), 1, "descriptors");
     let said = device.import(&Export::Fd(FdRange { bytes: 4 * bytes, ..range }), Access::Read);
     assert!(refusal(said).contains("of an allocation"));
     drop(device);

@@ -5,9 +5,12 @@ use super::{
     stub::{library, platforms},
     *,
 };
-use crate::hal::{Export, FdKind, FdRange, Residency};
+use crate::{
+    backend::checks,
+    hal::{Export, FdKind, FdRange, Residency},
+};
 use std::{
-    fs::{self, File},
+    fs::File,
     os::{fd::OwnedFd, unix::fs::FileExt},
 };
 
@@ -57,9 +60,7 @@ impl Theirs {
 
     /// How many descriptors of it there are in this process.
     fn open(&self) -> usize {
-        let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
-        let links = links.filter_map(|entry| fs::read_link(entry.path()).ok());
-        links.filter(|link| link.to_string_lossy().contains(&self.name)).count()
+        checks::descriptors(&self.name)
     }
 
     /// A driver's thread may be late with closing.

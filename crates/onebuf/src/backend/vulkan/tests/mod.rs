@@ -9,7 +9,7 @@ mod programs;
 use super::{device::Device, discover};
 use crate::{
     Error, Result,
-    backend::opencl::tests::alone,
+    backend::{checks::descriptors, opencl::tests::alone},
     hal,
     hal::{
         Access, AllocSpec, Arg, Device as _, Domain, Export, Grid, HostAccess, HostRange,
@@ -190,11 +190,4 @@ fn a_loader_that_refuses_is_named() {
         assert!(missing.loaded && missing.code == Some(-9), "{missing}");
         assert!(missing.reason.contains("vkCreateInstance"), "{missing}");
     }
-}
-
-/// How many descriptors of this process lead to something whose name has this in it. Other tests open and close theirs meanwhile.
-fn descriptors(name: &str) -> usize {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    links.filter(|link| link.to_string_lossy().contains(name)).count()
 }
