@@ -224,7 +224,9 @@ impl Udp {
             self.note_drops();
         }
         let useful = self.counters.packets.load(Ordering::Relaxed) > before;
-        self.idle = if useful { Duration::ZERO } else { self.idle.saturating_add(start.elapsed()) };
+        // A call that was longer did not run for a while, rather than listen.
+        let listened = start.elapsed().min(2 * SLICE);
+        self.idle = if useful { Duration::ZERO } else { self.idle.saturating_add(listened) };
         if arrival == Arrival::End {
             self.leave();
             self.idle = Duration::ZERO;

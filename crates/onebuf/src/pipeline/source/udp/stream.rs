@@ -166,7 +166,7 @@ impl Stream {
 
     fn gather(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
         let start = coarse();
-        let (mut progress, mut placed) = (start, how.placed());
+        let (mut progress, mut placed, mut listened) = (start, how.placed(), false);
         loop {
             let in_the_way = self.place_kept(frame, how);
             if in_the_way || self.window.is_whole() || self.window.is_pressed() {
@@ -179,8 +179,9 @@ impl Stream {
             if how.placed() > placed {
                 (progress, placed) = (now, how.placed());
             }
-            // Packets that are of no use are as good as none, and those that are may come slowly.
-            if now - progress >= SLICE {
+            // Packets that are of no use are as good as none, and those that are may come slowly. A thread that did not run for a while
+            // has heard nothing yet.
+            if listened && now - progress >= SLICE {
                 return Ok(self.quiet(frame, how));
             }
             if now - start >= LONGEST {
@@ -189,6 +190,7 @@ impl Stream {
             if !self.listen(frame, how)? {
                 return Ok(self.quiet(frame, how));
             }
+            listened = true;
         }
     }
 
