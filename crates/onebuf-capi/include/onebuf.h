@@ -1699,7 +1699,7 @@ typedef struct onebuf_offer_options {
     const uint32_t *uids;
     // How many users.
     size_t uid_count;
-    // How long a peer that has come may take to say what it wants, in milliseconds; zero: 5 seconds.
+    // How long a peer that has come may take for its part of the handshake, in milliseconds; zero: 5 seconds.
     uint64_t greeting_ms;
 } onebuf_offer_options;
 
@@ -1714,8 +1714,8 @@ onebuf_status onebuf_offer_open(onebuf_buffer buffer,
 onebuf_status onebuf_offer_path(onebuf_offer offer, onebuf_string *text);
 
 // Waits for the next peer, checks it, and gives it the memory; it is this process's turn then. One peer at a time:
-// ONEBUF_BUSY while one is here. ONEBUF_TIMEOUT when nobody comes, or when who came says nothing;
-// ONEBUF_PEER_REFUSED for one of another user; ONEBUF_INVALID_ARGUMENT for one with other elements;
+// ONEBUF_BUSY while one is here. ONEBUF_TIMEOUT when no peer has come and done its part of the
+// handshake; ONEBUF_PEER_REFUSED for one of another user, or that says nothing; ONEBUF_INVALID_ARGUMENT for one with other elements;
 // ONEBUF_PEER_LOST for one that went away. After any of these the next one may be waited for.
 onebuf_status onebuf_offer_accept(onebuf_offer offer,
                                   uint64_t timeout_ms,
@@ -1786,6 +1786,8 @@ typedef struct onebuf_udp_source_options {
     uint64_t timeout_ms;
     // Room for packets that wait, which the system may have a limit for; zero: 32 MiB.
     size_t receive_buffer_bytes;
+    // For how long nothing of use may come from a stream's sender before another stream takes over; zero: 1 second.
+    uint64_t takeover_ms;
 } onebuf_udp_source_options;
 
 // Frames as they lie in memory, over one connection. Zeroes are the defaults, but for `address`.
@@ -1798,6 +1800,9 @@ typedef struct onebuf_tcp_source_options {
     uint32_t listen;
     // For connecting, and for every silence afterwards; zero: 10 seconds.
     uint64_t timeout_ms;
+    // How long a frame may take from its first byte to its last, however steadily bytes come, before that is ONEBUF_TIMEOUT;
+    // zero: 60 seconds, and a second more for every megabyte of the frame.
+    uint64_t frame_limit_ms;
 } onebuf_tcp_source_options;
 
 // What has come over UDP, and what has not.
@@ -1816,7 +1821,7 @@ typedef struct onebuf_udp_counts {
     uint64_t late_packets;
     // Packets that had come before.
     uint64_t duplicate_packets;
-    // Packets of other streams.
+    // Packets of other streams or other senders than the one that is received.
     uint64_t stray_packets;
     // Packets that are not ours, or do not fit the frames.
     uint64_t malformed_packets;
@@ -1826,6 +1831,8 @@ typedef struct onebuf_udp_counts {
     uint64_t kernel_drops;
     // The room that the system gives to packets that wait.
     uint64_t receive_buffer_bytes;
+    // Streams that took over from one whose sender had gone quiet.
+    uint64_t takeovers;
 } onebuf_udp_counts;
 
 // Frames that lie one behind the other in the caller's memory, so many times (ONEBUF_FOREVER: without an end). The memory
@@ -1851,7 +1858,7 @@ onebuf_status onebuf_source_synthetic(const onebuf_synthetic_options *options,
                                       onebuf_source *source);
 
 // Frames in packets, over UDP: straight into the slots where the host sees those. A frame that lacks a packet is counted, and not passed
-// on.
+// on. One stream is received at a time; one that goes quiet without an end is replaced by the next that sends (`takeover_ms`).
 onebuf_status onebuf_source_udp(const onebuf_udp_source_options *options,
                                 onebuf_source *source);
 

@@ -52,7 +52,7 @@ pub struct onebuf_offer_options {
     pub uids: *const u32,
     /// How many users.
     pub uid_count: usize,
-    /// How long a peer that has come may take to say what it wants, in milliseconds; zero: 5 seconds.
+    /// How long a peer that has come may take for its part of the handshake, in milliseconds; zero: 5 seconds.
     pub greeting_ms: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
@@ -150,8 +150,8 @@ pub extern "C" fn onebuf_offer_path(
 }
 
 /// Waits for the next peer, checks it, and gives it the memory; it is this process's turn then. One peer at a time:
-/// ONEBUF_BUSY while one is here. ONEBUF_TIMEOUT when nobody comes, or when who came says nothing;
-/// ONEBUF_PEER_REFUSED for one of another user; ONEBUF_INVALID_ARGUMENT for one with other elements;
+/// ONEBUF_BUSY while one is here. ONEBUF_TIMEOUT when no peer has come and done its part of the
+/// handshake; ONEBUF_PEER_REFUSED for one of another user, or that says nothing; ONEBUF_INVALID_ARGUMENT for one with other elements;
 /// ONEBUF_PEER_LOST for one that went away. After any of these the next one may be waited for.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_offer_accept(

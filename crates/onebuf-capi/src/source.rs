@@ -95,6 +95,8 @@ pub struct onebuf_udp_source_options {
     pub timeout_ms: u64,
     /// Room for packets that wait, which the system may have a limit for; zero: 32 MiB.
     pub receive_buffer_bytes: usize,
+    /// For how long nothing of use may come from a stream's sender before another stream takes over; zero: 1 second.
+    pub takeover_ms: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_udp_source_options {}
@@ -111,6 +113,9 @@ pub struct onebuf_tcp_source_options {
     pub listen: u32,
     /// For connecting, and for every silence afterwards; zero: 10 seconds.
     pub timeout_ms: u64,
+    /// How long a frame may take from its first byte to its last, however steadily bytes come, before that is ONEBUF_TIMEOUT;
+    /// zero: 60 seconds, and a second more for every megabyte of the frame.
+    pub frame_limit_ms: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_tcp_source_options {}
@@ -133,7 +138,7 @@ pub struct onebuf_udp_counts {
     pub late_packets: u64,
     /// Packets that had come before.
     pub duplicate_packets: u64,
-    /// Packets of other streams.
+    /// Packets of other streams or other senders than the one that is received.
     pub stray_packets: u64,
     /// Packets that are not ours, or do not fit the frames.
     pub malformed_packets: u64,
@@ -143,6 +148,8 @@ pub struct onebuf_udp_counts {
     pub kernel_drops: u64,
     /// The room that the system gives to packets that wait.
     pub receive_buffer_bytes: u64,
+    /// Streams that took over from one whose sender had gone quiet.
+    pub takeovers: u64,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_udp_counts {}
@@ -277,7 +284,7 @@ pub unsafe extern "C" fn onebuf_source_synthetic(
 }
 
 /// Frames in packets, over UDP: straight into the slots where the host sees those. A frame that lacks a packet is counted, and not passed
-/// on.
+/// on. One stream is received at a time; one that goes quiet without an end is replaced by the next that sends (`takeover_ms`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_udp(
     options: *const onebuf_udp_source_options,
@@ -298,6 +305,9 @@ pub unsafe extern "C" fn onebuf_source_udp(
         }
         if given.receive_buffer_bytes != 0 {
             udp = udp.receive_buffer(given.receive_buffer_bytes);
+        }
+        if given.takeover_ms != 0 {
+            udp = udp.takeover_after(Duration::from_millis(given.takeover_ms));
         }
         let (address, meter) = (udp.address()?.to_string(), udp.meter());
         let feeder = Feeder { address: Some(address), meter: Some(meter), ..Feeder::new(udp) };
@@ -320,10 +330,13 @@ pub unsafe extern "C" fn onebuf_source_tcp(
         // SAFETY: as above.
         let address = unsafe { text(given.address, "address")? };
         let limit = silence(given.timeout_ms);
-        let tcp = match given.listen {
+        let mut tcp = match given.listen {
             0 => Tcp::connect(address, limit)?,
             _ => Tcp::listen(address, limit)?,
         };
+        if given.frame_limit_ms != 0 {
+            tcp = tcp.frame_limit(Duration::from_millis(given.frame_limit_ms));
+        }
         let address = Some(tcp.address()?.to_string());
         *source = onebuf_source::put(Feeder { address, ..Feeder::new(tcp) })?;
         Ok(())
@@ -374,6 +387,7 @@ fn plain(found: &UdpCounts) -> onebuf_udp_counts {
         moved_packets: found.moved_packets,
         kernel_drops: found.kernel_drops,
         receive_buffer_bytes: found.receive_buffer_bytes,
+        takeovers: found.takeovers,
     }
 }
 

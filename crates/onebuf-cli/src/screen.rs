@@ -5,6 +5,7 @@ use std::{
     io::{self, IsTerminal},
     os::fd::AsFd,
 };
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Screen {
@@ -52,17 +53,36 @@ impl Screen {
     }
 }
 
-/// At most so many characters, and a sign that there were more.
+/// How many columns a text takes: some characters take two, and some none.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// At most so many columns, and a sign that there was more.
 pub fn cut(text: &str, room: usize) -> String {
-    if text.chars().count() <= room {
+    if width(text) <= room {
         return text.into();
     }
-    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+    let mut left = room.saturating_sub(1);
+    let fits = |c: &char| {
+        let fits = c.width().unwrap_or(0) <= left;
+        left = left.saturating_sub(c.width().unwrap_or(0));
+        fits
+    };
+    text.chars().take_while(fits).chain(['…'].into_iter().take(room)).collect()
+}
+
+/// Lines without colour, none of them longer than the screen is wide.
+pub fn fit(text: &str, screen: Screen) -> String {
+    match screen.width {
+        Some(room) => text.lines().map(|line| cut(line, room) + "\n").collect(),
+        None => text.into(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Colour, Screen, cut};
+    use super::{Colour, Screen, cut, fit, width};
 
     #[test]
     fn cuts_only_what_does_not_fit() {
@@ -70,6 +90,28 @@ mod tests {
         assert_eq!(cut("0123456789a", 10), "012345678…");
         assert_eq!(cut("µµµµµ", 4), "µµµ…");
         assert_eq!(cut(&"x".repeat(500), usize::MAX), "x".repeat(500));
+    }
+
+    /// Characters that take two columns, and marks that take none.
+    #[test]
+    fn cuts_by_columns() {
+        assert_eq!((width("フレーム"), cut("フレーム", 8).as_str()), (8, "フレーム"));
+        assert_eq!((cut("フレーム", 7), cut("フレーム", 6)), ("フレー…".into(), "フレ…".into()));
+        assert_eq!(
+            (cut("e\u{301}e\u{301}e\u{301}", 3).chars().count(), cut("ab", 0)),
+            (6, "".into())
+        );
+        for room in 0..20 {
+            let cut = cut("aフb レーム e\u{301} x", room);
+            assert!(width(&cut) <= room, "{cut} in {room}");
+        }
+    }
+
+    #[test]
+    fn only_a_screen_limits_lines() {
+        let (text, narrow) = ("0123456789\nab\n", Screen { width: Some(4), ..Screen::default() });
+        assert_eq!(fit(text, Screen::default()), text);
+        assert_eq!(fit(text, narrow), "012…\nab\n");
     }
 
     #[test]

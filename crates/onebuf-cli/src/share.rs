@@ -11,7 +11,7 @@ use onebuf::{
     peer::{Offer, Visit},
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Offer a buffer to other processes; both write it in turns, and check every page of the other's
 #[derive(clap::Args)]
@@ -26,7 +26,8 @@ The buffer lies in host pages, a memfd whose size is sealed; or in memory of the
 exports it (CUDA, HIP), which a peer then sees by a device of the same chip. Peers come through a socket in a folder
 of mode 0700, and must be of the same user. In its turn this process, or each of its devices after the
 other, writes every word, hands the buffer over, and checks what the peer made of it. A peer that dies
-is told at once; the buffer lives on.")]
+is reported at once; the buffer lives on. A process that connects and says nothing is refused after 5 s,
+with a warning; it holds up no other. A peer that keeps its turn for longer than --timeout is given up.")]
 pub struct Args {
     /// How large the buffer shall be: 65536, 64KiB, 256MiB; a multiple of 4
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = units::parse_bytes)]
@@ -173,13 +174,18 @@ struct Owner<'o> {
 }
 
 impl Owner<'_> {
-    /// Serves so many peers. Those that are refused do not count.
+    /// Serves so many peers. Those that are refused do not count, and do not prolong the wait for the next.
     fn serve(&self, offer: &mut Offer<'_, u32>, peers: u64) -> Result<Vec<Visited>> {
-        let mut visits = Vec::new();
+        let (mut visits, mut since) = (Vec::new(), Instant::now());
         while (visits.len() as u64) < peers {
-            match offer.accept(self.timeout) {
-                Ok(visit) => visits.push(self.visit(visit)?),
-                Err(error @ Error::Timeout { .. }) => return Err(error.into()),
+            match offer.accept(self.timeout.saturating_sub(since.elapsed())) {
+                Ok(visit) => {
+                    visits.push(self.visit(visit)?);
+                    since = Instant::now();
+                }
+                Err(Error::Timeout { what, .. }) => {
+                    return Err(Error::timeout(what, self.timeout).into());
+                }
                 Err(error) => warn(error),
             }
         }
@@ -196,15 +202,21 @@ impl Owner<'_> {
         };
         let (peer, left) = (visit.peer(), visit.has_left());
         let who = format!("peer of process {}", peer.pid);
+        // This process waits for a peer only in the peer's turn.
+        let hangs = matches!(ended, Error::Timeout { .. }) && !visit.is_our_turn();
         let lost = match ended {
             Error::PeerLost { .. } if left => None,
             Error::PeerLost { .. } | Error::PeerRefused { .. } => Some(ended.to_string()),
-            // It hangs, or this side failed.
+            _ if hangs => Some(format!("it hangs: {ended}")),
+            // This side failed.
             other => return Err(other.into()),
         };
         tell(self.output, &format!("{who}: {}", seen.words()))?;
         if let Some(why) = &lost {
             tell(self.output, &format!("{who}: {why}"))?;
+        }
+        // One that hangs can write still: nothing can be shown.
+        if lost.is_some() && !hangs {
             self.show_alive(visit.buffer())?;
         }
         Ok(Visited { pid: peer.pid, uid: peer.uid, seen, lost })

@@ -117,11 +117,13 @@ impl Cell {
 }
 
 fn pad(text: &str, width: usize, right: bool) -> String {
-    if right { format!("{text:>width$}") } else { format!("{text:<width$}") }
+    let space = " ".repeat(width.saturating_sub(length(text)));
+    if right { space + text } else { text.to_owned() + &space }
 }
 
+/// Columns, not characters.
 fn length(text: &str) -> usize {
-    text.chars().count()
+    screen::width(text)
 }
 
 #[cfg(test)]
@@ -153,6 +155,14 @@ mod tests {
         table.row([Cell::from("host"), Cell::from("a processor with a long name")], "");
         let text = table.render(Screen { colour: false, width: Some(22), ..Screen::default() });
         assert_eq!(text, "id    name\nhost  a processor wit…\n");
+    }
+
+    #[test]
+    fn wide_characters_do_not_move_columns() {
+        let mut table = Table::new(["name", "n"]);
+        table.row([Cell::from("フレーム"), Cell::number("1")], "");
+        table.row([Cell::from("frame"), Cell::number("2")], "");
+        assert_eq!(table.render(Screen::default()), "name      n\nフレーム  1\nframe     2\n");
     }
 
     #[test]

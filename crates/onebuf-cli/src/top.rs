@@ -2,13 +2,14 @@
 
 use crate::{
     out::{self, Answer, Failure, Output, Result},
-    screen::Screen,
+    screen::{Screen, fit},
     table::{Cell, Table},
     units,
 };
 use onebuf::{
     Cause, Error,
     live::{self, BufferSeen, PipelineSeen, Snapshot, Viewer},
+    pipeline::State,
 };
 use serde_json::json;
 use std::{
@@ -26,8 +27,10 @@ Examples:
   onebuf top --once --json | jq '.pipelines[].frames_per_second'
 
 A program lets itself be seen by `hub.publish(name)`, and only by processes of the same user. It is
-never slowed or held up by who looks. On a terminal the view is renewed twice a second; elsewhere a
-line is printed each time. It ends when the program does.")]
+never slowed or held up by who looks. On a terminal the view is renewed twice a second, and lines are cut to
+its width; elsewhere a line is printed each time. It ends when the program does.
+Rates are those of the last five seconds. A pipeline that runs, and out of which no frame has come for two
+seconds and three times longer than usual, is shown as stalled; one that has ended, as finished or failed.")]
 pub struct Args {
     /// The name that the program gave itself, or the path of its socket; the only one there is, otherwise
     #[arg(value_name = "NAME|PATH")]
@@ -51,7 +54,7 @@ pub fn run(args: &Args, output: &Output, screen: Screen) -> Result<Answer> {
     if args.once {
         return Ok(Answer { json: json!(seen), text: view(&seen, screen) });
     }
-    follow(&mut viewer, seen, timeout, output, screen)
+    follow(&mut viewer, seen, timeout, output)
 }
 
 /// Shows what the program tells until it ends; its last word is the answer.
@@ -60,11 +63,14 @@ fn follow(
     mut seen: Snapshot,
     timeout: Duration,
     output: &Output,
-    screen: Screen,
 ) -> Result<Answer> {
     let live = io::stdout().is_terminal();
     loop {
-        output.say(&if live { clear(&view(&seen, screen)) } else { line(&seen) })?;
+        // The window may have another size each time.
+        output.say(&match live {
+            true => clear(&view(&seen, Screen::of_stdout())),
+            false => line(&seen),
+        })?;
         match viewer.next(timeout) {
             Ok(next) => seen = next,
             Err(Error::PeerLost { .. }) => break,
@@ -95,7 +101,8 @@ fn only(timeout: Duration) -> Result<String> {
 fn clear(text: &str) -> String {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let rows = size.map_or(usize::MAX, |size| size.ws_row.into()).max(2);
-    let lines = text.lines().take(rows - 1).map(|line| format!("{line}\x1b[K\n"));
+    // Cleared before it is written: behind a line that fills the screen, the cursor stands on its last character.
+    let lines = text.lines().take(rows - 1).map(|line| format!("\x1b[K{line}\n"));
     format!("\x1b[H{}\x1b[J", lines.collect::<String>())
 }
 
@@ -109,8 +116,8 @@ fn line(seen: &Snapshot) -> String {
     let bytes = |cause| moved(seen, cause);
     let pipelines = seen.pipelines.iter().map(|p| {
         let p99 = p.p99_us.map_or_else(|| "-".into(), |us| units::time(us as f64));
-        let (name, frames, rate) = (plain(&p.name), p.frames, p.frames_per_second);
-        format!("; {name}: {frames} frames, {rate:.1}/s, p99 {p99}, {} dropped", p.dropped)
+        let (name, state, rate) = (plain(&p.name), state(p), rate(p));
+        format!("; {name}{state}: {} frames, {rate}, p99 {p99}, {} dropped", p.frames, p.dropped)
     });
     format!(
         "{:.1} s: {} buffers, {} hand-overs, asked {}, implied {}{}\n",
@@ -127,7 +134,30 @@ fn moved(seen: &Snapshot, cause: Cause) -> u64 {
     seen.ledger.iter().filter(|entry| entry.cause == cause).map(|entry| entry.bytes).sum()
 }
 
-/// All of it in tables.
+/// What a pipeline does, where it does not simply run.
+fn state(seen: &PipelineSeen) -> String {
+    let seconds = |us: u64| units::time(us as f64);
+    match (seen.state, seen.stalled_us) {
+        (State::Running, Some(us)) => format!(" stalled for {}", seconds(us)),
+        (State::Running, None) if seen.frames == 0 => {
+            format!(" has waited for its first frame for {}", seconds(seen.since_last_us))
+        }
+        (State::Ready, _) => " has not been started".into(),
+        (State::Finished, _) => format!(" finished after {}", seconds(seen.elapsed_us)),
+        (State::Failed, _) => format!(" failed after {}", seconds(seen.elapsed_us)),
+        _ => String::new(),
+    }
+}
+
+/// How fast it is, or was.
+fn rate(seen: &PipelineSeen) -> String {
+    match seen.state {
+        State::Finished | State::Failed => format!("{:.1}/s on average", seen.average_per_second),
+        _ => format!("{:.1}/s", seen.frames_per_second),
+    }
+}
+
+/// All of it in tables, in lines that fit.
 fn view(seen: &Snapshot, screen: Screen) -> String {
     let fences = seen.fences.iter().map(|(rung, count)| format!(" {rung} {count}"));
     let fences = match seen.fences.is_empty() {
@@ -141,7 +171,7 @@ fn view(seen: &Snapshot, screen: Screen) -> String {
         seen.uptime_us as f64 / 1e6,
     );
     let pipelines: String = seen.pipelines.iter().map(|p| pipeline(p, screen)).collect();
-    head + &pipelines + &buffers(seen, screen) + &ledger(seen, screen)
+    fit(&(head + &pipelines + &buffers(seen, screen) + &ledger(seen, screen)), screen)
 }
 
 fn pipeline(seen: &PipelineSeen, screen: Screen) -> String {
@@ -160,10 +190,11 @@ fn pipeline(seen: &PipelineSeen, screen: Screen) -> String {
         table.row(cells, "");
     }
     format!(
-        "\npipeline {}: {} frames, {:.1}/s, p50 {}, p99 {}, {} on the way, {} dropped, {} incomplete\n{}",
+        "\npipeline {}{}: {} frames, {}, p50 {}, p99 {}, {} on the way, {} dropped, {} incomplete\n{}",
         plain(&seen.name),
+        state(seen),
         seen.frames,
-        seen.frames_per_second,
+        rate(seen),
         time(seen.p50_us),
         time(seen.p99_us),
         seen.on_the_way,
@@ -242,5 +273,44 @@ mod tests {
         let text = view(&seen, Screen::default()) + &line(&seen);
         assert!(!text.contains('\x1b') && !text.contains("a\nb"), "{text:?}");
         assert!(text.contains("process 7") && text.contains("nothing was copied"));
+    }
+
+    fn pipeline_of(seen: PipelineSeen) -> Snapshot {
+        let seen = PipelineSeen { name: "radar".into(), frames: 9, elapsed_us: 2_500_000, ..seen };
+        Snapshot { pipelines: vec![seen], ..Snapshot::default() }
+    }
+
+    #[test]
+    fn a_stall_and_an_end_are_told() {
+        let running = || PipelineSeen {
+            state: State::Running,
+            frames_per_second: 3.25,
+            ..Default::default()
+        };
+        let stalled = PipelineSeen { stalled_us: Some(16_000_000), ..running() };
+        let finished =
+            PipelineSeen { state: State::Finished, average_per_second: 3.6, ..Default::default() };
+        for (seen, words) in [
+            (running(), "radar: 9 frames, 3.2/s"),
+            (stalled, "radar stalled for 16.00 s: 9 frames, 3.2/s"),
+            (finished, "radar finished after 2.50 s: 9 frames, 3.6/s on average"),
+        ] {
+            let seen = pipeline_of(seen);
+            let (view, line) = (view(&seen, Screen::default()), line(&seen));
+            assert!(view.contains(words) && line.contains(words), "{words} in {view}{line}");
+        }
+    }
+
+    #[test]
+    fn lines_fit_a_narrow_screen() {
+        let mut seen = pipeline_of(PipelineSeen::default());
+        seen.pipelines[0].name = "フレーム".repeat(20);
+        seen.fences = vec![(onebuf::Rung::HostWait, u64::MAX); 5];
+        for room in [10, 40, 79, 80] {
+            let screen = Screen { width: Some(room), ..Screen::default() };
+            for line in view(&seen, screen).lines() {
+                assert!(crate::screen::width(line) <= room, "{line}");
+            }
+        }
     }
 }

@@ -8,12 +8,12 @@ use crate::{
 };
 use onebuf::{
     Complex32, Hub,
-    pipeline::{Handle, Latency, Report},
+    pipeline::{Handle, Latency, Pulse, Report},
 };
 use std::{
     io::{self, Write},
     sync::mpsc::{Receiver, RecvTimeoutError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// How often, on a terminal and elsewhere.
@@ -49,12 +49,13 @@ impl<'l> Live<'l> {
     /// Until the other end is dropped. A terminal is left as it was.
     pub fn watch(&self, over: Receiver<()>) {
         let (mut drawn, pause) = (0, if self.screen.moves { OFTEN } else { SELDOM });
-        let (mut last, mut begun) = (Report::default(), None);
+        let mut last = Report::default();
         while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            let report = self.handle.report();
+            let (report, pulse) = (self.handle.report(), self.handle.pulse());
             // A line that says the same again is of no use, where it is not drawn over the last.
-            if self.screen.moves || report != last {
-                drawn = self.draw(&report, rate(&report, &mut begun), drawn);
+            let same = report == Report { elapsed: report.elapsed, ..last };
+            if self.screen.moves || !same || pulse.stalled.is_some() {
+                drawn = self.draw(&report, &pulse, drawn);
             }
             last = report;
         }
@@ -64,9 +65,9 @@ impl<'l> Live<'l> {
     }
 
     /// How many lines there are to be drawn over.
-    fn draw(&self, report: &Report, rate: f64, drawn: usize) -> usize {
+    fn draw(&self, report: &Report, pulse: &Pulse, drawn: usize) -> usize {
         let copied = self.hub.ledger().implied_bytes() - self.scale.copied_before;
-        let lines = self.scale.lines(report, rate, copied);
+        let lines = self.scale.lines(report, pulse, copied);
         let mut text = String::new();
         if !self.screen.moves {
             text = format!("{}\n", lines.join("; "));
@@ -84,12 +85,16 @@ impl<'l> Live<'l> {
 }
 
 impl Scale {
-    fn lines(&self, report: &Report, rate: f64, copied: u64) -> Vec<String> {
+    fn lines(&self, report: &Report, pulse: &Pulse, copied: u64) -> Vec<String> {
+        let rate = pulse.frames_per_second;
+        let stalled = pulse.stalled.map_or_else(String::new, |time| {
+            format!(", stalled for {}", units::time(time.as_secs_f64() * 1e6))
+        });
         let bytes = rate * self.frame_bytes as f64 / 1e9;
         let Report { frames, dropped, incomplete, on_the_way, .. } = report;
         let copied = units::bytes(copied);
         let mut lines = vec![
-            format!("frame {frames} of {}, {rate:.1}/s, {bytes:.2} GB/s", self.frames),
+            format!("frame {frames} of {}, {rate:.1}/s, {bytes:.2} GB/s{stalled}", self.frames),
             format!("latency {}", both(report.latency)),
             format!(
                 "ring {on_the_way} of {}, dropped {dropped}, incomplete {incomplete}, copied {copied}",
@@ -103,16 +108,6 @@ impl Scale {
         lines.push(format!("detect {}", both(report.sink)));
         lines
     }
-}
-
-/// Frames in a second, since some were seen first: who waits for a sender does not count.
-fn rate(report: &Report, begun: &mut Option<(Instant, u64)>) -> f64 {
-    if report.frames == 0 {
-        return 0.0;
-    }
-    let (start, frames) = *begun.get_or_insert_with(|| (Instant::now(), report.frames));
-    let seconds = start.elapsed().as_secs_f64();
-    if report.frames == frames { 0.0 } else { (report.frames - frames) as f64 / seconds }
 }
 
 /// Both of them, for people.
@@ -145,9 +140,12 @@ mod tests {
             ..Default::default()
         };
         let scale = Scale { frames: 64, frame_bytes: 1 << 20, ring: 4, copied_before: 0 };
-        let lines = scale.lines(&report, 5.0, 4096).join("\n");
+        let mut pulse = Pulse::default();
+        pulse.frames_per_second = 5.0;
+        pulse.stalled = Some(Duration::from_secs(3));
+        let lines = scale.lines(&report, &pulse, 4096).join("\n");
         for part in [
-            "frame 10 of 64, 5.0/s, 0.01 GB/s",
+            "frame 10 of 64, 5.0/s, 0.01 GB/s, stalled for 3.00 s",
             "latency p50 1.50 ms, p99 2.00 ms",
             "ring 3 of 4, dropped 1, incomplete 2, copied 4 KiB",
             "source p50 -, p99 -",

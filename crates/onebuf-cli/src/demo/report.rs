@@ -257,14 +257,20 @@ impl Report<'_> {
 
     fn packets(&self) -> String {
         let Some(counts) = &self.streamed.network else { return String::new() };
-        format!(
-            "  {} packets came, {} were lost, {} late, {} twice, {} dropped by the kernel\n",
+        let mut text = format!(
+            "  {} packets came, {} were lost, {} late, {} twice, {} of other streams, {} dropped by the kernel\n",
             counts.packets,
             counts.lost_packets,
             counts.late_packets,
             counts.duplicate_packets,
+            counts.stray_packets,
             counts.kernel_drops,
-        )
+        );
+        if counts.takeovers > 0 {
+            let times = if counts.takeovers == 1 { "once" } else { "several times" };
+            text += &format!("  a sender went quiet and another took over, {times}\n");
+        }
+        text
     }
 
     /// What stands out.

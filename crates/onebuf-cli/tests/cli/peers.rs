@@ -1,10 +1,11 @@
 //! `onebuf share` and `onebuf attach`: two processes, one buffer.
 
-use crate::support::{Cli, Ran, assert_fields, assert_has, skip};
+use crate::support::{Cli, Ran, assert_fields, assert_has, private, skip};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, send, socket};
 use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read},
-    os::unix::fs::PermissionsExt,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     process::{Child, Command, Stdio},
 };
 use tempfile::TempDir;
@@ -25,9 +26,7 @@ struct Owner {
 
 impl Two {
     fn new() -> Self {
-        let rights = std::fs::Permissions::from_mode(0o700);
-        let runtime = tempfile::Builder::new().permissions(rights).tempdir().expect("a folder");
-        Self { cli: Cli::new(), runtime, cuda: "none".into() }
+        Self { cli: Cli::new(), runtime: private(), cuda: "none".into() }
     }
 
     fn command(&self, args: &str) -> Command {
@@ -43,14 +42,19 @@ impl Two {
     /// With `--json`, so that its lines are on stderr.
     fn share(&self, args: &str) -> Owner {
         let mut command = self.command(&format!("share --json --name both {args}"));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut heard = String::new();
-        // Whatever a driver says before.
-        let mut lines = BufReader::with_capacity(1, child.stderr.as_mut().unwrap());
-        while !heard.contains("onebuf attach both") {
-            assert_ne!(lines.read_line(&mut heard).unwrap(), 0, "it ended: {heard}");
-        }
-        Owner { child, heard }
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut owner = Owner { child, heard: String::new() };
+        // After whatever a driver says before.
+        owner.until("onebuf attach both");
+        owner
+    }
+
+    /// A process that connects to the owner, and need not say anything.
+    fn knock(&self) -> OwnedFd {
+        let path = self.runtime.path().join("onebuf/both.sock");
+        let made = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        connect(&made, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        made
     }
 
     fn attach(&self, args: &str) -> Ran {
@@ -59,6 +63,14 @@ impl Two {
 }
 
 impl Owner {
+    /// Reads its lines until one has these words.
+    fn until(&mut self, words: &str) {
+        let mut lines = BufReader::with_capacity(1, self.child.stderr.as_mut().unwrap());
+        while !self.heard.contains(words) {
+            assert_ne!(lines.read_line(&mut self.heard).unwrap(), 0, "it ended: {}", self.heard);
+        }
+    }
+
     fn end(mut self) -> Ran {
         let mut rest = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut rest).unwrap();
@@ -175,6 +187,44 @@ fn a_killed_peer_is_told_and_the_buffer_lives_on() {
     let ran = owner.end();
     assert!(ran.stderr.contains("the buffer lives on: 16384 pages"), "{}", ran.stderr);
     ran.failed(1, "a peer was lost: the peer process is gone");
+}
+
+/// Processes that connect and say nothing, or byte by byte, are refused with a warning, and the others are served meanwhile.
+#[test]
+fn silent_processes_do_not_end_the_service() {
+    let two = Two::new();
+    let mut owner = two.share("--elements 5000 --peers 3");
+    let silent: Vec<OwnedFd> = (0..3).map(|_| two.knock()).collect();
+    let drips = two.knock();
+    assert_eq!(send(&drips, b"1", rustix::net::SendFlags::empty()), Ok(1));
+    assert_counts(&two.attach("--json --rounds 1").json(), 1, 5);
+    owner.until("does not speak onebuf's protocol");
+    assert_counts(&two.attach("--json --rounds 2").json(), 2, 5);
+    // They have their time while the owner waits for the third.
+    let pid = std::process::id();
+    owner.until(&format!("process {pid} connected and did not say hello within 5000 ms"));
+    assert_counts(&two.attach("--json --rounds 1").json(), 1, 5);
+    assert_counts(&owner.end().json(), 4, 5);
+    drop((silent, drips));
+}
+
+/// A peer that keeps its turn is given up after the time; the next one is served.
+#[test]
+fn a_peer_that_hangs_does_not_end_the_service() {
+    let two = Two::new();
+    let mut owner = two.share("--elements 5000 --peers 2 --timeout 2");
+    let mut hung =
+        two.command("attach both --rounds 1000000").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(hung.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let pid = rustix::process::Pid::from_child(&hung);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    owner.until(&format!("peer of process {}: it hangs: ", hung.id()));
+    let served = two.attach("--json --rounds 2").json();
+    assert_counts(&served, 2, 5);
+    hung.kill().unwrap();
+    hung.wait().unwrap();
+    owner.end().failed(1, "a peer was lost: it hangs");
 }
 
 #[test]

@@ -1,17 +1,15 @@
 //! Traces, pages and `onebuf top`, as their users get them.
 
-use crate::support::Cli;
+use crate::support::{Cli, private};
 use serde_json::Value;
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
-use tempfile::TempDir;
 
 const HOST_ALONE: [&str; 5] = ["OPENCL", "CUDA", "HIP", "VULKAN", "EGL"];
 
@@ -23,11 +21,6 @@ fn bare(cli: &Cli, args: &str, sockets: &Path) -> Command {
     }
     command.env("XDG_RUNTIME_DIR", sockets);
     command
-}
-
-fn private() -> TempDir {
-    let rights = fs::Permissions::from_mode(0o700);
-    tempfile::Builder::new().permissions(rights).tempdir().expect("a folder")
 }
 
 /// Ends with the test.

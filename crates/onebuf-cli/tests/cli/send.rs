@@ -10,6 +10,7 @@ use onebuf::{
 };
 use onebuf_bench::mixed::{Shape, signal};
 use std::{
+    io::{BufRead, BufReader, Read},
     process::{Child, Stdio},
     time::Duration,
 };
@@ -110,6 +111,43 @@ fn a_file_is_played_over_and_over() {
     once.end().ok();
     let wrong = cli.run(&format!("send --to udp:127.0.0.1:9 --samples 1000 {file}"));
     wrong.failed(1, "shape [2, 4096] has no frames of 1000 elements");
+}
+
+/// `kill -9` in the middle, and another sender: the receiver goes on, all frames are right, and the report says so.
+#[test]
+fn a_sender_that_was_killed_is_replaced() {
+    let cli = Cli::new();
+    let args = format!("demo --json --source udp:127.0.0.1:0 --samples {SAMPLES} --frames 600");
+    let mut receiver = cli.bare_command(&args);
+    let mut receiver = receiver.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(receiver.stderr.take().unwrap());
+    let mut heard = String::new();
+    let mut until = |words: &str| {
+        while !heard.contains(words) {
+            assert_ne!(lines.read_line(&mut heard).unwrap(), 0, "no `{words}`: {heard}");
+        }
+        heard.clone()
+    };
+    let said = until("listening at udp:");
+    let to = said.split_once("udp:").unwrap().1.split_once(' ').unwrap().0.to_owned();
+    let send = || {
+        let args = format!("send --to udp:{to} --samples {SAMPLES} --rate 100fps --frames 1000000");
+        cli.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let end = |mut sender: Child| {
+        sender.kill().unwrap();
+        sender.wait().unwrap();
+    };
+    let first = send();
+    let some = until("/s, ");
+    end(first);
+    assert!(some.contains("frame ") && !some.contains("frame 600 of"), "{some}");
+    let second = send();
+    lines.read_to_string(&mut String::new()).unwrap();
+    end(second);
+    let json = Ran::from(receiver.wait_with_output().unwrap()).json();
+    assert_eq!(json["network"]["takeovers"], 1, "{json:#}");
+    assert!(json["network"]["stray_packets"].as_u64().unwrap() > 0, "{json:#}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 use std::{
+    fs,
     io::Write,
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output},
 };
@@ -54,6 +56,12 @@ impl Cli {
         }
         command
     }
+}
+
+/// A folder for sockets, that only this user can enter.
+pub fn private() -> TempDir {
+    let rights = fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().permissions(rights).tempdir().expect("a folder")
 }
 
 impl From<Output> for Ran {

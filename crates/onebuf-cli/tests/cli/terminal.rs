@@ -1,15 +1,19 @@
 //! What is different on a terminal: colour, and lines that fit.
 
-use crate::support::Cli;
+use crate::support::{Cli, private};
 use onebuf::{
-    Complex32,
-    pipeline::sink::{Sink, Udp},
+    Complex32, Hub,
+    pipeline::{
+        Filled, Pipeline,
+        sink::{Sink, Udp},
+    },
 };
 use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
 };
-use std::{fs::File, io::Read, process::Child};
+use serde_json::Value;
+use std::{fs::File, io::Read, process::Child, sync::mpsc::channel, thread, time::Duration};
 
 /// The program with the host alone, on a terminal of so many columns.
 struct Terminal {
@@ -19,14 +23,17 @@ struct Terminal {
     _cli: Cli,
 }
 
+fn size(columns: u16) -> Winsize {
+    Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
 impl Terminal {
     fn start(args: &str, columns: u16, no_colour: bool) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("its other end");
         let name = ptsname(&terminal, Vec::new()).expect("its name").into_string().expect("ASCII");
         let inner = File::options().read(true).write(true).open(name).expect("the other end opens");
-        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&inner, size).expect("its size");
+        tcsetwinsize(&inner, size(columns)).expect("its size");
         let cli = Cli::new();
         // Its handles of the terminal go with the command, or else there is no end to read.
         let mut command = cli.bare_command(args);
@@ -49,6 +56,12 @@ impl Terminal {
             text += &String::from_utf8_lossy(&bytes[..count]);
         }
         text
+    }
+
+    /// What it draws next over what it drew before.
+    fn next_view(&mut self) -> String {
+        let text = self.until("\x1b[J").replace('\r', "");
+        ["\x1b[H", "\x1b[K", "\x1b[J"].iter().fold(text, |text, code| text.replace(code, ""))
     }
 
     /// The rest.
@@ -106,4 +119,77 @@ fn the_doctor_runs_on_a_terminal() {
 #[test]
 fn the_benchmarks_run_on_a_terminal() {
     assert!(shown("bench --quick route_lookup_ns", 120, false).contains("route_lookup_ns "));
+}
+
+#[track_caller]
+fn assert_fits(text: &str, columns: usize) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= columns, "{line}");
+    }
+}
+
+/// A pipeline of this process whose sink hangs, as `onebuf top` shows it, and when it goes on and ends.
+#[test]
+fn top_shows_a_stall_and_an_end_in_lines_that_fit() {
+    let folder = private();
+    let path = folder.path().join("x.sock").display().to_string();
+    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = hub.verdicts(Default::default()).build().expect("a hub");
+    let published = hub.publish(&path).expect("it can be seen");
+    let (go_on, hangs) = channel::<()>();
+    let mut pipeline = Pipeline::builder(2, |_| hub.buffer::<u32>(64).name("frame").build())
+        .source(|_, frame| Ok(if frame < 1000 { Filled::Frame } else { Filled::End }))
+        .sink(move |_, frame| {
+            if frame == 500 {
+                // Until the other end is dropped.
+                let _ = hangs.recv();
+            }
+            Ok(())
+        })
+        .build()
+        .expect("a pipeline");
+    published.pipeline("with a rather long name, for columns", pipeline.handle());
+    let cli = Cli::new();
+    let seen = || cli.run_bare(&format!("top {path} --once --json")).json()["pipelines"][0].clone();
+    let until = |what: &str, fits: &dyn Fn(&Value) -> bool| {
+        for _ in 0..600 {
+            let seen = seen();
+            if fits(&seen) {
+                return seen;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("it never {what}: {}", seen());
+    };
+    assert_eq!(seen()["state"], "ready");
+    thread::scope(|threads| {
+        let running = threads.spawn(|| pipeline.run());
+        let stalled = until("stalled", &|seen| seen["stalled_us"].is_number());
+        assert_eq!((&stalled["state"], &stalled["frames"]), (&"running".into(), &500.into()));
+        assert_eq!(stalled["on_the_way"], 2, "up to now, and not up to the last frame");
+        until("came to rest", &|seen| seen["frames_per_second"] == 0.0);
+
+        let once = shown(&format!("top {path} --once"), 60, true);
+        assert_fits(&once, 60);
+        assert!(once.contains("columns stalled for") && once.contains('…'), "{once}");
+        let mut terminal = Terminal::start(&format!("top {path}"), 70, true);
+        let view = terminal.next_view();
+        assert_fits(&view, 70);
+        assert!(view.contains("columns stalled for"), "{view}");
+        tcsetwinsize(&terminal.screen, size(30)).expect("another size");
+        let mut views = (0..20).map(|_| terminal.next_view());
+        let narrow = views.find(|view| view.lines().all(|line| line.chars().count() <= 30));
+        assert!(narrow.is_some(), "another size is noticed: {:?}", terminal.next_view());
+        terminal.child.kill().expect("it can be ended");
+        terminal.child.wait().expect("it ends");
+        let whole = cli.run_bare(&format!("top {path} --once")).ok().stdout;
+        assert!(whole.contains("0.0/s") && whole.contains("0 incomplete\n"), "{whole}");
+        drop(go_on);
+        running.join().expect("no panic").expect("it finishes");
+    });
+    let finished = until("finished", &|seen| seen["state"] == "finished");
+    assert_eq!((&finished["frames"], &finished["on_the_way"]), (&1000.into(), &0.into()));
+    assert!(finished["average_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{finished}");
+    let text = cli.run_bare(&format!("top {path} --once")).ok().stdout;
+    assert!(text.contains("columns finished after") && text.contains("/s on average"), "{text}");
 }

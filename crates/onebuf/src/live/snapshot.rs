@@ -117,10 +117,22 @@ pub struct PipelineSeen {
     pub incomplete: u64,
     /// Frames that are on their way.
     pub on_the_way: u64,
-    /// How long it has been running.
+    /// How long it has been running; how long it ran, when it is over.
     pub elapsed_us: u64,
-    /// Since its start.
+    /// Where it is in its life.
+    #[serde(default)]
+    pub state: pipeline::State,
+    /// Over the last five seconds up to now; 0 unless it runs.
     pub frames_per_second: f64,
+    /// Since its start, up to now or to its end.
+    #[serde(default)]
+    pub average_per_second: f64,
+    /// How long ago the last frame came out, or it was started before one did; 0 unless it runs.
+    #[serde(default)]
+    pub since_last_us: u64,
+    /// How long no frame has come out, where that is a stall: see [`Pulse::stalled`](pipeline::Pulse::stalled).
+    #[serde(default)]
+    pub stalled_us: Option<u64>,
     /// Half of all frames took no longer.
     pub p50_us: Option<u64>,
     /// 99 of 100 took no longer.
@@ -249,7 +261,7 @@ impl BufferSeen {
 
 impl PipelineSeen {
     fn of(name: &str, handle: &pipeline::Handle) -> Self {
-        let report = handle.report();
+        let (report, pulse) = (handle.report(), handle.pulse());
         let stage = |stage: &pipeline::StageReport| StageSeen {
             name: cut(&stage.name),
             device: stage.device.clone(),
@@ -265,7 +277,11 @@ impl PipelineSeen {
             incomplete: report.incomplete,
             on_the_way: report.on_the_way,
             elapsed_us: us(report.elapsed),
-            frames_per_second: report.frames_per_second(),
+            state: pulse.state,
+            frames_per_second: pulse.frames_per_second,
+            average_per_second: report.frames_per_second(),
+            since_last_us: us(pulse.since_last),
+            stalled_us: pulse.stalled.map(us),
             p50_us: report.latency.p50.map(us),
             p99_us: report.latency.p99.map(us),
             stages: report.stages.iter().map(stage).collect(),

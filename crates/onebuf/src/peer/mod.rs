@@ -78,6 +78,7 @@ mod attach;
 mod device_tests;
 mod folder;
 mod given;
+mod greeting;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod ipc_tests;
 mod link;

@@ -3,15 +3,15 @@
 use super::{
     folder::{Name, socket_path},
     given::Given,
+    greeting::{Gift, Guest, Guests},
     link::{Link, Side},
-    socket::{Deadline, Listener, Peer, Socket},
-    wire::Message,
+    socket::{Deadline, Listener, Peer},
 };
 use crate::{Buffer, Error, Result, buffer::Core};
 use bytemuck::Pod;
 use std::{fmt, path::Path, time::Duration};
 
-/// How long a peer that has come may take to say what it wants.
+/// How long the handshake of a peer that has come may take.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
 
 /// A buffer that other processes may attach to, one after the other, while this lives.
@@ -26,7 +26,7 @@ pub struct Offer<'b, T: Pod> {
     allowed: Vec<u32>,
     greeting_limit: Duration,
     element_bytes: u32,
-    visits: u64,
+    guests: Guests,
     _only: Only<'b>,
 }
 
@@ -70,7 +70,7 @@ impl<'b, T: Pod> Offer<'b, T> {
             allowed: vec![],
             greeting_limit,
             element_bytes: size_of::<T>() as u32,
-            visits: 0,
+            guests: Guests::default(),
             _only,
         })
     }
@@ -82,7 +82,8 @@ impl<'b, T: Pod> Offer<'b, T> {
         self
     }
 
-    /// How long a peer that has come may take to say what it wants; 5 s otherwise.
+    /// How long a peer that has come may take for its part of the handshake, while [`accept`](Self::accept) waits; 5 s otherwise. One that
+    /// takes longer is refused.
     pub fn greeting_limit(mut self, limit: Duration) -> Self {
         self.greeting_limit = limit;
         self
@@ -113,37 +114,22 @@ impl<'b, T: Pod> Offer<'b, T> {
     /// Waits for the next peer, checks it, and gives it the memory. It is this process's turn then. After any
     /// error the next one may be waited for.
     ///
+    /// Up to 16 peers are heard at once, and the first that has done its part of the handshake is served. So a peer that connects and says
+    /// nothing holds up no other; it is refused when the [limit](Self::greeting_limit) is over.
+    ///
     /// # Errors
-    /// [`Error::Timeout`] when nobody comes, or when who came says nothing; [`Error::PeerRefused`] for one of
-    /// another user, or that does not keep to the protocol; [`Error::Unsupported`] for another version of it;
+    /// [`Error::Timeout`] when no peer has come and done its part within the time; [`Error::PeerRefused`] for one of
+    /// another user, that says nothing, or that does not keep to the protocol; [`Error::Unsupported`] for another version of it;
     /// [`Error::InvalidArgument`] for one with other elements; [`Error::PeerLost`] for one that went away.
     pub fn accept(&mut self, timeout: Duration) -> Result<Visit<'_, 'b, T>> {
-        let deadline = Deadline::after(timeout);
-        let socket = self.listener.accept(deadline)?;
-        let peer = socket.peer()?.check(&self.allowed)?;
-        self.visits += 1;
-        let session = self.visits;
-        self.greet(&socket, session, Deadline::after(self.greeting_limit))?;
+        let Self { buffer, given, listener, allowed, greeting_limit, guests, .. } = self;
+        let element_bytes = self.element_bytes;
+        let gift = Gift { element_bytes, fds: given.fds() };
+        let limits = (Deadline::after(timeout), *greeting_limit);
+        let grant = |session| given.grant(buffer, element_bytes, session);
+        let Guest { socket, peer, session, .. } =
+            guests.next(listener, allowed, limits, &gift, grant)?;
         Ok(Visit { link: Link::new(socket, peer, Side::Owner), offer: self, session })
-    }
-
-    fn greet(&self, socket: &Socket, session: u64, deadline: Deadline) -> Result<()> {
-        let ours = self.element_bytes;
-        match socket.receive(deadline, "a peer's first word")?.0 {
-            Message::Hello { element_bytes } if element_bytes == ours => {}
-            Message::Hello { element_bytes } => {
-                let no = Message::WrongElement { element_bytes: ours };
-                socket.send(&no, &[], deadline)?;
-                return Err(super::other_elements(ours, element_bytes));
-            }
-            _ => return Err(Error::refused("its first word was another than hello")),
-        }
-        let grant = Message::Grant(Box::new(self.given.grant(self.buffer, ours, session)));
-        socket.send(&grant, &self.given.fds(), deadline)?;
-        match socket.receive(deadline, "a peer to map the buffer")?.0 {
-            Message::Ready => Ok(()),
-            _ => Err(Error::refused("its second word was another than ready")),
-        }
     }
 }
 

@@ -56,8 +56,13 @@ impl Deadline {
         Self { end: Instant::now() + limit, limit }
     }
 
-    fn left(&self) -> Duration {
+    pub(super) fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// What it is when the time was over before this.
+    pub(super) fn missed(&self, what: impl Into<String>) -> Error {
+        Error::timeout(what, self.limit)
     }
 }
 
@@ -95,6 +100,7 @@ impl Listener {
         Ok(Self(socket))
     }
 
+    #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
     pub fn accept(&self, deadline: Deadline) -> Result<Socket> {
         loop {
             wait(self.0.as_fd(), PollFlags::IN, deadline, "a peer to come")?;
@@ -143,7 +149,7 @@ impl Socket {
                     std::thread::sleep(KNOCK_AGAIN.min(deadline.left()));
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {
-                    return Err(Error::timeout("the owner to answer", deadline.limit));
+                    return Err(deadline.missed("the owner to answer"));
                 }
                 Err(errno) => return Err(nobody(path, errno)),
             }
@@ -288,17 +294,32 @@ impl Socket {
 /// Waits until something can be done with the fd; a closed other end is something.
 fn wait(fd: BorrowedFd<'_>, what_for: PollFlags, deadline: Deadline, what: &str) -> Result<()> {
     loop {
-        let left = deadline.left();
-        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let limit = timespec(deadline.left());
         match poll(&mut [PollFd::from_borrowed_fd(fd, what_for)], Some(&limit)) {
             Ok(0) if deadline.left().is_zero() => {
-                return Err(Error::timeout(format!("waiting for {what}"), deadline.limit));
+                return Err(deadline.missed(format!("waiting for {what}")));
             }
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
             Err(errno) => return Err(failed("poll")(errno)),
         }
     }
+}
+
+/// Waits until one of these has something to read, or for so long. A closed other end is something.
+pub(super) fn wait_for_any<'f>(
+    fds: impl Iterator<Item = BorrowedFd<'f>>,
+    limit: Duration,
+) -> Result<()> {
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    match poll(&mut fds, Some(&timespec(limit))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(failed("poll")(errno)),
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 
 fn address(path: &Path) -> Result<SocketAddrUnix> {

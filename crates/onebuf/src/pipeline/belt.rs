@@ -144,6 +144,7 @@ impl Belt {
     }
 
     /// How many frames are on their way, in whosever hands.
+    #[cfg(test)]
     pub fn fill(&self, slots: usize) -> usize {
         slots - lock(&self.state).free.len()
     }

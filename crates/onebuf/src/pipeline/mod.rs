@@ -57,6 +57,7 @@ mod belt;
 mod graft;
 mod net;
 mod npy;
+mod pulse;
 mod report;
 mod run;
 pub mod sink;
@@ -68,6 +69,7 @@ mod times;
 pub use belt::WhenFull;
 pub use graft::Graft;
 pub use npy::NpyElement;
+pub use pulse::{Pulse, State};
 pub use report::{Failure, Latency, Report, StageReport};
 
 use crate::{Device, Error, Kernel, Queue, Result};
@@ -78,7 +80,6 @@ use run::Run;
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
 };
 
 /// A hand-over on one chip that is slower than this is a change of context, which is worth a batch.
@@ -356,22 +357,25 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
     pub fn run(&mut self) -> Result<Report, Failure> {
         let Self { slots, source, stages, sink, batch, when_full, one_thread, counters } = self;
         counters.clear();
+        let life = counters.beats.live();
         let (belt, batch) = (Belt::new(slots.len(), stages.len()), *batch);
         let tap = stages.first().map(|stage| stage.queue.line.tap.clone()).unwrap_or_default();
-        let run = Run { slots, belt: &belt, counters, start: Instant::now(), tap: &tap };
+        let run = Run { slots, belt: &belt, counters, tap: &tap };
         if *one_thread {
             run.alone(&mut **source, stages, &mut **sink, batch);
         } else {
             run.beside_each_other(&mut **source, stages, &mut **sink, batch, *when_full);
         }
-        run.note_time();
         counters.stop.store(false, Ordering::Relaxed);
-        let report = counters.report();
         match belt.into_failed() {
             Some(Failed { at, frame, error }) => {
-                Err(Failure { at, frame, error, report: report.into() })
+                drop(life);
+                Err(Failure { at, frame, error, report: counters.report().into() })
             }
-            None => Ok(report),
+            None => {
+                life.finish();
+                Ok(counters.report())
+            }
         }
     }
 }
@@ -397,9 +401,14 @@ impl Handle {
         self.0.stop.store(true, Ordering::Relaxed);
     }
 
-    /// How it does, now.
+    /// How it has done so far.
     pub fn report(&self) -> Report {
         self.0.report()
+    }
+
+    /// How it does now: its state, its rate in the last seconds, and whether it has stalled.
+    pub fn pulse(&self) -> Pulse {
+        self.0.beats.pulse()
     }
 }
 

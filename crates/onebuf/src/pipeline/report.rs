@@ -2,6 +2,7 @@
 
 use super::{
     graft::{Graft, Seat},
+    pulse::Beats,
     times::Times,
 };
 use crate::Error;
@@ -22,9 +23,9 @@ pub(super) struct Counters {
     pub source: Times,
     pub stages: Vec<Place>,
     pub sink: Times,
-    /// Frames that are on their way.
-    pub on_the_way: AtomicU64,
-    pub elapsed_ns: AtomicU64,
+    /// Frames that the source has filled.
+    pub entered: AtomicU64,
+    pub beats: Beats,
     /// Somebody wants it to stop.
     pub stop: AtomicBool,
 }
@@ -52,7 +53,7 @@ pub struct Report {
     pub incomplete: u64,
     /// Frames that are on their way.
     pub on_the_way: u64,
-    /// How long it has been running.
+    /// How long it has been running, up to now; how long it ran, when it is over.
     pub elapsed: Duration,
     /// From the source's having filled a frame to the sink's being done with it.
     pub latency: Latency,
@@ -97,7 +98,7 @@ impl From<&Times> for Latency {
 }
 
 impl Report {
-    /// Frames in a second, since the start.
+    /// Frames in a second, since the start. [`Handle::pulse`](super::Handle::pulse) has the rate of the last seconds.
     pub fn frames_per_second(&self) -> f64 {
         self.frames as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -118,9 +119,9 @@ impl Counters {
 
     /// Before another run.
     pub fn clear(&self) {
-        let Self { frames, dropped, incomplete, on_the_way, elapsed_ns, .. } = self;
+        let Self { frames, dropped, incomplete, entered, .. } = self;
         let stages = self.stages.iter().map(|place| &place.frames);
-        [frames, dropped, incomplete, on_the_way, elapsed_ns]
+        [frames, dropped, incomplete, entered]
             .into_iter()
             .chain(stages)
             .for_each(|counter| counter.store(0, Ordering::Relaxed));
@@ -138,12 +139,13 @@ impl Counters {
             latency: (&place.times).into(),
             busy: place.busy.total(),
         };
+        let (frames, dropped) = (get(&self.frames), get(&self.dropped));
         Report {
-            frames: get(&self.frames),
-            dropped: get(&self.dropped),
+            frames,
+            dropped,
             incomplete: get(&self.incomplete),
-            on_the_way: get(&self.on_the_way),
-            elapsed: Duration::from_nanos(get(&self.elapsed_ns)),
+            on_the_way: get(&self.entered).saturating_sub(frames + dropped),
+            elapsed: self.beats.elapsed(),
             latency: (&self.latency).into(),
             source: (&self.source).into(),
             stages: self.stages.iter().map(stage).collect(),

@@ -25,7 +25,6 @@ pub(super) struct Run<'r, S> {
     pub slots: &'r [S],
     pub belt: &'r Belt,
     pub counters: &'r Counters,
-    pub start: Instant,
     /// Where the source and the sink are recorded.
     pub tap: &'r Tap,
 }
@@ -129,6 +128,7 @@ impl<S: Send + Sync> Run<'_, S> {
     ) -> Result<Option<Option<Car>>, Failed> {
         let filled = self.ask(source, slot, frame).map_err(failed("source", frame))?;
         if filled == Filled::Frame {
+            self.counters.entered.fetch_add(1, Ordering::Relaxed);
             let now = Instant::now();
             return Ok(Some(Some(Car { slot, frame, filled: now, came: now })));
         }
@@ -202,8 +202,8 @@ impl<S: Send + Sync> Run<'_, S> {
         self.tell(began, "sink", car.frame);
         self.counters.latency.note(car.filled.elapsed());
         self.counters.frames.fetch_add(1, Ordering::Relaxed);
+        self.counters.beats.note();
         self.belt.put_free(car.slot);
-        self.note_time();
         Ok(())
     }
 
@@ -223,13 +223,6 @@ impl<S: Send + Sync> Run<'_, S> {
             event.name = part.into();
             event.frame = Some(frame);
         });
-    }
-
-    pub fn note_time(&self) {
-        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.counters.elapsed_ns.store(ns, Ordering::Relaxed);
-        let fill = self.belt.fill(self.slots.len()) as u64;
-        self.counters.on_the_way.store(fill, Ordering::Relaxed);
     }
 }
 

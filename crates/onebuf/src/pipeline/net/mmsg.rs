@@ -16,12 +16,25 @@ use std::{
 /// Packets of one call at most.
 pub(crate) const BATCH: usize = 64;
 
+/// The address and port that a packet came from, as the kernel writes them: a `sockaddr_in` and zeros, or a `sockaddr_in6`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin([u32; size_of::<libc::sockaddr_in6>() / 4]);
+
+impl Origin {
+    /// Lets the kernel write it with the message that is received next.
+    fn ask(&mut self, message: &mut libc::msghdr) {
+        message.msg_name = (&raw mut self.0).cast();
+        message.msg_namelen = size_of_val(&self.0) as _;
+    }
+}
+
 /// What came as one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Got {
     pub bytes: usize,
     /// It was longer than its places.
     pub cut_off: bool,
+    pub from: Origin,
 }
 
 /// Waits for one packet, as long as the socket's timeout says, and takes those that are there already. Each fills its places one
@@ -38,8 +51,11 @@ pub(crate) fn receive<const N: usize>(
     });
     let mut messages = messages(parts);
     let many = places.len().min(BATCH) as u32;
+    for (message, got) in messages[..many as usize].iter_mut().zip(&mut *got) {
+        got.from.ask(&mut message.msg_hdr);
+    }
     // SAFETY: `many` of the messages have been set, each to at most `N` places, which are `iovec`s by the standard library's word
-    // and exclusively borrowed. No name, no control data.
+    // and exclusively borrowed; and each to memory for the sender's address, of which the length is told. No control data.
     let came = unsafe {
         let (fd, none) = (socket.as_raw_fd(), ptr::null_mut());
         libc::recvmmsg(fd, messages.as_mut_ptr(), many, libc::MSG_WAITFORONE as _, none)
@@ -47,7 +63,7 @@ pub(crate) fn receive<const N: usize>(
     let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
     for (got, message) in got.iter_mut().zip(&messages[..came]) {
         let cut_off = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-        *got = Got { bytes: message.msg_len as usize, cut_off };
+        (got.bytes, got.cut_off) = (message.msg_len as usize, cut_off);
     }
     Ok(came)
 }
@@ -63,16 +79,16 @@ pub(crate) fn receive_joined(
     marked: bool,
     got: &mut [Got; BATCH],
 ) -> io::Result<usize> {
-    let Whole { bytes, each, cut_off } = receive_whole(socket, places)?;
+    let Whole { bytes, each, cut_off, from } = receive_whole(socket, places)?;
     let each = if marked { each } else { bytes.min(packet) };
     if each == bytes || each != packet {
-        got[0] = Got { bytes, cut_off: cut_off || each != bytes };
+        got[0] = Got { bytes, cut_off: cut_off || each != bytes, from };
         return Ok(1);
     }
     let many = bytes.div_ceil(each).min(BATCH);
     for (number, got) in got[..many].iter_mut().enumerate() {
         let last = number + 1 == many;
-        *got = Got { bytes: each.min(bytes - number * each), cut_off: cut_off && last };
+        *got = Got { bytes: each.min(bytes - number * each), cut_off: cut_off && last, from };
     }
     Ok(many)
 }
@@ -85,6 +101,8 @@ pub(crate) struct Whole {
     pub each: usize,
     /// It was longer than its places.
     pub cut_off: bool,
+    /// The kernel joins packets of one sender only.
+    pub from: Origin,
 }
 
 /// Waits for one message, of one packet or of several.
@@ -99,12 +117,15 @@ pub(crate) fn receive_whole(
     (message.msg_iov, message.msg_iovlen) = (places.as_mut_ptr().cast(), places.len() as _);
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: places are `iovec`s and exclusively borrowed, and so is the memory for control data, of which the length is told.
+    let mut from = Origin::default();
+    from.ask(&mut message);
+    // SAFETY: places are `iovec`s and exclusively borrowed, and so is the memory for control data and for the sender's address, of
+    // which the lengths are told.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, 0) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
     let cut_off = message.msg_flags & libc::MSG_TRUNC != 0;
     let each = joined_size(&message).filter(|&each| each < bytes).unwrap_or(bytes);
-    Ok(Whole { bytes, each, cut_off })
+    Ok(Whole { bytes, each, cut_off, from })
 }
 
 /// How long the packets are that came together, when several did.

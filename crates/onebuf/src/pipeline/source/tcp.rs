@@ -10,21 +10,36 @@ use rustix::{
 use std::{
     io::{ErrorKind, Read},
     net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// So often a stop is heard.
+/// No read waits longer.
 const SLICE: Duration = Duration::from_millis(50);
 
+/// No call is longer, though bytes come: so often a stop is heard. What has come is put aside then, so calls for large frames are longer by what
+/// that may take.
+const LONGEST: Duration = Duration::from_millis(250);
+const PUT_ASIDE_BYTES_PER_S: f64 = 1e9;
+
+/// How long a frame may take, unless said otherwise: this, and what it takes at the slowest rate that is expected.
+const FRAME_LIMIT: Duration = Duration::from_secs(60);
+const SLOWEST_BYTES_PER_S: f64 = 1e6;
+
 /// Frames as they lie in memory, one behind the other, over TCP. The sender's closing ends the stream, between two frames.
+///
+/// However slowly the sender writes, a stop of the pipeline is heard within 250 ms (and a second more for every GB of a frame), and a frame has
+/// a [limit](Tcp::frame_limit).
 #[derive(Debug)]
 pub struct Tcp {
     end: End,
     timeout: Duration,
+    frame_limit: Option<Duration>,
     /// The beginning of a frame whose rest has not come: the next call may be about other memory.
-    begun: Vec<u8>,
+    pub(super) begun: Vec<u8>,
     frames: u64,
     quiet: Duration,
+    /// How long the source has been reading since the frame's first byte.
+    reading: Duration,
 }
 
 /// This end of the connection.
@@ -93,7 +108,15 @@ impl Tcp {
         if timeout.is_zero() {
             return Err(Error::invalid("a timeout of nothing: every wait would be too long"));
         }
-        Ok(Self { end, timeout, begun: Vec::new(), frames: 0, quiet: Duration::ZERO })
+        let (quiet, reading) = (Duration::ZERO, Duration::ZERO);
+        Ok(Self { end, timeout, frame_limit: None, begun: Vec::new(), frames: 0, quiet, reading })
+    }
+
+    /// How long a frame may take from its first byte to its last, however steadily its bytes come: otherwise a minute, and a second
+    /// more for every megabyte of the frame. Time in which the pipeline does not read does not count. A frame that takes longer is
+    /// [`Error::Timeout`].
+    pub fn frame_limit(self, limit: Duration) -> Self {
+        Self { frame_limit: Some(limit), ..self }
     }
 
     /// Where it listens, or is connected from.
@@ -150,6 +173,40 @@ impl Tcp {
         }
     }
 
+    /// Reads what comes of a frame, of which so many bytes are there, for a while.
+    fn read_frame(&mut self, into: &mut [u8], have: &mut usize) -> Result<Filled> {
+        let (start, longest) =
+            (Instant::now(), LONGEST + time_for(into.len(), PUT_ASIDE_BYTES_PER_S));
+        while *have < into.len() {
+            match self.read(&mut into[*have..])? {
+                Some(0) if *have == 0 => return Ok(Filled::End),
+                Some(0) => return Err(self.cut(*have, into.len())),
+                Some(bytes) => *have += bytes,
+                None => return Ok(Filled::Idle),
+            }
+            if start.elapsed() >= longest && *have < into.len() {
+                return Ok(Filled::Idle);
+            }
+        }
+        Ok(Filled::Frame)
+    }
+
+    /// The frame is not whole yet, and has been read for so much longer.
+    fn note_reading(&mut self, more: Duration, have: usize, whole: usize) -> Result<()> {
+        self.reading += more;
+        let usual = FRAME_LIMIT + time_for(whole, SLOWEST_BYTES_PER_S);
+        let limit = self.frame_limit.unwrap_or(usual);
+        if self.reading < limit {
+            return Ok(());
+        }
+        // The caller may go on, and wait as long again.
+        self.reading = Duration::ZERO;
+        let frame = self.frames;
+        let what =
+            format!("frame {frame}: {have} of {whole} bytes came (`frame_limit` allows longer)");
+        Err(Error::timeout(what, limit))
+    }
+
     fn cut(&self, have: usize, whole: usize) -> Error {
         let frame = self.frames;
         Error::PeerLost {
@@ -158,6 +215,11 @@ impl Tcp {
             ),
         }
     }
+}
+
+/// How long so many bytes take at a rate.
+fn time_for(bytes: usize, bytes_per_s: f64) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / bytes_per_s)
 }
 
 /// Whether somebody knocked and did not wait.
@@ -192,18 +254,19 @@ impl<T: Pod> Source<T> for Tcp {
         };
         begun.copy_from_slice(&self.begun);
         self.begun.clear();
-        while have < into.len() {
-            match self.read(&mut into[have..]) {
-                Ok(Some(0)) if have == 0 => return Ok(Filled::End),
-                Ok(Some(0)) => return Err(self.cut(have, into.len())),
-                Ok(Some(bytes)) => have += bytes,
-                nothing => {
-                    self.begun.extend_from_slice(&into[..have]);
-                    return nothing.map(|_| Filled::Idle);
-                }
+        let start = Instant::now();
+        let filled = self.read_frame(into, &mut have);
+        match filled {
+            Ok(Filled::Frame) => {
+                self.frames += 1;
+                self.reading = Duration::ZERO;
             }
+            Ok(Filled::Idle) | Err(_) => self.begun.extend_from_slice(&into[..have]),
+            _ => {}
         }
-        self.frames += 1;
-        Ok(Filled::Frame)
+        if have > 0 && matches!(filled, Ok(Filled::Idle)) {
+            self.note_reading(start.elapsed(), have, into.len())?;
+        }
+        filled
     }
 }

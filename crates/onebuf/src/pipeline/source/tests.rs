@@ -201,6 +201,61 @@ fn a_connection_that_breaks_or_falls_silent_is_an_error() {
     refused(Tcp::connect("nonsense", Duration::from_secs(1)), "HOST:PORT");
 }
 
+/// Writes a byte at a time until nobody reads any more, and says how many went.
+fn drip(mut sender: TcpStream) -> thread::JoinHandle<usize> {
+    let pause = || thread::sleep(Duration::from_millis(1));
+    let wrote = move || sender.write_all(&[7]).inspect(|()| pause()).is_ok();
+    thread::spawn(move || std::iter::repeat_with(wrote).take_while(|&went| went).count())
+}
+
+/// A frame that would take an hour, byte by byte: the source gives it back between two of them, and a stop ends the pipeline.
+#[test]
+fn a_stop_is_heard_whatever_a_sender_drips() {
+    let (mut tcp, sender) = connected(Duration::from_secs(10));
+    let dripped = drip(sender);
+    let mut frame = vec![0u8; 4 << 20];
+    let calls: Vec<Filled> = (0..3).map(|_| tcp.fill(&mut frame).unwrap()).collect();
+    assert_eq!(calls, [Filled::Idle; 3]);
+    let begun = tcp.begun.len();
+    assert!(begun > 0 && tcp.begun.iter().all(|&byte| byte == 7), "{begun} bytes are kept");
+    let hub = hub();
+    let mut pipeline = Pipeline::builder(2, |_| hub.buffer::<u8>(4 << 20).build())
+        .feed(tcp, |slot| slot)
+        .drain(|_: &[u8], _| Ok(()), |slot| slot)
+        .build()
+        .unwrap();
+    let handle = pipeline.handle();
+    let report = thread::scope(|threads| {
+        let running = threads.spawn(|| pipeline.run());
+        handle.stop();
+        running.join().unwrap()
+    });
+    assert_eq!(report.unwrap().frames, 0);
+    drop(pipeline);
+    assert!(dripped.join().unwrap() >= begun);
+}
+
+#[test]
+fn a_frame_that_takes_too_long_is_an_error_and_no_byte_is_lost() {
+    let (tcp, sender) = connected(Duration::from_secs(10));
+    let mut tcp = tcp.frame_limit(Duration::from_millis(300));
+    let dripped = drip(sender);
+    let mut frame = vec![0u8; 4 << 20];
+    let calls = (0..100).map(|_| tcp.fill(&mut frame));
+    let error = calls.filter_map(Result::err).next().expect("an error");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(error.to_string().contains("of 4194304 bytes came"), "{error}");
+    // Smaller frames of the same stream come whole then.
+    let mut small = vec![0u8; tcp.begun.len() + 1];
+    let again = (0..100)
+        .map(|_| tcp.fill(&mut small))
+        .find_map(|filled| filled.ok().filter(|&filled| filled == Filled::Frame));
+    assert_eq!(again, Some(Filled::Frame));
+    assert!(small.iter().all(|&byte| byte == 7));
+    drop(tcp);
+    dripped.join().unwrap();
+}
+
 /// A ring that is full lets the network wait, which loses packets: all are counted, and no frame is wrong.
 #[test]
 fn a_blocked_sink_loses_frames_and_counts_them() {

@@ -11,8 +11,11 @@
 
 mod batch;
 mod counts;
+mod door;
 mod joining;
 mod stream;
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod takeover_tests;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;
 mod window;
@@ -24,12 +27,7 @@ use crate::{
     Error, Result,
     pipeline::{
         Filled,
-        net::{
-            failed,
-            mmsg::receive_whole,
-            packet::{Header, Kind},
-            resolve, socket,
-        },
+        net::{failed, mmsg::Origin, resolve, socket},
     },
 };
 use bytemuck::Pod;
@@ -37,19 +35,20 @@ use counts::{Counters, add};
 use joining::Joining;
 use std::{
     fmt,
-    io::{ErrorKind, IoSliceMut},
     net::{SocketAddr, ToSocketAddrs, UdpSocket},
-    os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
-use stream::{How, SLICE, Stream, is_silence};
+use stream::{How, SLICE, Stream};
 
 /// Room for packets that wait: a hundredth of a second at 25 Gbit/s.
 const RECEIVE_BUFFER: usize = 32 << 20;
 
 /// Longer than any packet, and than any that come together.
 const LONGEST_MESSAGE: usize = 1 << 16;
+
+/// How long a stream is quiet before another takes over, unless said otherwise.
+const TAKEOVER_AFTER: Duration = Duration::from_secs(1);
 
 /// What came of waiting for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +73,12 @@ pub enum Arrival {
 
 /// Frames that come over UDP, in the packets of [`sink::Udp`](super::super::sink::Udp) and `onebuf send`.
 ///
-/// The first stream that sends frames of the right size is the one that is received, until its end; then the next one is. A frame that lacks a
-/// packet is counted and never taken for a whole one: as a [`Source`] this says [`Filled::Incomplete`]. Who wants such frames too asks
-/// [`Udp::receive`], and is told what is missing.
+/// One stream is received at a time: a stream number, sent from one address and port, with frames of the right size. The first that comes is
+/// received until its end. One that goes quiet without an end, because its sender crashed, is replaced by the next stream that sends
+/// ([`Udp::takeover_after`]). Packets of other streams are counted meanwhile, and no frame is made of the packets of two.
+///
+/// A frame that lacks a packet is counted and never taken for a whole one: as a [`Source`] this says [`Filled::Incomplete`]. Programs that want
+/// such frames too call [`Udp::receive`], which says what is missing.
 ///
 /// ```
 /// use onebuf::pipeline::{Filled, sink::{self, Sink}, source::{Source, Udp}};
@@ -99,11 +101,17 @@ pub struct Udp {
     wanted: Option<u32>,
     window: usize,
     timeout: Duration,
+    takeover_after: Duration,
     stream: Option<Box<Stream>>,
-    /// The stream that ended last: what still comes of it is late.
-    over: Option<u32>,
-    /// For how long nothing of use has come.
+    /// The stream that takes over, while frames of the old one remain to be told.
+    successor: Option<Box<Stream>>,
+    /// The stream that ended last: for a while, what still comes of it is late.
+    over: Option<(u32, Origin)>,
+    /// For how long nothing of use has come, since the last timeout.
     quiet: Duration,
+    /// For how long the receiver has listened since anything of use came. Time in which the program did not listen does not
+    /// count: the owner's packets wait in the socket then.
+    idle: Duration,
     counters: Arc<Counters>,
     kernel_drops: u32,
     /// The size of frames that were too large or too small.
@@ -139,15 +147,18 @@ impl Udp {
             wanted: None,
             window: 2,
             timeout: Duration::from_secs(10),
+            takeover_after: TAKEOVER_AFTER,
             stream: None,
+            successor: None,
             over: None,
             quiet: Duration::ZERO,
+            idle: Duration::ZERO,
             counters: Arc::new(counters),
             misfit: None,
         })
     }
 
-    /// Only this stream, and not the first that comes.
+    /// Only streams of this number, and not the first that comes.
     pub fn stream(self, stream: u32) -> Self {
         Self { wanted: Some(stream), ..self }
     }
@@ -160,6 +171,17 @@ impl Udp {
     /// For how long nothing of use may come before that is an error: ten seconds unless said otherwise.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// How long nothing of use may come from a stream's sender before another stream takes over: a second unless said otherwise. Choose it
+    /// longer than the pauses of a sender that shares the port with others; [`Duration::MAX`] lets only a stream's end make room.
+    ///
+    /// The time is that of listening, in steps of 50 ms. A stream of which only one packet has come is replaced after 50 ms, since one
+    /// packet may be a stray. A stream that takes over is counted ([`UdpCounts::takeovers`]), and its frames have its own numbers; what had
+    /// come of the old stream's last frames is told first, as [`Arrival::Holes`] or whole. The same goes for a sender that begins again
+    /// from the same port with the same stream number.
+    pub fn takeover_after(self, quiet: Duration) -> Self {
+        Self { takeover_after: quiet, ..self }
     }
 
     /// Asks for other room for packets that wait: 32 MiB unless said otherwise. [`UdpCounts::receive_buffer_bytes`] is what the kernel gave,
@@ -194,14 +216,21 @@ impl Udp {
 
     fn next(&mut self, frame: &mut [u8], silence_holes: bool) -> Result<Arrival> {
         let (start, before) = (Instant::now(), self.counters.packets.load(Ordering::Relaxed));
-        let arrival = self.listen(frame, silence_holes)?;
+        let mut arrival = self.listen(frame, silence_holes)?;
+        if arrival == Arrival::End && self.succeed() {
+            arrival = self.listen(frame, silence_holes)?;
+        }
         if !matches!(arrival, Arrival::Whole { .. }) {
             self.note_drops();
         }
+        let useful = self.counters.packets.load(Ordering::Relaxed) > before;
+        // A call that was longer did not run for a while, rather than listen.
+        let listened = start.elapsed().min(2 * SLICE);
+        self.idle = if useful { Duration::ZERO } else { self.idle.saturating_add(listened) };
         if arrival == Arrival::End {
             self.leave();
+            self.idle = Duration::ZERO;
         }
-        let useful = self.counters.packets.load(Ordering::Relaxed) > before;
         match arrival {
             Arrival::Silence if !useful => self.quiet += start.elapsed(),
             _ => self.quiet = Duration::ZERO,
@@ -210,84 +239,21 @@ impl Udp {
     }
 
     fn listen(&mut self, frame: &mut [u8], silence_holes: bool) -> Result<Arrival> {
-        if self.stream.is_none() && !self.join(frame.len())? {
-            return Ok(Arrival::Silence);
-        }
-        let Some(stream) = &mut self.stream else { return Ok(Arrival::Silence) };
-        if stream.frame_bytes() != frame.len() {
+        if let Some(stream) = &self.stream
+            && stream.frame_bytes() != frame.len()
+        {
             let (want, have) = (frame.len(), stream.frame_bytes());
             let what = format!("a frame of {want} bytes in a stream of frames of {have}");
             return Err(Error::invalid(what));
         }
+        let silent = self.is_open() && !self.admit(frame.len())?;
+        let Some(stream) = &mut self.stream else { return Ok(Arrival::Silence) };
         let how = How { socket: &self.socket, counters: &self.counters, silence_holes };
-        stream.fill(frame, &how).map_err(failed("recvmmsg"))
-    }
-
-    /// Waits a while for the first packet of a stream.
-    fn join(&mut self, frame_bytes: usize) -> Result<bool> {
-        let (start, mut memory) = (Instant::now(), vec![0; LONGEST_MESSAGE]);
-        while start.elapsed() < SLICE {
-            let fd = self.socket.as_fd();
-            let came = match receive_whole(fd, &mut [IoSliceMut::new(&mut memory)]) {
-                Ok(came) => came,
-                Err(error) if is_silence(&error) => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(failed("recvmsg")(error)),
-            };
-            // One without a byte is a packet too, and none of ours.
-            let packets: Vec<&[u8]> = match came.bytes {
-                0 => vec![&[]],
-                bytes => memory[..bytes].chunks(came.each).collect(),
-            };
-            if self.begin(&packets, frame_bytes) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Begins a stream with the first of these packets that is one to begin with.
-    fn begin(&mut self, packets: &[&[u8]], frame_bytes: usize) -> bool {
-        let mut all = packets.iter().enumerate();
-        let found = all.find_map(|(at, packet)| Some((at, self.judge(packet, frame_bytes)?)));
-        let Some((at, (header, part))) = found else { return false };
-        let mut stream = Stream::begin(&header, part, self.window, self.joining);
-        stream.keep(packets[at..].iter().copied(), &self.counters);
-        self.stream = Some(Box::new(stream));
-        true
-    }
-
-    /// The stream is over.
-    fn leave(&mut self) {
-        let Some(stream) = self.stream.take() else { return };
-        self.over = Some(stream.id);
-        self.joining = stream.joining().again(&self.socket);
-    }
-
-    /// Whether a packet is one to begin with.
-    fn judge(&mut self, packet: &[u8], frame_bytes: usize) -> Option<(Header, u32)> {
-        let header = packet
-            .split_first_chunk()
-            .and_then(|(head, payload)| Header::decode(head, payload.len()));
-        let counters = &self.counters;
-        let Some(header) = header else {
-            add(&counters.malformed_packets, 1);
-            return None;
+        let arrival = match silent {
+            true => stream.fill_in_silence(frame, &how),
+            false => stream.fill(frame, &how),
         };
-        match header.kind {
-            _ if self.wanted.is_some_and(|wanted| wanted != header.stream) => {
-                add(&counters.stray_packets, 1);
-            }
-            _ if self.over == Some(header.stream) => add(&counters.late_packets, 1),
-            Kind::Part(part) if header.cut.frame_bytes() == frame_bytes => {
-                return Some((header, part));
-            }
-            _ => {
-                self.misfit = Some(header.cut.frame_bytes());
-                add(&counters.malformed_packets, 1);
-            }
-        }
-        None
+        arrival.map_err(failed("recvmmsg"))
     }
 
     /// The kernel counts since the socket was made, in 32 bits.

@@ -5,7 +5,7 @@ use super::{
     window::{Spot, Window},
 };
 use crate::pipeline::net::{
-    mmsg::{self, BATCH, Got},
+    mmsg::{self, BATCH, Got, Origin},
     packet::{HEADER, Header},
 };
 use std::{
@@ -102,14 +102,14 @@ impl Batch {
     }
 
     /// Keeps packets that came before there was a place for any, no more than one call's. Returns how many they are.
-    pub fn hold<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>) -> usize {
+    pub fn hold<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>, from: Origin) -> usize {
         self.held = 0..0;
         for (number, packet) in packets.take(BATCH).enumerate() {
             let (head, payload) = packet.split_at(packet.len().min(HEADER));
             let payload = &payload[..payload.len().min(self.stride)];
             self.heads[number][..head.len()].copy_from_slice(head);
             self.spare[number * self.stride..][..payload.len()].copy_from_slice(payload);
-            self.got[number] = Got { bytes: packet.len(), cut_off: false };
+            self.got[number] = Got { bytes: packet.len(), cut_off: false, from };
             self.held.end = number + 1;
         }
         self.held.end
@@ -156,9 +156,14 @@ impl Batch {
 
     /// What the packet with this number is, by its own word.
     pub fn header(&self, number: usize) -> Option<Header> {
-        let Got { bytes, cut_off } = self.got[number];
+        let Got { bytes, cut_off, .. } = self.got[number];
         let payload = bytes.checked_sub(HEADER).filter(|_| !cut_off)?;
         Header::decode(&self.heads[number], payload)
+    }
+
+    /// Who sent the packet with this number.
+    pub fn origin(&self, number: usize) -> Origin {
+        self.got[number].from
     }
 
     /// What the packet with this number turned out to be.

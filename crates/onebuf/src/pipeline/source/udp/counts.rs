@@ -19,7 +19,7 @@ counters! {
         late_packets,
         /// Packets that had come before.
         duplicate_packets,
-        /// Packets of other streams.
+        /// Packets of other streams or other senders than the one that is received.
         stray_packets,
         /// Packets that are not ours, or do not fit the frames.
         malformed_packets,
@@ -27,6 +27,8 @@ counters! {
         moved_packets,
         /// Packets that the kernel had no room for. It counts those that came together once.
         kernel_drops,
+        /// Streams that took over from one whose sender had gone quiet.
+        takeovers,
         /// The room that the kernel gives to packets that wait, in bytes.
         receive_buffer_bytes,
     }

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::pipeline::net::{
     clock::coarse,
+    mmsg::Origin,
     packet::{Header, Kind},
 };
 use std::{io, net::UdpSocket, sync::atomic::Ordering, time::Duration};
@@ -22,8 +23,21 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// Longer gaps are counted as a whole, and not frame by frame.
 const LONGEST_GAP: u64 = 4096;
 
+/// What a stream that is quiet makes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The stream goes on with it.
+    Wanted,
+    /// It has this stream's number and sender, but its frame is over: a late packet, or a sender that began again.
+    Past,
+    /// It is another stream's.
+    Other,
+}
+
 pub(super) struct Stream {
     pub id: u32,
+    /// Who sends it. A stream has one sender, so that no frame is made of the packets of two.
+    pub from: Origin,
     window: Window,
     batch: Batch,
     /// The packet that will come next if all goes well.
@@ -32,19 +46,60 @@ pub(super) struct Stream {
     end: Option<u64>,
     /// Nothing has come since: what is missing then will not.
     is_over: bool,
+    /// How many packets have found their place.
+    placed: u64,
 }
 
 impl Stream {
     /// A stream, by the first packet of it that came.
-    pub fn begin(header: &Header, packet: u32, patience: usize, joining: Joining) -> Self {
+    pub fn begin(
+        header: &Header,
+        packet: u32,
+        from: Origin,
+        patience: usize,
+        joining: Joining,
+    ) -> Self {
         Self {
             id: header.stream,
+            from,
             window: Window::new(header.cut, header.frame, patience),
             batch: Batch::new(header.cut.stride(), joining),
             next: Part { frame: header.frame, packet },
             end: None,
             is_over: false,
+            placed: 0,
         }
+    }
+
+    /// Whether only one packet of it has come, which may be a stray.
+    pub fn is_lone(&self) -> bool {
+        self.placed < 2
+    }
+
+    /// Whether it can do nothing without another packet.
+    pub fn is_waiting(&mut self) -> bool {
+        let over = self.is_over || self.end.is_some_and(|end| self.window.first >= end);
+        let has_work = self.window.is_whole() || self.window.is_pressed();
+        !over && !has_work && self.batch.kept().is_none()
+    }
+
+    /// What a packet is to it, while it is waiting.
+    pub fn claim(&self, header: &Header, from: Origin) -> Claim {
+        if (header.stream, from, header.cut) != (self.id, self.from, self.window.cut) {
+            return Claim::Other;
+        }
+        match header.kind {
+            Kind::Part(packet) if self.window.place(header.frame, packet) == Place::Late => {
+                Claim::Past
+            }
+            _ => Claim::Wanted,
+        }
+    }
+
+    /// Another stream takes over: frames that have begun are told as they are, and no packet is waited for.
+    pub fn close(&mut self) {
+        self.end = Some(self.window.first + self.window.begun());
+        self.is_over = true;
     }
 
     pub fn frame_bytes(&self) -> usize {
@@ -62,16 +117,22 @@ impl Stream {
         self.batch.joining = Joining::ask(socket, joined);
     }
 
-    /// Keeps the packets that it began with.
-    pub fn keep<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>, counters: &Counters) {
-        let came = self.batch.hold(packets);
+    /// Keeps packets of one sender that were received elsewhere: those that it began with, or goes on with.
+    pub fn keep<'p>(
+        &mut self,
+        packets: impl Iterator<Item = &'p [u8]>,
+        from: Origin,
+        counters: &Counters,
+    ) {
+        let came = self.batch.hold(packets, from);
         self.judge(came, counters);
     }
 
     /// What each of so many packets is, and which one is expected after them.
     fn judge(&mut self, came: usize, counters: &Counters) {
         for number in 0..came {
-            let found = self.check(self.batch.header(number), counters);
+            let (header, from) = (self.batch.header(number), self.batch.origin(number));
+            let found = self.check(header, from, counters);
             self.batch.note(number, found);
         }
         if let Some(last) = self.batch.last_found(came) {
@@ -81,8 +142,22 @@ impl Stream {
 
     /// The frame has a slot, for as long as this call lasts.
     pub fn fill(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
+        self.with_slot(frame, how, Self::gather)
+    }
+
+    /// The frame has a slot, and nothing came for a while.
+    pub fn fill_in_silence(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
+        self.with_slot(frame, how, |stream, frame, how| Ok(stream.quiet(frame, how)))
+    }
+
+    fn with_slot(
+        &mut self,
+        frame: &mut [u8],
+        how: &How<'_>,
+        work: impl FnOnce(&mut Self, &mut [u8], &How<'_>) -> io::Result<Arrival>,
+    ) -> io::Result<Arrival> {
         add(&how.counters.moved_packets, self.window.restore(frame));
-        let arrival = self.gather(frame, how);
+        let arrival = work(self, frame, how);
         if matches!(arrival, Err(_) | Ok(Arrival::Silence)) {
             self.window.park(frame);
         }
@@ -91,7 +166,7 @@ impl Stream {
 
     fn gather(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
         let start = coarse();
-        let (mut progress, mut placed) = (start, how.placed());
+        let (mut progress, mut placed, mut listened) = (start, how.placed(), false);
         loop {
             let in_the_way = self.place_kept(frame, how);
             if in_the_way || self.window.is_whole() || self.window.is_pressed() {
@@ -104,8 +179,9 @@ impl Stream {
             if how.placed() > placed {
                 (progress, placed) = (now, how.placed());
             }
-            // Packets that are of no use are as good as none, and those that are may come slowly.
-            if now - progress >= SLICE {
+            // Packets that are of no use are as good as none, and those that are may come slowly. A thread that did not run for a while
+            // has heard nothing yet.
+            if listened && now - progress >= SLICE {
                 return Ok(self.quiet(frame, how));
             }
             if now - start >= LONGEST {
@@ -114,6 +190,7 @@ impl Stream {
             if !self.listen(frame, how)? {
                 return Ok(self.quiet(frame, how));
             }
+            listened = true;
         }
     }
 
@@ -148,6 +225,7 @@ impl Stream {
         self.judge(came, how.counters);
         let right = self.batch.settle(came, &mut self.window, frame);
         add(&how.counters.packets, right as u64);
+        self.placed += right as u64;
         Ok(true)
     }
 
@@ -161,9 +239,11 @@ impl Stream {
     }
 
     /// Lets pass what belongs to this stream, and counts what does not.
-    fn check(&mut self, header: Option<Header>, counters: &Counters) -> Option<Part> {
+    fn check(&mut self, header: Option<Header>, from: Origin, counters: &Counters) -> Option<Part> {
         match header {
-            Some(Header { stream, .. }) if stream != self.id => add(&counters.stray_packets, 1),
+            Some(Header { stream, .. }) if (stream, from) != (self.id, self.from) => {
+                add(&counters.stray_packets, 1);
+            }
             Some(Header { cut, kind, frame, .. }) if cut == self.window.cut => match kind {
                 Kind::Part(packet) if self.end.is_none_or(|end| frame < end) => {
                     return Some(Part { frame, packet });
@@ -193,6 +273,7 @@ impl Stream {
                 Place::Twice => add(&how.counters.duplicate_packets, 1),
                 Place::At(spot) => {
                     self.window.store(spot, payload, frame);
+                    self.placed += 1;
                     add(&how.counters.packets, 1);
                     add(&how.counters.moved_packets, 1);
                 }

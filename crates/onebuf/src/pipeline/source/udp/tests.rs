@@ -4,17 +4,17 @@ use super::*;
 use crate::pipeline::{
     net::{
         mmsg,
-        packet::{Cut, HEADER},
+        packet::{Cut, HEADER, Header, Kind},
     },
     sink::{self, Faults, Sink},
 };
 use proptest::prelude::*;
 use std::{collections::BTreeMap, os::fd::AsFd};
 
-const GARBAGE: u8 = 0xee;
+pub(super) const GARBAGE: u8 = 0xee;
 
 /// What lies in a frame: never zero, never garbage, and another in every packet.
-fn content(frame: u64, bytes: usize) -> Vec<u8> {
+pub(super) fn content(frame: u64, bytes: usize) -> Vec<u8> {
     (0..bytes)
         .map(|at| 1 + ((frame % 97 * 31 + at as u64 / 7 + at as u64 * 3) % 200) as u8)
         .collect()
@@ -93,7 +93,7 @@ impl Wire {
     }
 }
 
-fn whole(frame: u64) -> Arrival {
+pub(super) fn whole(frame: u64) -> Arrival {
     Arrival::Whole { frame }
 }
 

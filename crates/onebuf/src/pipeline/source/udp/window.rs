@@ -93,6 +93,12 @@ impl Window {
         self.frames.iter().skip(1).any(|frame| frame.missing < self.cut.packets())
     }
 
+    /// How many frames there are from the first one to the last of which anything has come.
+    pub fn begun(&self) -> u64 {
+        let begun = self.frames.iter().rposition(|frame| frame.missing < self.cut.packets());
+        begun.map_or(0, |last| last as u64 + 1)
+    }
+
     /// Whether the first frame has to be given up, for what has come is too far behind it. Only small frames are received so far.
     pub fn is_pressed(&self) -> bool {
         let mut behind = self.frames.iter().skip(self.patience as usize);
@@ -216,6 +222,7 @@ mod tests {
             assert_eq!(window.place(frame, 63), Place::Twice);
         }
         assert_eq!((window.missing(), window.is_empty(), window.has_more()), (63, false, true));
+        assert_eq!(window.begun(), 2);
         assert_eq!(first[629..], [0xee, 1, 1, 1, 1, 1, 1, 1]);
         window.silence_holes(&mut first);
         assert!(first[..630].iter().all(|&byte| byte == 0) && first[630..] == [1; 7]);
@@ -227,7 +234,7 @@ mod tests {
         first.fill(0);
         assert_eq!((window.restore(&mut first), first[636]), (1, 1));
         window.advance();
-        assert!(window.is_empty() && window.first == 7);
+        assert!(window.is_empty() && window.first == 7 && window.begun() == 0);
     }
 
     #[test]
