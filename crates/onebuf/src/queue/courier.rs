@@ -171,8 +171,11 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    /// Tells the name of the thread that settles it, and how.
-    struct Told(Option<mpsc::Sender<(Option<String>, Result<(), &'static str>)>>);
+    /// The name of the thread that settled a gate, and how.
+    type Settled = (Option<String>, Result<(), &'static str>);
+
+    /// A gate that tells.
+    struct Told(Option<mpsc::Sender<Settled>>);
 
     impl Told {
         fn tell(&mut self, how: Result<(), &'static str>) {
