@@ -26,7 +26,10 @@ use onebuf_sys::{
     ClStatus,
     opencl::{
         ClContext, ClDevice, ClKernel, ClMem, ClPlatform, ClProgram, ClQueue, OpenCl,
-        consts::{CL_DEVICE_TYPE_ALL, CL_PLATFORM_NAME, CL_QUEUE_PROPERTIES},
+        consts::{
+            CL_DEVICE_NAME, CL_DEVICE_TYPE_ALL, CL_PLATFORM_NAME,
+            CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROPERTIES,
+        },
     },
 };
 use std::{
@@ -91,6 +94,17 @@ impl ClassA {
         Some(Self::over(platform, &devices))
     }
 
+    /// One context of all devices of that platform, in the order of its list, or the other way round.
+    pub fn of_all_devices(platform: &str, backwards: bool) -> Option<Self> {
+        let found =
+            library().map_or(vec![], platforms).into_iter().find(|p| name(*p) == platform)?;
+        let mut devices = devices(found);
+        if backwards {
+            devices.reverse();
+        }
+        Some(Self::over(found, &devices))
+    }
+
     /// Another of the same kind, with a context of its own.
     pub fn sibling(&self) -> Self {
         let named = |p: &ClPlatform| name(*p) == self.platform;
@@ -119,6 +133,25 @@ impl ClassA {
     /// A further in-order queue on one of the devices.
     pub fn queue_on(&self, device: usize) -> Own<ClQueue> {
         check("a queue", new_queue(&self.context, self.devices[device], 0))
+    }
+
+    /// A further out-of-order queue on one of the devices.
+    pub fn unordered_queue_on(&self, device: usize) -> Own<ClQueue> {
+        let made =
+            new_queue(&self.context, self.devices[device], CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+        check("an out-of-order queue", made)
+    }
+
+    /// What the driver calls one of the devices.
+    pub fn device_name(&self, device: usize) -> String {
+        let mut name = [0u8; 256];
+        let (size, to) = (name.len(), name.as_mut_ptr().cast());
+        // SAFETY: a live device, and room for as many bytes as is said.
+        let asked = unsafe {
+            cl().get_device_info(self.devices[device], CL_DEVICE_NAME, size, to, null_mut())
+        };
+        check("clGetDeviceInfo", asked);
+        text(&name)
     }
 
     /// A buffer, with flags by their numbers.
@@ -206,7 +239,11 @@ fn name(platform: ClPlatform) -> String {
     // SAFETY: a platform of this library, and room for as many bytes as is said.
     let asked = unsafe { cl().get_platform_info(platform, CL_PLATFORM_NAME, size, to, null_mut()) };
     check("clGetPlatformInfo", asked);
-    name.split(|byte| *byte == 0)
-        .next()
-        .map_or(String::new(), |n| String::from_utf8_lossy(n).into())
+    text(&name)
+}
+
+/// What a driver wrote, up to its zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

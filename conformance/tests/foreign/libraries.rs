@@ -5,10 +5,9 @@ use super::{
     SECONDS, alone, context, hub, owners, queue,
     raw::bits,
     reference::{FFT_ERROR, fft, product, relative_error, samples, small_numbers},
+    turner::Turner,
 };
-use onebuf::{
-    Access, Buffer, Complex32, Device, Hub, Kernel, Queue, Result, Signature, Source, args, bridge,
-};
+use onebuf::{Buffer, Complex32, Device, Hub, bridge};
 use onebuf_conformance::{
     absent, assert_same,
     class_a::{ClBlast, ClFft, ClassA, Own, assert_restored},
@@ -17,43 +16,6 @@ use onebuf_sys::opencl::{ClEvent, ClMem, ClQueue};
 
 /// As many points as every driver's compiler lets clFFT have.
 const POINTS: usize = 1 << 16;
-
-/// `x *= by`, for complex numbers.
-fn turn(device: &Device) -> Result<Kernel> {
-    const TEXT: &str = "kernel void turn(global float2 *x, float2 by) {
-        float2 v = x[get_global_id(0)];
-        x[get_global_id(0)] = (float2)(v.x * by.x - v.y * by.y, v.x * by.y + v.y * by.x);
-    }";
-    let source = Source::opencl_c(TEXT).with_native("turn", |args| {
-        let by = args.value::<Complex32>(1)?;
-        args.slice_mut::<Complex32>(0)?.iter_mut().for_each(|x| *x *= by);
-        Ok(())
-    });
-    let signature = Signature::new().buffer::<Complex32>(Access::ReadWrite).value::<Complex32>();
-    let signature = signature.require(|call| match call.global()[0] <= call.len(0) {
-        true => Ok(()),
-        false => Err("more work-items than elements".into()),
-    });
-    // SAFETY: work-item i touches element i, which the requirement bounds.
-    unsafe { device.program(&source)?.kernel("turn", signature) }
-}
-
-/// Somebody who turns the numbers in a buffer.
-struct Turner {
-    queue: Queue,
-    kernel: Kernel,
-}
-
-impl Turner {
-    fn on(device: &Device) -> Self {
-        Self { queue: device.queue().unwrap(), kernel: turn(device).unwrap() }
-    }
-
-    fn turn(&self, buffer: &Buffer<Complex32>, by: Complex32) {
-        let view = buffer.write_on(&self.queue).unwrap();
-        self.queue.launch(&self.kernel, [buffer.len()], args![view, by]).unwrap();
-    }
-}
 
 /// A device of another platform than class A's; the host where there is none.
 fn elsewhere(hub: &Hub, a: &ClassA) -> Device {

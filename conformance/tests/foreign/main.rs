@@ -10,7 +10,9 @@ mod order;
 mod query;
 mod raw;
 mod reference;
+mod relay;
 mod svm;
+mod turner;
 mod wrap;
 
 use onebuf::{

@@ -22,7 +22,7 @@ fn two_devices_of_one_foreign_context() {
     let this = std::env::current_exe().expect("this test's path");
     let mut child = Command::new(this);
     child.args(["--exact", "many_devices::child", "--nocapture"]);
-    // Not "pthread basic": with PoCL 3.1 chains of events between those two hung in 10 of 24 runs, in raw C as well.
+    // Other devices of PoCL's are in `relay.rs`.
     child.env("POCL_DEVICES", "pthread pthread").env(CHILD, "1");
     let output = child.output().expect("the test program starts again");
     let said =

@@ -73,9 +73,19 @@ fn asked_bytes_are_counted_to_the_byte() {
 
 /// A hub of the same devices with one verdict for every route that is not staged.
 fn judged(machine: &Machine, builder: HubBuilder, verdict: &Verdict) -> Machine {
+    judged_where(machine, builder, verdict, |kind| kind != RouteKind::Staged)
+}
+
+/// A hub of the same devices with one verdict for the routes of some kinds.
+pub fn judged_where(
+    machine: &Machine,
+    builder: HubBuilder,
+    verdict: &Verdict,
+    which: impl Fn(RouteKind) -> bool,
+) -> Machine {
     let topology = machine.hub.topology();
     let mut verdicts = Verdicts::default();
-    for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
+    for route in topology.routes().iter().filter(|route| which(route.kind)) {
         let ends = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(ends[0], ends[1], route.kind, verdict.clone());
     }

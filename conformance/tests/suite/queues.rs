@@ -1,11 +1,14 @@
 //! Queues of every kind: several, out of order, handed out in turn, waiting for each other, timed.
 
+use crate::ledger::judged_where;
 use onebuf::{
     Buffer, Error, Hub, Queue, QueuePool, QueueSpec, Result, Rung, Strategy, args,
     fake::{Delay, FakeConfig},
+    topology::{State, Verdict},
 };
 use onebuf_conformance::{
-    Held, Machine, Side, Step, absent, assert_same, is_held, machine, note, pairs, step_model,
+    Held, Machine, Side, Step, absent, assert_same, everything, is_held, machine, note, pairs,
+    step_model,
 };
 use std::time::Duration;
 
@@ -110,10 +113,13 @@ fn a_queue_waits_for_a_fence_of_its_own_context() {
     }
 }
 
-/// A fake device is held up; every queue that can wait at a gate waits, and no thread.
+/// A fake device is held up; every queue that can wait at a gate waits, and no thread, where that is proven.
 #[test]
 fn a_queue_waits_for_a_fence_of_another_device() {
-    let machine = machine();
+    let base = machine();
+    let sync = Some(Rung::Callback);
+    let proven = Verdict { state: State::Proven, sync, ..Verdict::default() };
+    let machine = judged_where(&base, everything(), &proven, |_| true);
     let named = |side: &&Side| side.device.info().name == "sharing pages";
     let first = machine.sides.iter().find(named).expect("that fake device");
     let gated =

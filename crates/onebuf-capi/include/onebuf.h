@@ -503,7 +503,7 @@ typedef struct onebuf_buffer_options {
     onebuf_route route;
     // Forces a rung of the ladder, or a lower one, between different APIs.
     onebuf_rung sync;
-    // Not zero: uses routes that drivers declare although no experiment has proven them here.
+    // Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     uint32_t trust_declared;
     // Forces where the memory lives, unless null.
     onebuf_device allocate_on;
@@ -1192,7 +1192,7 @@ typedef struct onebuf_wrap_options {
     onebuf_copies copies;
     // Forces how the other devices see it.
     onebuf_route route;
-    // Not zero: uses routes that drivers declare although no experiment has proven them here.
+    // Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     uint32_t trust_declared;
     // Takes the caller's reference over, unless NULL: called once with the native handle (or pointer), when
     // onebuf has done with the memory and all its work on it is over. It may be called on any thread, inside

@@ -61,7 +61,7 @@ pub struct onebuf_buffer_options {
     pub route: onebuf_route,
     /// Forces a rung of the ladder, or a lower one, between different APIs.
     pub sync: onebuf_rung,
-    /// Not zero: uses routes that drivers declare although no experiment has proven them here.
+    /// Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     pub trust_declared: u32,
     /// Forces where the memory lives, unless null.
     pub allocate_on: onebuf_device,

@@ -46,7 +46,7 @@ pub struct onebuf_wrap_options {
     pub copies: onebuf_copies,
     /// Forces how the other devices see it.
     pub route: onebuf_route,
-    /// Not zero: uses routes that drivers declare although no experiment has proven them here.
+    /// Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     pub trust_declared: u32,
     /// Takes the caller's reference over, unless NULL: called once with the native handle (or pointer), when
     /// onebuf has done with the memory and all its work on it is over. It may be called on any thread, inside

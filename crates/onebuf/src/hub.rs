@@ -13,7 +13,7 @@ use crate::{
     live::Cards,
     mailbox::Mailboxes,
     program::Programs,
-    queue::Line,
+    queue::{Courier, Line},
     roster::{GUESTS, Roster, Seat},
     route::bay::Bay,
     semaphores::Semaphores,
@@ -59,6 +59,7 @@ struct Inner {
     programs: Programs,
     mailboxes: Mailboxes,
     semaphores: Semaphores,
+    courier: Arc<Courier>,
     maths: Libraries,
     tap: Tap,
     /// Of buffers, once somebody may look.
@@ -243,6 +244,11 @@ impl Hub {
 
     pub(crate) fn mailboxes(&self) -> &Mailboxes {
         &self.0.mailboxes
+    }
+
+    /// Who opens gates when callbacks come.
+    pub(crate) fn courier(&self) -> &Arc<Courier> {
+        &self.0.courier
     }
 
     pub(crate) fn semaphores(&self) -> &Semaphores {
@@ -576,6 +582,7 @@ impl HubBuilder {
             programs,
             mailboxes: Mailboxes::default(),
             semaphores: Semaphores::default(),
+            courier: Arc::default(),
             maths,
             tap: self.trace.map(|most| Tap::new(most, self.trace_devices)).unwrap_or_default(),
             cards: OnceLock::new(),

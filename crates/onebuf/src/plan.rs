@@ -450,8 +450,9 @@ impl<'t> Planner<'t> {
         Hop { to, kind: way.kind, sync, zero_copy: way.zero_copy, why }
     }
 
-    /// The rung that was measured, else the best that works: by semaphores both ways; to the home by numbers in memory
-    /// where it waits for such, and then from there by callbacks.
+    /// The rung that was measured, else the best that an API promises: by semaphores both ways; to the home by numbers in memory
+    /// where it waits for such. No API promises that callbacks join two others: unproven, the thread waits, unless the
+    /// caller trusts what is declared.
     fn rung(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> Rung {
         let linked = |d| {
             let info = self.info(d);
@@ -468,10 +469,14 @@ impl<'t> Planner<'t> {
             true => Rung::Callback,
             false => Rung::HostWait,
         };
+        let unproven = match best {
+            Rung::Callback if !self.request.trust_declared => Rung::HostWait,
+            promised => promised,
+        };
         match route.verdict.sync {
             // Whoever makes semaphores was there when it was measured, and is not now.
-            Some(Rung::Semaphore) if !signals => best,
-            measured => measured.unwrap_or(best),
+            Some(Rung::Semaphore) if !signals => unproven,
+            measured => measured.unwrap_or(unproven),
         }
     }
 

@@ -1,11 +1,13 @@
 //! Queues: streams of work, and how one is made to wait for another.
 
+mod courier;
 mod joined;
 mod position;
 #[cfg(all(test, not(onebuf_shuttle)))]
 pub(crate) mod tests;
 mod watch;
 
+pub(crate) use courier::Courier;
 use joined::Joined;
 pub(crate) use position::Position;
 
@@ -105,16 +107,18 @@ impl Queue {
     }
 
     /// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best rung there
-    /// is, and says which.
+    /// is, and says which. Callbacks are used where the doctor has proven them for the two devices; otherwise the
+    /// calling thread waits.
     ///
     /// # Errors
     /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
     pub fn wait_for(&self, fence: &Fence) -> Result<Rung> {
         let after = |position: &Position| {
             let routes = self.hub.topology().between(position.line.device, self.line.device).iter();
-            // None better than what was proven; unproven, the best that there is.
+            // None better than what was proven; unproven, the best that an API's contract promises.
             let best = routes.filter_map(|route| route.verdict.sync).max();
-            self.line.after(&self.hub, position, best.unwrap_or(Rung::SameQueue))
+            let best = Limit::new(best.unwrap_or(Rung::SameQueue));
+            self.line.after(&self.hub, position, best)
         };
         let mut rungs = fence.positions().iter().map(after);
         rungs.try_fold(Rung::SameQueue, |lowest, rung| rung.map(|rung| lowest.max(rung)))
@@ -152,6 +156,27 @@ impl Queue {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Queue({})", self.device().id())
+    }
+}
+
+/// What may join two queues.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    /// None better than this, across APIs.
+    pub best: Rung,
+    /// Callbacks, too, that no experiment has seen to work between the two.
+    pub trusts: bool,
+}
+
+impl Limit {
+    /// What was proven, and what APIs promise.
+    pub fn new(best: Rung) -> Self {
+        Self { best, trusts: false }
+    }
+
+    /// Whether callbacks may join queues of two devices.
+    fn allows_callbacks(self, hub: &Hub, ends: [DeviceIx; 2]) -> bool {
+        self.trusts || hub.topology().has_callbacks(ends)
     }
 }
 
@@ -288,10 +313,9 @@ impl Line {
         position
     }
 
-    /// Makes later work wait for a position, by the best rung there is but none better than `best`
-    /// across APIs. Returns the rung that was used.
-    pub fn after(self: &Arc<Self>, hub: &Hub, position: &Position, best: Rung) -> Result<Rung> {
-        self.after_or(hub, position, best, |event| {
+    /// Makes later work wait for a position, by the best rung there is within the limit. Returns the rung that was used.
+    pub fn after(self: &Arc<Self>, hub: &Hub, position: &Position, limit: Limit) -> Result<Rung> {
+        self.after_or(hub, position, limit, |event| {
             self.wait_by_event(position, event, hub.timeout())
         })
     }
@@ -301,14 +325,14 @@ impl Line {
         self: &Arc<Self>,
         hub: &Hub,
         position: &Position,
-        best: Rung,
+        limit: Limit,
         same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
     ) -> Result<Rung> {
         if self.is_in_order() && Arc::ptr_eq(&position.line, self) {
             return Ok(Rung::SameQueue);
         }
         let began = self.tap.begin(What::Wait);
-        let joined = self.join(hub, position, best, same_api);
+        let joined = self.join(hub, position, limit, same_api);
         if joined != Ok(Rung::SameQueue) {
             began.end(self, |event| {
                 event.came_from(&position.line);
@@ -324,9 +348,10 @@ impl Line {
         self: &Arc<Self>,
         hub: &Hub,
         position: &Position,
-        best: Rung,
+        limit: Limit,
         same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
     ) -> Result<Rung> {
+        let best = limit.best;
         let ends = [position.line.device, self.device];
         let signals = best <= Rung::Semaphore && self.may_signal(hub, ends, position);
         if signals && self.after_signal(hub, position) {
@@ -336,9 +361,8 @@ impl Line {
         if event.poll()? {
             return Ok(Rung::SameQueue);
         }
-        let across = best <= Rung::Event && self.hal.takes(&**event);
         let is_own = event.domain() == self.hal.domain();
-        if across || is_own {
+        if (is_own || best <= Rung::Event) && self.hal.takes(&**event) {
             match !is_own && share_events(hub.topology(), ends) {
                 true => self.note_joined(position, event),
                 false => self.watch_with(position, event),
@@ -353,9 +377,10 @@ impl Line {
             self.note_joined(position, event);
             return Ok(Rung::WaitValue);
         }
-        if self.gates && position.line.callbacks && best <= Rung::Callback {
+        let calls = self.gates && position.line.callbacks && best <= Rung::Callback;
+        if calls && limit.allows_callbacks(hub, ends) {
             self.watch_with(position, event);
-            return self.after_callback(position, &**event, hub.timeout());
+            return self.after_callback(hub, position, &**event);
         }
         position.wait_by(&**event, hub.timeout())?;
         Ok(Rung::HostWait)
@@ -414,13 +439,14 @@ impl Line {
     }
 
     /// The best rung by which this queue can be made to wait for another API's.
-    pub fn best_across(&self, hub: &Hub, sender: DeviceIx) -> Rung {
+    pub fn best_across(&self, hub: &Hub, sender: DeviceIx, limit: Limit) -> Rung {
+        let ends = [sender, self.device];
         match (self.wait_values, self.gates) {
-            _ if semaphores::are_between(hub, [sender, self.device]) => Rung::Semaphore,
-            _ if share_events(hub.topology(), [sender, self.device]) => Rung::Event,
+            _ if semaphores::are_between(hub, ends) => Rung::Semaphore,
+            _ if share_events(hub.topology(), ends) => Rung::Event,
             (true, _) => Rung::WaitValue,
-            (false, true) => Rung::Callback,
-            (false, false) => Rung::HostWait,
+            (false, true) if limit.allows_callbacks(hub, ends) => Rung::Callback,
+            (false, _) => Rung::HostWait,
         }
     }
 
@@ -496,18 +522,20 @@ impl Line {
         }
     }
 
-    /// Puts a gate into this queue that the event's callback opens.
+    /// Puts a gate into this queue that the event's callback has opened.
     fn after_callback(
         &self,
+        hub: &Hub,
         position: &Position,
         event: &dyn hal::Event,
-        timeout: Duration,
     ) -> Result<Rung> {
-        let gate = match self.hal.gate() {
-            Ok(gate) => gate,
+        let (place, timeout) = (hub.courier().place(), hub.timeout());
+        let kept = place.and_then(|place| Ok(place.keep(self.hal.gate()?)));
+        let kept = match kept {
+            Ok(kept) => kept,
             Err(error) => return wait_instead(position, event, timeout, &error),
         };
-        let Err((error, callback)) = event.on_complete(Box::new(move |outcome| gate.open(outcome)))
+        let Err((error, callback)) = event.on_complete(Box::new(move |outcome| kept.open(outcome)))
         else {
             return Ok(Rung::Callback);
         };

@@ -179,4 +179,16 @@ impl Topology {
         let pair = from.get() * n + to.get();
         &self.routes[self.starts[pair] as usize..self.starts[pair + 1] as usize]
     }
+
+    /// Whether an experiment has seen callbacks join the queues of two devices, whichever the memory was on: one that was won by
+    /// callbacks, or by semaphores or numbers in memory. Those were timed beside callbacks, and numbers go one way
+    /// only: callbacks came back.
+    pub fn has_callbacks(&self, [a, b]: [DeviceIx; 2]) -> bool {
+        let seen = |route: &Route| {
+            let rungs = [Rung::Semaphore, Rung::WaitValue, Rung::Callback];
+            let Verdict { state, sync, .. } = &route.verdict;
+            *state == State::Proven && sync.is_some_and(|rung| rungs.contains(&rung))
+        };
+        self.between(a, b).iter().chain(self.between(b, a)).any(seen)
+    }
 }

@@ -9,8 +9,14 @@
 
 use super::cross::{self, At, Went};
 use crate::{
-    Access, Hub, Result, RouteKind, Rung, buffer::Core, hal::Event, queue::Line, route::staged,
-    sync::Arc, trace::What, view::Hold,
+    Access, Hub, Result, RouteKind, Rung,
+    buffer::Core,
+    hal::Event,
+    queue::{Limit, Line},
+    route::staged,
+    sync::Arc,
+    trace::What,
+    view::Hold,
 };
 use std::{mem, time::Duration};
 
@@ -77,7 +83,7 @@ impl Road<'_, '_> {
         let read = unsafe { a.hal.read(source.memory(), from_at, into, len)? };
         parcel.transfers.push(read.clone());
         a.hal.flush()?;
-        b.after(hub, &a.at_event(read), self.best)?;
+        b.after(hub, &a.at_event(read), Limit::new(self.best))?;
         // SAFETY: as above; the queue waits until the bytes are there.
         let written = unsafe { b.hal.write(target.memory(), to_at, into, len)? };
         parcel.transfers.push(written.clone());

@@ -168,8 +168,8 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
-    /// Uses routes that drivers declare although no experiment on this machine has proven them. The
-    /// doctor does; so may a caller who knows the machine.
+    /// Uses routes that drivers declare, and callbacks between their queues, although no experiment on this machine has
+    /// proven them. The doctor does; so may a caller who knows the machine.
     pub fn trust_declared(mut self, trust: bool) -> Self {
         self.shape.trust_declared = trust;
         self

@@ -81,6 +81,8 @@ pub(crate) struct Core {
     pub lease: Lease,
     /// Whether the caller ordered the kind of route: then no other takes its place.
     pub ordered: bool,
+    /// Whether the caller trusts what drivers declare: then callbacks need no experiment.
+    pub trusts: bool,
     /// Bytes that were moved although nobody asked.
     pub implied: AtomicU64,
     /// Where it goes when its buffer is dropped; nowhere for a buffer that was built.

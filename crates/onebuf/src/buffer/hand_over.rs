@@ -15,7 +15,7 @@ use crate::{
     Error, Result,
     hal::{Event, Residency, Rung},
     ledger::Cause,
-    queue::Line,
+    queue::{Limit, Line},
     sync::Arc,
     topology::DeviceIx,
     trace::{Began, What},
@@ -258,8 +258,8 @@ impl Core {
         // The lower of what was proven for either end.
         let other = self.site_of(position.line.device).map(|s| self.sites[s].sync);
         let best = self.sites[site].sync.max(other.unwrap_or(Rung::HostWait));
-        let timeout = self.hub.timeout();
-        let rung = line.after_or(&self.hub, position, best, |event| match line.is_in_order() {
+        let (limit, timeout) = (Limit { best, trusts: self.trusts }, self.hub.timeout());
+        let rung = line.after_or(&self.hub, position, limit, |event| match line.is_in_order() {
             true => line.wait_by_event(position, event, timeout),
             false => {
                 after.push(event);
@@ -267,7 +267,7 @@ impl Core {
             }
         })?;
         let lower = rung > best && best > Rung::SameQueue;
-        if lower && rung > line.best_across(&self.hub, position.line.device) {
+        if lower && rung > line.best_across(&self.hub, position.line.device, limit) {
             let device = self.device_id(line.device);
             tracing::warn!(device, planned = %best, %rung, "a lower rung than planned");
         }

@@ -249,6 +249,7 @@ pub(super) fn assemble(
         state: Mutex::new(State::new(&sites)),
         lease: Lease::default(),
         ordered: shape.route.is_some(),
+        trusts: shape.trust_declared,
         implied: AtomicU64::new(0),
         sites,
         plan,

@@ -13,7 +13,7 @@ use crate::{
     hub::WeakHub,
     plan::{Plan, Request, plan},
     queue::Line,
-    sync::{Arc, AtomicU64, Mutex, lock},
+    sync::{Arc, Mutex, lock},
     topology::{DeviceIx, Topology},
 };
 use std::{ffi::c_void, fmt, slice, sync::Weak};
@@ -385,7 +385,7 @@ impl Hub {
     unsafe fn register(&self, known: &Known, context: usize) -> Result<Registration> {
         // SAFETY: the caller's promise.
         let facts = unsafe { foreign::context(&known.cl, context) }?;
-        let (domain, ids) = (self.new_domain(), Arc::new(AtomicU64::new(1)));
+        let (domain, ids) = (self.new_domain(), Arc::default());
         let mut joining = Joining { guests: self.guests(), members: Vec::new() };
         for raw in facts.devices {
             let (ix, device) = self.guest_seat(known, raw)?;

@@ -150,7 +150,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         self
     }
 
-    /// Uses routes that drivers declare although no experiment has proven them.
+    /// Uses routes that drivers declare, and callbacks between their queues, although no experiment has proven them.
     pub fn trust_declared(mut self, trust: bool) -> Self {
         self.shape.trust_declared = trust;
         self

@@ -95,8 +95,8 @@ pub trait Queue: Any + Send + Sync + fmt::Debug {
     /// Makes later work wait for events of the same domain.
     fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()>;
 
-    /// Whether [`Queue::wait_for`] takes this event: one of the same domain, and of other domains where the API
-    /// says so.
+    /// Whether [`Queue::wait_for`] takes this event without the calling thread having to wait: one of the same domain, unless
+    /// the driver cannot, and of other domains where the API says so.
     fn takes(&self, event: &dyn Event) -> bool {
         event.domain() == self.domain()
     }

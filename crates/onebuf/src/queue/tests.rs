@@ -261,3 +261,47 @@ fn no_driver_is_asked_under_a_lock() {
     receiver.joined.check(u64::MAX, &mut Vec::new()).unwrap();
     receiver.joined.tell(0).unwrap();
 }
+
+/// Two devices of two domains, and a queue of each.
+fn two_apis() -> (Hub, [Queue; 2]) {
+    let builder = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let builder = builder.fake(FakeConfig::default()).fake(FakeConfig::default());
+    let hub = builder.verdicts(Default::default()).timeout(LONG).build().unwrap();
+    let queues = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap().queue().unwrap());
+    (hub, queues)
+}
+
+/// Work of the first queue that ends when the gate is opened, some time after the second was made to wait for it.
+fn joined_by(limit: Limit, ends: Result<()>) -> (Result<Rung>, Result<()>) {
+    let (hub, [a, b]) = two_apis();
+    let gate = a.line.hal.gate().unwrap();
+    let position = a.line.note();
+    let opens = thread::spawn(move || {
+        thread::sleep(WATCH / 4);
+        gate.open(ends);
+    });
+    let rung = b.line.after(&hub, &position, limit);
+    let outcome = b.finish();
+    opens.join().unwrap();
+    (rung, outcome)
+}
+
+#[test]
+fn callbacks_join_queues_only_where_they_are_proven_or_trusted() {
+    let by = |trusts| joined_by(Limit { best: Rung::Callback, trusts }, Ok(()));
+    assert_eq!(by(false), (Ok(Rung::HostWait), Ok(())));
+    assert_eq!(by(true), (Ok(Rung::Callback), Ok(())));
+    // Nor where the limit allows more than is there.
+    assert_eq!(joined_by(Limit::new(Rung::SameQueue), Ok(())).0, Ok(Rung::HostWait));
+    let (hub, [a, b]) = two_apis();
+    assert!(!Limit::new(Rung::Callback).allows_callbacks(&hub, [a.line.device, b.line.device]));
+}
+
+/// By way of the courier, as without.
+#[test]
+fn failed_work_is_told_behind_a_callback_too() {
+    let (rung, outcome) =
+        joined_by(Limit { best: Rung::Callback, trusts: true }, Err(Error::invalid("failed")));
+    assert_eq!(rung, Ok(Rung::Callback));
+    assert_told(outcome);
+}

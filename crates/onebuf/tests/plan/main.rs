@@ -42,8 +42,41 @@ fn two_platforms_share_pages_that_the_host_sees_too() {
     let plan = plan(&proven(debian()), &forbid(&[B, C])).unwrap();
     assert_eq!((plan.allocate_on, plan.strategy), (B, Strategy::HostPages));
     assert_eq!(kinds(&plan), [RouteKind::Same, RouteKind::HostPointer]);
-    assert_eq!(plan.routes[1].sync, Rung::Callback);
     assert!(plan.host_sees());
+}
+
+/// No API promises that callbacks join it to another: they are used where an experiment was won by them, or the caller
+/// says so.
+#[test]
+fn callbacks_need_an_experiment_or_the_callers_word() {
+    let judged = |sync: Option<Rung>| {
+        machine(debian(), move |route| {
+            let shares = route.kind != RouteKind::Staged;
+            shares.then(|| Verdict { sync, ..works() })
+        })
+    };
+    let (word, none) = (Request { trust_declared: true, ..allow(&[B, C]) }, allow(&[B, C]));
+    let rung =
+        |topology: &Topology, request: &Request| plan(topology, request).unwrap().routes[1].sync;
+    assert_eq!(rung(&judged(Some(Rung::Callback)), &none), Rung::Callback);
+    assert_eq!(rung(&judged(Some(Rung::HostWait)), &word), Rung::HostWait, "refuted");
+    for unproven in [judged(None), machine(debian(), |_| None)] {
+        assert_eq!(rung(&unproven, &none), Rung::HostWait);
+        assert_eq!(rung(&unproven, &word), Rung::Callback);
+        assert!(!unproven.has_callbacks([B, C]));
+    }
+    // Whichever of the two the memory was on. Events of one API say nothing of callbacks.
+    let one_way = |sync| {
+        machine(debian(), move |route| {
+            let forth = (route.from, route.to) == (B, C) && route.kind != RouteKind::Staged;
+            forth.then(|| Verdict { sync: Some(sync), ..works() })
+        })
+    };
+    let seen = |sync, ends| one_way(sync).has_callbacks(ends);
+    assert!(seen(Rung::Callback, [B, C]) && seen(Rung::Callback, [C, B]));
+    assert!(seen(Rung::WaitValue, [B, C]), "the way back");
+    assert!(!seen(Rung::Event, [B, C]) && !seen(Rung::HostWait, [B, C]));
+    assert!(!seen(Rung::Callback, [A, C]), "of another pair");
 }
 
 #[test]
@@ -212,7 +245,7 @@ fn a_plan_explains_itself() {
     let plan = plan(&topology, &allow(&[A, B])).unwrap();
     let text = plan.explain(&topology);
     assert!(text.starts_with("allocated on opencl:"), "{text}");
-    assert!(text.contains("staged, copies, joined by callback"), "{text}");
+    assert!(text.contains("staged, copies, joined by host_wait"), "{text}");
     assert!(text.contains("unproven: run `onebuf doctor`"), "{text}");
     let json = plan.to_json(&topology);
     assert_eq!(json["schema"], 1);

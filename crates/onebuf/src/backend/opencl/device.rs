@@ -4,6 +4,7 @@ use super::{
     conv,
     conv::Version,
     graphics::{self, Tie},
+    ids::Ids,
     memory::Memory,
     program::Program,
     queue::Queue,
@@ -15,7 +16,7 @@ use crate::{
     backend::checks,
     hal,
     hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
-    sync::{Arc, AtomicU64, Mutex, Ordering, lock},
+    sync::{Arc, Mutex, lock},
 };
 use onebuf_sys::{
     ClStatus,
@@ -82,7 +83,7 @@ impl fmt::Debug for Driver {
 pub(super) struct Context {
     pub driver: Arc<Driver>,
     pub raw: ClContext,
-    ids: Arc<AtomicU64>,
+    pub ids: Arc<Ids>,
     /// Released after the context.
     pub tie: Tie,
 }
@@ -103,7 +104,7 @@ impl Context {
             driver.cl.create_context(list, 1, &driver.device, None, ptr::null_mut())
         };
         let raw = driver.check("clCreateContext", made)?;
-        let ids = Arc::new(AtomicU64::new(1));
+        let ids = Arc::default();
         Ok(Context { driver: driver.clone(), raw, ids, tie: Tie::None })
     }
 
@@ -116,11 +117,7 @@ impl Context {
     ///
     /// # Safety
     /// A live context of the driver's device.
-    pub unsafe fn retained(
-        driver: Arc<Driver>,
-        raw: ClContext,
-        ids: Arc<AtomicU64>,
-    ) -> Result<Context> {
+    pub unsafe fn retained(driver: Arc<Driver>, raw: ClContext, ids: Arc<Ids>) -> Result<Context> {
         // SAFETY: the caller's promise.
         driver.check("clRetainContext", unsafe { driver.cl.retain_context(raw) })?;
         Ok(Context { driver, raw, ids, tie: Tie::None })
@@ -129,7 +126,7 @@ impl Context {
     /// A number that no other object of this context has or gets; never zero. A handle tells two
     /// objects apart only while both live: drivers give a new one the address of one that is gone.
     pub fn new_id(&self) -> u64 {
-        self.ids.fetch_add(1, Ordering::Relaxed)
+        self.ids.new_id()
     }
 }
 

@@ -154,7 +154,9 @@ fn driver(
     info.caps.imports_semaphores &= semaphores.is_some();
     let graphics = graphics::calls(cl, raw, &info);
     info.caps.shares_objects_of = graphics.iter().map(|_| Api("gl")).collect();
-    let (cl, domain, quirks) = (cl.clone(), next_domain(), platform.quirks);
+    let quirks = platform.quirks.of_device(&info.name, &info.version);
+    info.caps.gates &= !quirks.waits_hang;
+    let (cl, domain) = (cl.clone(), next_domain());
     Ok(Driver {
         cl,
         platform: raw,

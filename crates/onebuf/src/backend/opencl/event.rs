@@ -181,6 +181,8 @@ pub(super) struct Event {
     /// Whether its queue was flushed since: without that, rusticl runs nothing and the event never
     /// completes (by the specification none needs to).
     flushed: AtomicBool,
+    /// Whether the host completes it, so that it is of no queue.
+    by_host: bool,
     /// Made by the first wait that has to sleep, so that repeated waits register one callback.
     signal: Mutex<Option<Arc<Signal>>>,
 }
@@ -189,7 +191,8 @@ impl Event {
     pub fn new(queue: Arc<RawQueue>, raw: ClEvent) -> Event {
         let behind = queue.gates.pending();
         let raw = RawEvent { queue, raw, behind };
-        Event { raw, flushed: AtomicBool::new(false), signal: Mutex::new(None) }
+        let flushed = AtomicBool::new(false);
+        Event { raw, flushed, by_host: false, signal: Mutex::new(None) }
     }
 
     /// Somebody else's event, with a reference of our own. The queue is its own; any of the context for
@@ -207,7 +210,8 @@ impl Event {
         // SAFETY: the caller's promise.
         driver.check("clRetainEvent", unsafe { driver.cl.retain_event(raw) })?;
         let raw = RawEvent { queue, raw, behind };
-        Ok(Event { raw, flushed: AtomicBool::new(by_host), signal: Mutex::new(None) })
+        let flushed = AtomicBool::new(by_host);
+        Ok(Event { raw, flushed, by_host, signal: Mutex::new(None) })
     }
 
     pub fn driver(&self) -> &Arc<Driver> {
@@ -236,7 +240,7 @@ impl Event {
 
     /// Whether it belongs to that queue.
     pub fn is_of(&self, queue: &RawQueue) -> bool {
-        self.raw.queue.raw == queue.raw
+        !self.by_host && self.raw.queue.raw == queue.raw
     }
 
     /// Sees to it that the event is on its way. Waiting from another queue or thread needs that.

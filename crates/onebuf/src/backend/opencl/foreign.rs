@@ -10,6 +10,7 @@ use super::{
     discover,
     event::Event,
     gate::Gate,
+    ids::Ids,
     memory::Memory,
     query,
     queue::{Queue, RawQueue},
@@ -20,7 +21,7 @@ use crate::{
     backend::gates::Behind,
     hal,
     hal::{Access, AllocSpec, Domain, QueueOrder, QueueSpec},
-    sync::{Arc, AtomicU64},
+    sync::Arc,
 };
 use bytemuck::Pod;
 use onebuf_sys::{
@@ -340,7 +341,7 @@ impl Device {
         device: usize,
         context: usize,
         domain: Domain,
-        ids: &Arc<AtomicU64>,
+        ids: &Arc<Ids>,
     ) -> Result<Guest> {
         let device = ClDevice(device as *mut c_void);
         let driver = Arc::new(Driver { device, domain, ..self.driver().as_ref().clone() });

@@ -47,7 +47,7 @@ impl Gate {
     fn shut(queue: &Arc<RawQueue>) -> Result<Gate> {
         let driver = queue.driver();
         if !driver.info.caps.gates {
-            let needs = "a driver whose clFlush does not block";
+            let needs = "a driver whose commands can wait for the host";
             return Err(Error::unsupported(format!("a gate on {}", driver.info.name), needs));
         }
         // SAFETY: a live context.

@@ -5,10 +5,7 @@ use super::{
     device::{Context, Device},
     foreign,
 };
-use crate::{
-    Error, Result, hal,
-    sync::{Arc, AtomicU64},
-};
+use crate::{Error, Result, hal, sync::Arc};
 use onebuf_sys::opencl::ClContext;
 use std::ffi::c_void;
 
@@ -29,7 +26,7 @@ impl Device {
             let what = format!("the context of a runtime that is built on {}", driver.info.name);
             return Err(Error::unsupported(what, "a context of this device alone"));
         }
-        let (raw, ids) = (ClContext(context as *mut c_void), Arc::new(AtomicU64::new(1)));
+        let (raw, ids) = (ClContext(context as *mut c_void), Arc::default());
         // SAFETY: the caller's promise.
         let context = unsafe { Context::retained(driver.clone(), raw, ids) }?;
         match self.settle(context) {

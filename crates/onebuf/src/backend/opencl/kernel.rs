@@ -94,6 +94,11 @@ impl Kernel {
         &self.program.context.driver
     }
 
+    /// A memory goes that the driver may keep for this kernel. A launch that has a slot just now sets all of its arguments.
+    pub fn take_back(&self, memory: u64) {
+        self.slots.idle().for_each(|mut slot| slot.forget(memory, self.driver()));
+    }
+
     fn slot(&self) -> Result<Slot> {
         Ok(Slot::new(RawKernel::new(&self.program, &self.name)?, self.parameters))
     }

@@ -399,6 +399,9 @@ impl hal::Memory for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if self.inner.context.driver.quirks.keeps_arguments {
+            self.inner.context.ids.take_back(self.id);
+        }
         if let Some(object) = self.part.as_mut().and_then(|part| part.object.take()) {
             object.release(&self.inner.users());
         }

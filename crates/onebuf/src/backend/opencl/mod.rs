@@ -8,7 +8,7 @@
 //! | file | what |
 //! |---|---|
 //! | `discover` | platforms and devices, and what each can do |
-//! | `device` | the device, its context |
+//! | `device`, `ids` | the device, its context; what the context's objects are known by |
 //! | `memory`, `storage` | memory and its parts; what the driver makes, and how it is freed |
 //! | `residency`, `owner` | who may use memory now; what an import keeps alive |
 //! | `queue`, `transfer` | work, and copies |
@@ -39,6 +39,7 @@ pub mod foreign;
 mod gate;
 mod graphics;
 mod ground;
+mod ids;
 mod kernel;
 mod log;
 mod memory;

@@ -242,7 +242,9 @@ fn refused(
 
 impl hal::Program for Program {
     fn kernel(&self, name: &str, parameters: usize) -> Result<Arc<dyn hal::Kernel>> {
-        Ok(Arc::new(Kernel::new(&self.raw, name, parameters)?))
+        let kernel = Arc::new(Kernel::new(&self.raw, name, parameters)?);
+        self.raw.context.ids.add_kernel(&kernel, self.raw.driver().quirks);
+        Ok(kernel)
     }
 
     fn log(&self) -> &str {

@@ -25,6 +25,9 @@ use std::{ffi::c_void, ptr, time::Duration};
 /// How long something is held by waiting, where the driver refuses a callback.
 const HOLD_WAIT: Duration = Duration::from_secs(10);
 
+/// How long a command is kept back for what it waits for, where the driver cannot wait.
+const BACK_WAIT: Duration = Duration::from_secs(60);
+
 /// A `cl_command_queue` that is released once. Events, gates and mapped memory keep it.
 #[derive(Debug)]
 pub(super) struct RawQueue {
@@ -134,6 +137,19 @@ impl RawQueue {
         }
         // SAFETY: a live queue.
         unsafe { self.enqueue("clEnqueueMarker", |event| cl.enqueue_marker(self.raw, event)) }
+    }
+
+    /// Before a command that waits for an event of this context: on its way, where it is another queue's; over, where
+    /// this queue's commands [cannot wait](super::quirks::Quirks::waits_hang).
+    pub fn prepare(&self, event: &Event) -> Result<()> {
+        if event.is_of(self) {
+            return Ok(());
+        }
+        match self.driver().quirks.waits_hang {
+            true => hal::Event::wait(event, BACK_WAIT),
+            // The specification wants a flush of the other queue before this one waits for it.
+            false => event.flush(),
+        }
     }
 
     /// Makes later work wait for events of the same context; the list is not empty.
@@ -319,13 +335,13 @@ impl Queue {
         let ready = |event: &Arc<dyn hal::Event>| {
             // Not kept: the wait list is read before the call returns.
             if let Some(native) = event.native_in(hal::Queue::domain(self))? {
+                if self.raw.driver().quirks.waits_hang {
+                    event.wait(BACK_WAIT)?;
+                }
                 return Ok(ClEvent(native as *mut c_void));
             }
             let event = self.own_event(event)?;
-            // The specification wants a flush of the other queue before this one waits for it.
-            if !event.is_of(&self.raw) {
-                event.flush()?;
-            }
+            self.raw.prepare(event)?;
             event.check_gates()?;
             Ok(event.handle())
         };
@@ -371,6 +387,10 @@ impl hal::Queue for Queue {
     }
 
     fn takes(&self, event: &dyn hal::Event) -> bool {
+        if self.raw.driver().quirks.waits_hang {
+            let own = event.as_any().downcast_ref::<Event>();
+            return own.is_some_and(|own| own.is_of(&self.raw));
+        }
         let domain = hal::Queue::domain(self);
         event.domain() == domain || event.native_in(domain).is_ok_and(|native| native.is_some())
     }

@@ -29,6 +29,14 @@ pub(super) struct Quirks {
     /// global memory, and they hold whatever was there (`pocl_driver_build_gvar_init_kernel` makes their memory, and is
     /// passed by once it is there). So such a program is not asked.
     pub forgets_variables: bool,
+    /// PoCL's device `basic` (from 4.0 on `cpu-minimal`): a command runs inside the call that enqueues it. One that has to wait is
+    /// run later, by the thread that ends its wait: a worker of another device, or the caller of `clSetUserEventStatus`. Until
+    /// 4.0 that thread holds the lock of the command's event and takes it again (`pocl_broadcast`, `pocl_update_event_running`),
+    /// so it hangs, and so does `clGetEventInfo`: no timeout ends that. So no command there is given anything to wait
+    /// for: the calling thread waits before it enqueues, and there are no gates.
+    pub waits_hang: bool,
+    /// Rusticl: a `cl_kernel` keeps the buffers that it was given last. So they are taken back when the memory is dropped.
+    pub keeps_arguments: bool,
 }
 
 impl Quirks {
@@ -43,7 +51,15 @@ impl Quirks {
             reads_arguments_late: is_clover,
             misjudges_kernels: platform == "rusticl",
             forgets_variables: is_pocl,
+            waits_hang: false,
+            keeps_arguments: platform == "rusticl",
         }
+    }
+
+    /// With what one device of the platform does by itself, by its name and version.
+    pub fn of_device(self, name: &str, version: &str) -> Quirks {
+        let is_basic = ["basic", "cpu-minimal"].iter().any(|prefix| name.starts_with(prefix));
+        Quirks { waits_hang: is_basic && version.contains("PoCL"), ..self }
     }
 }
 
@@ -69,5 +85,18 @@ mod tests {
         );
         assert!(!Quirks::of("Intel(R) OpenCL", "OpenCL 3.1 LINUX").forgets_variables);
         assert_eq!(of("Oclgrind", "OpenCL 1.2 (Oclgrind 21.10)"), [false, false, true]);
+        let kept = |platform| Quirks::of(platform, "OpenCL 3.0 ").keeps_arguments;
+        assert!(kept("rusticl") && !kept(pocl) && !kept("Clover"));
+    }
+
+    #[test]
+    fn one_device_of_pocl_is_known_by_its_own_name() {
+        let hangs = |name, version| Quirks::default().of_device(name, version).waits_hang;
+        let pocl = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-skylake-avx512";
+        assert!(hangs("basic-skylake-avx512-AMD EPYC", pocl));
+        assert!(hangs("cpu-minimal-haswell-AMD EPYC", pocl));
+        assert!(!hangs("pthread-skylake-avx512-AMD EPYC", pocl));
+        assert!(!hangs("cpu-haswell-AMD EPYC", pocl));
+        assert!(!hangs("basic", "OpenCL 3.0 CUDA"), "of another platform");
     }
 }

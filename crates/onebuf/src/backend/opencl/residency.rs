@@ -300,7 +300,7 @@ impl Inner {
     fn release_behind(&self, queue: &Arc<RawQueue>, users: &[Arc<RawQueue>]) -> Result<()> {
         let others = users.iter().filter(|user| user.id != queue.id);
         let marks = others.map(|user| user.mark()).collect::<Result<Vec<_>>>()?;
-        marks.iter().try_for_each(|mark| mark.flush())?;
+        marks.iter().try_for_each(|mark| queue.prepare(mark))?;
         let waits: Vec<_> = marks.iter().map(|mark| mark.handle()).collect();
         if !waits.is_empty() {
             queue.wait_list(&waits)?;

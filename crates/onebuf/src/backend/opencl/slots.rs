@@ -5,14 +5,14 @@
 //! the first that nobody has, or a new one. Since every thread looks from the front, there are never
 //! more of a form than threads that launched at the same time.
 
-use super::{conv, program::RawProgram, storage::Place};
+use super::{conv, device::Driver, program::RawProgram, storage::Place};
 use crate::{
     Error, Result,
     sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::{
     ClStatus,
-    opencl::{ClKernel, OpenCl},
+    opencl::{ClKernel, ClMem, OpenCl},
 };
 use std::{
     cell::UnsafeCell,
@@ -187,6 +187,23 @@ impl Slot {
     }
 }
 
+impl Slot {
+    /// Takes a memory object back from the driver, wherever it is an argument: null is an argument, too.
+    pub fn forget(&mut self, memory: u64, driver: &Driver) {
+        for (at, last) in (0..).zip(&mut self.last) {
+            if *last == Last::Memory(memory) {
+                *last = Last::Unknown;
+                let (none, size) = (ClMem::NULL, size_of::<ClMem>());
+                // SAFETY: a live kernel that is this thread's; a handle, which may be null.
+                let set = unsafe {
+                    driver.cl.set_kernel_arg(self.kernel.raw, at, size, (&raw const none).cast())
+                };
+                driver.note("clSetKernelArg", set);
+            }
+        }
+    }
+}
+
 /// # Safety
 /// As [`Slot::set`], and nobody else sets arguments of this kernel.
 unsafe fn set(cl: &OpenCl, raw: ClKernel, at: u32, to: &Setting<'_>) -> Result<(), ClStatus> {
@@ -257,6 +274,11 @@ impl Slots {
 
     fn nodes(&self) -> impl Iterator<Item = &Node> {
         std::iter::successors(Some(&self.0), |node| node.next.get().map(|next| &**next))
+    }
+
+    /// Every slot that nobody has, one after the other.
+    pub fn idle(&self) -> impl Iterator<Item = Taken<'_>> {
+        self.nodes().filter_map(Node::take)
     }
 
     /// A slot that nobody else has, made if need be.

@@ -325,7 +325,7 @@ pub(super) fn free_svm(context: &Context, base: Address, bytes: usize, users: &[
 fn free_in_queue(base: Address, users: &[Arc<RawQueue>]) -> Result<()> {
     let Some(queue) = users.last() else { return Ok(()) };
     let marks = users.iter().map(|queue| queue.mark()).collect::<Result<Vec<_>>>()?;
-    marks.iter().try_for_each(|mark| mark.flush())?;
+    marks.iter().try_for_each(|mark| queue.prepare(mark))?;
     let waits: Vec<ClEvent> = marks.iter().map(|mark| mark.handle()).collect();
     let (count, list) = (waits.len() as u32, waits.as_ptr());
     let mut pointer = base.void();

@@ -1,0 +1,206 @@
+//! Two devices of one foreign context and a third of another platform, one after the other on one memory: class A transforms
+//! on an out-of-order queue of the first, onebuf turns the spectrum on the third, class A transforms back on an in-order queue
+//! of the second.
+//!
+//! PoCL's devices are chosen by a variable that it reads at its start, so each choice is a process of its own. Its device
+//! `basic` hangs in the driver when a command has to wait; a process that hangs is ended, and the test fails.
+
+use super::{
+    REQUIRED, alone, hub, queue,
+    raw::bits,
+    reference::{FFT_ERROR, relative_error, samples},
+    turner::Turner,
+};
+use onebuf::{Buffer, Complex32, Hub};
+use onebuf_conformance::{
+    absent,
+    class_a::{ClFft, ClassA, Own, Plan},
+    note,
+};
+use onebuf_sys::opencl::{ClMem, ClQueue, consts::CL_MEM_READ_WRITE};
+use std::{
+    fs::File,
+    io::Read,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+const POCL: &str = REQUIRED[0];
+/// In the environment of a child: how the two devices are ordered in the context.
+const CHILD: &str = "ONEBUF_TEST_RELAY";
+const ONE: &str = "no two devices";
+const ROUNDS: usize = 20;
+/// A part of so many is aligned as every platform wants it.
+const POINTS: usize = 512;
+const I: Complex32 = Complex32::new(0.0, 1.0);
+/// A child needs a few seconds, most of them for compilers.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// One process for each pair of devices. The order in the variable says nothing: `basic` is always PoCL's first.
+#[test]
+fn two_threaded_devices() {
+    relay("pthread pthread", "forwards");
+}
+
+#[test]
+fn two_basic_devices() {
+    relay("basic basic", "forwards");
+}
+
+#[test]
+fn from_a_basic_to_a_threaded_device() {
+    relay("basic pthread", "forwards");
+}
+
+#[test]
+fn from_a_threaded_to_a_basic_device() {
+    relay("pthread basic", "backwards");
+}
+
+fn relay(devices: &str, order: &str) {
+    let there = ClassA::all();
+    let missing = REQUIRED.iter().find(|name| !there.iter().any(|a| a.platform == **name));
+    if let Some(missing) = missing {
+        return absent(missing, "no device of this platform");
+    }
+    let _alone = alone("a relay of three devices");
+    let (ended, said) = run(devices, order);
+    let Some(status) = ended else { panic!("{devices}: no end after {LIMIT:?}\n{said}") };
+    assert!(status.success(), "{devices}: {status}\n{said}");
+    if said.contains(ONE) {
+        return absent("two devices of PoCL", "this version of it shows one, whatever it is told");
+    }
+    let relays = said.matches("relay: ").count();
+    assert_eq!(relays, 8, "{devices}: whole and part, in place and not, by two platforms\n{said}");
+}
+
+/// Runs this test program once more, for so long at most; gives its end, unless it had to be ended, and what it said.
+fn run(devices: &str, order: &str) -> (Option<ExitStatus>, String) {
+    let said = std::env::temp_dir().join(format!("onebuf-relay-{}-{order}", std::process::id()));
+    let file = File::create(&said).expect("a file for what the child says");
+    let mut child = Command::new(std::env::current_exe().expect("this test's path"));
+    child.args(["--exact", "relay::child", "--nocapture"]).stdin(Stdio::null());
+    child.env("POCL_DEVICES", devices).env(CHILD, order);
+    child.stdout(file.try_clone().expect("one file for both")).stderr(file);
+    let mut child = child.spawn().expect("the test program starts again");
+    let ended = wait(&mut child);
+    let mut text = String::new();
+    File::open(&said).and_then(|mut file| file.read_to_string(&mut text)).expect("what it said");
+    std::fs::remove_file(&said).expect("our own file");
+    (ended, text)
+}
+
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            return Some(status);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("a child of ours");
+    child.wait().expect("a child of ours");
+    None
+}
+
+#[test]
+fn child() {
+    let Some(order) = std::env::var_os(CHILD) else { return };
+    let _alone = alone("a relay");
+    let a = ClassA::of_all_devices(POCL, order == "backwards").expect("PoCL");
+    if a.devices.len() < 2 {
+        return note(ONE);
+    }
+    let library = ClFft::open().expect("clFFT");
+    let [first, second] = [0, 1].map(|at| a.device_name(at));
+    for third in [REQUIRED[1], REQUIRED[2]] {
+        for (part, in_place) in [(true, true), (true, false), (false, true), (false, false)] {
+            Relay::new(&a, &library, part).run(third, in_place);
+            let what = if part { "a part" } else { "the whole" };
+            let way = if in_place { "in place" } else { "by copies" };
+            note(&format!("relay: {what}, {way}, from {first} by {third} to {second}"));
+        }
+    }
+}
+
+/// What class A has.
+struct Relay<'t> {
+    a: &'t ClassA,
+    queues: [Own<ClQueue>; 2],
+    plans: [Plan<'t>; 2],
+    whole: Own<ClMem>,
+    /// What is transformed, and the numbers in it.
+    mem: Own<ClMem>,
+    x: Vec<Complex32>,
+}
+
+impl<'t> Relay<'t> {
+    fn new(a: &'t ClassA, library: &'t ClFft, part: bool) -> Self {
+        let queues = [a.unordered_queue_on(0), a.queue_on(1)];
+        let plans = queues.each_ref().map(|queue| library.plan(a, queue, POINTS));
+        let x = samples(5, 3 * POINTS);
+        let whole = a.words(bits(&x));
+        let bytes = POINTS * size_of::<Complex32>();
+        let (mem, from) = match part {
+            true => (a.sub_buffer(&whole, CL_MEM_READ_WRITE, bytes, bytes), POINTS),
+            false => (whole.clone(), 0),
+        };
+        Self { a, queues, plans, whole, mem, x: x[from..from + POINTS].to_vec() }
+    }
+
+    fn run(&self, third: &str, in_place: bool) {
+        let hub = hub();
+        let before = self.references();
+        let third = hub.device(third).expect("it was there before");
+        let turner = Turner::on(&third);
+        let mut turned = self.x.clone();
+        for round in 0..ROUNDS {
+            let seen = self.round(&hub, &turner, in_place, round);
+            turned.iter_mut().for_each(|x| *x *= I);
+            let error = relative_error(&seen, &turned);
+            assert!(error < FFT_ERROR, "{error} in round {round} by {third}");
+        }
+        // Nothing is wrapped any more: whatever else lives keeps nothing of class A's memory.
+        self.assert_restored(&before, "with a kernel that had it last");
+        drop((turner, third, hub));
+        self.assert_restored(&before, "at the end");
+    }
+
+    /// Of the whole and of what is transformed.
+    fn references(&self) -> Vec<u32> {
+        self.a.reference_counts(&[&self.whole, &self.mem], &[]).buffers
+    }
+
+    fn assert_restored(&self, before: &[u32], when: &str) {
+        let start = Instant::now();
+        loop {
+            let now = self.references();
+            if now == before {
+                return;
+            }
+            let late = start.elapsed() > Duration::from_secs(5);
+            assert!(!late, "{when}: references were {before:?}, and are {now:?}");
+        }
+    }
+
+    /// Class A waits for nothing but its own read.
+    fn round(&self, hub: &Hub, by: &Turner, in_place: bool, round: usize) -> Vec<Complex32> {
+        let [first, second] = &self.queues;
+        let done = self.plans[0].forward(first.get(), self.mem.get(), &[]);
+        // SAFETY: class A has references, and uses the memory again only after `hand_to`.
+        let (done, wish) = unsafe {
+            (hub.wrap_event(done.raw()).unwrap(), hub.wrap_buffer::<Complex32>(self.mem.raw()))
+        };
+        let wish = wish.after(&done).shared_with([&by.queue.device()]).trust_declared(in_place);
+        let spectrum: Buffer<Complex32> = wish.build().unwrap();
+        by.turn(&spectrum, I);
+        spectrum.hand_to(&queue(hub, second)).unwrap();
+        // Given back before class A goes on, or behind it.
+        let kept = (round % 2 == 1).then_some(spectrum);
+        self.plans[1].backward(second.get(), self.mem.get(), &[]);
+        drop(kept);
+        let words = self.a.read(second, &self.mem, 2 * POINTS);
+        bytemuck::cast_slice(&words).to_vec()
+    }
+}
