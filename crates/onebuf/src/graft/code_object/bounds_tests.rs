@@ -76,6 +76,9 @@ fn metadata_take_no_more_than_their_bytes() {
     assert!(msgpack::read(&[0xdf, 0xff, 0xff, 0xff, 0xff, 0]).unwrap_err().contains("end before"));
 }
 
+/// A field's name, and what writes its value.
+type Field<'f, W> = (&'f str, &'f dyn Fn(&mut W));
+
 /// Writes MessagePack that is often what a description of kernels is.
 struct Writer<'r> {
     random: &'r mut Random,
@@ -107,7 +110,7 @@ impl Writer<'_> {
         }
     }
 
-    fn map(&mut self, fields: &[(&str, &dyn Fn(&mut Self))]) {
+    fn map(&mut self, fields: &[Field<'_, Self>]) {
         let twice = self.random.below(200) == 0;
         let other = self.random.below(200) == 0;
         self.head(0xdf, fields.len() + usize::from(twice) + usize::from(other));
