@@ -103,6 +103,64 @@ kernel void where_am_i(global uint *p) {
     }
 }
 
+/// A work-item's loops run as long as they should, up to the limit that the device is known to have. Beyond it they do not:
+/// a driver that was mended would show here.
+#[test]
+fn loops_end_where_the_device_says() {
+    const TEXT: &str = "
+kernel void count(global uint *out, global const uint *step, uint n) {
+    uint sum = 0;
+    for (uint i = 0; i < n; i++) sum += step[i & 1];
+    out[get_global_id(0)] = sum;
+}
+";
+    const SHADER: &str = "#version 450
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer Out { uint to[]; };
+layout(std430, binding = 1) readonly buffer Steps { uint by[]; };
+layout(std140, binding = 2) uniform Values { uint n; };
+void main() {
+    uint sum = 0;
+    for (uint i = 0; i < n; i++) sum += by[i & 1];
+    to[gl_GlobalInvocationID.x] = sum;
+}
+";
+    let source = kernels(TEXT).with_glsl("count", SHADER).with_native("count", |args| {
+        let (n, by) = (args.value::<u32>(2)?, args.slice::<u32>(1)?.to_vec());
+        let sum = (0..n).map(|i| by[(i & 1) as usize]).sum::<u32>();
+        args.slice_mut(0)?.fill(sum);
+        Ok(())
+    });
+    let machine = machine();
+    for side in &machine.sides {
+        let signature = Signature::new().buffer::<u32>(Access::Write).buffer::<u32>(Access::Read);
+        let signature = signature.value::<u32>().require(|call| {
+            let fits = call.global()[0] <= call.len(0) && call.len(1) >= 2;
+            if fits { Ok(()) } else { Err("too many work-items".into()) }
+        });
+        let program = side.device.program(&source).unwrap();
+        // SAFETY: each work-item writes its own element and reads two, which the requirement bounds.
+        let kernel = unsafe { program.kernel("count", signature).unwrap() };
+        let buffer = |data: &[u32]| {
+            let buffer = machine.hub.buffer(data.len()).shared_with([&side.device]);
+            buffer.init(data.to_vec()).build().unwrap()
+        };
+        let (out, steps) = (buffer(&[0; GROUP]), buffer(&[1, 1]));
+        let counted = |n: u32| {
+            let views = (out.write_on(&side.queue).unwrap(), steps.read_on(&side.queue).unwrap());
+            let grid = Grid::from([GROUP]).local([GROUP]);
+            side.queue.launch(&kernel, grid, args![views.0, views.1, n]).unwrap();
+            out.to_vec().unwrap()
+        };
+        let most = side.device.info().caps.max_loop_iterations;
+        let right = most.unwrap_or(200_000);
+        assert_same(&counted(right), &[right; GROUP], &format!("loops on {}", side.device));
+        if most.is_some() {
+            assert_same(&counted(right + 1), &[right; GROUP], "the known limit");
+        }
+    }
+}
+
 #[test]
 fn launches_begin_where_they_are_told_to() {
     const TEXT: &str =

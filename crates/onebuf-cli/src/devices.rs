@@ -21,7 +21,8 @@ pub struct Args {}
 
 pub fn run(screen: Screen) -> Result<Answer> {
     let hub = discover()?;
-    Ok(Answer { json: json(&hub), text: table(&hub, screen) + &missing_text(&hub) })
+    let text = table(&hub, screen) + &limits_text(&hub) + &missing_text(&hub);
+    Ok(Answer { json: json(&hub), text })
 }
 
 /// Discovers, and tells what went wrong without stopping it.
@@ -67,6 +68,7 @@ fn row(device: &Device) -> Value {
             "pci": info.physical.pci.map(|address| address.to_string()),
         },
         "memory_bytes": Some(info.memory_bytes).filter(|&bytes| bytes > 0),
+        "max_loop_iterations": info.caps.max_loop_iterations,
         "features": features,
     })
 }
@@ -86,6 +88,17 @@ fn table(hub: &Hub, screen: Screen) -> String {
         });
     }
     table.render(screen)
+}
+
+/// What kernels get wrong on a device without any error.
+fn limits_text(hub: &Hub) -> String {
+    let line = |device: &Device| {
+        let (id, most) = (device.id(), device.info().caps.max_loop_iterations?);
+        Some(format!(
+            "\nnote: {id}: the driver ends all loops of a kernel after {most} iterations, and results of longer loops are wrong\n"
+        ))
+    };
+    hub.devices().iter().filter_map(line).collect()
 }
 
 /// The APIs that are not to be had, one paragraph each; nothing when there are none.

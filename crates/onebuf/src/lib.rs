@@ -87,6 +87,8 @@ mod roster;
 mod route;
 mod semaphores;
 mod sync;
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod tests;
 pub mod topology;
 pub mod trace;
 mod view;

@@ -73,8 +73,10 @@ impl Beams {
         match &self.way {
             Way::Kernel(product) => {
                 let [l, c, b] = [length, channels, beams].map(|size| size as u32);
-                let args = args![x, w, out, l, c, b];
-                queue.launch(product.kernel(), product.grid(shape), args)?;
+                for [from, to] in product.slices(channels) {
+                    let args = args![&x, &w, &mut out, l, c, b, from, to];
+                    queue.launch(product.kernel(), product.grid(shape), args)?;
+                }
             }
             Way::Library => {
                 let product = Gemm::new(length, beams, channels);

@@ -21,19 +21,19 @@ const STRIPS: usize = 16;
 const BLOCK: usize = 256;
 
 /// Each group makes a tile of the result out of tiles of both factors. Past an edge there are zeroes, which change no
-/// sum, and nothing is stored.
+/// sum, and nothing is stored. A launch is of the channels `from` to `to`, and adds to those before.
 const BEAMS_BY_TILE: &str = "
 kernel __attribute__((reqd_work_group_size(TILE, TILE, 1)))
 void beams(global const float2 *spectrum, global const float2 *weights, global float2 *out,
-           uint length, uint channels, uint beams) {
+           uint length, uint channels, uint beams, uint from, uint to) {
     local float2 x[TILE][TILE], w[TILE][TILE + 1];
     uint i = get_local_id(0), j = get_local_id(1);
     uint bin = get_group_id(0) * TILE + i, first = get_group_id(1) * TILE, beam = first + j;
     float2 sum = (float2)(0.0f, 0.0f), part = sum;
-    for (uint at = 0; at < channels; at += TILE) {
-        bool inside = bin < length && at + j < channels;
+    for (uint at = from; at < to; at += TILE) {
+        bool inside = bin < length && at + j < to;
         x[j][i] = inside ? spectrum[(size_t)(at + j) * length + bin] : (float2)(0.0f, 0.0f);
-        inside = beam < beams && at + i < channels;
+        inside = beam < beams && at + i < to;
         w[j][i] = inside ? weights[(size_t)beam * channels + at + i] : (float2)(0.0f, 0.0f);
         barrier(CLK_LOCAL_MEM_FENCE);
         for (uint k = 0; k < TILE; k++) {
@@ -46,7 +46,8 @@ void beams(global const float2 *spectrum, global const float2 *weights, global f
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    if (bin < length && beam < beams) out[(size_t)beam * length + bin] = sum + part;
+    size_t place = (size_t)beam * length + bin;
+    if (bin < length && beam < beams) out[place] = from > 0 ? out[place] + sum + part : sum + part;
 }
 ";
 
@@ -55,7 +56,7 @@ void beams(global const float2 *spectrum, global const float2 *weights, global f
 /// compiler takes neither `vload16` nor an array of pointers; buffers are aligned to more than a `float16`.
 const BEAMS_BY_STRIP: &str = "
 kernel void beams(global const float16 *spectrum, global const float2 *weights, global float16 *out,
-                  uint length, uint channels, uint beams) {
+                  uint length, uint channels, uint beams, uint from, uint to) {
     size_t strip = get_global_id(0), first = get_global_id(1) * AT_ONCE, strips = length / STRIP;
     size_t row[AT_ONCE];
     float16 sum[AT_ONCE], part[AT_ONCE];
@@ -64,9 +65,9 @@ kernel void beams(global const float16 *spectrum, global const float2 *weights, 
         sum[b] = (float16)(0.0f);
     }
     float16 sign = (float16)(-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1);
-    for (uint at = 0; at < channels; at += BLOCK) {
+    for (uint at = from; at < to; at += BLOCK) {
         for (uint b = 0; b < AT_ONCE; b++) part[b] = (float16)(0.0f);
-        for (uint c = at; c < min(at + BLOCK, channels); c++) {
+        for (uint c = at; c < min(at + BLOCK, to); c++) {
             float16 a = spectrum[c * strips + strip], turned = sign * a.s1032547698badcfe;
             for (uint b = 0; b < AT_ONCE; b++) {
                 float2 w = weights[row[b] + c];
@@ -75,13 +76,18 @@ kernel void beams(global const float16 *spectrum, global const float2 *weights, 
         }
         for (uint b = 0; b < AT_ONCE; b++) sum[b] += part[b];
     }
-    for (uint b = 0; b < AT_ONCE && first + b < beams; b++)
-        out[(first + b) * strips + strip] = sum[b];
+    for (uint b = 0; b < AT_ONCE && first + b < beams; b++) {
+        size_t place = (first + b) * strips + strip;
+        out[place] = from > 0 ? out[place] + sum[b] : sum[b];
+    }
 }
 ";
 
 /// Complex numbers of a `float16`.
 const STRIP: usize = 8;
+
+/// Numbers of channels stay below it, so that no sum of two of them overflows 32 bits.
+const MOST_CHANNELS: usize = 1 << 31;
 
 /// Beams per work-item: as many sums as registers hold.
 const AT_ONCE: usize = 8;
@@ -90,6 +96,18 @@ const AT_ONCE: usize = 8;
 pub struct BeamsKernel {
     kernel: Kernel,
     cut: Cut,
+    /// Channels of one launch, at most.
+    slice: usize,
+}
+
+/// Channels of one launch. Some drivers leave all loops of a work-item after so many iterations, and the beams would be wrong.
+/// A channel takes one, and may take one for each beam and one for leaving the loop over them: whether a compiler unrolls that loop is
+/// its own affair (of Mesa's two, rusticl does and clover does not).
+fn slice(most_iterations: Option<u32>) -> usize {
+    let Some(most) = most_iterations else { return MOST_CHANNELS };
+    let (channel, block) = (AT_ONCE + 2, 2 * (AT_ONCE + 1) + 2);
+    let blocks = (most as usize).saturating_sub(block) / (channel * BLOCK + block);
+    blocks.max(1) * BLOCK
 }
 
 enum Cut {
@@ -102,16 +120,18 @@ enum Cut {
 impl BeamsKernel {
     pub fn build(device: &Device, length: usize) -> Result<Self> {
         let cut = Cut::of(device, length);
+        let slice = slice(device.info().caps.max_loop_iterations);
         let program = device.program(&Source::opencl_c(cut.text()))?;
         let strips = matches!(cut, Cut::Strips(_));
         let fits = move |call: &Call<'_>| {
             let number = |index| call.value::<u32>(index).map_or(0, |number| number as usize);
-            let [length, channels, beams] = [3, 4, 5].map(number);
+            let [length, channels, beams, from, to] = [3, 4, 5, 6, 7].map(number);
+            let slice = from <= to && to <= channels && channels < MOST_CHANNELS;
             let wanted = [length * channels, channels * beams, length * beams];
             let held = (0..3).all(|index| (1..=call.len(index)).contains(&wanted[index]));
             let [wide, _, deep] = call.global();
             let whole = length % STRIP == 0 && wide * STRIP <= length && deep == 1;
-            match held && (!strips || whole) {
+            match held && slice && (!strips || whole) {
                 true => Ok(()),
                 false => Err("a matrix that is empty, or more than its views hold".into()),
             }
@@ -119,21 +139,29 @@ impl BeamsKernel {
         let signature = Signature::new()
             .buffer::<Complex32>(Access::Read)
             .buffer::<Complex32>(Access::Read)
-            .buffer::<Complex32>(Access::Write)
+            .buffer::<Complex32>(Access::ReadWrite)
+            .value::<u32>()
+            .value::<u32>()
             .value::<u32>()
             .value::<u32>()
             .value::<u32>()
             .require(fits);
         // SAFETY: the views hold matrices of these sizes, by `fits`. By tiles, each index is held against its size
         // before it is used. By strips, those of bins are below the length by `fits` (and buffers are aligned as vectors are), those of channels by the loops,
-        // those of beams by `min` and by the last loop's end. Products of two 32-bit numbers do not overflow, and
+        // those of beams by `min` and by the last loop's end. Products of two 32-bit numbers do not overflow, sums of channels neither, and
         // the loops are bounded by the sizes.
         let kernel = unsafe { program.kernel("beams", signature)? };
-        Ok(Self { kernel, cut })
+        Ok(Self { kernel, cut, slice })
     }
 
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
+    }
+
+    /// The channels of each launch, one after the other.
+    pub fn slices(&self, channels: usize) -> impl Iterator<Item = [u32; 2]> {
+        let (slice, end) = (self.slice, channels as u32);
+        (0..channels).step_by(slice).map(move |from| [from as u32, end.min((from + slice) as u32)])
     }
 
     pub fn grid(&self, shape: &Shape) -> Grid {
@@ -172,5 +200,49 @@ impl Cut {
                 format!("{sizes}#define BLOCK {BLOCK}u\n{BEAMS_BY_STRIP}")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slice;
+    use crate::mixed::{Expected, Interpolator, Pipeline, Setup, Shape, setup::noise};
+    use onebuf::{Complex32, Device, Hub};
+
+    /// How far the beams are off that both stages make on a device.
+    fn off(device: &Device, shape: Shape) -> f64 {
+        let setup = Setup::new(shape, Interpolator::new(3).unwrap());
+        let pipeline = Pipeline::open(&[device.clone(), device.clone()], setup.clone()).unwrap();
+        let wish = device.hub().buffer::<Complex32>(shape.samples()).shared_with([device]);
+        let frames = pipeline.frames(&wish, 1).unwrap();
+        let samples = noise(shape.samples());
+        frames[0].signal.write(&samples).unwrap();
+        // What was there before is in no sum.
+        frames[0].beams.write(&vec![Complex32::new(1e9, 1e9); shape.results()]).unwrap();
+        pipeline.run(&frames).unwrap();
+        Expected::of(&setup, &samples).max_rel_error(&frames[0].beams.to_vec().unwrap())
+    }
+
+    /// More channels than a gigabyte has at the usual length, in four megabytes and (by tiles) in one. Mesa's drivers for CPUs leave
+    /// loops after 65,535 iterations.
+    #[test]
+    fn beams_of_many_channels_are_right() {
+        let hub = Hub::discover().unwrap();
+        let devices = hub.select("opencl");
+        if devices.is_empty() {
+            println!("skip: beams of many channels: no OpenCL device");
+        }
+        for device in &devices {
+            for (length, channels) in [(8, 70_001), (2, 1 << 16)] {
+                let off = off(device, Shape { length, channels, beams: 9 });
+                assert!(off < 1e-5, "{device}, {channels} channels of {length}: {off}");
+            }
+        }
+    }
+
+    #[test]
+    fn launches_stay_below_the_limit() {
+        assert_eq!((slice(Some(0xffff)), slice(Some(1))), (6400, 256));
+        assert!(slice(None) > 1 << 30);
     }
 }

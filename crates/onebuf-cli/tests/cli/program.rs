@@ -4,7 +4,8 @@ use crate::support::{Cli, Ran, assert_fields, assert_has, skip};
 use serde_json::{Value, json};
 use std::fs;
 
-const DEVICE: [&str; 7] = ["id", "api", "name", "driver", "physical", "memory_bytes", "features"];
+const DEVICE: [&str; 8] =
+    ["id", "api", "name", "driver", "physical", "memory_bytes", "max_loop_iterations", "features"];
 const MISSING: [&str; 6] = ["api", "tried", "loaded", "code", "reason", "hint"];
 const ROUTE: [&str; 10] = [
     "from",
@@ -153,7 +154,16 @@ fn devices_are_listed_as_the_contract_says() {
     let cli = Cli::new();
     let value = cli.run("devices --json").json();
     assert_device_lists(&value);
-    assert!(cli.run("devices").ok().stdout.contains("\nhost "));
+    let text = cli.run("devices").ok().stdout;
+    assert!(text.contains("\nhost "));
+    // Mesa's rasteriser, and nothing else.
+    for device in value["devices"].as_array().unwrap() {
+        let (id, name) = (device["id"].as_str().unwrap(), device["name"].as_str().unwrap());
+        let limit = name.starts_with("llvmpipe").then_some(65_535);
+        assert_eq!(device["max_loop_iterations"].as_u64(), limit, "{device:#}");
+        let note = format!("note: {id}: the driver ends all loops of a kernel after 65535 ");
+        assert_eq!(text.contains(&note), limit.is_some(), "{text}");
+    }
 }
 
 #[test]

@@ -20,6 +20,13 @@ pub(crate) fn bytes(info: &DeviceInfo, bytes: usize) -> Result<()> {
     }
 }
 
+/// [`Caps::max_loop_iterations`](crate::hal::Caps) of a driver, by the name that it gives its device. Mesa's rasteriser for CPUs
+/// counts the iterations of all loops of a function down from 65,535 and then leaves every loop (`loop_limiter` in gallivm, in
+/// 22.3 and newer sources), whichever API the program came by.
+pub(crate) fn max_loop_iterations(device: &str) -> Option<u32> {
+    device.starts_with("llvmpipe").then_some(0xffff)
+}
+
 /// Whether a device may be asked for such memory.
 pub(crate) fn allocation(
     info: &DeviceInfo,

@@ -9,7 +9,7 @@
 
 mod private;
 
-pub(crate) use private::{check_private, is_private, make_private, replace};
+pub(crate) use private::{check_private, is_private, make_private, read_whole, replace};
 
 use crate::{Error, Result, doctor::Verdicts, program::Store};
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
@@ -34,6 +34,22 @@ pub(crate) fn make_private(folder: &Path) -> Result<()> {
 
 fn unusable(path: &Path, reason: String) -> Error {
     Error::Cache { path: path.display().to_string(), reason }
+}
+
+/// Reads a file as a whole, if it is one and has no more bytes than that.
+pub(crate) fn read_whole(file: &fs::File, most_bytes: u64) -> io::Result<Vec<u8>> {
+    let meta = file.metadata()?;
+    let too_large = || io::Error::other(format!("larger than {most_bytes} bytes"));
+    if !meta.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    if meta.len() > most_bytes {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(meta.len() as usize);
+    // It may grow while it is read.
+    file.take(most_bytes + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most_bytes { Err(too_large()) } else { Ok(bytes) }
 }
 
 /// Writes a file as a whole, mode 0600: readers see the old one or the new one. What was there is

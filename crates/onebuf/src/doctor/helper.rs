@@ -11,6 +11,7 @@ use crate::{
 use std::{
     fmt,
     io::{BufRead, BufReader, Read, Write},
+    iter,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
@@ -125,7 +126,7 @@ impl Helper<'_> {
     fn listen(&self, child: &mut Child) -> Result<Heard, String> {
         let mut heard = Heard { stage: "starting".into(), ..Heard::default() };
         let Some(out) = child.stdout.take() else { return Ok(heard) };
-        let (send, lines) = mpsc::channel();
+        let (send, lines) = mpsc::sync_channel(LINES_AHEAD);
         // A thread per helper: it ends with the pipe, at the latest when the child is killed.
         thread::spawn(move || lines_of(out).try_for_each(|line| send.send(line)));
         loop {
@@ -160,10 +161,21 @@ impl Heard {
     }
 }
 
+/// Longer lines are a driver's; they come in pieces.
+const MOST_LINE_BYTES: u64 = 64 << 10;
+/// So many lines are read before the first of them is heard.
+const LINES_AHEAD: usize = 16;
+
 /// Lines as they come; what is no text in them is replaced.
 fn lines_of(pipe: impl Read) -> impl Iterator<Item = String> {
-    let lines = BufReader::new(pipe).split(b'\n').map_while(|line| line.ok());
-    lines.map(|line| String::from_utf8_lossy(&line).into_owned())
+    let mut pipe = BufReader::new(pipe);
+    iter::from_fn(move || {
+        let mut line = Vec::new();
+        let read = pipe.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line);
+        read.ok().filter(|bytes| *bytes > 0)?;
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        Some(String::from_utf8_lossy(line).into_owned())
+    })
 }
 
 /// Drains standard error, so that a chatty driver does not block, and gives its last line at the end.
@@ -229,4 +241,26 @@ fn crash_name(signal: i32) -> Option<&'static str> {
 
 fn refuted(why: String) -> Verdict {
     Verdict { state: State::Refuted, why, ..Verdict::default() }
+}
+
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::tests::meter::measure;
+    use std::io;
+
+    #[test]
+    fn lines_are_heard_whole_and_noise_in_pieces() {
+        let heard = |text: &[u8]| lines_of(text).collect::<Vec<_>>();
+        assert_eq!(
+            heard(b"stage one\n\nverdict {}\nlast"),
+            ["stage one", "", "verdict {}", "last"]
+        );
+        assert_eq!(heard(b"\xff\n"), ["\u{fffd}"]);
+        assert!(heard(b"").is_empty());
+        let noise = io::repeat(b'a').take(32 << 20);
+        let (pieces, taken) = measure(|| lines_of(noise).count());
+        assert_eq!(pieces, 512);
+        assert!(taken.peak < 1 << 20, "{taken}");
+    }
 }

@@ -9,11 +9,14 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     fs, io,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 const FILE: &str = "verdicts.json";
 const SCHEMA: u32 = 1;
+/// No file of ours is larger: a verdict takes less than a kilobyte.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// Verdicts by everything they depend on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -66,21 +69,24 @@ impl Verdicts {
     /// folder that others can write to.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
-        let text = match fs::read_to_string(&path) {
+        // Nothing that blocks is waited for.
+        let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        let read = file.and_then(|file| cache::read_whole(&file, MOST_BYTES));
+        let text = match read {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(unreadable(&path, &error.to_string())),
         };
         cache::check_private(folder)?;
-        let verdicts: Self =
-            serde_json::from_str(&text).map_err(|e| unreadable(&path, &e.to_string()))?;
-        if verdicts.schema != SCHEMA {
-            return Err(unreadable(
-                &path,
-                &format!("schema {} where {SCHEMA} is known", verdicts.schema),
-            ));
+        Self::parse(&text).map_err(|why| unreadable(&path, &why))
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let verdicts: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        match verdicts.schema {
+            SCHEMA => Ok(verdicts),
+            other => Err(format!("schema {other} where {SCHEMA} is known")),
         }
-        Ok(verdicts)
     }
 
     /// The same for a hub, which goes on without: the error becomes a note.
@@ -137,5 +143,54 @@ fn unreadable(path: &Path, what: &str) -> Error {
     Error::Cache {
         path: path.display().to_string(),
         reason: format!("{what}; `onebuf cache clear` removes it, `onebuf doctor` makes a new one"),
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::{
+        Rung,
+        tests::fuzz::{Bound, Form, Target},
+        topology::{Envelope, State},
+    };
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn fuzz_verdicts() {
+        let envelope = Envelope { min_bytes: 1, max_bytes: 4096, sizes: vec![1, 4096] };
+        let verdict = Verdict {
+            state: State::Proven,
+            zero_copy: Some(true),
+            why: "every page".into(),
+            sync: Some(Rung::Event),
+            handoff_us: Some(1.5),
+            gb_per_s: Some(2.0),
+            envelope: Some(envelope),
+        };
+        let both = [("a|b|host_pointer", verdict), ("b|a|staged", Verdict::default())];
+        let verdicts = both.map(|(key, verdict)| (key.to_owned(), verdict)).into();
+        let seeds = [serde_json::to_vec(&Verdicts { schema: SCHEMA, verdicts }).unwrap()];
+        Target {
+            name: "verdicts",
+            bound: Bound { per_byte: 32, fixed: 64 << 10 },
+            input: &|random, most| Form::Text.changed(random, &seeds, most),
+            parse: &|text| Verdicts::parse(text).is_ok(),
+        }
+        .run();
+    }
+
+    #[test]
+    fn what_is_too_large_or_no_file_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let path = folder.path().join(FILE);
+        fs::File::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        let why = Verdicts::load(folder.path()).unwrap_err().to_string();
+        assert!(why.contains("larger than") && why.contains("onebuf cache clear"), "{why}");
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        let why = Verdicts::load(folder.path()).unwrap_err().to_string();
+        assert!(why.contains("not a file"), "{why}");
     }
 }

@@ -34,21 +34,30 @@ fn in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_$%.".contains(&byte)
 }
 
-/// All tokens of a text, without comments and spaces.
+/// All tokens of a text, without comments and spaces. They are counted first, so that a list of them is no longer than it needs
+/// to be: a token may be a single byte of text.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Refusal> {
-    let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
+    let mut count = 0;
+    each_token(text, |_| count += 1)?;
+    let mut found = Vec::with_capacity(count);
+    each_token(text, |token| found.push(token))?;
+    Ok(found)
+}
+
+fn each_token<'t>(text: &'t str, mut found: impl FnMut(Token<'t>)) -> Result<(), Refusal> {
+    let (mut at, mut line) = (0, 1);
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
         let (len, is_token) = measure(rest).map_err(|why| Refusal::new(line, why))?;
         let Some(part) = text.get(at..at + len).filter(|_| len > 0) else {
             return Err(Refusal::new(line, "a letter that no PTX has"));
         };
         if is_token {
-            found.push(Token { text: part, at, line });
+            found(Token { text: part, at, line });
         }
         line += part.bytes().filter(|byte| *byte == b'\n').count();
         at += len;
     }
-    Ok(found)
+    Ok(())
 }
 
 /// How long the next piece is, and whether it is a token.

@@ -24,6 +24,8 @@
 //!
 //! [`Program::graft`]: crate::Program::graft
 
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod bounds_tests;
 pub(crate) mod code_object;
 mod constants;
 mod edits;

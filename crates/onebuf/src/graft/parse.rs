@@ -1,15 +1,12 @@
 //! What of a PTX module matters here: its head, its functions with their parameters, and where each statement
 //! begins and ends. What an instruction computes is the assembler's business.
 
-use super::{
-    Refusal,
-    lex::{Token, tokens},
-};
+use super::{Refusal, lex::Token};
 
-/// A module, as it was written.
+/// A module, as it was written. It points into the tokens, so that none is held twice.
 pub(super) struct Module<'t> {
     /// The words behind `.target`.
-    pub target: Vec<Token<'t>>,
+    pub target: &'t [Token<'t>],
     /// The last word of the head, behind which declarations may stand.
     pub address_size: Token<'t>,
     pub functions: Vec<Function<'t>>,
@@ -26,7 +23,7 @@ pub(super) struct Function<'t> {
     /// The sign behind the last parameter; none where there is no list.
     pub close: Option<Token<'t>>,
     /// What stands between the parameters and the body, such as `.reqntid 32, 2, 1`.
-    pub tuning: Vec<Token<'t>>,
+    pub tuning: &'t [Token<'t>],
     /// None for a declaration.
     pub body: Option<Vec<Statement<'t>>>,
 }
@@ -41,7 +38,7 @@ pub(super) struct Param<'t> {
 /// What a parameter says of the memory that it points to.
 pub(super) struct Pointer<'t> {
     /// From `.ptr` on.
-    pub words: Vec<Token<'t>>,
+    pub words: &'t [Token<'t>],
     /// Such as `.shared`; none for an address of any space.
     pub space: Option<Token<'t>>,
     pub align: usize,
@@ -49,20 +46,19 @@ pub(super) struct Pointer<'t> {
 
 /// A variable of the module.
 pub(super) struct Variable<'t> {
-    pub words: Vec<Token<'t>>,
+    pub words: &'t [Token<'t>],
 }
 
 /// An instruction or declaration of a body, without the sign that ends it.
 pub(super) struct Statement<'t> {
-    pub words: Vec<Token<'t>>,
+    pub words: &'t [Token<'t>],
     /// The sign that ends it.
-    pub end: Token<'t>,
+    pub end: &'t Token<'t>,
 }
 
-/// Reads a whole module.
-pub(super) fn parse(text: &str) -> Result<Module<'_>, Refusal> {
-    let tokens = tokens(text)?;
-    let mut parser = Parser { tokens: &tokens, next: 0 };
+/// Reads a whole module, of all tokens of a text.
+pub(super) fn parse<'t>(tokens: &'t [Token<'t>]) -> Result<Module<'t>, Refusal> {
+    let mut parser = Parser { tokens, next: 0 };
     let mut module = parser.head()?;
     while let Some(token) = parser.peek() {
         parser.item(token, &mut module)?;
@@ -70,15 +66,15 @@ pub(super) fn parse(text: &str) -> Result<Module<'_>, Refusal> {
     Ok(module)
 }
 
-struct Parser<'p, 't> {
-    tokens: &'p [Token<'t>],
+struct Parser<'t> {
+    tokens: &'t [Token<'t>],
     next: usize,
 }
 
 /// Alignment of a pointer that names none, by PTX's manual.
 const POINTER_ALIGN: usize = 4;
 
-impl<'t> Parser<'_, 't> {
+impl<'t> Parser<'t> {
     fn peek(&self) -> Option<Token<'t>> {
         self.tokens.get(self.next).copied()
     }
@@ -138,15 +134,22 @@ impl<'t> Parser<'_, 't> {
         number.map_err(|_| Refusal::at(&token, format!("`{}` where a number belongs", token.text)))
     }
 
+    /// What was read since a place.
+    fn since(&self, start: usize) -> &'t [Token<'t>] {
+        &self.tokens[start..self.next]
+    }
+
     /// `.version`, `.target` and `.address_size`, in this order.
     fn head(&mut self) -> Result<Module<'t>, Refusal> {
         self.expect(".version")?;
         self.word()?;
         self.expect(".target")?;
-        let mut target = vec![self.word()?];
+        let start = self.next;
+        self.word()?;
         while self.take_if(",").is_some() {
-            target.push(self.word()?);
+            self.word()?;
         }
+        let target = self.since(start);
         self.expect(".address_size")?;
         let address_size = self.word()?;
         let (functions, variables, notes) = (Vec::new(), Vec::new(), Vec::new());
@@ -198,15 +201,11 @@ impl<'t> Parser<'_, 't> {
         }
     }
 
-    fn until_semicolon(&mut self) -> Result<Vec<Token<'t>>, Refusal> {
-        let mut words = Vec::new();
-        loop {
-            let token = self.take()?;
-            if token.is(";") {
-                return Ok(words);
-            }
-            words.push(token);
-        }
+    /// Everything up to the next semicolon, which is read as well.
+    fn until_semicolon(&mut self) -> Result<&'t [Token<'t>], Refusal> {
+        let start = self.next;
+        while !self.take()?.is(";") {}
+        Ok(&self.tokens[start..self.next - 1])
     }
 
     fn function(&mut self) -> Result<Function<'t>, Refusal> {
@@ -232,18 +231,17 @@ impl<'t> Parser<'_, 't> {
     }
 
     /// Directives that bound a launch or help the compiler, and their numbers.
-    fn tuning(&mut self) -> Result<Vec<Token<'t>>, Refusal> {
+    fn tuning(&mut self) -> Result<&'t [Token<'t>], Refusal> {
         let known = [".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".noreturn", ","];
-        let mut words = Vec::new();
+        let start = self.next;
         while !self.peek_is("{") && !self.peek_is(";") {
             let word = self.take()?;
             let is_number = word.text.bytes().all(|byte| byte.is_ascii_digit());
             if !known.contains(&word.text) && !is_number {
                 return Err(Refusal::at(&word, format!("`{}` before a body", word.text)));
             }
-            words.push(word);
         }
-        Ok(words)
+        Ok(self.since(start))
     }
 
     /// A list in brackets, and the one that closes it.
@@ -298,8 +296,7 @@ impl<'t> Parser<'_, 't> {
         if let Some(kind) = self.peek().filter(|token| token.text.starts_with('.')) {
             return Err(strange_type(&kind));
         }
-        let words = self.tokens[start..self.next].to_vec();
-        Ok(Pointer { words, space, align })
+        Ok(Pointer { words: self.since(start), space, align })
     }
 
     /// Statements up to the bracket that closes the body; inner scopes are no more than statements here.
@@ -314,20 +311,17 @@ impl<'t> Parser<'_, 't> {
                 ";" => {}
                 ".loc" => self.skip_line(first.line),
                 _ if is_label(&first) && self.take_if(":").is_some() => {}
-                _ => statements.push(self.statement(first)?),
+                _ => statements.push(self.statement()?),
             }
         }
     }
 
-    fn statement(&mut self, first: Token<'t>) -> Result<Statement<'t>, Refusal> {
-        let mut words = vec![first];
-        loop {
-            let token = self.take()?;
-            if token.is(";") {
-                return Ok(Statement { words, end: token });
-            }
-            words.push(token);
-        }
+    /// The statement whose first word was read.
+    fn statement(&mut self) -> Result<Statement<'t>, Refusal> {
+        let first = self.next - 1;
+        self.until_semicolon()?;
+        let end = self.next - 1;
+        Ok(Statement { words: &self.tokens[first..end], end: &self.tokens[end] })
     }
 }
 

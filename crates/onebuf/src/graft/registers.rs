@@ -45,7 +45,7 @@ impl<'t> Registers<'t> {
     }
 
     fn declare(&mut self, statement: &Statement<'t>) -> Result<(), Refusal> {
-        let words = &statement.words;
+        let words = statement.words;
         for (at, word) in words.iter().enumerate().filter(|(_, word)| word.text.starts_with('%')) {
             match &words[at + 1..] {
                 [open, count, ..] if open.is("<") => {

@@ -3,7 +3,7 @@
 use super::{
     Refusal, constants,
     edits::Edits,
-    lex::Token,
+    lex::{Token, tokens},
     parse::{Function, Module, Param, Pointer, Statement, Variable, parse},
     registers::Registers,
 };
@@ -22,7 +22,8 @@ const MOST_ALIGN: usize = 128;
 /// The whole way.
 pub(super) fn rewrite(text: &str) -> Result<String, Refusal> {
     let text = text.trim_end_matches('\0');
-    let module = parse(text)?;
+    let tokens = tokens(text)?;
+    let module = parse(&tokens)?;
     let mut edits = Edits::default();
     target(&module, &mut edits)?;
     for [first, last] in &module.notes {
@@ -77,7 +78,7 @@ fn takes_constant_memory(function: &Function<'_>) -> bool {
 /// CUDA has one mode of textures, OpenCL the other.
 fn target(module: &Module<'_>, edits: &mut Edits) -> Result<(), Refusal> {
     let mut before = None;
-    for word in &module.target {
+    for word in module.target.iter().filter(|word| !word.is(",")) {
         match (word.text, before) {
             ("texmode_independent", Some(before)) => {
                 edits.cut(Token::end(before), word.end());
@@ -182,7 +183,7 @@ impl<'t> EnvRead<'t> {
         let Some(what) = meaning(register.text) else {
             return Err(Refusal::at(register, format!("`{}`, which is not known", register.text)));
         };
-        match &statement.words[..] {
+        match statement.words {
             [mov, to, comma, from]
                 if ["mov.u32", "mov.b32"].contains(&mov.text)
                     && comma.is(",")
@@ -201,7 +202,7 @@ const REFUSED: [&str; 9] =
 
 /// Whether a statement means the same in both APIs.
 fn check(statement: &Statement<'_>, registers: &Registers<'_>) -> Result<(), Refusal> {
-    let words = &statement.words;
+    let words = statement.words;
     words.iter().try_for_each(check_name)?;
     if words[0].is(".reg") {
         return Ok(());
@@ -280,7 +281,7 @@ impl<'e, 't> Entry<'e, 't> {
                 Ok(Slot::Memory)
             }
             Some(".shared") if align.is_power_of_two() && *align <= MOST_ALIGN => {
-                if let [first, .., last] = &words[..] {
+                if let [first, .., last] = words {
                     self.edits.replace(first, last, "");
                 }
                 Ok(Slot::Local(LEAST_LOCAL_ALIGN.max(*align)))
@@ -293,7 +294,7 @@ impl<'e, 't> Entry<'e, 't> {
     fn local(&mut self, statement: &Statement<'t>) -> Result<(), Refusal> {
         let named = |word: &&Token<'_>| self.locals.contains(word.text);
         let Some(name) = statement.words.iter().find(named) else { return Ok(()) };
-        match &statement.words[..] {
+        match statement.words {
             [load, to, comma, open, from, close]
                 if ["ld.param.u64", "ld.param.b64"].contains(&load.text)
                     && [comma.text, open.text, close.text] == [",", "[", "]"]
@@ -301,7 +302,7 @@ impl<'e, 't> Entry<'e, 't> {
             {
                 let to = to.text;
                 self.edits.insert_behind(
-                    &statement.end,
+                    statement.end,
                     format!(
                         "\n\t{{ .reg .b64 %onebuf_at; mov.u64 %onebuf_at, onebuf_local; \
                          add.s64 {to}, {to}, %onebuf_at; }}"
@@ -323,8 +324,7 @@ impl<'e, 't> Entry<'e, 't> {
                     self.hidden.len() - 1
                 });
                 let load = format!("ld.param.u32 {}, [onebuf_told_{at}]", read.to.text);
-                let words = &statement.words;
-                if let [first, .., last] = &words[..] {
+                if let [first, .., last] = statement.words {
                     self.edits.replace(first, last, load);
                 }
             }
@@ -347,7 +347,7 @@ impl<'e, 't> Entry<'e, 't> {
 
     /// The group size that the kernel insists on.
     fn group(&self) -> Result<Option<[usize; 3]>, Refusal> {
-        let words = &self.function.tuning;
+        let words = self.function.tuning;
         let Some(at) = words.iter().position(|word| word.is(".reqntid")) else { return Ok(None) };
         let numbers = words[at + 1..].iter().take_while(|word| !word.text.starts_with('.'));
         let numbers = numbers.filter(|word| !word.is(","));

@@ -341,6 +341,10 @@ pub struct Caps {
     pub max_group_size: usize,
     /// Largest work-group per dimension.
     pub max_group_sizes: [usize; 3],
+    /// How many iterations all loops of one work-item may have together, where the driver ends them there. It reports no
+    /// error, and the results are wrong: launches that need more have to be divided, or refused. `None` where there is no
+    /// such limit.
+    pub max_loop_iterations: Option<u32>,
     /// Parallel units.
     pub compute_units: u32,
     /// Whether queues can run out of order.

@@ -6,6 +6,7 @@ use crate::{
     fake::{FakeConfig, Sharing},
     peer::{Deadline, Listener, Socket},
     pipeline::{Filled, Pipeline},
+    tests::fuzz::{Bound, Form, Target},
 };
 use std::{
     fs,
@@ -235,4 +236,25 @@ fn a_snapshot_fits_its_packet() {
     assert_eq!(seen.buffers.len() + seen.buffers_left_out, many.len());
     assert!(seen.buffers_left_out > 0 && !seen.buffers.is_empty());
     assert!(serde_json::to_vec(&seen).unwrap().len() <= MOST_BYTES);
+}
+
+#[test]
+fn fuzz_snapshots() {
+    let (_folder, path) = place();
+    let hub = hub();
+    let published = hub.publish(&path).unwrap();
+    let buffer = shared(&hub, "signal");
+    let mut viewer = Viewer::attach(&path, SOON).unwrap();
+    let mut seen = until(&mut viewer, |seen| !seen.buffers.is_empty());
+    seen.fences.push((crate::Rung::Event, 3));
+    seen.pipelines.push(PipelineSeen { name: "p".into(), ..PipelineSeen::default() });
+    let seeds = [seen.encode().unwrap()];
+    Target {
+        name: "snapshots",
+        bound: Bound { per_byte: 32, fixed: 64 << 10 },
+        input: &|random, most| Form::Text.changed(random, &seeds, most.min(MOST_BYTES)),
+        parse: &|packet| Snapshot::decode(packet).is_ok(),
+    }
+    .run();
+    drop((published, buffer));
 }

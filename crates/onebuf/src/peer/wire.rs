@@ -295,6 +295,7 @@ const _: () = assert!(HEAD_BYTES + 2 + 4 + 40 + 17 + 2 * (1 + MAX_TAIL) <= MAX_B
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests {
     use super::*;
+    use crate::tests::fuzz::{Bound, Form, Target};
     use proptest::prelude::*;
 
     fn grants() -> impl Strategy<Value = Grant> {
@@ -382,6 +383,35 @@ mod tests {
                 prop_assert_eq!(grant.handle.len(), grant.kind.handle_bytes());
             }
         }
+    }
+
+    #[test]
+    fn fuzz_messages() {
+        let grant = Grant {
+            kind: Kind::CudaIpc,
+            fds: 0,
+            element_bytes: 4,
+            allocation_bytes: 4096,
+            offset: 0,
+            bytes: 4096,
+            base: 1 << 40,
+            session: 7,
+            uuid: Some([3; 16]),
+            device: "cuda:0".into(),
+            handle: vec![9; HANDLE_BYTES],
+        };
+        let seeds = [
+            Message::Hello { element_bytes: 4 }.encode(),
+            Message::Turn { round: 7 }.encode(),
+            Message::Grant(Box::new(grant)).encode(),
+        ];
+        Target {
+            name: "messages of peers",
+            bound: Bound { per_byte: 2, fixed: size_of::<Grant>() },
+            input: &|random, most| Form::Bytes.changed(random, &seeds, most),
+            parse: &|packet| Message::decode(packet).is_ok(),
+        }
+        .run();
     }
 
     #[test]

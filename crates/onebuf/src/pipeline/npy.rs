@@ -293,6 +293,23 @@ mod tests {
         assert!(Head::write("<f4", 0, &[1; 30000]).is_err());
     }
 
+    #[cfg(not(any(onebuf_shuttle, miri)))]
+    #[test]
+    fn fuzz_npy() {
+        use crate::tests::fuzz::{Bound, Form, Target};
+        let seeds = [TEXT.as_bytes().to_vec()];
+        Target {
+            name: "heads of .npy files",
+            bound: Bound { per_byte: 32, fixed: 4096 },
+            input: &|random, most| {
+                let text = Form::Text.changed(random, &seeds, most.min(MOST));
+                file(2, &String::from_utf8_lossy(&text))
+            },
+            parse: &|file| Head::parse(file).is_ok_and(|head| head.extent(8).is_ok()),
+        }
+        .run();
+    }
+
     proptest! {
         #[test]
         fn anything_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

@@ -7,8 +7,7 @@
 
 use crate::{Error, Result, cache};
 use std::{
-    fs,
-    io::{self, Read},
+    fs, io,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -82,17 +81,13 @@ impl Store {
         let mut options = fs::OpenOptions::new();
         // No link is followed, and nothing that blocks is waited for.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let mut file = options.read(true).custom_flags(flags).open(path)?;
+        let file = options.read(true).custom_flags(flags).open(path)?;
         let meta = file.metadata()?;
         if !meta.is_file() || !cache::is_private(&meta) {
             return Err(io::Error::other("not a file of this user's alone"));
         }
         self.check_folders().map_err(io::Error::other)?;
-        if meta.len() > self.limit_bytes {
-            return Err(io::Error::other("larger than the cache may be"));
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        let bytes = cache::read_whole(&file, self.limit_bytes)?;
         let binary = decode(&bytes, key).map_err(io::Error::other)?.to_vec();
         // Its use, for who goes first. A failure only makes it go sooner.
         drop(file.set_modified(SystemTime::now()));

@@ -28,6 +28,7 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         local_memory_bytes: 0,
         max_group_size: 1,
         max_group_sizes: [1; 3],
+        max_loop_iterations: None,
         compute_units: 1,
         out_of_order: false,
         callbacks: true,

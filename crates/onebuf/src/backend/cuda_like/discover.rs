@@ -270,6 +270,7 @@ impl Library {
             local_memory_bytes: shared.max(optin) as u64,
             max_group_size: size(asked.attribute(Attribute::MAX_THREADS_PER_BLOCK)?),
             max_group_sizes: asked.all(Attribute::MAX_BLOCK_DIM)?.map(size),
+            max_loop_iterations: None,
             compute_units: asked.attribute(Attribute::MULTIPROCESSOR_COUNT)? as u32,
             out_of_order: false,
             callbacks: self.table.has_launch_host_function(),

@@ -143,6 +143,7 @@ fn caps(config: &FakeConfig) -> Caps {
         local_memory_bytes: 0,
         max_group_size: 1024,
         max_group_sizes: [1024; 3],
+        max_loop_iterations: None,
         compute_units: 1,
         out_of_order: config.out_of_order,
         callbacks: config.callbacks,

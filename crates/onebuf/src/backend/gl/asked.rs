@@ -1,7 +1,10 @@
 //! What a context says of its device.
 
 use super::habits::Habits;
-use crate::hal::{Api, Caps, DeviceInfo, DeviceKind, FdKind, PhysicalId, Strategy};
+use crate::{
+    backend::checks,
+    hal::{Api, Caps, DeviceInfo, DeviceKind, FdKind, PhysicalId, Strategy},
+};
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 
 /// The least that works: compute shaders and storage blocks.
@@ -63,7 +66,8 @@ pub(super) fn ask(gl: &Gl, library: &str) -> Result<Asked, Unfit> {
     }
     let (vendor, name) = (asking.text(consts::VENDOR)?, asking.text(consts::RENDERER)?);
     let is_cpu = SOFTWARE.iter().any(|software| name.contains(software));
-    let caps = asking.caps(is_cpu, &has)?;
+    let mut caps = asking.caps(is_cpu, &has)?;
+    caps.max_loop_iterations = checks::max_loop_iterations(&name);
     let info = DeviceInfo {
         api: Api("gl"),
         physical: PhysicalId { uuid: asking.uuid(has(OBJECTS)), pci: None },
@@ -194,6 +198,7 @@ impl Asking<'_> {
             local_memory_bytes: size(shared) as u64,
             max_group_size: size(group),
             max_group_sizes: self.three(consts::MAX_COMPUTE_WORK_GROUP_SIZE)?,
+            max_loop_iterations: None,
             compute_units: 1,
             out_of_order: false,
             callbacks: false,

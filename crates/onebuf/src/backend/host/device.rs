@@ -112,6 +112,7 @@ fn caps(memory_bytes: u64) -> Caps {
         // A native kernel is called once for the whole grid, so groups have no meaning and no limit.
         max_group_size: u32::MAX as usize,
         max_group_sizes: [u32::MAX as usize; 3],
+        max_loop_iterations: None,
         compute_units: compute_units(),
         out_of_order: false,
         callbacks: true,

@@ -9,6 +9,7 @@ use super::{
     semaphore,
 };
 use crate::{
+    backend::checks,
     hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PciAddress, PhysicalId, Strategy},
     sync::Arc,
 };
@@ -281,9 +282,12 @@ impl Asked<'_> {
         let version = Version::parse(&version_text).unwrap_or(Version(1, 0));
         let version = version.min(self.platform.version);
         let extensions = self.text(cl::CL_DEVICE_EXTENSIONS)?;
+        let name = self.text(cl::CL_DEVICE_NAME)?;
+        let mut caps = self.caps(version)?;
+        caps.max_loop_iterations = checks::max_loop_iterations(&name);
         let mut info = DeviceInfo {
             api: API,
-            name: self.text(cl::CL_DEVICE_NAME)?,
+            name,
             platform: self.platform.name.clone(),
             version: version_text,
             driver: self.text(cl::CL_DRIVER_VERSION)?,
@@ -292,7 +296,7 @@ impl Asked<'_> {
             physical: PhysicalId::default(),
             memory_bytes: self.value(cl::CL_DEVICE_GLOBAL_MEM_SIZE)?,
             extensions: extensions.split_whitespace().map(str::to_owned).collect(),
-            caps: self.caps(version)?,
+            caps,
         };
         info.caps.unified_memory |= info.kind == DeviceKind::Cpu;
         info.caps.address_space = address::space(&info);
@@ -318,6 +322,7 @@ impl Asked<'_> {
             local_memory_bytes: self.value(cl::CL_DEVICE_LOCAL_MEM_SIZE)?,
             max_group_size: self.value(cl::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
             max_group_sizes: self.group_sizes()?,
+            max_loop_iterations: None,
             compute_units: self.value(cl::CL_DEVICE_MAX_COMPUTE_UNITS)?,
             out_of_order: queue & cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
             callbacks: !self.platform.quirks.runs_in_flush,

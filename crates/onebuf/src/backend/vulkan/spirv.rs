@@ -273,3 +273,7 @@ fn literal(words: &[u32]) -> Result<String, String> {
 #[cfg(test)]
 #[path = "tests/spirv.rs"]
 mod tests;
+
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+#[path = "tests/bounds_tests.rs"]
+mod bounds_tests;

@@ -90,15 +90,19 @@ impl<'b> Bytes<'b> {
         usize::try_from(size).map_err(|_| format!("a length of {size} bytes"))
     }
 
-    /// The places of a table's entries.
-    fn table(self, [at, size, count]: [usize; 3], wanted: u16) -> Result<Vec<usize>, String> {
+    /// The places of a table's entries, all of which lie in the file.
+    fn table(
+        self,
+        [at, size, count]: [usize; 3],
+        wanted: u16,
+    ) -> Result<impl Iterator<Item = usize>, String> {
         let (first, size, count) = (self.size(at)?, self.u16(size)?, usize::from(self.u16(count)?));
         if count > 0 && size != wanted {
             return Err(format!("entries of {size} bytes in a table of {wanted}"));
         }
         let bytes = count * usize::from(wanted);
         self.get(first, bytes)?;
-        Ok((first..first + bytes).step_by(usize::from(wanted)).collect())
+        Ok((first..first + bytes).step_by(usize::from(wanted)))
     }
 
     /// Drivers find the file's length by its sections, so those must lie inside of it.
@@ -113,22 +117,22 @@ impl<'b> Bytes<'b> {
 
     /// Where the one description of the kernels lies.
     fn metadata(self) -> Result<Range<usize>, String> {
-        let mut found = Vec::new();
+        let (mut found, mut unread) = (None, self.0.len());
         for segment in self.table([32, 54, 56], SEGMENT_BYTES)? {
             let (at, len) = (self.size(segment + 8)?, self.size(segment + 32)?);
             self.get(at, len)?;
             if self.u32(segment)? == SEGMENT_NOTE {
+                // Each byte of the file is read once: a file could otherwise name the same notes in every segment.
+                let rest = unread.checked_sub(len);
+                unread = rest.ok_or("its segments of notes overlap")?;
                 self.notes(at..at + len, &mut found)?;
             }
         }
-        match &found[..] {
-            [one] => Ok(one.clone()),
-            [] => Err("it has no metadata of the kind that kernels are described by".into()),
-            _ => Err("it describes its kernels more than once".into()),
-        }
+        found.ok_or_else(|| "it has no metadata of the kind that kernels are described by".into())
     }
 
-    fn notes(self, segment: Range<usize>, found: &mut Vec<Range<usize>>) -> Result<(), String> {
+    /// Goes through the notes of one segment; the first description is kept, a second one refused.
+    fn notes(self, segment: Range<usize>, found: &mut Option<Range<usize>>) -> Result<(), String> {
         let mut at = segment.start;
         while at < segment.end {
             let [name, len, kind] = [self.u32(at)?, self.u32(at + 4)?, self.u32(at + 8)?];
@@ -139,8 +143,8 @@ impl<'b> Bytes<'b> {
             if metadata.end > segment.end {
                 return Err("a note that is longer than its segment".into());
             }
-            if (kind, owner) == (METADATA, METADATA_OWNER) {
-                found.push(metadata);
+            if (kind, owner) == (METADATA, METADATA_OWNER) && found.replace(metadata).is_some() {
+                return Err("it describes its kernels more than once".into());
             }
             at = start + padded(len);
         }

@@ -6,7 +6,8 @@ use std::ops::Range;
 /// A description has six levels; whoever nests deeper means to exhaust the stack.
 const MOST_LEVELS: usize = 16;
 
-/// A value and where it was written.
+/// A value and where it was written. A document has fewer of these than bytes, so memory is at most
+/// `size_of::<Node>()` times as large.
 #[derive(Debug, PartialEq)]
 pub(super) struct Node<'b> {
     pub at: Range<usize>,
@@ -18,13 +19,13 @@ pub(super) enum Value<'b> {
     Number(u64),
     Truth(bool),
     Text(&'b str),
-    List(Vec<Node<'b>>),
-    Map(Vec<[Node<'b>; 2]>),
+    List(Box<[Node<'b>]>),
+    Map(Box<[[Node<'b>; 2]]>),
 }
 
 /// Reads the one value that the bytes are.
 pub(super) fn read(bytes: &[u8]) -> Result<Node<'_>, String> {
-    let node = Reader { bytes, next: 0 }.node(0)?;
+    let node = Reader { bytes, next: 0, unclaimed: bytes.len() }.node(0)?;
     match node.at.end == bytes.len() {
         true => Ok(node),
         false => Err(format!("its metadata go on behind byte {}", node.at.end)),
@@ -34,9 +35,22 @@ pub(super) fn read(bytes: &[u8]) -> Result<Node<'_>, String> {
 struct Reader<'b> {
     bytes: &'b [u8],
     next: usize,
+    /// How many values the document can still have, each of which takes a byte at least, behind those that lists and
+    /// maps have announced.
+    unclaimed: usize,
 }
 
 impl<'b> Reader<'b> {
+    /// Makes room for values that a length announces. Together, all of them never have more room than the document has bytes.
+    fn room<T>(&mut self, len: usize, values_each: usize) -> Result<Vec<T>, String> {
+        let values = len.checked_mul(values_each).filter(|n| *n <= self.bytes.len() - self.next);
+        let rest = values.and_then(|values| self.unclaimed.checked_sub(values));
+        self.unclaimed = rest.ok_or_else(|| {
+            format!("its metadata end before the {len} entries that byte {} announces", self.next)
+        })?;
+        Ok(Vec::with_capacity(len))
+    }
+
     fn take(&mut self, len: usize) -> Result<&'b [u8], String> {
         let end = self.next.checked_add(len);
         let taken = end.and_then(|end| self.bytes.get(self.next..end));
@@ -93,17 +107,16 @@ impl<'b> Reader<'b> {
         text.map(Value::Text).map_err(|_| format!("its metadata have no text at byte {start}"))
     }
 
-    /// Nothing is set aside for a length before there is something: each entry takes a byte at least.
     fn list(&mut self, len: usize, level: usize) -> Result<Value<'b>, String> {
-        let mut list = Vec::new();
+        let mut list = self.room(len, 1)?;
         for _ in 0..len {
             list.push(self.node(level + 1)?);
         }
-        Ok(Value::List(list))
+        Ok(Value::List(list.into()))
     }
 
     fn map(&mut self, len: usize, level: usize) -> Result<Value<'b>, String> {
-        let mut map = Vec::new();
+        let mut map = self.room(len, 2)?;
         for _ in 0..len {
             let key = self.node(level + 1)?;
             if key.text().is_none() {
@@ -114,7 +127,7 @@ impl<'b> Reader<'b> {
             }
             map.push([key, self.node(level + 1)?]);
         }
-        Ok(Value::Map(map))
+        Ok(Value::Map(map.into()))
     }
 }
 

@@ -5,6 +5,8 @@
 //! runtime computes the sizes of values itself. So each kernel's parameters are read, for its packing; what the runtime would
 //! get wrong is refused.
 
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod bounds_tests;
 mod kernel;
 mod module;
 mod types;
@@ -21,7 +23,7 @@ const ALIGN: usize = 16;
 /// The image that HIP's backend loads: how the kernels take their arguments, and the bundle.
 pub(super) fn rewrite(spirv: &[u8]) -> Result<Vec<u8>, String> {
     let words = module::words(spirv)?;
-    let kernels = kernel::packings(&Module::read(&words)?)?;
+    let kernels = kernel::packings(&Module::read(&words)?, words.len())?;
     let mut image = packing::write(&kernels).into_bytes();
     image.extend(bundle(&words));
     Ok(image)

@@ -1,13 +1,11 @@
 //! A module's instructions, as far as they tell how kernels are launched.
 
 use super::types::Types;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 const MAGIC: u32 = 0x0723_0203;
 /// Magic, version, generator, bound, schema.
 const HEADER: usize = 5;
-/// Groups of groups could say more than there is memory for.
-const MOST_DECORATIONS: usize = 1 << 16;
 
 /// The instructions that are looked at; the driver sees to all others.
 mod op {
@@ -49,6 +47,13 @@ pub(super) fn words(bytes: &[u8]) -> Result<Vec<u32>, String> {
     }
 }
 
+/// What of the decorations of an id, or of a group, matters here; one bit each.
+mod mark {
+    pub const DIMS: u8 = 1;
+    pub const BY_VALUE: u8 = 2;
+    pub const PACKED: u8 = 4;
+}
+
 /// A function's parameters: their types and ids.
 pub(super) type Parameters = Vec<(u32, u32)>;
 
@@ -67,16 +72,16 @@ pub(super) struct Module {
     pub functions: HashMap<u32, Parameters>,
     pub groups: HashMap<u32, [usize; 3]>,
     pub types: Types,
-    /// Parameters that are pointers to a copy of a value.
-    pub by_value: HashSet<u32>,
     /// Whether it has variables of its own in global memory.
     pub has_variables: bool,
-    /// The variables that are the number of dimensions.
-    dims: HashSet<u32>,
+    /// Whether it has a variable that is the number of dimensions, and whether a kernel admits that it uses one.
+    has_dims: bool,
+    admitted: bool,
     /// The set that `printf` belongs to.
     opencl: Option<u32>,
-    /// Of ids and of groups of decorations.
-    decorated: Vec<(u32, u32, Option<u32>)>,
+    /// The [`mark`]s of ids and of groups of decorations. At most one entry for each id that the module writes down,
+    /// however often groups are applied.
+    marks: HashMap<u32, u8>,
     /// The function that is being read.
     inside: u32,
 }
@@ -113,9 +118,10 @@ impl Module {
             }
             (op::ENTRY_POINT, [KERNEL_MODEL, function, name @ ..]) => {
                 // The name ends with a zero, in the middle of a word or in one of its own.
-                let (function, letters) = (*function, text(name).len() / 4 + 1);
-                let uses = name.get(letters..).unwrap_or_default().to_vec();
-                self.kernels.push(Entry { name: text(name), function, uses });
+                let has_end = |word: &u32| word.to_le_bytes().contains(&0);
+                let letters = name.iter().position(has_end).map_or(name.len(), |at| at + 1);
+                let (function, uses) = (*function, name[letters..].to_vec());
+                self.kernels.push(Entry { name: text(&name[..letters]), function, uses });
             }
             (op::EXECUTION_MODE, [function, LOCAL_SIZE, x, y, z]) => {
                 self.groups.insert(*function, [x, y, z].map(|n| *n as usize));
@@ -131,46 +137,61 @@ impl Module {
             }
             (op::VARIABLE, [_, _, CROSS_WORKGROUP, ..]) => self.has_variables = true,
             (op::DECORATE, [id, what, more @ ..]) => {
-                self.decorated.push((*id, *what, more.first().copied()));
+                let mark = match (*what, more.first().copied()) {
+                    (BUILT_IN, Some(WORK_DIM)) => mark::DIMS,
+                    (PARAMETER_ATTRIBUTE, Some(BY_VALUE)) => mark::BY_VALUE,
+                    (PACKED, _) => mark::PACKED,
+                    _ => return Ok(()),
+                };
+                self.mark(*id, mark);
             }
-            (op::GROUP_DECORATE, [group, ids @ ..]) => self.decorate_all(*group, ids)?,
+            (op::GROUP_DECORATE, [group, ids @ ..]) => {
+                // What was said of the group is said of each.
+                if let Some(marks) = self.marks.get(group).copied() {
+                    ids.iter().for_each(|id| self.mark(*id, marks));
+                }
+            }
             _ => self.types.note(code, operands),
         }
         Ok(())
     }
 
-    /// What was said of the group is said of each.
-    fn decorate_all(&mut self, group: u32, ids: &[u32]) -> Result<(), String> {
-        let said: Vec<_> = self.decorated.iter().filter(|(id, ..)| *id == group).copied().collect();
-        if said.len().saturating_mul(ids.len()) > MOST_DECORATIONS {
-            return Err("more decorations than any compiler writes".into());
-        }
-        let all = ids.iter().flat_map(|id| said.iter().map(|(_, what, more)| (*id, *what, *more)));
-        self.decorated.extend(all.collect::<Vec<_>>());
-        Ok(())
+    fn mark(&mut self, id: u32, marks: u8) {
+        *self.marks.entry(id).or_default() |= marks;
+    }
+
+    fn is_marked(&self, id: u32, mark: u8) -> bool {
+        self.marks.get(&id).is_some_and(|marks| marks & mark != 0)
+    }
+
+    /// Whether a parameter is a pointer to a copy of a value.
+    pub fn is_by_value(&self, parameter: u32) -> bool {
+        self.is_marked(parameter, mark::BY_VALUE)
+    }
+
+    fn admits_dims(&self, kernel: &Entry) -> bool {
+        kernel.uses.iter().any(|id| self.is_marked(*id, mark::DIMS))
     }
 
     /// Whether a kernel asks for the number of dimensions. Where one does and none admits it, each may.
     pub fn asks_dims(&self, kernel: &Entry) -> bool {
-        let admits = |kernel: &Entry| kernel.uses.iter().any(|id| self.dims.contains(id));
-        admits(kernel) || !self.dims.is_empty() && !self.kernels.iter().any(admits)
+        self.admits_dims(kernel) || self.has_dims && !self.admitted
     }
 
+    /// What is known when everything was read.
     fn settle(&mut self) {
-        for (id, what, more) in std::mem::take(&mut self.decorated) {
-            match (what, more) {
-                (BUILT_IN, Some(WORK_DIM)) => _ = self.dims.insert(id),
-                (PARAMETER_ATTRIBUTE, Some(BY_VALUE)) => _ = self.by_value.insert(id),
-                (PACKED, _) => self.types.pack(id),
-                _ => {}
-            }
-        }
+        let packed = self.marks.iter().filter(|(_, marks)| *marks & mark::PACKED != 0);
+        packed.for_each(|(id, _)| self.types.pack(*id));
+        self.has_dims = self.marks.values().any(|marks| marks & mark::DIMS != 0);
+        self.admitted = self.kernels.iter().any(|kernel| self.admits_dims(kernel));
     }
 }
 
 /// The text at the beginning of some words, which ends with a zero.
 fn text(words: &[u32]) -> String {
-    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-    let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    let bytes = || words.iter().flat_map(|word| word.to_le_bytes());
+    let mut text =
+        Vec::with_capacity(bytes().position(|byte| byte == 0).unwrap_or(4 * words.len()));
+    text.extend(bytes().take_while(|byte| *byte != 0));
+    String::from_utf8_lossy(&text).into_owned()
 }

@@ -5,18 +5,18 @@ use crate::hal::packing::{Packing, Slot};
 
 /// Ids of what every module here has.
 const VOID: u32 = 1;
-const UINT: u32 = 2;
+pub(super) const UINT: u32 = 2;
 const ULONG: u32 = 3;
-const KERNEL: u32 = 4;
+pub(super) const KERNEL: u32 = 4;
 const SIGNATURE: u32 = 5;
 /// From here on a test's own.
-const OWN: u32 = 20;
+pub(super) const OWN: u32 = 20;
 
-fn op(code: u32, operands: &[u32]) -> Vec<u32> {
+pub(super) fn op(code: u32, operands: &[u32]) -> Vec<u32> {
     [&[(operands.len() as u32 + 1) << 16 | code], operands].concat()
 }
 
-fn named(code: u32, before: &[u32], name: &str, after: &[u32]) -> Vec<u32> {
+pub(super) fn named(code: u32, before: &[u32], name: &str, after: &[u32]) -> Vec<u32> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize((bytes.len() + 4) / 4 * 4, 0);
     let (letters, _) = bytes.as_chunks::<4>();
@@ -25,7 +25,7 @@ fn named(code: u32, before: &[u32], name: &str, after: &[u32]) -> Vec<u32> {
 }
 
 /// A kernel `k` whose parameters are of those types; `more` stands before its function, and has those types.
-fn module(more: &[Vec<u32>], parameters: &[u32]) -> Vec<u8> {
+pub(super) fn module(more: &[Vec<u32>], parameters: &[u32]) -> Vec<u8> {
     let parts = [
         vec![0x0723_0203, 0x0001_0000, 0, 100, 0],
         op(14, &[2, 2]),

@@ -32,6 +32,10 @@ pub(super) enum Type {
 /// How large, and how aligned, in bytes.
 type Layout = (usize, usize);
 
+/// The layouts that were computed so far, for all parameters of all kernels of a module.
+#[derive(Debug, Default)]
+pub(super) struct Sizes(HashMap<u32, Layout>);
+
 #[derive(Debug, Default)]
 pub(super) struct Types {
     known: HashMap<u32, Type>,
@@ -68,74 +72,59 @@ impl Types {
         self.packed.insert(id);
     }
 
-    pub fn get(&self, id: u32) -> Type {
-        self.known.get(&id).cloned().unwrap_or(Type::Other("of an unknown type"))
+    pub fn get(&self, id: u32) -> &Type {
+        self.known.get(&id).unwrap_or(&Type::Other("of an unknown type"))
     }
 
     /// How large a value is, where the runtime finds the same.
-    pub fn value_bytes(&self, id: u32) -> Result<usize, String> {
-        match self.layout(id, 0, &mut HashMap::new())? {
+    pub fn value_bytes(&self, id: u32, sizes: &mut Sizes) -> Result<usize, String> {
+        match self.layout(id, 0, sizes)? {
             (0, _) => Err("a value of no bytes".into()),
             (bytes, _) => Ok(bytes),
         }
     }
 
-    /// Each type once, however many others it is in.
-    fn layout(
-        &self,
-        id: u32,
-        depth: usize,
-        laid_out: &mut HashMap<u32, Layout>,
-    ) -> Result<Layout, String> {
-        if let Some(layout) = laid_out.get(&id) {
+    /// Each type once, however many others and parameters it is in.
+    fn layout(&self, id: u32, depth: usize, sizes: &mut Sizes) -> Result<Layout, String> {
+        if let Some(layout) = sizes.0.get(&id) {
             return Ok(*layout);
         }
-        let layout = self.lay_out(id, depth, laid_out)?;
-        laid_out.insert(id, layout);
+        let layout = self.lay_out(id, depth, sizes)?;
+        sizes.0.insert(id, layout);
         Ok(layout)
     }
 
-    fn lay_out(
-        &self,
-        id: u32,
-        depth: usize,
-        laid_out: &mut HashMap<u32, Layout>,
-    ) -> Result<Layout, String> {
+    fn lay_out(&self, id: u32, depth: usize, sizes: &mut Sizes) -> Result<Layout, String> {
         let wrong = |why: &str| Err(format!("{why}, of which the runtime gets the size wrong"));
         match self.get(id) {
             _ if depth > DEEPEST => Err("types in types without an end".into()),
-            Type::Number(bytes) => Ok((bytes, bytes)),
+            Type::Number(bytes) => Ok((*bytes, *bytes)),
             Type::Vector(_, 3) => wrong("a vector of 3"),
             Type::Vector(of, count) => {
-                let bytes = times(self.layout(of, depth + 1, laid_out)?.0, count)?;
+                let bytes = times(self.layout(*of, depth + 1, sizes)?.0, *count)?;
                 Ok((bytes, bytes))
             }
             Type::Array(of, count) => {
-                let (bytes, align) = self.layout(of, depth + 1, laid_out)?;
-                let count = self.lengths.get(&count).ok_or("an array of unknown length")?;
+                let (bytes, align) = self.layout(*of, depth + 1, sizes)?;
+                let count = self.lengths.get(count).ok_or("an array of unknown length")?;
                 Ok((times(bytes, *count)?, align))
             }
             Type::Struct(_) if self.packed.contains(&id) => wrong("a packed structure"),
-            Type::Struct(members) => match self.members(&members, depth + 1, laid_out)? {
+            Type::Struct(members) => match self.members(members, depth + 1, sizes)? {
                 (bytes, align) if !bytes.is_multiple_of(align) => {
                     wrong("a structure with padding at its end")
                 }
                 layout => Ok(layout),
             },
             Type::Pointer(..) => Err("a pointer in a value".into()),
-            Type::Other(what) => Err(what.into()),
+            Type::Other(what) => Err((*what).into()),
         }
     }
 
-    fn members(
-        &self,
-        members: &[u32],
-        depth: usize,
-        laid_out: &mut HashMap<u32, Layout>,
-    ) -> Result<Layout, String> {
+    fn members(&self, members: &[u32], depth: usize, sizes: &mut Sizes) -> Result<Layout, String> {
         let mut whole = (0usize, 1usize);
         for member in members {
-            let (bytes, align) = self.layout(*member, depth, laid_out)?;
+            let (bytes, align) = self.layout(*member, depth, sizes)?;
             let start = whole.0.checked_next_multiple_of(align.max(1)).ok_or_else(too_large)?;
             whole = (start.checked_add(bytes).ok_or_else(too_large)?, whole.1.max(align));
         }

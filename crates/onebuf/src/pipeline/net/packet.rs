@@ -171,6 +171,27 @@ mod tests {
         assert_eq!(Header::decode(&end.encode(), 1), None);
     }
 
+    /// A head takes no memory at all.
+    #[cfg(not(any(onebuf_shuttle, miri)))]
+    #[test]
+    fn fuzz_packets() {
+        use crate::tests::fuzz::{Bound, Form, Target};
+        let cut = Cut::new(1000, 300).unwrap();
+        let part = Header { kind: Kind::Part(3), stream: 7, frame: 5, cut };
+        let end = Header { kind: Kind::End, ..part };
+        let seeds = [[&part.encode()[..], &[0; 100]].concat(), end.encode().to_vec()];
+        Target {
+            name: "packets",
+            bound: Bound { per_byte: 0, fixed: 0 },
+            input: &|random, most| Form::Bytes.changed(random, &seeds, most),
+            parse: &|packet| {
+                let head = packet.split_first_chunk();
+                head.is_some_and(|(head, payload)| Header::decode(head, payload.len()).is_some())
+            },
+        }
+        .run();
+    }
+
     proptest! {
         #[test]
         fn heads_come_back(stream: u32, frame in 0..=MOST_FRAMES, bytes in 1usize..1 << 40, stride in 1usize..=MOST, part: u32) {

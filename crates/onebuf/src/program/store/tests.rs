@@ -176,6 +176,27 @@ fn what_crashed_writers_left_goes_after_a_while() {
     assert_eq!(Store::contents(&store.base), Ok((0, 0)));
 }
 
+/// A file's bytes, whose checksum is right as a rule.
+#[cfg(not(any(onebuf_shuttle, miri)))]
+#[test]
+fn fuzz_kept_programs() {
+    use crate::tests::fuzz::{Bound, Form, Target};
+    let head = head(KEY, BINARY);
+    let seeds = [[&head, KEY, BINARY].concat()];
+    Target {
+        name: "kept programs",
+        bound: Bound { per_byte: 0, fixed: HEAD_BYTES },
+        input: &|random, most| {
+            let mut file = Form::Bytes.changed(random, &seeds, most);
+            let sum = fnv1a(&[&file]).to_le_bytes();
+            file.extend(&sum[..8 - random.below(20) / 19]);
+            file
+        },
+        parse: &|file| decode(file, KEY).is_ok(),
+    }
+    .run();
+}
+
 /// Two stores over one folder are what two processes are: they have only the files in common.
 #[test]
 fn writers_and_readers_at_once_see_whole_programs() {

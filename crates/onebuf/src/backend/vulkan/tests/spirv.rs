@@ -13,7 +13,7 @@ fn header() -> Vec<u32> {
 }
 
 /// A module of one shader with a buffer and values, by its parts.
-fn parts() -> Vec<Vec<u32>> {
+pub(super) fn parts() -> Vec<Vec<u32>> {
     let name = u32::from_le_bytes(*b"go\0\0");
     vec![
         header(),
