@@ -49,6 +49,9 @@ impl From<Error> for Trouble {
             Error::OutOfMemory { asked, .. } if asked > MIB as u64 => {
                 Trouble::NotTried(format!("not tried: {error}"))
             }
+            // The kernels are the experiment's own. A compiler that fails on them, on a full disk for example, has not
+            // come to the route.
+            Error::Build { .. } => Trouble::NotTried(format!("not tried: {error}")),
             Error::Timeout { .. } => Trouble::TimedOut(error.to_string()),
             _ => Trouble::Failed(error.to_string()),
         }
