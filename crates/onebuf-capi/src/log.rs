@@ -102,8 +102,8 @@ fn of_environment() -> Targets {
 }
 
 /// Messages of this level and of lower numbers go to a function, and none to standard error; ONEBUF_LOG is not
-/// asked. A `callback` of NULL undoes that, and `level` does not matter then. When this returns, the function that was set before is
-/// no longer running, nor called again.
+/// asked. A `callback` of NULL undoes that, and `level` does not matter then. When this returns, the function that
+/// was set before is no longer running, nor called again.
 ///
 /// ONEBUF_BUSY inside of such a function; ONEBUF_UNSUPPORTED in a Rust program that collects the messages itself.
 #[unsafe(no_mangle)]

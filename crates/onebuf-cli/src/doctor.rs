@@ -35,7 +35,7 @@ Examples:
 
 Every route is tried in a process of its own: a driver that crashes or hangs refutes its route and
 harms nothing else. Refuted routes are a finding, not a failure: the exit status is 0. A cache folder
-that cannot be read or written is a warning: everything is tried, and \"saved\" in the JSON is false.")]
+that cannot be read or written is a warning and stops nothing; \"saved\" in the JSON tells.")]
 pub struct Args {
     /// Try again what was tried before
     #[arg(long)]

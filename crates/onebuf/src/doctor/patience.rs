@@ -114,47 +114,59 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(400);
 
-    /// The cause for which a process is given up.
-    fn given_up(child: &mut Child) -> Silence {
-        let mut patience = Patience::new(child.id(), LIMIT);
-        let start = Instant::now();
-        let silence = loop {
-            thread::sleep(patience.slice());
-            if let Some(silence) = patience.count() {
-                break silence;
+    /// A process that ends with the test.
+    struct Started(Child);
+
+    impl Started {
+        fn new(command: &str) -> Self {
+            let words: Vec<&str> = command.split(' ').collect();
+            Self(Command::new(words[0]).args(&words[1..]).spawn().expect(command))
+        }
+
+        /// The cause for which it is given up.
+        fn given_up(self) -> Silence {
+            let mut patience = Patience::new(self.0.id(), LIMIT);
+            let start = Instant::now();
+            loop {
+                thread::sleep(patience.slice());
+                if let Some(silence) = patience.count() {
+                    return silence;
+                }
+                assert!(start.elapsed() < Duration::from_secs(60), "{patience:?}");
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "{patience:?}");
-        };
-        child.kill().unwrap();
-        child.wait().unwrap();
-        silence
+        }
+    }
+
+    impl Drop for Started {
+        fn drop(&mut self) {
+            drop((self.0.kill(), self.0.wait()));
+        }
     }
 
     #[test]
     fn a_process_that_sleeps_hangs_and_one_that_is_stopped_does_not() {
-        let sleeper = || Command::new("sleep").arg("600").spawn().unwrap();
-        assert_eq!(given_up(&mut sleeper()), Silence::Hung);
-        let mut stopped = sleeper();
-        let pid = rustix::process::Pid::from_child(&stopped);
+        assert_eq!(Started::new("sleep 600").given_up(), Silence::Hung);
+        let stopped = Started::new("sleep 600");
+        let pid = rustix::process::Pid::from_child(&stopped.0);
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-        assert_eq!(given_up(&mut stopped), Silence::Stopped);
+        assert_eq!(stopped.given_up(), Silence::Stopped);
     }
 
-    /// Four busy processes of one processor, the watched one at the lowest priority.
+    /// Four busy processes on one processor, the watched one at the lowest priority.
     #[test]
     fn a_process_without_processor_time_is_starved() {
-        let busy = |nice: &str| {
-            let line = "while :; do :; done";
-            Command::new("taskset").args(["-c", "0", "nice", "-n", nice, "sh", "-c", line]).spawn()
-        };
-        let Ok(mut watched) = busy("19") else { return };
-        let mut others: Vec<Child> = (0..3).map(|_| busy("0").unwrap()).collect();
-        thread::sleep(Duration::from_millis(100));
-        let silence = given_up(&mut watched);
-        for other in &mut others {
-            other.kill().unwrap();
-            other.wait().unwrap();
-        }
-        assert_eq!(silence, Silence::Starved);
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let first: String =
+            allowed.unwrap().trim().chars().take_while(char::is_ascii_digit).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("busy");
+        fs::write(&script, "while :; do :; done").unwrap();
+        // Each is replaced by the next: the shell is the process that was started.
+        let busy = |nice| format!("taskset -c {first} nice -n{nice} sh {}", script.display());
+        let watched = Started::new(&busy(19));
+        let _others = [0; 3].map(|nice| Started::new(&busy(nice)));
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(watched.given_up(), Silence::Starved);
     }
 }
