@@ -44,6 +44,7 @@
  * ONEBUF_STUB_BUS=hex      the PCI bus of `amd`, instead of that of the HIP stub's first device
  * ONEBUF_STUB_BINARY=path  programs' binaries are this file's bytes, and what they were made from, if that is SPIR-V
  * ONEBUF_STUB_DELAY_US=n   every command takes n microseconds more
+ * ONEBUF_STUB_SLEEP_S=n    clGetPlatformIDs takes n seconds
  * ONEBUF_STUB_LAZY=1       commands start only when flushed (by clFlush or anything that implies it)
  * ONEBUF_STUB_LEAKS=1      if objects are alive when the library is unloaded: say so, and exit with status 97
  *
@@ -395,6 +396,8 @@ static cl_int give(const void *from, size_t size, size_t room, void *out, size_t
 /* ---- Platforms, devices, contexts ------------------------------------------------------------------------- */
 cl_int clGetPlatformIDs(cl_uint entries, struct platform **list, cl_uint *count)
 {
+    const char *pause = getenv("ONEBUF_STUB_SLEEP_S");
+    if (pause) sleep((unsigned)atoi(pause));
     if ((!list && !count) || (list && !entries)) return CL_INVALID_VALUE;
     if (platforms[platform_count - 1].quirks.no_platforms) {
         if (count) *count = 0;

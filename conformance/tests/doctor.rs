@@ -273,15 +273,73 @@ fn verdicts_are_remembered_until_something_changes() {
     let fresh = quick(&["fresh"], &[]).unwrap().unwrap();
     assert_eq!(fresh.experiments(), experiments, "asked to try again");
 
-    let file = cache.path().join("verdicts.json");
-    fs::write(&file, "{").unwrap();
-    let error = quick(&[], &[]).unwrap().unwrap_err();
-    assert!(error.contains("verdicts.json") && error.contains("onebuf cache clear"), "{error}");
-    assert!(Verdicts::clear(cache.path()).unwrap() && !file.exists());
+    assert!(fresh.0["not_read"].is_null() && fresh.0["not_saved"].is_null(), "{fresh:?}");
+}
 
-    fs::set_permissions(cache.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let error = quick(&[], &[]).unwrap().unwrap_err();
+/// What is wrong with the cache is told, and stops nothing; what can be replaced is.
+#[test]
+fn a_cache_that_cannot_be_used_stops_nothing() {
+    let (cache, words, environment) = (private_folder(), &[][..], &[][..]);
+    let (path, mode, silence_ms) = (cache.path(), "separate", 10_000);
+    let quick = |cache: &Path| Run { mode, cache, silence_ms, words, environment }.answer();
+    let Some(first) = quick(path) else { return };
+    let experiments = first.unwrap().experiments();
+    let file = path.join("verdicts.json");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let answer = quick(path).unwrap().unwrap();
+    assert_eq!(answer.experiments(), experiments, "{answer:?}");
+    let not_read = answer.0["not_read"].as_str().expect("a reason");
+    assert!(not_read.contains("verdicts.json") && not_read.contains("doctor"), "{not_read}");
+    assert!(answer.0["not_saved"].is_null(), "{answer:?}");
+    assert_eq!(quick(path).unwrap().unwrap().experiments(), 0, "it was replaced");
+    assert!(Verdicts::clear(path).unwrap() && !file.exists());
+
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    let not_saved = |cache: &Path| {
+        let answer = quick(cache).unwrap().unwrap();
+        assert_eq!(answer.experiments(), experiments, "{answer:?}");
+        answer.0["not_saved"].as_str().expect("a reason").to_owned()
+    };
+    let error = not_saved(path);
     assert!(error.contains("not private") && error.contains("chmod 700"), "{error}");
+    assert!(!file.exists());
+    // In /proc no folder can be made, not even by root.
+    let error = not_saved(Path::new("/proc/onebuf"));
+    assert!(error.contains("/proc/onebuf") && error.contains("not saved"), "{error}");
+}
+
+/// A driver that answers late while devices are discovered says nothing of the route: it is tried again.
+#[test]
+fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
+    let Some(library) = stub() else { return };
+    let builder = Hub::builder().without_graphics().verdicts(Verdicts::default());
+    let hub = builder.opencl_library(library.to_str().expect("a path in UTF-8")).build().unwrap();
+    let cache = private_folder();
+    let slow = cache.path().join("slow-helper");
+    let script = format!("#!/bin/sh\nONEBUF_STUB_SLEEP_S=600 exec '{HELPER}' \"$@\"\n");
+    fs::write(&slow, script).unwrap();
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o700)).unwrap();
+    let host_pages = |route: &onebuf::topology::Route| {
+        route.from == hub.host().index() && route.kind == RouteKind::HostPointer
+    };
+    let _watchdog = Watchdog::new("the doctor", Duration::from_secs(300));
+    let examine = |helper: &Path, silence| {
+        let doctor = Doctor::new(helper).unwrap().cache(cache.path()).silence(silence);
+        doctor.run_where(&hub, host_pages, &mut |_| ()).unwrap()
+    };
+    let report = examine(&slow, Duration::from_millis(500));
+    let verdict = &report.routes[0].verdict;
+    assert_eq!(verdict.state, State::Declared, "{}", verdict.why);
+    assert!(
+        verdict.why.contains("not known") && verdict.why.contains("discovering"),
+        "{}",
+        verdict.why
+    );
+    assert_eq!(Verdicts::load(cache.path()).unwrap().len(), 0);
+    let report = examine(Path::new(HELPER), Duration::from_secs(60));
+    let verdict = &report.routes[0].verdict;
+    assert_eq!((report.experiments, verdict.state), (1, State::Proven), "{}", verdict.why);
 }
 
 #[test]

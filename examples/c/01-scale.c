@@ -50,7 +50,7 @@ static onebuf_kernel build(onebuf_device device) {
     // What the kernel takes is our promise; that the buffer is large enough is checked at each launch.
     onebuf_param params[] = {
         {ONEBUF_ARG_BUFFER, ONEBUF_READ_WRITE, 0, sizeof(float)},
-        {ONEBUF_ARG_VALUE, 0, sizeof(float), 0},
+        {ONEBUF_ARG_FLOAT, 0, sizeof(float), 0},
     };
     onebuf_kernel kernel;
     check(onebuf_kernel_create(program, "scale", params, 2, 0, &kernel));

@@ -144,10 +144,20 @@ contains
       params(i)%kind = ONEBUF_ARG_BUFFER
       params(i)%access = kernel_access(program%bindings(i))
     end do
-    ! An int32 and a real32 have as many bytes.
-    params(program%binding_count + 1:)%kind = ONEBUF_ARG_VALUE
-    params(program%binding_count + 1:)%bytes = 4
+    do i = 1, size(params) - program%binding_count
+      params(program%binding_count + i)%kind = value_kind(program, i)
+      params(program%binding_count + i)%bytes = 4
+    end do
     status = onebuf_kernel_create(built, name, params, int(size(params), c_size_t), 0_c_int32_t, program%handle)
+  end function
+
+  ! Integers come first. An int32 and a real32 have as many bytes.
+  pure function value_kind(program, index) result(kind)
+    type(compute_program), intent(in) :: program
+    integer, intent(in) :: index
+    integer(c_int32_t) :: kind
+
+    kind = merge(ONEBUF_ARG_INTEGER, ONEBUF_ARG_FLOAT, index <= program%integer_count)
   end function
 
   ! Whether it names a program.
@@ -289,7 +299,7 @@ contains
       args(i)%buffer = bound(i - 1)%handle
     end do
     do i = 1, size(values)
-      args(program%binding_count + i)%kind = ONEBUF_ARG_VALUE
+      args(program%binding_count + i)%kind = value_kind(program, i)
       args(program%binding_count + i)%value = c_loc(values(i))
       args(program%binding_count + i)%bytes = 4
     end do

@@ -25,6 +25,8 @@ module onebuf_c
   integer(c_int32_t), parameter :: ONEBUF_ARG_BUFFER = 1
   integer(c_int32_t), parameter :: ONEBUF_ARG_VALUE = 2
   integer(c_int32_t), parameter :: ONEBUF_ARG_TURN = 5
+  integer(c_int32_t), parameter :: ONEBUF_ARG_INTEGER = 6
+  integer(c_int32_t), parameter :: ONEBUF_ARG_FLOAT = 7
 
   ! Every noun's handle is a number in a structure.
   type, bind(c) :: onebuf_handle

@@ -37,7 +37,10 @@ fn report(cache: &Path, silence: Duration, words: &[String]) -> Result<Value> {
     let staged = says("staged");
     let wanted = |route: &onebuf::topology::Route| staged || route.kind != RouteKind::Staged;
     let report = doctor.run_where(&hub, wanted, &mut |_| ())?;
+    let cached = [&report.cached.not_read, &report.cached.not_saved];
     Ok(json!({
+        "not_read": cached[0].as_ref().map(ToString::to_string),
+        "not_saved": cached[1].as_ref().map(ToString::to_string),
         "devices": report.devices,
         "unavailable": hub.unavailable(),
         "notes": hub.notes().iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -109,6 +109,43 @@ const char *onebuf_version(void);
 // The library's version as a number: `major * 1000000 + minor * 1000 + patch`.
 uint32_t onebuf_version_number(void);
 
+// The log =========================================================================================
+//
+// What the library has to say beside statuses goes to standard error, a line for each message, as the environment
+// variable ONEBUF_LOG says when the first hub is discovered: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a
+// list such as `warn,onebuf::backend=debug`. Without it, the implied copies of buffers with ONEBUF_COPIES_WARN are
+// written and nothing else. A program with a log of its own takes the messages by onebuf_log_to().
+
+// How much a message matters.
+typedef uint32_t onebuf_log_level;
+// Something is lost or broken.
+#define ONEBUF_LOG_ERROR 1
+// Something is not as it should be; implied copies where they are warned of.
+#define ONEBUF_LOG_WARN 2
+// What happens.
+#define ONEBUF_LOG_INFO 3
+// What happens, in detail.
+#define ONEBUF_LOG_DEBUG 4
+// Everything.
+#define ONEBUF_LOG_TRACE 5
+
+// Takes one message, without a line's end. `target` names the part of the library that it comes from. It is called
+// by any thread, by several at once, and at times while the library holds locks: it must not call the library.
+// The strings are valid until it returns.
+typedef void (*onebuf_log_function)(void *user,
+                                    onebuf_log_level level,
+                                    const char *target,
+                                    const char *message);
+
+// Messages of this level and of lower numbers go to a function, and none to standard error; ONEBUF_LOG is not
+// asked. A `callback` of NULL undoes that, and `level` does not matter then. When this returns, the function that
+// was set before is no longer running, nor called again.
+//
+// ONEBUF_BUSY inside of such a function; ONEBUF_UNSUPPORTED in a Rust program that collects the messages itself.
+onebuf_status onebuf_log_to(onebuf_log_level level,
+                            onebuf_log_function callback,
+                            void *user);
+
 // Words ===========================================================================================
 //
 // Choices are numbers, and zero is always the default: a structure of zeroes asks for nothing special. A
@@ -141,7 +178,7 @@ typedef uint32_t onebuf_host_access;
 typedef uint32_t onebuf_copies;
 // Make them, count them.
 #define ONEBUF_COPIES_ALLOW 0
-// Make them, count them, log each.
+// Make them, count them, write a line for each to the log: see onebuf_log_to().
 #define ONEBUF_COPIES_WARN 1
 // Refuse what would need one.
 #define ONEBUF_COPIES_FORBID 2
@@ -829,7 +866,7 @@ typedef struct onebuf_kernel {
 typedef uint32_t onebuf_arg_kind;
 // A buffer. As an argument: a view of it is taken for this launch.
 #define ONEBUF_ARG_BUFFER 1
-// A value: bytes that are copied.
+// A value: bytes that are copied, of a type that is not said. Only their number is checked.
 #define ONEBUF_ARG_VALUE 2
 // Memory of each work-group.
 #define ONEBUF_ARG_LOCAL 3
@@ -837,6 +874,10 @@ typedef uint32_t onebuf_arg_kind;
 #define ONEBUF_ARG_VIEW 4
 // Only as an argument: a buffer, whose standing map ends first, as by onebuf_buffer_to_device().
 #define ONEBUF_ARG_TURN 5
+// A value that is an integer, with or without a sign. It is not taken for a floating-point number.
+#define ONEBUF_ARG_INTEGER 6
+// A value that is a floating-point number. It is not taken for an integer.
+#define ONEBUF_ARG_FLOAT 7
 
 // A parameter of a kernel.
 typedef struct onebuf_param {
@@ -997,7 +1038,8 @@ typedef struct onebuf_doctor_options {
 
 // Tries every route between different devices of the hub that has no verdict yet, which takes seconds for
 // each, and gives all verdicts as JSON: `{"schema":1,"routes":[{"from","to","kind","state","zero_copy",…}],
-// "experiments":n}`. The hub itself does not change: discover a new one.
+// "experiments":n,"notes":[…]}`. The hub itself does not change: discover a new one. A cache that cannot be read or
+// written stops nothing; the notes say what was wrong with it.
 onebuf_status onebuf_doctor_run(onebuf_hub hub,
                                 const onebuf_doctor_options *options,
                                 onebuf_string *json);
@@ -2141,8 +2183,43 @@ onebuf_status onebuf_pipeline_free(onebuf_pipeline pipeline);
 #define ONEBUF_OPTIONS(type) {.size = sizeof(type)}
 #endif
 
-// A value as an argument, from a variable that lives until the launch returns.
-#define ONEBUF_VALUE(variable) onebuf_arg_value(&(variable), sizeof(variable))
+// A value as an argument, from a variable that lives until the launch returns. Whether it is an integer or a
+// floating-point number is seen from its type, and checked against the kernel's parameter.
+#define ONEBUF_VALUE(variable) onebuf_arg_number(ONEBUF_KIND_OF(variable), &(variable), sizeof(variable))
+
+// What a variable is as a value: ONEBUF_ARG_INTEGER, ONEBUF_ARG_FLOAT, or ONEBUF_ARG_VALUE for structures and
+// vectors. Of an enumeration: an integer in C, a value in C++.
+#ifdef __cplusplus
+extern "C++" {
+inline onebuf_arg_kind onebuf_kind_of(const volatile void *) { return ONEBUF_ARG_VALUE; }
+#define ONEBUF_KIND(type, kind) inline onebuf_arg_kind onebuf_kind_of(const volatile type *) { return kind; }
+ONEBUF_KIND(float, ONEBUF_ARG_FLOAT)
+ONEBUF_KIND(double, ONEBUF_ARG_FLOAT)
+ONEBUF_KIND(bool, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(char, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(signed char, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(unsigned char, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(short, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(unsigned short, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(int, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(unsigned int, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(long, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(unsigned long, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(long long, ONEBUF_ARG_INTEGER)
+ONEBUF_KIND(unsigned long long, ONEBUF_ARG_INTEGER)
+#undef ONEBUF_KIND
+}
+#define ONEBUF_KIND_OF(variable) onebuf_kind_of(&(variable))
+#elif defined __STDC_VERSION__ && __STDC_VERSION__ >= 201112L
+#define ONEBUF_KIND_OF(variable) _Generic((variable), \
+    float: ONEBUF_ARG_FLOAT, double: ONEBUF_ARG_FLOAT, _Bool: ONEBUF_ARG_INTEGER, \
+    char: ONEBUF_ARG_INTEGER, signed char: ONEBUF_ARG_INTEGER, unsigned char: ONEBUF_ARG_INTEGER, \
+    short: ONEBUF_ARG_INTEGER, unsigned short: ONEBUF_ARG_INTEGER, int: ONEBUF_ARG_INTEGER, \
+    unsigned int: ONEBUF_ARG_INTEGER, long: ONEBUF_ARG_INTEGER, unsigned long: ONEBUF_ARG_INTEGER, \
+    long long: ONEBUF_ARG_INTEGER, unsigned long long: ONEBUF_ARG_INTEGER, default: ONEBUF_ARG_VALUE)
+#else
+#define ONEBUF_KIND_OF(variable) ONEBUF_ARG_VALUE
+#endif
 
 // A buffer as an argument: a view of it is taken for the launch.
 static inline onebuf_arg onebuf_arg_buffer(onebuf_buffer buffer, onebuf_access access) {
@@ -2162,10 +2239,15 @@ static inline onebuf_arg onebuf_arg_view(onebuf_view view) {
     return arg;
 }
 
-// A value as an argument: so many bytes, which are copied.
-static inline onebuf_arg onebuf_arg_value(const void *value, size_t bytes) {
-    onebuf_arg arg = {ONEBUF_ARG_VALUE, 0, {0}, {0}, value, bytes};
+// A value as an argument: so many bytes, which are copied, of a kind that is said.
+static inline onebuf_arg onebuf_arg_number(onebuf_arg_kind kind, const void *value, size_t bytes) {
+    onebuf_arg arg = {kind, 0, {0}, {0}, value, bytes};
     return arg;
+}
+
+// A value as an argument, of which only the number of bytes is checked.
+static inline onebuf_arg onebuf_arg_value(const void *value, size_t bytes) {
+    return onebuf_arg_number(ONEBUF_ARG_VALUE, value, bytes);
 }
 
 // Memory of each work-group as an argument.

@@ -348,7 +348,35 @@ public:
     }
 };
 
+// The log ========================================================================================
+
+/// How much a message of the log matters.
+enum class LogLevel : onebuf_log_level {
+    Error = ONEBUF_LOG_ERROR,
+    Warn = ONEBUF_LOG_WARN,
+    Info = ONEBUF_LOG_INFO,
+    Debug = ONEBUF_LOG_DEBUG,
+    Trace = ONEBUF_LOG_TRACE
+};
+/// Messages of this level and more important ones go to a function, and none to standard error. The function must not
+/// throw, nor call the library: see onebuf_log_function in onebuf.h.
+inline Result<void> log_to(LogLevel level, onebuf_log_function function, void *user = nullptr) {
+    return detail::check(onebuf_log_to(static_cast<onebuf_log_level>(level), function, user));
+}
+/// Messages go to standard error again, as ONEBUF_LOG says.
+inline Result<void> log_to_stderr() { return detail::check(onebuf_log_to(0, nullptr, nullptr)); }
+
 // Kernels =========================================================================================
+
+namespace detail {
+
+/// What a value of this type is to a kernel.
+template <class T> onebuf_arg_kind kind_of() {
+    if constexpr (std::is_enum_v<T>) return ONEBUF_ARG_INTEGER;
+    else return onebuf_kind_of(static_cast<const T *>(nullptr));
+}
+
+} // namespace detail
 
 /// A parameter of a kernel.
 struct Param : onebuf_param {
@@ -356,9 +384,11 @@ struct Param : onebuf_param {
     static Param buffer(Access access = Access::ReadWrite, std::size_t bytes_per_item = 0) {
         return Param{{ONEBUF_ARG_BUFFER, static_cast<onebuf_access>(access), 0, bytes_per_item}};
     }
+    /// A value of this type. Launches must pass one of as many bytes, an integer for an integer and a floating-point
+    /// number for a floating-point number; structures and vectors are known by their size alone.
     template <class T> static Param value() {
         static_assert(std::is_trivially_copyable_v<T>, "kernels take plain values");
-        return Param{{ONEBUF_ARG_VALUE, 0, sizeof(T), 0}};
+        return Param{{detail::kind_of<T>(), 0, sizeof(T), 0}};
     }
     static Param local() { return Param{{ONEBUF_ARG_LOCAL, 0, 0, 0}}; }
 };
@@ -445,7 +475,8 @@ inline onebuf_arg argument(const Turn &turn) { return onebuf_arg_turn(turn.buffe
 inline onebuf_arg argument(const Local &local) { return onebuf_arg_local(local.bytes); }
 template <class T> onebuf_arg argument(const T &value) {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>, "kernels take buffers and plain values");
-    return onebuf_arg_value(&value, sizeof value);
+    if constexpr (std::is_scalar_v<T>) return onebuf_arg_number(kind_of<T>(), &value, sizeof value);
+    else return onebuf_arg_value(&value, sizeof value);
 }
 
 } // namespace detail
@@ -465,6 +496,7 @@ public:
     using Owner::Owner;
 
     /// Starts a kernel on buffers (read and written), `reads(buffer)`, `turn(buffer)`, views, plain values and Local.
+    /// Values have the type that was declared: `2.0f` for a `float`; `2`, an `int`, is refused there.
     template <class... Args> Result<void> launch(const Kernel &kernel, const Grid &grid, const Args &...args) const {
         return detail::check(start(kernel, grid, nullptr, args...));
     }

@@ -56,7 +56,8 @@ unsafe fn doctor(given: *const onebuf_doctor_options) -> crate::entry::Result<Do
 
 /// Tries every route between different devices of the hub that has no verdict yet, which takes seconds for
 /// each, and gives all verdicts as JSON: `{"schema":1,"routes":[{"from","to","kind","state","zero_copy",…}],
-/// "experiments":n}`. The hub itself does not change: discover a new one.
+/// "experiments":n,"notes":[…]}`. The hub itself does not change: discover a new one. A cache that cannot be read or
+/// written stops nothing; the notes say what was wrong with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_doctor_run(
     hub: onebuf_hub,
@@ -69,7 +70,12 @@ pub unsafe extern "C" fn onebuf_doctor_run(
             // SAFETY: the caller's promise.
             let report = unsafe { doctor(options)? }.run(&hub.hub, &mut |_| ())?;
             let (routes, experiments) = (report.to_json(), report.experiments);
-            let found = json!({ "schema": 1, "routes": routes, "experiments": experiments });
+            let cached = &report.cached;
+            let notes = [&cached.not_read, &cached.not_saved].into_iter().flatten();
+            let notes: Vec<String> = notes.map(ToString::to_string).collect();
+            let found = json!({
+                "schema": 1, "routes": routes, "experiments": experiments, "notes": notes,
+            });
             Ok(found.to_string().into_bytes())
         })
     })

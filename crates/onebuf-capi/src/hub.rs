@@ -112,6 +112,7 @@ pub unsafe extern "C" fn onebuf_hub_discover(
         let hub = out(hub, "hub")?;
         // SAFETY: the caller's promise.
         let builder = unsafe { builder(options)? };
+        crate::log::start();
         *hub = onebuf_hub::put(Hub::new(builder.build()?)?)?;
         Ok(())
     })

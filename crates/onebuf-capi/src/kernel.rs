@@ -19,6 +19,7 @@ use crate::{
 use onebuf::{Arg, Call, Fence, Grid, Kernel, Queue, Signature};
 use std::{
     ffi::{c_char, c_void},
+    fmt,
     sync::Arc,
 };
 
@@ -31,11 +32,43 @@ pub struct onebuf_kernel {
 }
 noun!(onebuf_kernel, Declared, 11);
 
-/// A kernel, and how many bytes its values have: asked before the caller's are looked at.
+/// A kernel, and what its values are: asked before the caller's are looked at.
 #[doc(hidden)]
 pub struct Declared {
     kernel: Kernel,
-    values: Vec<Option<usize>>,
+    values: Vec<Option<Value>>,
+}
+
+/// What is known of a value.
+#[derive(Clone, Copy, PartialEq)]
+struct Value {
+    kind: onebuf_arg_kind,
+    bytes: usize,
+}
+
+impl Value {
+    /// `None` for what is no value.
+    fn of(kind: onebuf_arg_kind, bytes: usize) -> Option<Self> {
+        let is_value = matches!(kind, ONEBUF_ARG_VALUE | ONEBUF_ARG_INTEGER | ONEBUF_ARG_FLOAT);
+        is_value.then_some(Self { kind, bytes })
+    }
+
+    /// Whether one can be passed as the other: as many bytes, and of the same kind where both are known.
+    fn fits(self, other: Self) -> bool {
+        let known = self.kind != ONEBUF_ARG_VALUE && other.kind != ONEBUF_ARG_VALUE;
+        self.bytes == other.bytes && (!known || self.kind == other.kind)
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            ONEBUF_ARG_INTEGER => "an integer",
+            ONEBUF_ARG_FLOAT => "a floating-point number",
+            _ => "a value",
+        };
+        write!(f, "{what} of {} bytes", self.bytes)
+    }
 }
 
 impl Declared {
@@ -43,16 +76,25 @@ impl Declared {
         &self.kernel
     }
 
-    fn check_value(&self, index: usize, bytes: usize) -> Result<()> {
+    #[inline]
+    fn check_value(&self, index: usize, given: Value) -> Result<()> {
         match self.values.get(index).copied().flatten() {
-            Some(declared) if declared == bytes => Ok(()),
-            Some(declared) => Err(Fault::invalid(format!(
-                "argument {index} is a value of {bytes} bytes where {declared} are declared"
-            ))),
-            None => {
-                Err(Fault::invalid(format!("argument {index} is a value where none is declared")))
-            }
+            Some(declared) if given.fits(declared) => Ok(()),
+            declared => Err(self.misfit(index, given, declared)),
         }
+    }
+
+    #[cold]
+    fn misfit(&self, index: usize, given: Value, declared: Option<Value>) -> Fault {
+        let name = self.kernel.name();
+        Fault::invalid(match declared {
+            Some(declared) => format!(
+                "argument {index} of kernel `{name}` is {given} where {declared} is declared: convert it"
+            ),
+            None => {
+                format!("argument {index} of kernel `{name}` is {given} where no value is declared")
+            }
+        })
     }
 }
 
@@ -60,7 +102,7 @@ impl Declared {
 pub type onebuf_arg_kind = u32;
 /// A buffer. As an argument: a view of it is taken for this launch.
 pub const ONEBUF_ARG_BUFFER: onebuf_arg_kind = 1;
-/// A value: bytes that are copied.
+/// A value: bytes that are copied, of a type that is not said. Only their number is checked.
 pub const ONEBUF_ARG_VALUE: onebuf_arg_kind = 2;
 /// Memory of each work-group.
 pub const ONEBUF_ARG_LOCAL: onebuf_arg_kind = 3;
@@ -68,6 +110,10 @@ pub const ONEBUF_ARG_LOCAL: onebuf_arg_kind = 3;
 pub const ONEBUF_ARG_VIEW: onebuf_arg_kind = 4;
 /// Only as an argument: a buffer, whose standing map ends first, as by onebuf_buffer_to_device().
 pub const ONEBUF_ARG_TURN: onebuf_arg_kind = 5;
+/// A value that is an integer, with or without a sign. It is not taken for a floating-point number.
+pub const ONEBUF_ARG_INTEGER: onebuf_arg_kind = 6;
+/// A value that is a floating-point number. It is not taken for an integer.
+pub const ONEBUF_ARG_FLOAT: onebuf_arg_kind = 7;
 
 /// A parameter of a kernel.
 #[repr(C)]
@@ -123,10 +169,14 @@ fn signature(params: &[onebuf_param], flags: u32) -> Result<Signature> {
     for param in params {
         signature = match param.kind {
             ONEBUF_ARG_BUFFER => signature.buffer::<u8>(words::access(param.access)?),
-            ONEBUF_ARG_VALUE => signature.bytes(param.bytes),
+            ONEBUF_ARG_VALUE | ONEBUF_ARG_INTEGER | ONEBUF_ARG_FLOAT => {
+                signature.bytes(param.bytes)
+            }
             ONEBUF_ARG_LOCAL => signature.local::<u8>(),
             other => {
-                return Err(Fault::invalid(format!("parameter of kind {other}: choose 1 to 3")));
+                return Err(Fault::invalid(format!(
+                    "parameter of kind {other}: choose 1 to 3, 6 or 7"
+                )));
             }
         };
     }
@@ -175,8 +225,7 @@ pub unsafe extern "C" fn onebuf_kernel_create(
         let signature = signature(params, flags)?;
         // SAFETY: the caller's promise about the kernel: see the head of this file.
         let made = unsafe { program.kernel(name, signature)? };
-        let value = |param: &onebuf_param| (param.kind == ONEBUF_ARG_VALUE).then_some(param.bytes);
-        let values = params.iter().map(value).collect();
+        let values = params.iter().map(|param| Value::of(param.kind, param.bytes)).collect();
         *kernel = onebuf_kernel::put(Declared { kernel: made, values })?;
         Ok(())
     })
@@ -255,6 +304,12 @@ impl Args<'_> {
         queue: &Arc<Queue>,
     ) -> Result<()> {
         let index = self.args.len();
+        if let Some(value) = Value::of(given.kind, given.bytes) {
+            kernel.check_value(index, value)?;
+            // SAFETY: the caller's promise.
+            self.args.push(Arg::bytes(unsafe { bytes(given.value, given.bytes, "value")? }));
+            return Ok(());
+        }
         match given.kind {
             ONEBUF_ARG_BUFFER | ONEBUF_ARG_TURN => {
                 let buffer = given.buffer.get()?;
@@ -270,14 +325,9 @@ impl Args<'_> {
                 self.args.push(view.lend()?);
                 self.of[index] = Of::View(view);
             }
-            ONEBUF_ARG_VALUE => {
-                kernel.check_value(index, given.bytes)?;
-                // SAFETY: the caller's promise.
-                self.args.push(Arg::bytes(unsafe { bytes(given.value, given.bytes, "value")? }));
-            }
             ONEBUF_ARG_LOCAL => self.args.push(Arg::local::<u8>(given.bytes)),
             other => {
-                return Err(Fault::invalid(format!("argument of kind {other}: choose 1 to 5")));
+                return Err(Fault::invalid(format!("argument of kind {other}: choose 1 to 7")));
             }
         }
         Ok(())

@@ -35,6 +35,7 @@ pub mod hub;
 pub mod kernel;
 pub mod ledger;
 pub mod libs;
+pub mod log;
 pub mod mapping;
 pub mod offer;
 pub mod owner;

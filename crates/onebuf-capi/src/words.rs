@@ -33,7 +33,7 @@ pub const ONEBUF_HOST_NONE: onebuf_host_access = 3;
 pub type onebuf_copies = u32;
 /// Make them, count them.
 pub const ONEBUF_COPIES_ALLOW: onebuf_copies = 0;
-/// Make them, count them, log each.
+/// Make them, count them, write a line for each to the log: see onebuf_log_to().
 pub const ONEBUF_COPIES_WARN: onebuf_copies = 1;
 /// Refuse what would need one.
 pub const ONEBUF_COPIES_FORBID: onebuf_copies = 2;

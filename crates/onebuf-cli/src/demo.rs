@@ -23,8 +23,8 @@ use batch::Batch;
 use clap::error::ErrorKind;
 use graft::Graft;
 use onebuf::{
-    BufferBuilder, Complex32, CopyPolicy, Device, Error, Hub, RouteKind,
-    doctor::DEFAULT_REACH,
+    BufferBuilder, Complex32, CopyPolicy, Device, Error, Hub, RouteKind, cache,
+    doctor::{Cached, DEFAULT_REACH},
     libs::Blas,
     topology::{Route, State},
 };
@@ -32,7 +32,7 @@ use onebuf_bench::mixed::{Adapted, Interpolator, Pipeline, Setup, Shape};
 use pipeline::Way;
 use report::Report;
 use signal::{Frames, Source};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use stream::{Feed, Stream, Streamed};
 use supply::Supply;
 use watched::Watched;
@@ -224,18 +224,32 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
 
 /// Who computes, when what could be used has been tried.
 fn machine(args: &Args, shape: Shape) -> Result<(Hub, [Device; 2])> {
-    let hub = devices::discover_for_doctor()?;
+    let hub = devices::discover()?;
     let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
     let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
-    let hub = with_verdicts(hub, &ids, bytes)?;
-    let hub = graft::with_verdict(hub, &ids, args)?;
-    let hub = Watched::recording(hub, args.trace.as_deref())?;
+    let found = [try_routes(&hub, &ids, bytes)?, graft::try_it(&hub, &ids, args)?];
+    doctor::warn_of(&hub, found.iter().flatten());
+    let hub = match found.iter().all(Option::is_none) && args.trace.is_none() {
+        true => hub,
+        false => again(&hub, found, args.trace.as_deref())?,
+    };
     let devices = [hub.device(&ids[0])?, hub.device(&ids[1])?];
     if devices[0].index() == devices[1].index() && args.staged {
         let [device, _] = &devices;
         return Err(Failure::new(format!("--staged needs two devices, not {device} twice")));
     }
     Ok((hub, devices))
+}
+
+/// The same devices in a hub that knows what was found, whether the cache took it or not.
+fn again(hub: &Hub, found: [Option<Cached>; 2], trace: Option<&Path>) -> Result<Hub> {
+    let mut verdicts = hub.verdicts().clone();
+    found.into_iter().flatten().for_each(|found| verdicts.extend(found.verdicts));
+    let builder = Hub::builder().verdicts(verdicts);
+    // Named, so that programs are kept there.
+    let builder =
+        cache::user_folder().into_iter().fold(builder, |builder, folder| builder.cache(folder));
+    Ok(Watched::recording(builder, trace).build()?)
 }
 
 /// Weights for what the first frame holds, where that is wanted.
@@ -323,8 +337,8 @@ fn one_chip(hub: &Hub) -> Option<[Device; 2]> {
     None
 }
 
-/// Sees to it that the routes the demonstration could take have been tried.
-fn with_verdicts(hub: Hub, ids: &[String; 2], bytes: u64) -> Result<Hub> {
+/// Sees to it that the routes the demonstration could take have been tried. Returns what was found now.
+fn try_routes(hub: &Hub, ids: &[String; 2], bytes: u64) -> Result<Option<Cached>> {
     let [a, b] = [hub.device(&ids[0])?.index(), hub.device(&ids[1])?.index()];
     let ours = [a, b, hub.host().index()];
     // The staged copy is there whatever experiments say.
@@ -337,11 +351,11 @@ fn with_verdicts(hub: Hub, ids: &[String; 2], bytes: u64) -> Result<Hub> {
     };
     let unknown = hub.topology().routes().iter().filter(unknown).count();
     if unknown == 0 {
-        return Ok(hub);
+        return Ok(None);
     }
     eprintln!("onebuf: trying {unknown} routes between {} and {} first …", ids[0], ids[1]);
-    doctor::examine(&hub, false, bytes.max(DEFAULT_REACH), wanted)?;
-    Ok(Hub::discover()?)
+    let report = doctor::examine(hub, false, bytes.max(DEFAULT_REACH), wanted)?;
+    Ok(Some(report.cached))
 }
 
 /// Copies are forbidden where a proven route makes that possible; else the reason why it is not.

@@ -6,7 +6,7 @@ use crate::{
     table::{Cell, Table},
     units,
 };
-use onebuf::{Device, Error, Hub};
+use onebuf::{Device, Hub};
 use serde_json::{Value, json};
 
 /// List the devices that every API finds, and the APIs that are not to be had
@@ -30,19 +30,6 @@ pub fn discover() -> Result<Hub> {
     let hub = Hub::discover()?;
     hub.notes().iter().for_each(out::warn);
     Ok(hub)
-}
-
-/// The same for who will run the doctor: remembered verdicts that cannot be read are replaced there,
-/// or are its error.
-pub fn discover_for_doctor() -> Result<Hub> {
-    let hub = Hub::discover()?;
-    hub.notes().iter().filter(|note| !is_of_cache(note)).for_each(out::warn);
-    Ok(hub)
-}
-
-/// Whether it speaks of the remembered verdicts.
-pub fn is_of_cache(note: &Error) -> bool {
-    matches!(note, Error::Cache { .. })
 }
 
 /// The lists of devices and of missing APIs.

@@ -3,15 +3,15 @@
 use crate::{
     devices,
     html::{self, Machine},
-    out::{Answer, Failure, Result},
+    out::{self, Answer, Failure, Result},
     screen::{Colour, Screen},
     table::{Cell, Table},
     units,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use onebuf::{
-    Device, Hub, RouteKind,
-    doctor::{Doctor, Graft, Progress, Report, Verdicts},
+    Device, Error, Hub, RouteKind,
+    doctor::{Cached, Doctor, Graft, Grafts, Progress, Report},
     topology::{DeviceIx, Route, State},
 };
 use serde_json::{Value, json};
@@ -34,7 +34,8 @@ Examples:
   onebuf doctor --json | jq '.routes[] | select(.zero_copy)'
 
 Every route is tried in a process of its own: a driver that crashes or hangs refutes its route and
-harms nothing else. Refuted routes are a finding, not a failure: the exit status is 0.")]
+harms nothing else. Refuted routes are a finding, not a failure: the exit status is 0. A cache folder
+that cannot be read or written is a warning and stops nothing; \"saved\" in the JSON tells.")]
 pub struct Args {
     /// Try again what was tried before
     #[arg(long)]
@@ -51,7 +52,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
-    let hub = devices::discover_for_doctor()?;
+    let hub = devices::discover()?;
     let chosen = chosen(&hub, &args.devices)?;
     let between = |route: &Route| {
         let named = [route.from, route.to].map(|device| chosen.contains(&device));
@@ -61,8 +62,9 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let report = examine(&hub, args.fresh, args.reach, between)?;
     let both =
         |from: &Device, to: &Device| chosen.contains(&from.index()) && chosen.contains(&to.index());
-    let grafts = examine_grafts(&hub, args.fresh, both)?;
+    let Grafts { found: grafts, cached } = examine_grafts(&hub, args.fresh, both)?;
     let seconds = start.elapsed().as_secs_f64();
+    warn_of(&hub, [&report.cached, &cached]);
     if let Some(path) = &args.html {
         html::save(path, &html::doctor_page(&Machine::of(&hub), &report, seconds))?;
     }
@@ -70,6 +72,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     json["routes"] = report.to_json();
     json["grafts"] = grafts.iter().map(|graft| graft_row(&hub, graft)).collect();
     json["experiments"] = json!(report.experiments);
+    json["saved"] = json!(report.cached.not_saved.is_none() && cached.not_saved.is_none());
     json["seconds"] = json!(seconds);
     let text = match report.routes.is_empty() {
         true => "one device alone: there is no route to try\n".into(),
@@ -92,18 +95,14 @@ fn chosen(hub: &Hub, selectors: &[String]) -> Result<BTreeSet<DeviceIx>> {
     Ok(chosen)
 }
 
-/// Tries the routes wanted, and shows how far it is when somebody watches.
+/// Tries the routes wanted, and shows how far it is on a terminal.
 pub fn examine(
     hub: &Hub,
     fresh: bool,
     reach: u64,
     wanted: impl Fn(&Route) -> bool,
 ) -> Result<Report> {
-    if fresh && hub.notes().iter().any(devices::is_of_cache) {
-        Verdicts::clear(&Verdicts::user_folder()?)?;
-    }
-    let helper = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("the path of this program, the helper: {error}")))?;
+    let helper = helper()?;
     let bar = progress_bar()?;
     let mut show = |progress: &Progress| {
         bar.set_length(progress.total as u64);
@@ -115,15 +114,31 @@ pub fn examine(
     Ok(report?)
 }
 
+/// Tells each thing that is wrong with the cache once; what the hub noted was told when it was discovered.
+pub fn warn_of<'c>(hub: &Hub, all: impl IntoIterator<Item = &'c Cached>) {
+    let mut told: Vec<&Error> = hub.notes().iter().collect();
+    for error in all.into_iter().flat_map(|cached| cached.not_read.iter().chain(&cached.not_saved))
+    {
+        if !told.contains(&error) {
+            out::warn(error);
+            told.push(error);
+        }
+    }
+}
+
 /// Tries whether OpenCL's programs can be grafted on CUDA or HIP, where they could.
 pub fn examine_grafts(
     hub: &Hub,
     fresh: bool,
     wanted: impl Fn(&Device, &Device) -> bool,
-) -> Result<Vec<Graft>> {
-    let helper = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("the path of this program, the helper: {error}")))?;
-    Ok(Doctor::new(helper)?.fresh(fresh).grafts(hub, wanted, &mut |_| ())?)
+) -> Result<Grafts> {
+    Ok(Doctor::new(helper()?)?.fresh(fresh).grafts(hub, wanted, &mut |_| ())?)
+}
+
+/// This program is its own helper.
+fn helper() -> Result<PathBuf> {
+    std::env::current_exe()
+        .map_err(|error| Failure::new(format!("the path of this program, the helper: {error}")))
 }
 
 fn graft_row(hub: &Hub, graft: &Graft) -> Value {

@@ -191,6 +191,11 @@ impl Hub {
         &self.0.notes
     }
 
+    /// What the hub knew of its routes when it was made, as the doctor found it.
+    pub fn verdicts(&self) -> &Verdicts {
+        self.0.roster.verdicts()
+    }
+
     /// How long waits of this hub last.
     pub fn timeout(&self) -> Duration {
         self.0.timeout

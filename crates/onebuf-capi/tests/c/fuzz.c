@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { KEPT = 24, KINDS = 20, AREA = 1 << 17, MOST = 1 << 16 };
@@ -395,6 +396,11 @@ static int32_t touch(void *user, const onebuf_native_call *call) {
     return below(9) == 0;
 }
 
+// Mostly what fits.
+static onebuf_arg_kind value_kind(void) {
+    return rarely() ? ONEBUF_ARG_FLOAT : below(2) ? ONEBUF_ARG_VALUE : ONEBUF_ARG_INTEGER;
+}
+
 static void programs(void) {
     onebuf_program program = PICK(onebuf_program, PROGRAM), made = {0};
     onebuf_string string = {0};
@@ -427,7 +433,7 @@ static void programs(void) {
         onebuf_param params[3];
         // The promise: `add` takes a buffer and a value of four bytes. Anything else is refused, or harmless.
         for (int i = 0; i < 3; i++) {
-            onebuf_param param = {rarely() ? (uint32_t)any() : i % 2 ? ONEBUF_ARG_VALUE : ONEBUF_ARG_BUFFER,
+            onebuf_param param = {rarely() ? (uint32_t)any() : i % 2 ? value_kind() : ONEBUF_ARG_BUFFER,
                                   rarely() ? 99 : ONEBUF_READ_WRITE, 4, below(3) ? 0 : size()};
             params[i] = param;
         }
@@ -443,7 +449,7 @@ static void launches(void) {
     onebuf_arg args[4];
     for (int i = 0; i < 4; i++) {
         memset(&args[i], 0, sizeof args[i]);
-        args[i].kind = rarely() ? (uint32_t)any() : i % 2 ? ONEBUF_ARG_VALUE : below(2) ? ONEBUF_ARG_BUFFER
+        args[i].kind = rarely() ? (uint32_t)any() : i % 2 ? value_kind() : below(2) ? ONEBUF_ARG_BUFFER
                        : below(2) ? ONEBUF_ARG_VIEW : ONEBUF_ARG_TURN;
         args[i].access = choice();
         args[i].buffer = PICK(onebuf_buffer, BUFFER);
@@ -822,6 +828,13 @@ static void sinks(void) {
     if (TRY(status)) keep(SINK, made.id);
 }
 
+static atomic_ulong messages;
+
+static void take_message(void *user, onebuf_log_level level, const char *target, const char *message) {
+    TRUE(user == &messages && level >= ONEBUF_LOG_ERROR && level <= ONEBUF_LOG_TRACE && *target);
+    atomic_fetch_add(&messages, strlen(message));
+}
+
 static void pipelines(void) {
     onebuf_pipeline pipeline = PICK(onebuf_pipeline, PIPELINE), made = {0};
     onebuf_string string = {0};
@@ -866,6 +879,7 @@ static void pipelines(void) {
     default:
         if (below(3) == 0) TRY(onebuf_pipeline_free(pipeline));
         TRUE(onebuf_version_number() > 0 && strchr(onebuf_version(), '.') != NULL);
+        TRY(onebuf_log_to(rarely() ? (uint32_t)any() : 1 + below(5), below(2) ? take_message : NULL, &messages));
     }
 }
 

@@ -35,6 +35,11 @@ enum How {
     Checked,
 }
 
+/// A program, built as users build it.
+pub fn plain(source: &str) -> Option<PathBuf> {
+    How::Plain.program(source)
+}
+
 impl How {
     fn folder(self) -> PathBuf {
         workshop().join(if self == How::Plain { "fortran" } else { "fortran-checked" })

@@ -3,11 +3,11 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The order of the header: a section uses only what stands before it.
-const SECTIONS: [&str; 30] = [
-    "status", "version", "words", "string", "device", "hub", "fence", "queue", "buffer", "mapping",
-    "view", "transfer", "program", "kernel", "pool", "ledger", "doctor", "foreign", "wrap",
-    "event", "bridge", "export", "libs", "standing", "owner", "peer", "offer", "source", "sink",
-    "pipeline",
+const SECTIONS: [&str; 31] = [
+    "status", "version", "log", "words", "string", "device", "hub", "fence", "queue", "buffer",
+    "mapping", "view", "transfer", "program", "kernel", "pool", "ledger", "doctor", "foreign",
+    "wrap", "event", "bridge", "export", "libs", "standing", "owner", "peer", "offer", "source",
+    "sink", "pipeline",
 ];
 
 fn path(name: &str) -> PathBuf {

@@ -4,3 +4,4 @@ mod fortran;
 mod header;
 mod programs;
 mod support;
+mod talk;

@@ -13,7 +13,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-fn source(name: &str) -> PathBuf {
+pub fn source(name: &str) -> PathBuf {
     crate_folder().join("tests").join(name)
 }
 
@@ -89,7 +89,7 @@ pub fn found() -> &'static [String] {
 }
 
 /// The devices that `everything` is tried on: the host, and each OpenCL platform that `./dev` installs.
-fn devices() -> &'static [String] {
+pub fn devices() -> &'static [String] {
     static SPEAKING: OnceLock<Vec<String>> = OnceLock::new();
     SPEAKING.get_or_init(|| {
         let speaks = |id: &&String| *id == "host" || id.starts_with("opencl:");

@@ -4,6 +4,7 @@ use super::Args;
 use crate::{doctor, out::Result};
 use onebuf::{
     Device, Hub,
+    doctor::Cached,
     topology::{State, Verdict},
 };
 use onebuf_bench::mixed::{Pipeline, Setup};
@@ -50,15 +51,14 @@ impl Graft {
     }
 }
 
-/// Sees to it that grafting has been tried, where it could be used.
-pub fn with_verdict(hub: Hub, ids: &[String; 2], args: &Args) -> Result<Hub> {
+/// Sees to it that grafting has been tried, where it could be used. Returns what was found now.
+pub fn try_it(hub: &Hub, ids: &[String; 2], args: &Args) -> Result<Option<Cached>> {
     let pair = [hub.device(&ids[0])?, hub.device(&ids[1])?];
     let known = hub.graft_verdict(&pair[0], &pair[1]).state != State::Declared;
     if args.no_graft || args.staged || known || !hub.could_graft(&pair[0], &pair[1]) {
-        return Ok(hub);
+        return Ok(None);
     }
     eprintln!("onebuf: trying whether kernels of {} run on {} first …", ids[0], ids[1]);
     let ours = |from: &Device, to: &Device| from.id() == ids[0] && to.id() == ids[1];
-    doctor::examine_grafts(&hub, false, ours)?;
-    Ok(Hub::discover()?)
+    Ok(Some(doctor::examine_grafts(hub, false, ours)?.cached))
 }

@@ -4,7 +4,7 @@ use crate::{
     out::{Failure, Result},
     top,
 };
-use onebuf::{Hub, live::Published, pipeline::Handle};
+use onebuf::{Hub, HubBuilder, live::Published, pipeline::Handle};
 use std::path::Path;
 
 /// Events that are kept: a few hundred bytes each.
@@ -17,11 +17,11 @@ pub struct Watched<'w> {
 }
 
 impl<'w> Watched<'w> {
-    /// The same devices in a hub that records, where a trace is wanted.
-    pub fn recording(hub: Hub, trace: Option<&Path>) -> Result<Hub> {
+    /// A hub that records, where a trace is wanted.
+    pub fn recording(builder: HubBuilder, trace: Option<&Path>) -> HubBuilder {
         match trace {
-            Some(_) => Ok(Hub::builder().trace(EVENTS).trace_devices().build()?),
-            None => Ok(hub),
+            Some(_) => builder.trace(EVENTS).trace_devices(),
+            None => builder,
         }
     }
 

@@ -62,7 +62,7 @@ fn report(hub: &Hub) -> Report {
         route(1, 1, HostPointer, State::Proven, Some(true)),
     ];
     let devices = hub.devices().iter().map(|device| device.id().to_owned()).collect();
-    Report { devices, routes, experiments: 7 }
+    Report { devices, routes, experiments: 7, cached: Default::default() }
 }
 
 fn outcome() -> Outcome {

@@ -1,6 +1,7 @@
 //! The program as its users run it: what it prints, and with what status it ends.
 
 mod bench;
+mod cache;
 mod demo;
 mod peers;
 mod program;

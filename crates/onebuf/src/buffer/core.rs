@@ -275,7 +275,8 @@ impl Core {
     pub fn count_implied_bytes(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
         if self.policy == CopyPolicy::Warn {
             let (from, to) = (self.device_id(from), self.device_id(to));
-            tracing::warn!(from, to, bytes, "an implied copy");
+            let buffer = self.label.to_string();
+            tracing::warn!(target: "onebuf::copies", buffer, from, to, bytes, "an implied copy");
         }
         self.implied.fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(card) = &self.card {

@@ -9,7 +9,9 @@
 
 mod private;
 
-pub(crate) use private::{check_private, is_private, make_private, read_whole, replace};
+pub(crate) use private::{
+    check_private, make_private, open_private, read_private, replace, replace_durably, unusable,
+};
 
 use crate::{Error, Result, doctor::Verdicts, program::Store};
 use serde::Serialize;
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// What a cache folder holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Contents {
-    /// The doctor's verdicts; `None` when their file cannot be read.
+    /// The doctor's verdicts; `None` when their file cannot be used.
     pub verdicts: Option<usize>,
     /// Compiled programs.
     pub programs: usize,
@@ -48,13 +50,17 @@ pub fn contents(folder: &Path) -> Result<Contents> {
     Ok(Contents { verdicts, programs, bytes: bytes + Verdicts::bytes(folder) })
 }
 
-/// Forgets verdicts and programs. Returns what there was.
+/// Forgets verdicts and programs. Returns what there was. Nothing is opened: whatever lies in a file's place
+/// (a FIFO, a socket, a link) is removed. An error in one part does not keep the other from being cleared.
 ///
 /// # Errors
 /// [`Error::Cache`] for a file that cannot be removed, or a folder of programs that others can write to.
 pub fn clear(folder: &Path) -> Result<Contents> {
-    let held = contents(folder)?;
-    Verdicts::clear(folder)?;
-    Store::clear(folder)?;
-    Ok(held)
+    let held = contents(folder);
+    let verdicts = Verdicts::clear(folder);
+    let programs = Store::clear(folder);
+    verdicts?;
+    programs?;
+    // What could not be counted is gone now.
+    Ok(held.unwrap_or(Contents { verdicts: None, ..Contents::default() }))
 }

@@ -1,4 +1,4 @@
-//! Folders and files that nobody else can write to.
+//! Folders and files that no other user can write to.
 
 use crate::{Error, Result};
 use std::{
@@ -32,33 +32,60 @@ pub(crate) fn make_private(folder: &Path) -> Result<()> {
     check_private(folder)
 }
 
-fn unusable(path: &Path, reason: String) -> Error {
+pub(crate) fn unusable(path: &Path, reason: String) -> Error {
     Error::Cache { path: path.display().to_string(), reason }
 }
 
-/// Reads a file as a whole, if it is one and has no more bytes than that.
-pub(crate) fn read_whole(file: &fs::File, most_bytes: u64) -> io::Result<Vec<u8>> {
+/// Opens a file of a private folder for reading. Before a byte is read, what was opened is known to be a
+/// regular file that only this user can write to, of at most `limit` bytes. Links are not followed, and
+/// opening a FIFO or a device does not block.
+pub(crate) fn open_private(path: &Path, limit: u64) -> io::Result<fs::File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("a link, which is not followed"),
+        Some(libc::ENXIO) => io::Error::other("not a regular file"), // a socket
+        _ => error,
+    })?;
     let meta = file.metadata()?;
-    let too_large = || io::Error::other(format!("larger than {most_bytes} bytes"));
-    if !meta.is_file() {
-        return Err(io::Error::other("not a file"));
-    }
-    if meta.len() > most_bytes {
-        return Err(too_large());
-    }
-    let mut bytes = Vec::with_capacity(meta.len() as usize);
-    // It may grow while it is read.
-    file.take(most_bytes + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most_bytes { Err(too_large()) } else { Ok(bytes) }
+    let wrong = match () {
+        () if meta.is_dir() => "a folder where a file is expected: remove it",
+        () if !meta.is_file() => "not a regular file",
+        () if !is_private(&meta) => "not private: it must be yours, and writable by no other user",
+        () if meta.len() > limit => "too large to be one that onebuf wrote",
+        () => return Ok(file),
+    };
+    Err(io::Error::other(wrong))
+}
+
+/// The bytes of such a file. It may have grown since it was opened: no more than `limit` are read.
+pub(crate) fn read_private(file: &mut fs::File, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Writes a file as a whole, mode 0600: readers see the old one or the new one. What was there is
-/// replaced, and a link is replaced rather than followed. A crash of the machine may leave an empty
-/// file; readers check what they read.
+/// replaced without being opened, and a link is replaced rather than followed. A crash of the machine may
+/// leave an empty file; readers check what they read.
 pub(crate) fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    replace_with(path, parts, |_| Ok(()))
+}
+
+/// As [`replace`], and waits until the bytes are on the disk: after a crash of the machine the file is the
+/// old one or the new one, whole.
+pub(crate) fn replace_durably(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    replace_with(path, parts, fs::File::sync_all)
+}
+
+fn replace_with(
+    path: &Path,
+    parts: &[&[u8]],
+    sync: impl FnOnce(&fs::File) -> io::Result<()>,
+) -> io::Result<()> {
     let (scratch, mut file) = scratch(path)?;
     let written = parts.iter().try_for_each(|part| file.write_all(part));
-    let replaced = written.and_then(|()| fs::rename(&scratch, path));
+    let replaced = written.and_then(|()| sync(&file)).and_then(|()| fs::rename(&scratch, path));
     replaced.inspect_err(|_| drop(fs::remove_file(&scratch)))
 }
 
@@ -80,7 +107,7 @@ fn scratch(path: &Path) -> io::Result<(PathBuf, fs::File)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn what_a_crashed_process_left_is_in_nobodys_way() {
@@ -96,6 +123,37 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new contents");
         assert!(!folder.path().join("target").exists());
         assert_eq!(fs::read(name(number + 2)).unwrap(), b"old");
+    }
+
+    #[test]
+    fn only_a_private_file_is_opened_and_nothing_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let refused = |name: &str| open_private(&path(name), 100).unwrap_err().to_string();
+        let mode =
+            |name: &str, mode| fs::set_permissions(path(name), fs::Permissions::from_mode(mode));
+        replace_durably(&path("good"), &[b"x"]).unwrap();
+        let mut good = open_private(&path("good"), 100).unwrap();
+        assert_eq!(read_private(&mut good, 100).unwrap(), b"x");
+        symlink(path("good"), path("link")).unwrap();
+        assert!(refused("link").contains("link"), "{}", refused("link"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), rustix::fs::Mode::RWXU).unwrap();
+        assert!(refused("fifo").contains("regular"), "{}", refused("fifo"));
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        assert!(refused("socket").contains("regular"), "{}", refused("socket"));
+        fs::create_dir(path("folder")).unwrap();
+        assert!(refused("folder").contains("folder"), "{}", refused("folder"));
+        fs::write(path("open"), "x").unwrap();
+        mode("open", 0o666).unwrap();
+        assert!(refused("open").contains("private"), "{}", refused("open"));
+        replace(&path("large"), &[&[0; 101]]).unwrap();
+        assert!(refused("large").contains("large"), "{}", refused("large"));
+        // Whatever it is, it is replaced without being opened.
+        for name in ["link", "fifo", "socket", "open", "large"] {
+            replace(&path(name), &[b"new"]).unwrap();
+            assert_eq!(fs::read(path(name)).unwrap(), b"new");
+        }
+        assert_eq!(fs::read(path("good")).unwrap(), b"x");
     }
 
     #[test]

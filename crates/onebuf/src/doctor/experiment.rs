@@ -9,7 +9,7 @@ use crate::{
 use bytemuck::Pod;
 
 /// Raised whenever the experiment changes: verdicts of another version no longer speak.
-pub const EXPERIMENT_VERSION: u32 = 4;
+pub const EXPERIMENT_VERSION: u32 = 5;
 
 const PAGE: usize = 4096;
 pub(super) const MIB: usize = 1 << 20;
@@ -29,12 +29,17 @@ const CHECK_BYTES: usize = 16 * MIB;
 /// Hand-overs in a row, nothing waited for: an order that only mostly holds breaks here.
 const ROUNDS: usize = 100;
 
+/// The stage that is told when a wait timed out: the doctor then looks whether the helper could run meanwhile.
+pub(super) const TIMED_OUT: &str = "a wait timed out";
+
 /// Why there is no proof.
 pub(super) enum Trouble {
     /// There was no room to try: that says nothing of the route.
     NotTried(String),
     /// It was tried, and something went wrong.
     Failed(String),
+    /// It was tried, and a wait timed out.
+    TimedOut(String),
 }
 
 impl From<Error> for Trouble {
@@ -44,6 +49,10 @@ impl From<Error> for Trouble {
             Error::OutOfMemory { asked, .. } if asked > MIB as u64 => {
                 Trouble::NotTried(format!("not tried: {error}"))
             }
+            // The kernels are the experiment's own. A compiler that fails on them, on a full disk for example, has not
+            // come to the route.
+            Error::Build { .. } => Trouble::NotTried(format!("not tried: {error}")),
+            Error::Timeout { .. } => Trouble::TimedOut(error.to_string()),
             _ => Trouble::Failed(error.to_string()),
         }
     }
@@ -52,24 +61,39 @@ impl From<Error> for Trouble {
 impl Trouble {
     /// Where it happened.
     fn at(self, place: &str) -> Self {
-        match self {
-            Trouble::Failed(why) => Trouble::Failed(format!("{place}: {why}")),
-            not_tried => not_tried,
-        }
+        self.map(|why| format!("{place}: {why}"))
     }
 
     /// With what went wrong before.
     fn and(self, before: &str) -> Self {
+        self.map(|why| why + before)
+    }
+
+    /// Another reason for what was tried.
+    fn map(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
-            Trouble::Failed(why) => Trouble::Failed(why + before),
+            Trouble::Failed(why) => Trouble::Failed(change(why)),
+            Trouble::TimedOut(why) => Trouble::TimedOut(change(why)),
             not_tried => not_tried,
         }
     }
 
-    fn verdict(self) -> Verdict {
+    /// What went wrong, where it was tried.
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Trouble::NotTried(_) => None,
+            Trouble::Failed(why) | Trouble::TimedOut(why) => Some(why),
+        }
+    }
+
+    fn verdict(self, tell: &mut dyn FnMut(&str)) -> Verdict {
         let (state, why) = match self {
             Trouble::NotTried(why) => (State::Declared, why),
             Trouble::Failed(why) => (State::Refuted, why),
+            Trouble::TimedOut(why) => {
+                tell(TIMED_OUT);
+                (State::Refuted, why)
+            }
         };
         Verdict { state, why, ..Verdict::default() }
     }
@@ -85,7 +109,7 @@ pub(super) fn run(
 ) -> Verdict {
     let opened = Experiment::open(hub, [from, to], kind, reach, tell);
     let made = opened.and_then(|mut experiment| experiment.verdict());
-    made.unwrap_or_else(Trouble::verdict)
+    made.unwrap_or_else(|trouble| trouble.verdict(tell))
 }
 
 /// Two devices, a route, and what is found out about it.
@@ -136,7 +160,7 @@ impl<'e> Experiment<'e> {
         while let Err(trouble) = self.sharing() {
             // The memory may be fine and the rung not: once more by a lower one, at last with the thread waiting.
             let rung = self.planned()?;
-            let (Trouble::Failed(reason), Some(lower)) = (&trouble, self.lower(rung)) else {
+            let (Some(reason), Some(lower)) = (trouble.reason(), self.lower(rung)) else {
                 return Err(trouble.and(&not_by));
             };
             self.sync = Some(lower);

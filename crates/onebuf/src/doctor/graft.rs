@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use super::experiment::TIMED_OUT;
 use crate::{
     Access, Arg, Device, Error, Hub, IntoArg, Program, Result, Signature, Source,
     graft::UNTRIED,
@@ -45,7 +46,12 @@ pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
 pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verdict {
     let (state, mut why) = match compare(hub, ids, tell) {
         Ok(launches) => (State::Proven, format!("{launches} launches, every byte as natively")),
-        Err(error) => (State::Refuted, error.to_string()),
+        Err(error) => {
+            if matches!(error, Error::Timeout { .. }) {
+                tell(TIMED_OUT);
+            }
+            (State::Refuted, error.to_string())
+        }
     };
     let [from, to] = ids.map(|id| hub.device(id));
     let is_known = from.is_ok_and(|from| to.is_ok_and(|to| is_built_on(&from, &to)));

@@ -1,9 +1,18 @@
 //! The helper process: one experiment, told line by line.
 //!
-//! The helper writes `stage <text>` before each step and `verdict <json>` at the end. A line more
-//! than the silence limit after the last one means that the driver hangs in that stage.
+//! The helper writes `stage <text>` before each step, `devices <text>` when it begins with the experiment, and
+//! `verdict <json>` at the end. A line more than the silence limit after the last one means that the driver hangs
+//! in that stage.
+//!
+//! A helper that ends without a verdict refutes the route only where that can be the driver's doing: it crashed, or
+//! was silent although it could run, and the experiment had begun. Before that, every driver of the machine is
+//! loaded and asked for its devices, which says nothing of this route. One that was stopped, killed, or left without
+//! the processor says nothing either.
 
-use super::{experiment, graft, identity};
+use super::{
+    experiment, graft, identity,
+    patience::{Patience, Silence},
+};
 use crate::{
     Error, Hub, Result, RouteKind,
     topology::{Node, State, Verdict},
@@ -85,7 +94,8 @@ pub(super) struct Helper<'d> {
 }
 
 impl Helper<'_> {
-    /// Tries one route, or grafting. A helper that dies or hangs refutes it; one that cannot be started is an error.
+    /// Tries one route, or grafting. A helper that crashes or hangs in the experiment refutes it; one that cannot be
+    /// started is an error.
     pub fn run(&self, from: &Node, to: &Node, kind: impl fmt::Display) -> Result<Verdict> {
         // Waits inside the helper are shorter than the silence: a hang that the library can see is
         // told in its own words.
@@ -105,59 +115,94 @@ impl Helper<'_> {
         })?;
         let complaints = complaints(&mut child);
         let heard = self.listen(&mut child);
-        let status = end(&mut child, matches!(&heard, Ok(Heard { verdict: None, .. })));
+        let is_ending = heard.verdict.is_none() && heard.silence.is_none();
+        let status = end(&mut child, is_ending);
         let last_words = complaints.recv_timeout(GRACE).unwrap_or_default();
         let wanted = format!("{} and {}", identity::of_node(from), identity::of_node(to));
         match heard {
-            Err(stage) => {
-                Ok(refuted(format!("hung: nothing for {} s while {stage}", self.silence.as_secs())))
+            Heard { verdict: Some(_), devices, .. } if devices != wanted => {
+                Err(Error::Unavailable {
+                    what: "the doctor's helper".into(),
+                    tried: vec![self.program.display().to_string()],
+                    reason: format!("it sees other devices: {devices} instead of {wanted}"),
+                })
             }
-            Ok(Heard { verdict: Some(verdict), devices, .. }) if devices == wanted => Ok(verdict),
-            Ok(Heard { verdict: Some(_), devices, .. }) => Err(Error::Unavailable {
-                what: "the doctor's helper".into(),
-                tried: vec![self.program.display().to_string()],
-                reason: format!("it sees other devices: {devices} instead of {wanted}"),
-            }),
-            Ok(Heard { stage, .. }) => Ok(died(status, &stage, &last_words)),
+            Heard { verdict: Some(verdict), held_up, .. } => Ok(self.excused(verdict, held_up)),
+            Heard { silence: Some(silence), .. } => Ok(self.silent(&heard, silence)),
+            _ => Ok(died(status, &heard, &last_words)),
         }
     }
 
-    /// Reads what the helper says; the stage it was in when it said nothing for too long.
-    fn listen(&self, child: &mut Child) -> Result<Heard, String> {
+    /// Reads what the helper says until it has a verdict, ends, or says nothing for too long.
+    fn listen(&self, child: &mut Child) -> Heard {
         let mut heard = Heard { stage: "starting".into(), ..Heard::default() };
-        let Some(out) = child.stdout.take() else { return Ok(heard) };
+        let Some(out) = child.stdout.take() else { return heard };
         let (send, lines) = mpsc::sync_channel(LINES_AHEAD);
         // A thread per helper: it ends with the pipe, at the latest when the child is killed.
         thread::spawn(move || lines_of(out).try_for_each(|line| send.send(line)));
-        loop {
-            match lines.recv_timeout(self.silence) {
-                Ok(line) => heard.note(&line),
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(heard),
-                Err(mpsc::RecvTimeoutError::Timeout) => return Err(heard.stage),
-            }
-            if heard.verdict.is_some() {
-                return Ok(heard);
+        let mut patience = Patience::new(child.id(), self.silence);
+        while heard.verdict.is_none() && heard.silence.is_none() {
+            match lines.recv_timeout(patience.slice()) {
+                Ok(line) if line.is_empty() => {} // before each of the helper's
+                Ok(line) => heard.note(&line, patience.renew()),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => heard.silence = patience.count(),
             }
         }
+        heard
+    }
+
+    /// What a silence says of the route.
+    fn silent(&self, heard: &Heard, silence: Silence) -> Verdict {
+        let (stage, limit_s) = (&heard.stage, self.silence.as_secs_f32());
+        match silence {
+            _ if !heard.has_begun() => {
+                not_known(format!("the helper was silent for {limit_s} s while {stage}"))
+            }
+            Silence::Hung => refuted(format!("hung: nothing for {limit_s} s while {stage}")),
+            Silence::Stopped => not_known(format!("the helper was stopped while {stage}")),
+            Silence::Starved => {
+                not_known(format!("the helper got too little processor time while {stage}"))
+            }
+        }
+    }
+
+    /// A wait inside the helper that timed out refutes the route, unless the helper could not run meanwhile.
+    fn excused(&self, verdict: Verdict, held_up: Duration) -> Verdict {
+        if verdict.state != State::Refuted || held_up < self.silence / 4 {
+            return verdict;
+        }
+        let held_up_s = held_up.as_secs_f32();
+        not_known(format!("the helper could not run for {held_up_s:.1} s: {}", verdict.why))
     }
 }
 
 #[derive(Default)]
 struct Heard {
     stage: String,
+    /// What the helper examines: nothing before the experiment.
     devices: String,
     verdict: Option<Verdict>,
+    /// Why it was given up.
+    silence: Option<Silence>,
+    /// How long it could not run before a wait of its own timed out.
+    held_up: Duration,
 }
 
 impl Heard {
     /// Lines in other words come from drivers that write to standard output.
-    fn note(&mut self, line: &str) {
+    fn note(&mut self, line: &str, held_up: Duration) {
         match line.split_once(' ') {
+            Some(("stage", experiment::TIMED_OUT)) => self.held_up = held_up,
             Some(("stage", stage)) => self.stage = stage.into(),
             Some(("devices", devices)) => self.devices = devices.into(),
             Some(("verdict", json)) => self.verdict = serde_json::from_str(json).ok(),
             _ => {}
         }
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.devices.is_empty()
     }
 }
 
@@ -207,20 +252,21 @@ fn end(child: &mut Child, ending: bool) -> Option<ExitStatus> {
     child.wait().ok()
 }
 
-/// A helper that its driver killed refutes its route. One that gave up by itself, or was ended by
-/// somebody else, says nothing about it: the route is what it was before.
-fn died(status: Option<ExitStatus>, stage: &str, last_words: &str) -> Verdict {
+/// A helper that crashes in the experiment refutes its route. One that crashed before it, gave up by itself, or was
+/// killed (by a user, a supervisor, the kernel for want of memory) says nothing about it: the route is what it was before.
+fn died(status: Option<ExitStatus>, heard: &Heard, last_words: &str) -> Verdict {
     let words = if last_words.is_empty() { String::new() } else { format!(" ({last_words})") };
+    let stage = &heard.stage;
     let signal = status.and_then(|s| s.signal());
-    match signal.map(|signal| (signal, crash_name(signal))) {
-        Some((signal, Some(name))) => {
-            refuted(format!("crashed: signal {signal} ({name}) while {stage}{words}"))
-        }
-        ended => {
-            let how =
-                ended.map_or("the helper gave up".into(), |(n, _)| format!("ended by signal {n}"));
-            let why = format!("not tried: {how} while {stage}{words}");
-            Verdict { why, ..Verdict::default() }
+    let how = match signal.map(|signal| (signal, crash_name(signal))) {
+        Some((signal, Some(name))) => format!("crashed: signal {signal} ({name})"),
+        Some((signal, None)) => format!("ended by signal {signal}"),
+        None => "the helper gave up".into(),
+    };
+    match signal.and_then(crash_name) {
+        Some(_) if heard.has_begun() => refuted(format!("{how} while {stage}{words}")),
+        _ => {
+            Verdict { why: format!("not tried: {how} while {stage}{words}"), ..Verdict::default() }
         }
     }
 }
@@ -239,28 +285,14 @@ fn crash_name(signal: i32) -> Option<&'static str> {
     })
 }
 
+/// Declared, as before.
+fn not_known(why: String) -> Verdict {
+    Verdict { why: format!("not known: {why}"), ..Verdict::default() }
+}
+
 fn refuted(why: String) -> Verdict {
     Verdict { state: State::Refuted, why, ..Verdict::default() }
 }
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
-mod tests {
-    use super::*;
-    use crate::tests::meter::measure;
-    use std::io;
-
-    #[test]
-    fn lines_are_heard_whole_and_noise_in_pieces() {
-        let heard = |text: &[u8]| lines_of(text).collect::<Vec<_>>();
-        assert_eq!(
-            heard(b"stage one\n\nverdict {}\nlast"),
-            ["stage one", "", "verdict {}", "last"]
-        );
-        assert_eq!(heard(b"\xff\n"), ["\u{fffd}"]);
-        assert!(heard(b"").is_empty());
-        let noise = io::repeat(b'a').take(32 << 20);
-        let (pieces, taken) = measure(|| lines_of(noise).count());
-        assert_eq!(pieces, 512);
-        assert!(taken.peak < 1 << 20, "{taken}");
-    }
-}
+mod tests;

@@ -9,6 +9,8 @@ mod experiment;
 mod graft;
 mod helper;
 pub(crate) mod identity;
+mod patience;
+mod remembered;
 mod subject;
 mod verdicts;
 
@@ -18,9 +20,10 @@ pub use helper::{HELPER_COMMAND, helper_main};
 pub use verdicts::Verdicts;
 
 use crate::{
-    Device, Hub, Result, RouteKind, cache, route,
+    Device, Error, Hub, Result, RouteKind, route,
     topology::{Node, Route, State, Verdict},
 };
+use remembered::Remembered;
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};
 
@@ -28,7 +31,8 @@ use std::{path::PathBuf, time::Duration};
 #[derive(Clone, Debug)]
 pub struct Doctor {
     program: PathBuf,
-    cache: PathBuf,
+    /// The user's cache folder where none was named.
+    cache: Option<PathBuf>,
     fresh: bool,
     silence: Duration,
     reach: u64,
@@ -54,14 +58,39 @@ pub struct Report {
     pub routes: Vec<Route>,
     /// How many experiments were made now; the other verdicts were remembered.
     pub experiments: usize,
+    /// What is known beyond this run, and what was wrong with the cache.
+    pub cached: Cached,
+}
+
+/// What [`Doctor::grafts`] found.
+#[derive(Clone, Debug)]
+pub struct Grafts {
+    /// One for each pair of devices.
+    pub found: Vec<Graft>,
+    /// What is known beyond this run, and what was wrong with the cache.
+    pub cached: Cached,
+}
+
+/// What a run knows, and whether the next one will. A cache that cannot be used stops no run.
+#[derive(Clone, Debug, Default)]
+pub struct Cached {
+    /// Everything that is known now, whether it could be saved or not: for [`crate::HubBuilder::verdicts`].
+    pub verdicts: Verdicts,
+    /// Why remembered verdicts were not used.
+    pub not_read: Option<Error>,
+    /// Why what was found now is not remembered.
+    pub not_saved: Option<Error>,
 }
 
 impl Doctor {
     /// A doctor whose helper is `program`: the `onebuf` command, or one that calls [`helper_main`].
+    ///
+    /// # Errors
+    /// None today: a machine without a cache folder is told of in [`Cached::not_saved`].
     pub fn new(program: impl Into<PathBuf>) -> Result<Self> {
         Ok(Self {
             program: program.into(),
-            cache: cache::user_folder()?,
+            cache: None,
             fresh: false,
             silence: Duration::from_secs(10),
             reach: DEFAULT_REACH,
@@ -76,11 +105,12 @@ impl Doctor {
 
     /// Keeps verdicts in this folder instead of the user's cache.
     pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.cache = folder.into();
+        self.cache = Some(folder.into());
         self
     }
 
-    /// How long a helper may say nothing before its route counts as hung; 10 s otherwise.
+    /// How long a helper may say nothing before its route counts as hung; 10 s otherwise. Time in which the
+    /// helper was stopped or had to wait for the processor does not count: see the page on the doctor.
     pub fn silence(mut self, limit: Duration) -> Self {
         self.silence = limit;
         self
@@ -97,7 +127,11 @@ impl Doctor {
     /// two contexts of one OpenCL device: rows `from` a device `to` itself, which say by what way a buffer of
     /// somebody else's context on it can be shared.
     ///
-    /// The hub itself is immutable: discover a new one to plan with what was found.
+    /// The hub itself is immutable: discover a new one to plan with what was found. A cache that cannot be read or
+    /// written stops nothing: [`Cached`] tells.
+    ///
+    /// # Errors
+    /// Of a helper that cannot be started, or sees other devices.
     pub fn run(&self, hub: &Hub, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
         self.run_where(hub, |_| true, progress)
     }
@@ -110,8 +144,7 @@ impl Doctor {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Report> {
         let topology = hub.topology();
-        let mut verdicts =
-            if self.fresh { Verdicts::default() } else { Verdicts::load(&self.cache)? };
+        let mut remembered = Remembered::open(self);
         let found = hub.devices().len();
         let of_hub = |r: &&Route| r.from != r.to && r.from.get().max(r.to.get()) < found;
         let apart = topology.routes().iter().filter(of_hub).cloned();
@@ -122,7 +155,7 @@ impl Doctor {
             let (from, to) = (topology.node(route.from), topology.node(route.to));
             let name = format!("{} -> {} {}", from.id, to.id, route.kind);
             progress(&Progress { done, total, route: name });
-            route.verdict = match verdicts.find(from, to, route.kind) {
+            route.verdict = match remembered.verdicts.find(from, to, route.kind) {
                 Some(known) if self.reaches(from, to, &known) => known,
 
                 _ => {
@@ -130,9 +163,8 @@ impl Doctor {
                     let helper = self.helper(hub.libraries());
                     let verdict = helper.run(from, to, route.kind)?;
                     if verdict.state != State::Declared {
-                        verdicts.insert(from, to, route.kind, verdict.clone());
-                        // Saved one by one: an interrupted run keeps what it has found.
-                        verdicts.save(&self.cache)?;
+                        remembered.verdicts.insert(from, to, route.kind, verdict.clone());
+                        remembered.save();
                     }
                     verdict
                 }
@@ -140,39 +172,41 @@ impl Doctor {
         }
         progress(&Progress { done: total, total, route: String::new() });
         let devices = topology.nodes().iter().map(|n| n.id.clone()).collect();
-        Ok(Report { devices, routes, experiments })
+        Ok(Report { devices, routes, experiments, cached: remembered.close() })
     }
 
     /// Tries, where it is not known yet, whether programs of OpenCL's can be grafted on CUDA's or HIP's device of the same
     /// chip; see [`crate::Program::graft`]. One for each such pair of devices that `wanted` accepts.
     ///
     /// # Errors
-    /// Those of the cache folder, and of a helper that cannot be started.
+    /// Of a helper that cannot be started, or sees other devices.
     pub fn grafts(
         &self,
         hub: &Hub,
         wanted: impl Fn(&Device, &Device) -> bool,
         progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Vec<Graft>> {
-        let mut verdicts =
-            if self.fresh { Verdicts::default() } else { Verdicts::load(&self.cache)? };
+    ) -> Result<Grafts> {
+        let mut remembered = Remembered::open(self);
         let mut pairs = graft::pairs(hub);
         pairs.retain(|[from, to]| wanted(from, to));
         let (total, mut found) = (pairs.len(), Vec::new());
         for (done, [from, to]) in pairs.into_iter().enumerate() {
             progress(&Progress { done, total, route: format!("{from} -> {to} graft") });
             let [near, far] = [&from, &to].map(|device| hub.topology().node(device.index()));
-            let verdict = match verdicts.find_graft(near, far) {
+            let verdict = match remembered.verdicts.find_graft(near, far) {
                 Some(known) => known,
-                None => self.helper(hub.libraries()).run(near, far, graft::KIND)?,
+                None => {
+                    let verdict = self.helper(hub.libraries()).run(near, far, graft::KIND)?;
+                    if verdict.state != State::Declared {
+                        remembered.verdicts.insert_graft(near, far, verdict.clone());
+                        remembered.save();
+                    }
+                    verdict
+                }
             };
-            if verdict.state != State::Declared {
-                verdicts.insert_graft(near, far, verdict.clone());
-                verdicts.save(&self.cache)?;
-            }
             found.push(Graft { from: from.index(), to: to.index(), verdict });
         }
-        Ok(found)
+        Ok(Grafts { found, cached: remembered.close() })
     }
 
     /// Whether a verdict speaks of sizes as large as asked for, or as large as the devices can. One that

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -17,6 +16,7 @@ const FILE: &str = "verdicts.json";
 const SCHEMA: u32 = 1;
 /// No file of ours is larger: a verdict takes less than a kilobyte.
 const MOST_BYTES: u64 = 16 << 20;
+const NOT_SAVED: &str = "verdicts are not saved; make room there or the folder writable, or set XDG_CACHE_HOME to another one";
 
 /// Verdicts by everything they depend on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -62,34 +62,49 @@ impl Verdicts {
         self.verdicts.is_empty()
     }
 
+    /// Adds others, which take the place of those of the same routes.
+    pub fn extend(&mut self, others: Verdicts) {
+        self.verdicts.extend(others.verdicts);
+    }
+
     /// Loads them from a folder; none when there is no file.
+    ///
+    /// Owner, mode, kind and size of the opened file are checked before it is read; a FIFO or a device in
+    /// its place is refused without blocking.
     ///
     /// # Errors
     /// [`Error::Cache`] for a file that cannot be read or is not what [`Verdicts::save`] wrote, or a
-    /// folder that others can write to.
+    /// file or folder that others can write to. The caller can go on without: the next save replaces the file.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
-        // Nothing that blocks is waited for.
-        let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
-        let read = file.and_then(|file| cache::read_whole(&file, MOST_BYTES));
-        let text = match read {
-            Ok(text) => text,
+        let unusable = |what: &str| unreadable(&path, what);
+        let mut file = match cache::open_private(&path, MOST_BYTES) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(unreadable(&path, &error.to_string())),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(cache::unusable(folder, "not a folder: remove what is there".into()));
+            }
+            Err(error) => return Err(unusable(&error.to_string())),
         };
         cache::check_private(folder)?;
-        Self::parse(&text).map_err(|why| unreadable(&path, &why))
+        let bytes = cache::read_private(&mut file, MOST_BYTES);
+        let bytes = bytes.map_err(|error| unusable(&error.to_string()))?;
+        Self::parse(&bytes).map_err(|why| unusable(&why))
     }
 
     fn parse(text: &[u8]) -> Result<Self, String> {
-        let verdicts: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if text.is_empty() {
+            return Err("empty".into());
+        }
+        let verdicts: Self =
+            serde_json::from_slice(text).map_err(|error| format!("cut off or damaged: {error}"))?;
         match verdicts.schema {
             SCHEMA => Ok(verdicts),
             other => Err(format!("schema {other} where {SCHEMA} is known")),
         }
     }
 
-    /// The same for a hub, which goes on without: the error becomes a note.
+    /// Loads them for a hub, which goes on without: the error becomes a note.
     pub(crate) fn load_or_note(folder: Option<&Path>) -> (Self, Option<Error>) {
         let loaded = match folder {
             Some(folder) => Self::load(folder),
@@ -104,27 +119,48 @@ impl Verdicts {
         }
     }
 
-    /// Adds them to what the folder holds. The file is replaced as a whole; of two that save at the same
-    /// moment, the later wins.
+    /// Adds them to what the folder holds. The file is replaced as a whole, and is on the disk when this
+    /// returns; of two that save at the same moment, the later wins. Whatever lies in its place and cannot be
+    /// used is replaced, but for a folder.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] when the folder cannot be made or written, or others can write to it.
     pub fn save(&self, folder: &Path) -> Result<()> {
+        self.write(folder).map_err(|error| match error {
+            Error::Cache { path, reason } => {
+                Error::Cache { path, reason: format!("{reason}; {NOT_SAVED}") }
+            }
+            other => other,
+        })
+    }
+
+    fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         cache::make_private(folder)?;
         // A file that cannot be read holds nothing worth keeping.
         let mut all = Self::load(folder).unwrap_or_default();
         all.schema = SCHEMA;
         all.verdicts.extend(self.verdicts.clone());
-        let text =
-            serde_json::to_string_pretty(&all).map_err(|e| unreadable(&path, &e.to_string()))?;
-        cache::replace(&path, &[text.as_bytes()]).map_err(|e| unreadable(&path, &e.to_string()))
+        let failed = |what: String| cache::unusable(&path, what);
+        let text = serde_json::to_string_pretty(&all).map_err(|error| failed(error.to_string()))?;
+        let written = cache::replace_durably(&path, &[text.as_bytes()]);
+        written.map_err(|error| failed(error.to_string()))
     }
 
-    /// Forgets everything remembered in a folder. Returns whether there was anything.
+    /// Forgets everything remembered in a folder. Returns whether there was anything. The file is removed
+    /// without being opened, whatever it is.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] for a file that cannot be removed.
     pub fn clear(folder: &Path) -> Result<bool> {
         let path = folder.join(FILE);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(unreadable(&path, &error.to_string())),
+            Err(_) if path.is_dir() => {
+                Err(cache::unusable(&path, "a folder where a file is expected: remove it".into()))
+            }
+            Err(error) => Err(cache::unusable(&path, format!("cannot be removed: {error}"))),
         }
     }
 
@@ -135,15 +171,14 @@ impl Verdicts {
 
     /// The size of their file.
     pub(crate) fn bytes(folder: &Path) -> u64 {
-        fs::metadata(folder.join(FILE)).map_or(0, |meta| meta.len())
+        let found = fs::symlink_metadata(folder.join(FILE));
+        found.map_or(0, |meta| if meta.is_file() { meta.len() } else { 0 })
     }
 }
 
 fn unreadable(path: &Path, what: &str) -> Error {
-    Error::Cache {
-        path: path.display().to_string(),
-        reason: format!("{what}; `onebuf cache clear` removes it, `onebuf doctor` makes a new one"),
-    }
+    let go_on = "the verdicts in it are not used; `onebuf doctor` replaces it, `onebuf cache clear` removes it";
+    cache::unusable(path, format!("{what}; {go_on}"))
 }
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
@@ -187,10 +222,10 @@ mod tests {
         let path = folder.path().join(FILE);
         fs::File::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap();
         let why = Verdicts::load(folder.path()).unwrap_err().to_string();
-        assert!(why.contains("larger than") && why.contains("onebuf cache clear"), "{why}");
+        assert!(why.contains("too large") && why.contains("onebuf cache clear"), "{why}");
         fs::remove_file(&path).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
         let why = Verdicts::load(folder.path()).unwrap_err().to_string();
-        assert!(why.contains("not a file"), "{why}");
+        assert!(why.contains("not a regular file"), "{why}");
     }
 }

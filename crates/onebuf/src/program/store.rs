@@ -8,7 +8,6 @@
 use crate::{Error, Result, cache};
 use std::{
     fs, io,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, SystemTime},
@@ -78,16 +77,9 @@ impl Store {
     }
 
     fn read(&self, path: &Path, key: &[u8]) -> io::Result<Vec<u8>> {
-        let mut options = fs::OpenOptions::new();
-        // No link is followed, and nothing that blocks is waited for.
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = options.read(true).custom_flags(flags).open(path)?;
-        let meta = file.metadata()?;
-        if !meta.is_file() || !cache::is_private(&meta) {
-            return Err(io::Error::other("not a file of this user's alone"));
-        }
+        let mut file = cache::open_private(path, self.limit_bytes)?;
         self.check_folders().map_err(io::Error::other)?;
-        let bytes = cache::read_whole(&file, self.limit_bytes)?;
+        let bytes = cache::read_private(&mut file, self.limit_bytes)?;
         let binary = decode(&bytes, key).map_err(io::Error::other)?.to_vec();
         // Its use, for who goes first. A failure only makes it go sooner.
         drop(file.set_modified(SystemTime::now()));
@@ -140,9 +132,12 @@ impl Store {
         Ok((programs, entries.iter().map(|entry| entry.bytes).sum()))
     }
 
-    /// Removes every program from a cache folder.
+    /// Removes every program from a cache folder, and what lies there instead of the folder of programs.
     pub fn clear(base: &Path) -> Result<()> {
         let folder = base.join(FOLDER);
+        if fs::metadata(&folder).is_ok_and(|meta| !meta.is_dir()) {
+            return fs::remove_file(&folder).map_err(|error| unusable(&folder, &error));
+        }
         entries(&folder)?.iter().try_for_each(remove)?;
         // Not ours to remove where somebody put other files.
         drop(fs::remove_dir(folder));
@@ -184,7 +179,7 @@ fn remove(entry: &Entry) -> Result<()> {
 }
 
 fn unusable(path: &Path, error: &io::Error) -> Error {
-    Error::Cache { path: path.display().to_string(), reason: error.to_string() }
+    cache::unusable(path, error.to_string())
 }
 
 fn head(key: &[u8], binary: &[u8]) -> Vec<u8> {
