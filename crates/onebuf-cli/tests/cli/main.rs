@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod peers;
+mod privileged;
 mod program;
 mod seeing;
 mod send;
