@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod liars;
 mod peers;
 mod privileged;
 mod program;

@@ -3,8 +3,9 @@
 use super::{
     folder::{Name, socket_path},
     given::Given,
-    link::{Link, Side},
+    link::Link,
     socket::{Deadline, Listener, Peer, Socket},
+    tenants,
     wire::Message,
 };
 use crate::{Buffer, Error, Result, buffer::Core};
@@ -124,7 +125,8 @@ impl<'b, T: Pod> Offer<'b, T> {
         self.visits += 1;
         let session = self.visits;
         self.greet(&socket, session, Deadline::after(self.greeting_limit))?;
-        Ok(Visit { link: Link::new(socket, peer, Side::Owner), offer: self, session })
+        let guest = tenants::find(&socket, peer, session);
+        Ok(Visit { link: Link::of_owner(socket, peer, guest), offer: self, session })
     }
 
     fn greet(&self, socket: &Socket, session: u64, deadline: Deadline) -> Result<()> {
