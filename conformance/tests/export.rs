@@ -72,7 +72,9 @@ fn there_and_back(hub: &Hub) {
     );
 
     // As another program would: the descriptor and the numbers are all it has.
-    let import = || hub.import::<u32>(&exported.fd, exported.kind, exported.allocation_bytes);
+    let whole = exported.allocation_bytes;
+    // SAFETY: the stub exported it here, and no other process has it.
+    let import = || unsafe { hub.import::<u32>(&exported.fd, exported.kind, whole) };
     let theirs = import().range(0, BYTES).copies(CopyPolicy::Forbid);
     let theirs = theirs.build(&cl.device).unwrap();
     assert_eq!(theirs.len(), N);
@@ -123,7 +125,8 @@ fn refusals(hub: &Hub) {
 
     let exported = buffer.export(FdKind::OpaqueFd).unwrap();
     let import = |fd: &dyn AsFdObject, offset, bytes, whole| {
-        let import = hub.import::<u32>(fd.fd(), FdKind::OpaqueFd, whole);
+        // SAFETY: the stub looks at what it is given before it uses it.
+        let import = unsafe { hub.import::<u32>(fd.fd(), FdKind::OpaqueFd, whole) };
         import.range(offset, bytes).build(&cuda.device)
     };
     let whole = exported.allocation_bytes;
@@ -135,13 +138,22 @@ fn refusals(hub: &Hub) {
         );
     }
     let too_large = import(&exported.fd, 0, BYTES, 64 * whole);
-    assert!(matches!(too_large, Err(Error::Driver { .. })), "{too_large:?}");
+    assert!(matches!(too_large, Err(Error::InvalidArgument(_))), "{too_large:?}");
+    let pipe = std::io::pipe().unwrap().0;
+    let socket = std::os::unix::net::UnixStream::pair().unwrap().0;
+    for (no_memory, what) in [(&pipe as &dyn AsFdObject, "a pipe"), (&socket, "a socket")] {
+        let refused = import(no_memory, 0, BYTES, whole).unwrap_err();
+        assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+        assert!(refused.to_string().contains(what), "{refused}");
+    }
     let null = File::open("/dev/null").unwrap();
     let no_memory = import(&null, 0, BYTES, whole);
     assert!(matches!(no_memory, Err(Error::Driver { .. })), "{no_memory:?}");
-    let on_host = hub.import::<u32>(&exported.fd, exported.kind, whole).build(&hub.host());
+    // SAFETY: the stub exported it here, and no other process has it.
+    let again = || unsafe { hub.import::<u32>(&exported.fd, exported.kind, whole) };
+    let on_host = again().build(&hub.host());
     assert!(matches!(on_host, Err(Error::Unsupported { .. })), "{on_host:?}");
-    let copied = hub.import::<u32>(&exported.fd, exported.kind, whole).shared_with([&hub.host()]);
+    let copied = again().shared_with([&hub.host()]);
     let copied = copied.copies(CopyPolicy::Forbid).build(&cuda.device);
     assert!(matches!(copied, Err(Error::CopyForbidden { .. })), "{copied:?}");
 

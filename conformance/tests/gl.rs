@@ -407,7 +407,8 @@ fn memory_of_vulkan_is_used_in_place() {
     // llvmpipe calls an allocation that is all buffer out of memory.
     if gl.info().name.contains("llvmpipe") {
         let Exported { fd, kind, allocation_bytes, .. } = buffer.export(FdKind::OpaqueFd).unwrap();
-        let tight = hub.import::<u32>(fd, kind, allocation_bytes).build(&gl);
+        // SAFETY: lavapipe exported it here, for llvmpipe, and no other process has it.
+        let tight = unsafe { hub.import::<u32>(fd, kind, allocation_bytes) }.build(&gl);
         let said = tight.unwrap_err().to_string();
         assert!(said.contains("out of memory") && said.contains("4096 bytes more"), "{said}");
     }

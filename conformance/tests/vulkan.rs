@@ -387,7 +387,8 @@ fn exported_memory_is_imported_again() {
     step_model(&mut model, Step::nth(1));
     side.queue.finish().unwrap();
     let out = buffer.export(FdKind::OpaqueFd).unwrap();
-    let alias = machine.hub.import::<u32>(&out.fd, out.kind, out.allocation_bytes);
+    // SAFETY: the same driver exported it here, and no other process has it.
+    let alias = unsafe { machine.hub.import::<u32>(&out.fd, out.kind, out.allocation_bytes) };
     let alias = alias.range(out.offset, out.bytes).build(&side.device).unwrap();
     // Neither knows of the other: each is finished before the other's turn.
     for (round, now) in (2..).zip([&alias, &buffer, &alias]) {

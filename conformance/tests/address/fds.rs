@@ -67,12 +67,28 @@ fn exported() {
     let svm = rig.wish(&rig.cl.device, RouteKind::SvmPointer, N).init(words.clone());
     let raw = rig.wish(&rig.cl.device, RouteKind::RawAddress, N).init(words.clone());
     let all = [own(Strategy::Device), svm.build().unwrap(), raw.build().unwrap()];
-    for buffer in &all {
+    for (buffer, in_place) in all.iter().zip([false, true, false]) {
         let mut model = words.clone();
+        assert_same(&buffer.map().unwrap(), &model, "before the export");
         let exported = buffer.export(FdKind::DmaBuf).unwrap();
+        // Others can write it now: the host has no slice of the memory itself.
+        let copied = rig.hub.ledger().implied_bytes();
+        match buffer.map() {
+            Err(refused) => {
+                assert!(matches!(refused, Error::Unsupported { .. }) && in_place, "{refused}");
+                assert!(refused.to_string().contains("another process can write"), "{refused}");
+            }
+            Ok(map) => {
+                assert!(!in_place, "a slice of {}", buffer.explain());
+                assert_same(&map, &model, "a copy");
+                assert!(rig.hub.ledger().implied_bytes() > copied, "{}", rig.hub.ledger());
+            }
+        }
         assert!(exported.offset > 0 && exported.bytes == 4 * N, "{exported:?}");
         assert!(exported.allocation_bytes >= exported.offset + exported.bytes, "{exported:?}");
-        let import = rig.hub.import::<u32>(&exported.fd, FdKind::DmaBuf, exported.allocation_bytes);
+        let whole = exported.allocation_bytes;
+        // SAFETY: the stub exported it here, and no other process has it.
+        let import = unsafe { rig.hub.import::<u32>(&exported.fd, FdKind::DmaBuf, whole) };
         let import = import.range(exported.offset, exported.bytes).build(&rig.hip.device).unwrap();
         assert_same(&import.to_vec().unwrap(), &model, "as it was");
         rig.hip.step(&import, Step::nth(5)).unwrap();

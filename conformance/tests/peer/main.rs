@@ -71,6 +71,8 @@ struct Hands {
     /// How the device sees the pages: in place, or as a copy of its own. None for device memory.
     route: Option<RouteKind>,
     on_device: bool,
+    /// Those of which one takes the owner's memory, where the side's own has a copy: it has to be named, too.
+    takes: Vec<onebuf::Device>,
 }
 
 /// Behind the name of a device that is to have a copy of its own.
@@ -93,11 +95,15 @@ impl Hands {
             "host" => None,
             other => Some(Side::open(&hub.device(other)?)?),
         };
-        Ok(Self { side, route, on_device })
+        let api = side.as_ref().filter(|_| sort == ACROSS).map(|side| side.device.info().api);
+        let mut takes = hub.devices();
+        takes.retain(|device| Some(device.info().api) == api);
+        Ok(Self { side, route, on_device, takes })
     }
 
     fn wish<'w>(&self, wish: BufferBuilder<'w, u32>) -> BufferBuilder<'w, u32> {
         let wish = wish.shared_with(self.side.iter().map(|side| &side.device));
+        let wish = wish.shared_with(&self.takes);
         match self.route {
             None => wish.copies(CopyPolicy::Forbid),
             Some(route) if self.side.is_some() => wish.route(route).trust_declared(true),

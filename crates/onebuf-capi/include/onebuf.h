@@ -1452,15 +1452,24 @@ typedef struct onebuf_import_options {
 } onebuf_import_options;
 
 // A descriptor of the buffer's memory. The newest contents are in it then, and nothing of onebuf's is at work on it;
-// what others do with it afterwards they order themselves. ONEBUF_UNSUPPORTED unless the buffer was made with
+// what others do with it afterwards they order themselves. They can write the memory for good: from then on maps and host
+// functions as kernels are ONEBUF_UNSUPPORTED, as for a buffer that is offered. ONEBUF_UNSUPPORTED unless the buffer was made with
 // ONEBUF_STRATEGY_EXPORTABLE on a device that exports such, and for a region; ONEBUF_BUSY while a view is held.
 onebuf_status onebuf_buffer_export(onebuf_buffer buffer,
                                    onebuf_fd_kind kind,
                                    onebuf_exported *exported);
 
 // Memory that another program exported, as a buffer on a device. Order their work and onebuf's by other means.
+//
+// The caller promises that the descriptor refers to memory of `allocation_bytes` bytes which the device's own driver, or one
+// that it is specified to import from, exported, or to a dma-buf, and that no process which the caller does not trust was able
+// to write the file behind it before. No driver can tell a forged descriptor: lavapipe believes a header in the file, and a
+// forged one gives kernels any memory of the process. Kernels stay in bounds whatever they read, since others may write the
+// memory at any time.
+//
 // ONEBUF_UNSUPPORTED where the device does not import such descriptors; ONEBUF_INVALID_ARGUMENT for one that is not
-// open, or a range that does not lie inside; ONEBUF_DRIVER where the driver finds it to be something else.
+// open, that is a socket, a pipe or the like, or a file shorter than the allocation, and for a range that does not lie inside;
+// ONEBUF_DRIVER where the driver finds it to be something else.
 onebuf_status onebuf_buffer_import(onebuf_hub hub,
                                    onebuf_device device,
                                    const onebuf_import_options *options,
@@ -1686,11 +1695,13 @@ typedef struct onebuf_peer_info {
 } onebuf_peer_info;
 
 // Attaches to a buffer that another process offers. It is the owner's turn then: onebuf_peer_wait() for one's own.
-// `buffer_options` say who sees it here and how; they may be NULL, and bring neither memory nor contents. Both
-// handles are to be freed; without the peer's the buffer is ONEBUF_PEER_LOST.
+// `buffer_options` say who sees it here and how; they may be NULL, and bring neither memory nor contents. Memory of a device
+// is imported only on a device that they name, and not by a driver that believes what the owner's file says (those that run on
+// the CPU). Both handles are to be freed; without the peer's the buffer is ONEBUF_PEER_LOST.
 //
 // ONEBUF_UNAVAILABLE when nobody offers it; ONEBUF_TIMEOUT when the owner does not answer; ONEBUF_PEER_REFUSED for one
-// of another user, or whose words or memory fail a check; ONEBUF_INVALID_ARGUMENT for elements of another size.
+// of another user, or whose words or memory fail a check; ONEBUF_INVALID_ARGUMENT for elements of another size;
+// ONEBUF_UNSUPPORTED for memory of a device where no device that takes it was named.
 onebuf_status onebuf_peer_attach(onebuf_hub hub,
                                  const onebuf_attach_options *options,
                                  const onebuf_buffer_options *buffer_options,

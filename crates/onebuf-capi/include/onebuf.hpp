@@ -1141,7 +1141,8 @@ public:
     Result<Buffer<T>> buffer(const std::vector<T> &contents, const BufferOptions &options = {}) const {
         return make<T>(contents.size(), options, contents.data());
     }
-    /// Memory that another program exported, on a device. The descriptor stays the caller's.
+    /// Memory that another program exported, on a device. The descriptor stays the caller's. What the caller promises of it is
+    /// said at onebuf_buffer_import(): a forged one reaches any memory of the process.
     template <class T> Result<Buffer<T>> import_fd(const Device &device, ImportOptions options) const {
         onebuf_buffer made{0};
         std::size_t bytes = options.bytes ? options.bytes : options.allocation_bytes - options.offset;

@@ -84,7 +84,8 @@ fn kind(number: onebuf_fd_kind) -> Result<FdKind, Fault> {
 }
 
 /// A descriptor of the buffer's memory. The newest contents are in it then, and nothing of onebuf's is at work on it;
-/// what others do with it afterwards they order themselves. ONEBUF_UNSUPPORTED unless the buffer was made with
+/// what others do with it afterwards they order themselves. They can write the memory for good: from then on maps and host
+/// functions as kernels are ONEBUF_UNSUPPORTED, as for a buffer that is offered. ONEBUF_UNSUPPORTED unless the buffer was made with
 /// ONEBUF_STRATEGY_EXPORTABLE on a device that exports such, and for a region; ONEBUF_BUSY while a view is held.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_export(
@@ -110,8 +111,16 @@ pub extern "C" fn onebuf_buffer_export(
 }
 
 /// Memory that another program exported, as a buffer on a device. Order their work and onebuf's by other means.
+///
+/// The caller promises that the descriptor refers to memory of `allocation_bytes` bytes which the device's own driver, or one
+/// that it is specified to import from, exported, or to a dma-buf, and that no process which the caller does not trust was able
+/// to write the file behind it before. No driver can tell a forged descriptor: lavapipe believes a header in the file, and a
+/// forged one gives kernels any memory of the process. Kernels stay in bounds whatever they read, since others may write the
+/// memory at any time.
+///
 /// ONEBUF_UNSUPPORTED where the device does not import such descriptors; ONEBUF_INVALID_ARGUMENT for one that is not
-/// open, or a range that does not lie inside; ONEBUF_DRIVER where the driver finds it to be something else.
+/// open, that is a socket, a pipe or the like, or a file shorter than the allocation, and for a range that does not lie inside;
+/// ONEBUF_DRIVER where the driver finds it to be something else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_import(
     hub: onebuf_hub,
@@ -135,7 +144,9 @@ pub unsafe extern "C" fn onebuf_buffer_import(
         let fd = unsafe { BorrowedFd::borrow_raw(given.fd) };
         let rest = given.allocation_bytes.saturating_sub(given.offset);
         let bytes = if given.bytes == 0 { rest } else { given.bytes };
-        let import = hub.hub.import::<u8>(fd, kind(given.kind)?, given.allocation_bytes);
+        let kind = kind(given.kind)?;
+        // SAFETY: the caller's promise.
+        let import = unsafe { hub.hub.import::<u8>(fd, kind, given.allocation_bytes) };
         let import = import.range(given.offset, bytes).access(words::access(given.access)?);
         let import = import.copies(words::copies(given.copies)?);
         let import = import.shared_with(others.iter().map(|device| &**device));

@@ -176,11 +176,13 @@ unsafe fn open(hub: &Hub, attach: &Attach, asked: &Asked) -> Result<Attached<u8>
 }
 
 /// Attaches to a buffer that another process offers. It is the owner's turn then: onebuf_peer_wait() for one's own.
-/// `buffer_options` say who sees it here and how; they may be NULL, and bring neither memory nor contents. Both
-/// handles are to be freed; without the peer's the buffer is ONEBUF_PEER_LOST.
+/// `buffer_options` say who sees it here and how; they may be NULL, and bring neither memory nor contents. Memory of a device
+/// is imported only on a device that they name, and not by a driver that believes what the owner's file says (those that run on
+/// the CPU). Both handles are to be freed; without the peer's the buffer is ONEBUF_PEER_LOST.
 ///
 /// ONEBUF_UNAVAILABLE when nobody offers it; ONEBUF_TIMEOUT when the owner does not answer; ONEBUF_PEER_REFUSED for one
-/// of another user, or whose words or memory fail a check; ONEBUF_INVALID_ARGUMENT for elements of another size.
+/// of another user, or whose words or memory fail a check; ONEBUF_INVALID_ARGUMENT for elements of another size;
+/// ONEBUF_UNSUPPORTED for memory of a device where no device that takes it was named.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_peer_attach(
     hub: onebuf_hub,

@@ -18,7 +18,8 @@ Examples:
   onebuf attach frames --rounds 100 --devices opencl:0
   onebuf attach /run/user/1000/onebuf/frames.sock --json
 
-Memory of a device is seen by a device of the same chip: of those named, or any.
+Memory of a device is seen by a device of the same chip that --devices names; without one the answer says
+which to name. Drivers that run on the CPU are refused for it: they believe what the owner's file says.
 
 Nothing that the owner says is believed: its user, every size and offset and the seals of its memory are
 checked before anything is mapped.")]
@@ -29,7 +30,7 @@ pub struct Args {
     /// How often to check and to write
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// Who writes and checks here, in turn; the host otherwise
+    /// Who writes and checks here, in turn, and takes a device's memory; the host otherwise, which takes pages only
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     devices: Vec<String>,
     /// How many seconds to wait for the owner, and for each of its turns

@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     match answer(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("onebuf: {failure}");
+            eprintln!("onebuf: {}", out::shown(&failure.to_string()));
             ExitCode::FAILURE
         }
     }

@@ -42,9 +42,15 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
+/// Text as a terminal can show it, whoever wrote it: its lines and tabs stay.
+pub fn shown(text: &str) -> String {
+    let line = |line: &str| line.split('\t').map(onebuf::printable).collect::<Vec<_>>().join("\t");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// Something that the user should know, though the command goes on.
 pub fn warn(text: impl fmt::Display) {
-    eprintln!("onebuf: warning: {text}");
+    eprintln!("onebuf: warning: {}", shown(&text.to_string()));
 }
 
 /// Something that was left out, in the form that tests and `./dev` use too.

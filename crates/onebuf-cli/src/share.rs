@@ -20,7 +20,7 @@ Examples:
   onebuf share --name frames              then, in another terminal: onebuf attach frames
   onebuf share --bytes 256MiB --devices opencl:0 --peers 3
   onebuf share --elements 1048576 --json
-  onebuf share --devices cuda:0           its memory; then: onebuf attach NAME --devices opencl:0
+  onebuf share --devices cuda:0           its memory; then: onebuf attach NAME --devices cuda:0
 
 The buffer lies in host pages, a memfd whose size is sealed; or in memory of the first device named that
 exports it (CUDA, HIP), which a peer then sees by a device of the same chip. Peers come through a socket in a folder
@@ -70,8 +70,10 @@ impl Args {
             let fits = |device: &&Device| has(device) && device.info().physical.uuid.is_some();
             devices.iter().find(fits).map(|device| (device, form))
         };
-        let exports =
-            |device: &Device| device.info().caps.strategies.contains(&Strategy::Exportable);
+        let exports = |device: &Device| {
+            let caps = &device.info().caps;
+            caps.strategies.contains(&Strategy::Exportable) && !caps.parses_fds
+        };
         let home = match self.memory {
             Some(Place::Pages) => return Ok(None),
             Some(Place::Handle) => first(Strategy::Device, |device| device.info().caps.ipc),

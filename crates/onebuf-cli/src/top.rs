@@ -10,6 +10,7 @@ use onebuf::{
     Cause, Error,
     live::{self, BufferSeen, PipelineSeen, Snapshot, Viewer},
     pipeline::State,
+    printable,
 };
 use serde_json::json;
 use std::{
@@ -92,7 +93,7 @@ fn only(timeout: Duration) -> Result<String> {
         )),
         _ => Err(Failure::new(format!(
             "several programs can be seen, name one: {}",
-            names.join(", ")
+            names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ")
         ))),
     }
 }
@@ -106,17 +107,12 @@ fn clear(text: &str) -> String {
     format!("\x1b[H{}\x1b[J", lines.collect::<String>())
 }
 
-/// What the program calls things may hold anything, also what a terminal would obey.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
 /// All of it in a line.
 fn line(seen: &Snapshot) -> String {
     let bytes = |cause| moved(seen, cause);
     let pipelines = seen.pipelines.iter().map(|p| {
         let p99 = p.p99_us.map_or_else(|| "-".into(), |us| units::time(us as f64));
-        let (name, state, rate) = (plain(&p.name), state(p), rate(p));
+        let (name, state, rate) = (printable(&p.name), state(p), rate(p));
         format!("; {name}{state}: {} frames, {rate}, p99 {p99}, {} dropped", p.frames, p.dropped)
     });
     format!(
@@ -166,7 +162,7 @@ fn view(seen: &Snapshot, screen: Screen) -> String {
     };
     let head = format!(
         "{}, process {}, {:.1} s\nhand-overs by rung:{fences}\n",
-        plain(&seen.program),
+        printable(&seen.program),
         seen.pid,
         seen.uptime_us as f64 / 1e6,
     );
@@ -180,8 +176,8 @@ fn pipeline(seen: &PipelineSeen, screen: Screen) -> String {
     for stage in &seen.stages {
         let busy = 100.0 * stage.busy_us as f64 / seen.elapsed_us.max(1) as f64;
         let cells = [
-            Cell::from(plain(&stage.name)),
-            Cell::from(plain(&stage.device)),
+            Cell::from(printable(&stage.name)),
+            Cell::from(printable(&stage.device)),
             Cell::number(stage.frames.to_string()),
             Cell::number(time(stage.p50_us)),
             Cell::number(time(stage.p99_us)),
@@ -191,7 +187,7 @@ fn pipeline(seen: &PipelineSeen, screen: Screen) -> String {
     }
     format!(
         "\npipeline {}{}: {} frames, {}, p50 {}, p99 {}, {} on the way, {} dropped, {} incomplete\n{}",
-        plain(&seen.name),
+        printable(&seen.name),
         state(seen),
         seen.frames,
         rate(seen),
@@ -219,15 +215,16 @@ fn buffers(seen: &Snapshot, screen: Screen) -> String {
 }
 
 fn buffer_cells(buffer: &BufferSeen) -> [Cell; 7] {
-    let routes = buffer.routes.iter().map(|route| format!("{} {}", plain(&route.to), route.kind));
+    let routes =
+        buffer.routes.iter().map(|route| format!("{} {}", printable(&route.to), route.kind));
     let last = buffer.last.as_ref().map_or_else(
         || "-".into(),
-        |last| format!("{} -> {} by {}", plain(&last.from), plain(&last.to), last.rung),
+        |last| format!("{} -> {} by {}", printable(&last.from), printable(&last.to), last.rung),
     );
     [
-        Cell::from(plain(&buffer.name)),
+        Cell::from(printable(&buffer.name)),
         Cell::number(units::bytes(buffer.bytes)),
-        Cell::from(plain(&buffer.home)),
+        Cell::from(printable(&buffer.home)),
         Cell::from(routes.collect::<Vec<_>>().join(", ")),
         Cell::number(buffer.hand_overs.to_string()),
         Cell::from(last),
@@ -243,8 +240,8 @@ fn ledger(seen: &Snapshot, screen: Screen) -> String {
     for entry in &seen.ledger {
         let cause = if entry.cause == Cause::Asked { "asked" } else { "implied" };
         let cells = [
-            Cell::from(plain(&entry.from)),
-            Cell::from(plain(&entry.to)),
+            Cell::from(printable(&entry.from)),
+            Cell::from(printable(&entry.to)),
             Cell::from(cause),
             Cell::number(units::bytes(entry.bytes)),
             Cell::number(entry.operations.to_string()),

@@ -3,8 +3,12 @@
 //! # Safety
 //!
 //! Loading a library runs its constructors, and a symbol is only an address. Both are trusted to be
-//! the driver that the name stands for; that is why an override by environment is ignored in a
-//! process that runs with more rights than its caller.
+//! the driver that the name stands for. In a process that runs with more rights than its caller
+//! ([`is_privileged`]) that trust is not justified, and nothing is opened: the drivers' own loaders
+//! run code that the caller's environment names. OpenCL's loader opens every library in
+//! `OCL_ICD_VENDORS`; libglvnd reads `__EGL_VENDOR_LIBRARY_FILENAMES` unless the user ids differ,
+//! which those of a program with file capabilities do not; ROCr opens `HSA_TOOLS_LIB`, and CUDA
+//! `CUDA_INJECTION64_PATH`.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -100,7 +104,17 @@ pub(crate) unsafe fn as_function<F: Copy>(at: NonNull<c_void>) -> F {
     unsafe { std::mem::transmute_copy(&at) }
 }
 
-/// Opens the first of `sonames` that can be opened.
+/// Whether this process runs with more rights than its caller: a setuid or setgid program, or one with
+/// file capabilities. The kernel says so in `AT_SECURE`.
+pub fn is_privileged() -> bool {
+    // SAFETY: reads one word that the kernel gave to this process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+const PRIVILEGED: &str = "this process has more rights than its caller (setuid, setgid or file \
+    capabilities), and drivers load code that the caller's environment names";
+
+/// Opens the first of `sonames` that can be opened; nothing where this process [`is_privileged`].
 ///
 /// An override is tried alone, so that a wrong one is noticed: `library`, the caller's own, or else
 /// the environment variable `env_var`. The value is a path or a soname, or `none` for no API.
@@ -119,6 +133,9 @@ pub fn open(
         reason,
         hint: hint.into(),
     };
+    if is_privileged() {
+        return Err(missing(vec![], PRIVILEGED.into(), "run it without these rights"));
+    }
     let (only, by) = match library {
         Some(library) => (Some(Cow::Borrowed(OsStr::new(library))), "the caller"),
         None => (from_env(env_var).map(Cow::Owned), env_var),
@@ -153,9 +170,7 @@ fn text(name: &OsStr) -> String {
 }
 
 fn from_env(name: &str) -> Option<OsString> {
-    // SAFETY: reads one word that the kernel gave to this process.
-    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    std::env::var_os(name).filter(|value| !secure && !value.is_empty())
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// The file that the code or data at `addr` was mapped from, as the dynamic linker spells it.

@@ -104,7 +104,7 @@ pub use foreign::{
 };
 pub use hal::{
     Access, CopyPolicy, FdKind, Hint, HostAccess, NativeArgs, Profile, QueueOrder, QueueSpec,
-    RouteKind, Rung, Source, Strategy,
+    RouteKind, Rung, Source, Strategy, printable,
 };
 pub use hub::{Hub, HubBuilder, Unavailable};
 pub use ledger::{Cause, Entry, Ledger};

@@ -9,8 +9,8 @@
 
 use crate::{
     Access, Cause, Error, Result, RouteKind,
-    buffer::{Core, Few, Mark, Part, Racing, Seen, Span, Taken},
-    hal::{self, Event, Memory, RawHandle, Rung},
+    buffer::{Core, Few, Mark, Part, Seen, Span, Taken},
+    hal::{self, Event, Memory, Racing, RawHandle, Rung},
     program::{Arg, IntoArg},
     queue::{Line, Queue},
     sync::{Arc, Mutex, lock},

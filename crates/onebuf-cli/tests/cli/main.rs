@@ -3,7 +3,9 @@
 mod bench;
 mod cache;
 mod demo;
+mod liars;
 mod peers;
+mod privileged;
 mod program;
 mod seeing;
 mod send;

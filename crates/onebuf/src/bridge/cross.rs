@@ -146,8 +146,12 @@ pub(super) fn in_device(
     let core = from.part.core;
     let line = core.line_at(site)?;
     let source = Hold::take(from.part, &line, Access::Read)?;
-    let target = to.target(&line, bytes)?;
-    line.hal.copy(source.memory(), from.offset, target.memory(), to.offset, bytes)?;
+    let mut target = to.target(&line, bytes)?;
+    match (source.host_bytes(), target.host_bytes_mut()) {
+        (Some(source), Some(target)) => target[to.offset..to.offset + bytes]
+            .copy_from_slice(&source[from.offset..from.offset + bytes]),
+        _ => line.hal.copy(source.memory(), from.offset, target.memory(), to.offset, bytes)?,
+    }
     target.overwritten();
     let foreign = [core, to.part.core].into_iter().find(|core| core.sites[0].device != line.device);
     let way = match foreign {

@@ -12,7 +12,7 @@ use super::{
     few::Few,
     label::Label,
     lease::Lease,
-    marks::Mark,
+    marks::{Mark, Turn},
     pages::PAGES_MOVE,
     part::{Part, Seen},
     span::Span,
@@ -140,6 +140,11 @@ impl Core {
         self.check_policy(site)?;
         let mark = Mark { span: part.span, site, write };
         let mut state = self.lock_state();
+        if state.marks.turn() == Turn::Claimed {
+            drop(state);
+            self.reclaim()?;
+            state = self.lock_state();
+        }
         state.marks.take(mark)?;
         state.settled = None;
         // What is newest elsewhere stays so until it has been overwritten here.

@@ -1,9 +1,14 @@
 //! Memory that leaves for another program or library, and memory that comes from there: by file descriptors.
+//!
+//! # Safety
+//! The one unsafe function passes the caller's promise about a descriptor on to the driver that imports it.
+
+#![allow(unsafe_code)]
 
 use super::{Buffer, core::HOME, imported::make_imported, make::Shape};
 use crate::{
     Access, CopyPolicy, Device, Error, Hub, Queue, Result,
-    hal::{Export, FdKind, FdRange},
+    hal::{Export, FdKind, FdRange, descriptor},
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -32,8 +37,10 @@ impl<T: Pod> Buffer<T> {
     /// A descriptor of the buffer's memory, for another API, library or process.
     ///
     /// The newest contents are in it when this returns, and nothing of ours is at work on it. What others do with it
-    /// afterwards they have to order themselves: hold no view of the buffer while they use it. It never returns to
-    /// a pool.
+    /// afterwards they have to order themselves: hold no view of the buffer while they use it.
+    ///
+    /// Others can write the memory from now on, for good, as that of a buffer that is [offered](crate::peer): `map` and
+    /// native kernels, which would give slices, are refused, and `read`, `write` and `fill` copy. It never returns to a pool.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the memory cannot be exported so: build the buffer with
@@ -59,7 +66,7 @@ impl<T: Pod> Buffer<T> {
         let fd = fd.try_clone().map_err(|why| {
             Error::invalid(format!("the descriptor of the memory cannot be duplicated: {why}"))
         })?;
-        self.detach();
+        core.expose()?;
         Ok(Exported { fd, kind, offset, bytes, allocation_bytes })
     }
 }
@@ -72,19 +79,25 @@ impl Hub {
     /// that used it before telling them of its end. Only devices see
     /// such memory; what the host maps or reads of it is a copy.
     ///
+    /// # Safety
+    /// The descriptor refers to memory of `allocation_bytes` bytes that the driver of the device it is built on, or one that
+    /// this driver is specified to import from, has exported, or that is a dma-buf. No process that the caller does not trust
+    /// was able to write the file behind it before it is built. A driver cannot tell a forged descriptor: lavapipe believes a
+    /// header of 32 bytes in the file, and a forged one maps any memory of this process. Kernels that run on the buffer stay
+    /// in bounds whatever they read, since others may write it at any time.
+    ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let hub = onebuf::Hub::discover()?;
     /// # let (fd, allocation) = (std::fs::File::open("/dev/null")?, 2 << 20);
     /// let cuda = hub.device("cuda:0")?;
-    /// let frame = hub
-    ///     .import::<u8>(&fd, onebuf::FdKind::OpaqueFd, allocation)
-    ///     .range(4096, 1 << 20)
-    ///     .build(&cuda)?;
+    /// // SAFETY: CUDA exported it in a program of ours.
+    /// let frame = unsafe { hub.import::<u8>(&fd, onebuf::FdKind::OpaqueFd, allocation) };
+    /// let frame = frame.range(4096, 1 << 20).build(&cuda)?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn import<T: Pod>(
+    pub unsafe fn import<T: Pod>(
         &self,
         fd: impl AsFd,
         kind: FdKind,
@@ -149,7 +162,8 @@ impl<T: Pod> ImportBuilder<T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the device does not import such descriptors; [`Error::InvalidArgument`] for a
-    /// range that does not lie inside, or is no whole number of elements, or for a descriptor that is closed;
+    /// range that does not lie inside, or is no whole number of elements, or for a descriptor that is closed, that is a
+    /// socket, a pipe or the like, or a file shorter than the allocation;
     /// [`Error::Driver`] where the driver finds it to be something else; [`Error::CopyForbidden`].
     pub fn build(mut self, device: &Device) -> Result<Buffer<T>> {
         let fd = self.fd.map_err(|why| Error::invalid(format!("the descriptor: {why}")))?;
@@ -157,6 +171,8 @@ impl<T: Pod> ImportBuilder<T> {
         let range =
             FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes, memory_type: None };
         range.check()?;
+        descriptor::check(&range.fd, kind, allocation_bytes as u64)
+            .map_err(|why| Error::invalid(format!("the descriptor: {why}")))?;
         check_elements::<T>(offset, bytes)?;
         if let Some(other) = self.devices.iter().chain([device]).find(|d| !d.hub().is(&hub)) {
             return Err(Error::invalid(format!("device {other} belongs to another hub")));

@@ -6,13 +6,15 @@
 use super::{
     Core,
     core::HOME,
-    marks::{Mark, Turn},
+    marks::{Mark, Turn, not_ours},
     part::Part,
+    state::State,
 };
 use crate::{
     Error, Result, Strategy,
     hal::{Export, FdRange, HostRange, IpcRange, Residency},
 };
+use std::sync::Weak;
 
 impl Core {
     /// The host pages that another process may be given.
@@ -50,7 +52,15 @@ impl Core {
     pub fn descriptor_for_peers(&self) -> Result<FdRange> {
         let device = &self.hub.topology().node(self.sites[HOME].device);
         self.check_pool()?;
-        let kind = device.info.caps.exports.first().ok_or_else(|| {
+        let caps = &device.info.caps;
+        if caps.parses_fds {
+            return Err(Error::unsupported(
+                format!("sharing memory of {} with another process", device.id),
+                "a driver that does not believe what a file says, as this one does: the peer can write the file. Share \
+                 host pages (`onebuf share --memory pages`)",
+            ));
+        }
+        let kind = caps.exports.first().ok_or_else(|| {
             let what = format!("sharing memory of {} with another process", device.id);
             Error::unsupported(what, "memory of a device that exports descriptors")
         })?;
@@ -98,6 +108,10 @@ impl Core {
 
     /// It is the other process's turn: the newest contents are in the home, and nothing of ours is at work.
     pub fn lend(&self) -> Result<()> {
+        self.lend_as(Turn::Theirs)
+    }
+
+    fn lend_as(&self, turn: Turn) -> Result<()> {
         let line = self.hub.service_line(self.sites[HOME].device)?;
         drop(self.take(&Part::whole(self), &line, true, true)?);
         let mut state = self.lock_state();
@@ -106,30 +120,90 @@ impl Core {
             None => Ok(()),
             Some(_) => self.reside_elsewhere(&mut state, HOME, Residency::Away),
         };
-        let mut uses = state.writes.iter().chain(&*state.reads);
-        let waited = uses.try_for_each(|used| used.position.wait(self.hub.timeout()));
+        let waited = self.wait_for_uses(&state);
         let settled = state.settle(released.and(waited));
         state.marks.give_back(&self.mark_of_all());
         settled?;
         state.settled = None;
-        state.marks.set_turn(Turn::Theirs);
+        state.marks.set_turn(turn);
         Ok(())
     }
 
-    /// It is this process's turn again. Other devices were sent away, so they see what was written meanwhile.
-    pub fn take_back(&self) {
-        self.lock_state().marks.set_turn(Turn::Ours);
+    fn wait_for_uses(&self, state: &State) -> Result<()> {
+        let mut uses = state.writes.iter().chain(&*state.reads);
+        uses.try_for_each(|used| used.position.wait(self.hub.timeout()))
     }
 
-    /// The owner is gone. Whose turn it was not gets none any more.
-    pub fn orphan(&self) {
+    /// It is this process's turn again. Other devices were sent away, so they see what was written meanwhile. A guest that
+    /// lost the buffer for good does not get it back: its owner may be using it.
+    pub fn take_back(&self) -> Result<()> {
         let mut state = self.lock_state();
-        if state.marks.turn() == Turn::Theirs {
-            state.marks.set_turn(Turn::Lost);
+        if state.marks.turn() == Turn::Lost {
+            let reason = "the owner ended the visit".into();
+            return Err(Error::PeerLost { reason });
+        }
+        state.marks.set_turn(Turn::Ours);
+        Ok(())
+    }
+
+    /// The connection to the owner is gone: there is no turn here any more. Guards that are held stay.
+    pub fn orphan(&self) {
+        self.lock_state().marks.set_turn(Turn::Lost);
+    }
+
+    /// A visit is over: the buffer is its owner's again. A guest in this process may not have noticed; it loses the buffer when
+    /// the owner uses it next.
+    pub fn claim_back(&self, guests: Vec<Weak<Core>>) {
+        let mut state = self.lock_state();
+        state.tenants.extend(guests);
+        state.tenants.retain(|tenant| tenant.strong_count() > 0);
+        let turn = if state.tenants.is_empty() { Turn::Ours } else { Turn::Claimed };
+        state.marks.set_turn(turn);
+    }
+
+    /// Takes the buffer from guests in this process whose visits are over. Busy while one of them holds a guard.
+    pub(super) fn reclaim(&self) -> Result<()> {
+        let tenants = self.lock_state().tenants.clone();
+        for tenant in tenants {
+            if let Some(guest) = tenant.upgrade() {
+                guest.evict()?;
+            }
+            self.lock_state().tenants.retain(|other| !other.ptr_eq(&tenant));
+        }
+        let mut state = self.lock_state();
+        if state.tenants.is_empty() && state.marks.turn() == Turn::Claimed {
+            state.marks.set_turn(Turn::Ours);
+        }
+        Ok(())
+    }
+
+    /// Ends a guest's turn for good, and waits for its work.
+    fn evict(&self) -> Result<()> {
+        let is_ours = || self.lock_state().marks.turn() == Turn::Ours;
+        if is_ours() {
+            // It may have handed the buffer over meanwhile.
+            match self.lend_as(Turn::Lost) {
+                Err(error) if is_ours() => return Err(in_use(error)),
+                _ => {}
+            }
+        }
+        let mut state = self.lock_state();
+        state.marks.set_turn(Turn::Lost);
+        match state.marks.any() {
+            true => Err(in_use(Error::Busy { what: "a guard".into() })),
+            false => self.wait_for_uses(&state).map_err(in_use),
         }
     }
 
     fn mark_of_all(&self) -> Mark {
         Mark { span: self.whole(), site: HOME, write: true }
+    }
+}
+
+/// Why an owner does not get its buffer back from a guest in this process.
+fn in_use(error: Error) -> Error {
+    match error {
+        Error::Busy { .. } => not_ours(Turn::Claimed),
+        other => other,
     }
 }

@@ -38,8 +38,10 @@ pub(crate) enum Turn {
     Ours,
     /// The other one.
     Theirs,
-    /// The other one, and it is gone.
+    /// The other one, and it is gone. There is no turn after this.
     Lost,
+    /// This one's again, as soon as a guest in this process has let go of it.
+    Claimed,
 }
 
 impl Marks {
@@ -103,12 +105,18 @@ impl Marks {
 }
 
 #[cold]
-fn not_ours(turn: Turn) -> Error {
-    if turn == Turn::Theirs {
-        let what = "it is the other process's turn; wait until it hands the buffer over";
-        return Error::Busy { what: what.into() };
-    }
-    Error::PeerLost { reason: "its owner left, and had not handed the buffer over".into() }
+pub(super) fn not_ours(turn: Turn) -> Error {
+    let what = match turn {
+        Turn::Theirs => "it is the other process's turn; wait until it hands the buffer over",
+        Turn::Claimed => {
+            "the visit is over, but its guest in this process holds a guard of the buffer, or works on it; drop that first"
+        }
+        Turn::Ours | Turn::Lost => {
+            let reason = "the visit is over, and the buffer is its owner's again".into();
+            return Error::PeerLost { reason };
+        }
+    };
+    Error::Busy { what: what.into() }
 }
 
 fn busy(held: &Mark, wanted: &Mark) -> Error {

@@ -22,7 +22,6 @@ mod owned;
 mod pages;
 mod part;
 mod pending;
-mod racing;
 mod span;
 mod staging;
 mod state;
@@ -40,7 +39,6 @@ pub(crate) use marks::Mark;
 use owned::Owned;
 pub(crate) use part::{Part, Seen, Window};
 pub use pending::Pending;
-pub(crate) use racing::Racing;
 pub(crate) use span::Span;
 pub use sub::SubBuffer;
 
@@ -73,6 +71,11 @@ impl<T: Pod> Buffer<T> {
 
     pub(crate) fn from_box(core: Box<Core>) -> Self {
         Self { core: Owned::new(core), window: None, element: PhantomData }
+    }
+
+    /// Its core, for others to have as well. For a buffer that comes from no pool.
+    pub(crate) fn share_core(&mut self) -> Arc<Core> {
+        self.core.share()
     }
 
     /// Around memory that others may have wrapped as well.

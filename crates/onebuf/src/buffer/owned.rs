@@ -17,6 +17,19 @@ impl Owned {
     pub fn new(core: Box<Core>) -> Self {
         Self::Alone(Some(core))
     }
+
+    /// Lets others have the core, too.
+    pub fn share(&mut self) -> Arc<Core> {
+        match self {
+            Owned::Together(core) => core.clone(),
+            Owned::Alone(alone) => {
+                let core = alone.take().expect("a buffer has its core until it is dropped");
+                let core = Arc::new(*core);
+                *self = Owned::Together(core.clone());
+                core
+            }
+        }
+    }
 }
 
 impl Deref for Owned {

@@ -22,7 +22,8 @@ use std::ptr::NonNull;
 pub(super) struct Opened {
     pub line: Arc<Line>,
     pub memory: Arc<dyn Memory>,
-    /// Where the calling thread can touch the bytes itself.
+    /// Where the calling thread can touch the bytes itself. Not where another process can write them: the host's queue copies
+    /// those.
     pub pointer: Option<NonNull<u8>>,
 }
 
@@ -112,7 +113,7 @@ impl Core {
             Some(memory) => memory.clone(),
             None => self.through_home(self.whole())?,
         };
-        let pointer = memory.host_pointer().filter(|_| host);
+        let pointer = memory.host_pointer().filter(|_| host && !state.exposed);
         Ok(Opened { line: line.clone(), memory, pointer })
     }
 }

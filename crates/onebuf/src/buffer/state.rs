@@ -1,7 +1,7 @@
 //! What changes in a buffer's life: who holds it, what must be waited for, where the contents are.
 
 use super::{
-    core::{HOME, Site},
+    core::{Core, HOME, Site},
     few::Few,
     marks::{Mark, Marks},
     span::Span,
@@ -12,6 +12,7 @@ use crate::{
     queue::{Line, Position},
     sync::Arc,
 };
+use std::sync::Weak;
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub exposed: bool,
     /// There is an offer of it to other processes.
     pub offered: bool,
+    /// Guests in this process whose visits are over, and who may still be at work on the memory.
+    pub tenants: Vec<Weak<Core>>,
 }
 
 /// The in-order queue that took the whole buffer last, and how. Until somebody else takes it, that queue is
@@ -79,6 +82,7 @@ impl State {
             detached: false,
             exposed: false,
             offered: false,
+            tenants: Vec::new(),
         }
     }
 

@@ -5,13 +5,16 @@
 //! else that joins two backends goes through an `Export`. The traits stay inside: they are contracts
 //! between parts that trust each other, while everything public is safe to call.
 
+pub(crate) mod descriptor;
 mod device;
 mod ground;
 mod ipc;
 mod object;
 pub(crate) mod packing;
+mod printable;
 mod program;
 mod queue;
+mod racing;
 mod semaphore;
 mod source;
 mod words;
@@ -23,10 +26,12 @@ pub(crate) use device::{
 pub(crate) use ground::{Beneath, Ground, Standing};
 pub(crate) use ipc::IpcRange;
 pub(crate) use object::{ContextHandles, NativeContext, ObjectHome, ObjectRange};
+pub use printable::printable;
 pub use program::NativeArgs;
 pub(crate) use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
 pub(crate) use queue::{Callback, Event, Gate, PeerStretch, Queue};
 pub use queue::{Profile, QueueOrder, QueueSpec};
+pub(crate) use racing::Racing;
 pub(crate) use semaphore::{Semaphore, SharedSemaphore};
 pub use source::Source;
 pub(crate) use source::{Language, Shader, is_spirv};

@@ -1,5 +1,6 @@
 //! Plain data: what devices are, and the words in which memory and work are asked for.
 
+use super::printable;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -323,6 +324,9 @@ pub struct Caps {
     pub exports: Vec<FdKind>,
     /// The file descriptors of others' memory that it says it imports.
     pub imports: Vec<FdKind>,
+    /// Whether its driver believes what such a file says, or maps it unchecked, as drivers do that run on the CPU. A forged
+    /// file then reaches any memory of the process, so files of other processes are refused.
+    pub parses_fds: bool,
     /// The APIs whose objects on the same chip it says it shares, by calls for just that.
     pub shares_objects_of: Vec<Api>,
     /// The chips whose memory its kernels can reach where that lies, by the same API.
@@ -431,6 +435,14 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
+    /// The driver's words, as a terminal can show them.
+    pub(crate) fn printable(mut self) -> Self {
+        for text in [&mut self.name, &mut self.platform, &mut self.version, &mut self.driver] {
+            *text = printable(text);
+        }
+        self
+    }
+
     /// Whether it declares the extension, by its whole name.
     pub fn declares(&self, extension: &str) -> bool {
         self.extensions.iter().any(|name| name == extension)

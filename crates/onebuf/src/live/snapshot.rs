@@ -1,7 +1,7 @@
 //! What a viewer is told, in one packet of JSON.
 
 use super::{Cards, card::Card};
-use crate::{Cause, Error, Hub, Result, RouteKind, Rung, pipeline, topology::DeviceIx};
+use crate::{Cause, Error, Hub, Result, RouteKind, Rung, pipeline, printable, topology::DeviceIx};
 use serde::{Deserialize, Serialize};
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -223,13 +223,36 @@ impl Snapshot {
 
     /// What a publisher said, who may be anybody of this user's.
     pub(super) fn decode(packet: &[u8]) -> Result<Self> {
-        let wrong = |what: String| Error::refused(format!("it sent no snapshot: {what}"));
+        // The parser repeats what it does not know.
+        let wrong =
+            |what: String| Error::refused(format!("it sent no snapshot: {}", printable(&what)));
         let said: Snapshot =
             serde_json::from_slice(packet).map_err(|error| wrong(error.to_string()))?;
         match said.schema {
-            SCHEMA => Ok(said),
+            SCHEMA => Ok(said.printable()),
             other => Err(wrong(format!("version {other}, this program knows {SCHEMA}"))),
         }
+    }
+}
+
+impl Snapshot {
+    /// Every name in it as a terminal can show it: the publisher chose them.
+    fn printable(mut self) -> Self {
+        let names = self.buffers.iter_mut().flat_map(|buffer| {
+            let ends = buffer.last.iter_mut().flat_map(|last| [&mut last.from, &mut last.to]);
+            let routes = buffer.routes.iter_mut().map(|route| &mut route.to);
+            [&mut buffer.name, &mut buffer.home].into_iter().chain(routes).chain(ends)
+        });
+        let devices = self.devices.iter_mut().flat_map(|device| [&mut device.id, &mut device.name]);
+        let moved = self.ledger.iter_mut().flat_map(|moved| [&mut moved.from, &mut moved.to]);
+        let pipelines = self.pipelines.iter_mut().flat_map(|pipeline| {
+            let stages = pipeline.stages.iter_mut();
+            let stages = stages.flat_map(|stage| [&mut stage.name, &mut stage.device]);
+            std::iter::once(&mut pipeline.name).chain(stages)
+        });
+        let all = names.chain(devices).chain(moved).chain(pipelines).chain([&mut self.program]);
+        all.for_each(|name| *name = printable(name));
+        self
     }
 }
 

@@ -225,6 +225,46 @@ fn what_a_hostile_publisher_says_is_an_error() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
 
+/// What a publisher calls things is shown on terminals, and what is wrong with it too.
+#[test]
+fn names_of_a_publisher_come_without_what_a_terminal_obeys() {
+    let evil = "x\x1b[2J\u{9b}\u{202e}y";
+    let mut snapshot = Snapshot { schema: 1, program: evil.into(), ..Snapshot::default() };
+    let name = || evil.to_owned();
+    snapshot.devices.push(DeviceSeen { id: name(), name: name() });
+    snapshot.buffers.push(BufferSeen {
+        name: name(),
+        number: 1,
+        bytes: 4,
+        home: name(),
+        routes: vec![RouteSeen { to: name(), kind: crate::RouteKind::Same }],
+        hand_overs: 1,
+        last: Some(HandOver { from: name(), to: name(), rung: crate::Rung::HostWait }),
+        implied_bytes: 0,
+    });
+    let (cause, bytes, operations) = (crate::Cause::Asked, 1, 1);
+    snapshot.ledger.push(Moved { from: name(), to: name(), cause, bytes, operations });
+    let (frames, p50_us, p99_us, busy_us) = (1, None, None, 1);
+    let stage = StageSeen { name: name(), device: name(), frames, p50_us, p99_us, busy_us };
+    let pipeline = PipelineSeen { name: name(), stages: vec![stage], ..PipelineSeen::default() };
+    snapshot.pipelines.push(pipeline);
+    let packet = serde_json::to_vec(&snapshot).unwrap();
+    let (_folder, path) = place();
+    let honest = liar(&path, packet.clone());
+    let seen = Viewer::attach(&path, SOON).unwrap().next(SOON).unwrap();
+    honest.join().unwrap();
+    let text = format!("{seen:?}");
+    assert_eq!(text.matches("x\u{fffd}[2J\u{fffd}\u{fffd}y").count(), 13, "{text}");
+    assert!(!text.contains("\\u{1b}"), "{text}");
+
+    let text = String::from_utf8(packet).unwrap().replace("host_wait", "\\u001b[2J");
+    let (_folder, path) = place();
+    let liar = liar(&path, text.into_bytes());
+    let error = Viewer::attach(&path, SOON).unwrap().next(SOON).unwrap_err().to_string();
+    liar.join().unwrap();
+    assert!(error.contains("no snapshot") && !error.contains('\x1b'), "{error:?}");
+}
+
 #[test]
 fn a_snapshot_fits_its_packet() {
     let (_folder, path) = place();

@@ -11,6 +11,7 @@ use super::{
     link::{Link, Side},
     socket::{Deadline, Peer, Socket},
     taken::{self, Came},
+    tenants,
     wire::{Grant, Message},
 };
 use crate::{Buffer, BufferBuilder, Error, Hub, Result, hal::HostRange};
@@ -59,14 +60,15 @@ impl Attach {
     ///
     /// `wish` says what the buffer shall be here, apart from its length and its memory: who sees it
     /// ([`BufferBuilder::shared_with`]) and how. Memory of a device is imported by one of those named that is of
-    /// the same chip and takes such descriptors or handles; by any other such device where none of them is. Those of
-    /// other chips then have copies.
+    /// the same chip and takes such descriptors or handles, and by no other: the owner must not choose which driver reads what
+    /// it sent. Drivers that believe what a file says are refused
+    /// ([`Caps::parses_fds`](crate::hal::Caps::parses_fds)). Those of other chips have copies.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when nobody offers it; [`Error::Timeout`] when the owner does not answer;
     /// [`Error::PeerRefused`] for one of another user, or whose words or memory fail a check;
     /// [`Error::InvalidArgument`] for other elements than the owner's; [`Error::Unsupported`] for a kind of
-    /// memory that cannot be attached, or of a chip that no device here is of; [`Error::PeerLost`]; and what [`BufferBuilder::build`] has.
+    /// memory that cannot be attached, or of a chip that no device named is of (the message says which ones are); [`Error::PeerLost`]; and what [`BufferBuilder::build`] has.
     pub fn open<'h, T: Pod>(
         &self,
         hub: &'h Hub,
@@ -77,19 +79,19 @@ impl Attach {
         let owner = socket.peer()?.check(&self.allowed)?;
         let element_bytes = self.element_bytes.unwrap_or(size_of::<T>() as u32);
         let (grant, file) = ask(&socket, element_bytes, deadline)?;
-        let buffer = match taken::sort(&grant, file, owner)? {
+        let mut buffer = match taken::sort(&grant, file, owner)? {
             Came::Pages(file) => {
                 let range = hub.map_file(file, grant.allocation_bytes)?;
-                socket.send(&Message::Ready, &[], deadline)?;
                 buffer_over(hub, part(&grant, &range)?, wish)?
             }
             Came::Device(from) => {
                 let wish = checked(hub, elements::<T>(grant.bytes)?, wish)?;
-                let buffer = taken::buffer_on(hub, &grant, &from, &wish)?;
-                socket.send(&Message::Ready, &[], deadline)?;
-                buffer
+                taken::buffer_on(hub, &grant, &from, &wish)?
             }
         };
+        let core = Arc::downgrade(&buffer.share_core());
+        tenants::enter(&socket, owner, grant.session, core);
+        socket.send(&Message::Ready, &[], deadline)?;
         let link = Link::new(socket, owner, Side::Guest);
         Ok(Attached { link, buffer: Arc::new(buffer), session: grant.session })
     }
@@ -112,7 +114,7 @@ fn ask(
     if grant.element_bytes != element_bytes {
         return Err(super::other_elements(grant.element_bytes, element_bytes));
     }
-    Ok((grant, fds.into_iter().next()))
+    Ok((grant, fds.first()))
 }
 
 /// The buffer in its allocation.
@@ -160,7 +162,7 @@ fn buffer_over<'h, T: Pod>(
 /// A buffer of another process, and the connection to it. Dropped, it detaches; the owner's lives on.
 ///
 /// After the owner is gone, what this process had in its turn stays usable; out of turn every use is
-/// [`Error::PeerLost`].
+/// [`Error::PeerLost`]. Where the owner is in this process, too, it stays usable until the owner uses the buffer.
 pub struct Attached<T: Pod> {
     link: Link,
     buffer: Arc<Buffer<T>>,

@@ -53,7 +53,8 @@ fn attach_elsewhere(library: &str, answer: &[u8]) -> String {
 fn guest() {
     let (library, path) = (env::var(STUB).unwrap(), env::var(SOCKET).unwrap());
     let hub = hub(&library);
-    let said = match Attach::to(path).open::<u32>(&hub, |wish| wish) {
+    let device = hub.device("cuda:0").unwrap();
+    let said = match Attach::to(path).open::<u32>(&hub, |wish| wish.shared_with([&device])) {
         Ok(attached) => format!("attached: {} elements", attached.buffer().len()),
         Err(error) => format!("error: {error}"),
     };

@@ -5,7 +5,7 @@ use super::{
     wire::Message,
 };
 use crate::{Error, Result, buffer::Core};
-use std::time::Duration;
+use std::{sync::Weak, time::Duration};
 
 /// How long an end waits for a packet to be taken: the other one has room for many.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
@@ -23,6 +23,8 @@ pub(super) struct Link {
     lost: Option<Error>,
     /// It said that it leaves.
     left: bool,
+    /// The other end's buffer, where that is a guest in this process.
+    guests: Vec<Weak<Core>>,
 }
 
 /// To whom the buffer falls when the other end is lost.
@@ -37,7 +39,12 @@ pub(super) enum Side {
 impl Link {
     pub fn new(socket: Socket, peer: Peer, side: Side) -> Self {
         let ours = side == Side::Owner;
-        Self { socket, peer, side, round: 0, ours, lost: None, left: false }
+        Self { socket, peer, side, round: 0, ours, lost: None, left: false, guests: Vec::new() }
+    }
+
+    /// The owner's end, of a guest that may be in this process.
+    pub fn of_owner(socket: Socket, peer: Peer, guests: Vec<Weak<Core>>) -> Self {
+        Self { guests, ..Self::new(socket, peer, Side::Owner) }
     }
 
     pub fn peer(&self) -> Peer {
@@ -67,7 +74,8 @@ impl Link {
         let round = self.round + 1;
         let sent = self.socket.send(&Message::Turn { round }, &[], Deadline::after(SEND_LIMIT));
         if let Err(error) = sent {
-            core.take_back();
+            // A guest that its owner put out stays so.
+            let _ = core.take_back();
             return Err(self.end(core, error));
         }
         (self.round, self.ours) = (round, false);
@@ -85,11 +93,14 @@ impl Link {
         let received =
             self.socket.receive(Deadline::after(timeout), "the other process's turn to end");
         match received.map(|(message, _)| message) {
-            Ok(Message::Turn { round }) if round == self.round + 1 => {
-                (self.round, self.ours) = (round, true);
-                core.take_back();
-                Ok(())
-            }
+            Ok(Message::Turn { round }) if round == self.round + 1 => match core.take_back() {
+                Ok(()) => {
+                    (self.round, self.ours) = (round, true);
+                    Ok(())
+                }
+                // An owner in this process said that before it ended the visit.
+                Err(lost) => Err(self.end(core, lost)),
+            },
             Err(error @ Error::Timeout { .. }) => Err(error),
             Ok(message) => Err(self.unexpected(core, &message)),
             Err(error) => Err(self.end(core, error)),
@@ -134,27 +145,31 @@ impl Link {
         self.lost = Some(error.clone());
         match self.side {
             Side::Guest if !self.ours => core.orphan(),
-            _ => {
+            Side::Guest => {}
+            Side::Owner if !self.ours => {
                 self.ours = true;
-                core.take_back();
+                core.claim_back(std::mem::take(&mut self.guests));
             }
+            // Nothing of the guest's is at work in the owner's turn.
+            Side::Owner => {}
         }
         error
     }
 
     /// Leaves in good order. The other end need not be there to hear it.
     pub fn leave(&mut self, core: &Core) {
-        if self.lost.is_none() {
-            // The owner has its turn when it hears this: nothing of a guest's may be at work any more.
-            if self.ours && self.side == Side::Guest {
+        if self.side == Side::Guest {
+            // The owner has its turn when it hears of this: nothing of a guest's may be at work any more.
+            if self.ours {
                 let over = core.lend();
                 over.unwrap_or_else(|error| tracing::warn!(%error, "left in the middle of work"));
             }
+            // Others here may still have the buffer: it is not theirs to use now.
+            self.ours = false;
+            core.orphan();
+        }
+        if self.lost.is_none() {
             let _ = self.socket.send(&Message::Bye, &[], Deadline::after(Duration::ZERO));
-            if self.side == Side::Guest {
-                // Somebody here may still have the buffer: it is nobody's to use now.
-                self.ours = false;
-            }
             let left = Error::PeerLost { reason: "this process left".into() };
             self.lose(core, left);
         }

@@ -56,13 +56,14 @@
 //!
 //! Everything that comes from the other process is checked before it is used: its user (`SO_PEERCRED`), version,
 //! every size and offset, the number of fds; that the fd is a memfd which can neither shrink nor grow nor be
-//! unsealed, and is exactly as long as was said. The socket lies in a folder of mode 0700. What a device's memory is,
-//! and how long, only its driver can tell: a descriptor of something else is one that it refuses.
+//! unsealed, and is exactly as long as was said. The socket lies in a folder of mode 0700. A device's memory is taken only
+//! on a device that the caller named, and never by a driver that believes what the owner's file says. What is no memory
+//! at all, such as a socket, gets to no driver.
 //!
 //! Turns are an agreement. A process that breaks it can spoil the *contents*, at any time, even after it has
 //! detached: it may keep its mapping. It cannot break the memory safety of the other: from the moment that a
-//! buffer is offered or attached, no slice of it is made. `map` and native kernels are refused, `read`, `write`
-//! and `fill` copy, word by word. A kernel of a device that runs on it must stay in bounds whatever it reads, also
+//! buffer is offered or attached, no slice of it is made. `map` and native kernels are refused, `read`, `write`,
+//! `fill` and copies move atomic words. A kernel of a device that runs on it must stay in bounds whatever it reads, also
 //! when it reads the same element twice. The way out is `unsafe`: a view of a host queue has an
 //! [`address`](crate::WriteView::address).
 //!
@@ -71,7 +72,9 @@
 //! However it ends, the kernel closes its end of the socket, and whoever waits gets
 //! [`Error::PeerLost`] at once. The owner has its turn again, and the buffer lives on; it
 //! may hold half of what the peer was writing. A peer that merely hangs is a [`Timeout`](crate::Error::Timeout).
-//! A peer that is left behind keeps what it has in its own turn, and gets nothing out of turn.
+//! A peer that is left behind keeps what it has in its own turn, and gets nothing out of turn. One in the owner's own
+//! process keeps it until the owner uses the buffer, and that waits for it, or is [`Busy`](crate::Error::Busy) while it
+//! holds a guard: safe calls of the two never meet.
 
 mod attach;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
@@ -83,8 +86,11 @@ mod greeting;
 mod ipc_tests;
 mod link;
 mod offer;
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod one_process_tests;
 mod socket;
 mod taken;
+mod tenants;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests;
 mod wire;

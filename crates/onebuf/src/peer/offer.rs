@@ -4,8 +4,9 @@ use super::{
     folder::{Name, socket_path},
     given::Given,
     greeting::{Gift, Guest, Guests},
-    link::{Link, Side},
+    link::Link,
     socket::{Deadline, Listener, Peer},
+    tenants,
 };
 use crate::{Buffer, Error, Result, buffer::Core};
 use bytemuck::Pod;
@@ -129,7 +130,8 @@ impl<'b, T: Pod> Offer<'b, T> {
         let grant = |session| given.grant(buffer, element_bytes, session);
         let Guest { socket, peer, session, .. } =
             guests.next(listener, allowed, limits, &gift, grant)?;
-        Ok(Visit { link: Link::new(socket, peer, Side::Owner), offer: self, session })
+        let guests = tenants::find(&socket, peer, session);
+        Ok(Visit { link: Link::of_owner(socket, peer, guests), offer: self, session })
     }
 }
 

@@ -15,8 +15,9 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-        SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrAny, SocketAddrUnix,
+        SocketFlags, SocketType, accept_with, bind, connect, getpeername, getsockname, listen,
+        recvmsg, sendmsg, socket_with,
     },
 };
 use std::{
@@ -76,6 +77,11 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Whether it is this very process.
+    pub(super) fn is_here(self) -> bool {
+        self.pid == std::process::id()
+    }
+
     /// Whether its user is this process's own, or one of those.
     pub(crate) fn check(self, allowed: &[u32]) -> Result<Self> {
         let uid = self.uid;
@@ -176,6 +182,16 @@ impl Socket {
         }
     }
 
+    /// The address that the other end listened at.
+    pub(super) fn their_address(&self) -> Option<Vec<u8>> {
+        path_of(getpeername(&self.0).ok()??)
+    }
+
+    /// The address that this end listened at.
+    pub(super) fn own_address(&self) -> Option<Vec<u8>> {
+        path_of(getsockname(&self.0).ok()?)
+    }
+
     pub(super) fn send(
         &self,
         message: &Message,
@@ -244,11 +260,7 @@ impl Socket {
     }
 
     /// The next message. Fds that come with it are closed, and it is refused, where it is none that has any.
-    pub(super) fn receive(
-        &self,
-        deadline: Deadline,
-        what: &str,
-    ) -> Result<(Message, Vec<OwnedFd>)> {
+    pub(super) fn receive(&self, deadline: Deadline, what: &str) -> Result<(Message, Received)> {
         loop {
             wait(self.0.as_fd(), PollFlags::IN, deadline, what)?;
             if let Some(received) = self.try_receive()? {
@@ -258,7 +270,7 @@ impl Socket {
     }
 
     /// `None` when there is nothing yet.
-    pub(super) fn try_receive(&self) -> Result<Option<(Message, Vec<OwnedFd>)>> {
+    pub(super) fn try_receive(&self) -> Result<Option<(Message, Received)>> {
         let mut packet = [0; MAX_BYTES + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -267,10 +279,10 @@ impl Socket {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             got => got.map_err(gone)?,
         };
-        let mut fds = Vec::new();
+        let mut fds = Received(Vec::new());
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(those) = part {
-                fds.extend(those);
+                fds.0.extend(those);
             }
         }
         if got.bytes == 0 {
@@ -281,14 +293,40 @@ impl Socket {
         }
         let message = Message::decode(&packet[..got.bytes])?;
         let said = if let Message::Grant(grant) = &message { grant.fds.into() } else { 0 };
-        if fds.len() != said {
-            let sent = fds.len();
+        if fds.0.len() != said {
+            let sent = fds.0.len();
             return Err(Error::refused(format!(
                 "it sent {sent} fds with a message that has {said}"
             )));
         }
         Ok(Some((message, fds)))
     }
+}
+
+/// Descriptors that came with a message.
+#[derive(Debug)]
+pub(super) struct Received(Vec<OwnedFd>);
+
+impl Received {
+    pub fn first(mut self) -> Option<OwnedFd> {
+        self.0.drain(..1.min(self.0.len())).next()
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(close_aside);
+    }
+}
+
+/// Closes a descriptor of another process that was refused. What is no memfd is closed on a thread of its own: closing a
+/// socket that lingers, or a file of a file system in user space, can take as long as that process likes.
+pub(super) fn close_aside(fd: OwnedFd) {
+    if rustix::fs::fcntl_get_seals(&fd).is_ok() {
+        return;
+    }
+    // Where there is no thread to be had, it is closed with the closure, here.
+    let _ = std::thread::Builder::new().name("onebuf close".into()).spawn(move || drop(fd));
 }
 
 /// Waits until something can be done with the fd; a closed other end is something.
@@ -320,6 +358,11 @@ pub(super) fn wait_for_any<'f>(
 
 fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+}
+
+fn path_of(address: SocketAddrAny) -> Option<Vec<u8>> {
+    let address = SocketAddrUnix::try_from(address).ok()?;
+    address.path_bytes().map(<[u8]>::to_vec)
 }
 
 fn address(path: &Path) -> Result<SocketAddrUnix> {

@@ -1,12 +1,18 @@
 //! What a peer makes of a device's memory that it was given: the same memory, on a device of its own of that chip.
+//!
+//! The owner picks kind and chip, so it must not pick the driver that takes its descriptor: only a device that the caller
+//! named does, and none whose driver believes what a file says (`Caps::parses_fds`).
 
 use super::{
-    socket::Peer,
+    socket::{Peer, close_aside},
     wire::{Grant, Kind},
 };
 use crate::{
     Buffer, BufferBuilder, Device, Error, Hub, Result,
-    hal::{DeviceInfo, Export, FdKind, FdRange, IpcRange, PhysicalId},
+    hal::{
+        DeviceInfo, Export, FdKind, FdRange, IpcRange, PhysicalId,
+        descriptor::{self, Sort},
+    },
     sync::Arc,
     topology::DeviceIx,
 };
@@ -25,11 +31,20 @@ pub(super) enum Came {
 pub(super) fn sort(grant: &Grant, file: Option<OwnedFd>, owner: Peer) -> Result<Came> {
     let file = || file.ok_or_else(|| Error::refused("it sent no descriptor"));
     Ok(match grant.kind {
-        Kind::HostPages => Came::Pages(file()?),
+        Kind::HostPages => Came::Pages(memfd(file()?)?),
         Kind::OpaqueFd => Came::Device(Export::Fd(range(grant, file()?, FdKind::OpaqueFd)?)),
         Kind::DmaBuf => Came::Device(Export::Fd(range(grant, file()?, FdKind::DmaBuf)?)),
         Kind::CudaIpc | Kind::HipIpc => Came::Device(Export::Ipc(handle(grant, owner)?)),
     })
+}
+
+/// A descriptor that is pages of the kernel's, whatever its size and seals are.
+fn memfd(fd: OwnedFd) -> Result<OwnedFd> {
+    if rustix::fs::fcntl_get_seals(&fd).is_ok() {
+        return Ok(fd);
+    }
+    close_aside(fd);
+    Err(Error::refused("its fd is not a memfd"))
 }
 
 /// The API whose handle it is; any for descriptors.
@@ -52,8 +67,7 @@ fn handle(grant: &Grant, owner: Peer) -> Result<IpcRange> {
     Ok(range)
 }
 
-/// The buffer, on the first device that takes it: those of the wish before all others, those of the owner's API
-/// before those of other ones.
+/// The buffer, on the first device of the wish that takes it, those of the owner's API first.
 pub(super) fn buffer_on<T: Pod>(
     hub: &Hub,
     grant: &Grant,
@@ -62,8 +76,8 @@ pub(super) fn buffer_on<T: Pod>(
 ) -> Result<Buffer<T>> {
     let chip =
         grant.uuid.ok_or_else(|| Error::refused("it does not say which chip's memory it is"))?;
-    let mut outcome = Err(nobody(grant, chip));
-    for device in candidates(hub, grant, from, &wish.shape.devices) {
+    let mut outcome = Err(Error::refused("no device takes its memory"));
+    for device in candidates(hub, grant, from, chip, &wish.shape.devices)? {
         outcome = wish.clone().build_imported(device, from);
         match &outcome {
             Err(error @ (Error::Driver { .. } | Error::Unsupported { .. })) => {
@@ -79,16 +93,18 @@ pub(super) fn buffer_on<T: Pod>(
     Ok(buffer)
 }
 
-/// The bytes, which a grant that was heard has inside of its allocation.
+/// The bytes, which a grant that was heard has inside of its allocation. What is no memory of such a kind never gets to a
+/// driver.
 fn range(grant: &Grant, fd: OwnedFd, kind: FdKind) -> Result<FdRange> {
     let [offset, bytes, allocation_bytes] = numbers(grant)?;
-    // The kernel knows how long a dma-buf is; the rest only the driver does.
-    if kind == FdKind::DmaBuf {
-        let there = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).unwrap_or(0);
-        if there < grant.allocation_bytes {
-            let said = grant.allocation_bytes;
-            return Err(Error::refused(format!("its dma-buf has {there} bytes, not {said}")));
-        }
+    let wrong = match descriptor::check(&fd, kind, grant.allocation_bytes) {
+        Ok(Sort::Memfd | Sort::Driver) => None,
+        Ok(Sort::File) => Some("it is a file of a file system, which no driver exports".to_owned()),
+        Err(why) => Some(why),
+    };
+    if let Some(why) = wrong {
+        close_aside(fd);
+        return Err(Error::refused(format!("its {}: {why}", grant.kind.name())));
     }
     Ok(FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes, memory_type: None })
 }
@@ -108,9 +124,15 @@ fn takes(info: &DeviceInfo, grant: &Grant, from: &Export) -> bool {
     }
 }
 
-/// Devices of that chip that import such memory, the best first. Whoever names one means that one.
-fn candidates(hub: &Hub, grant: &Grant, from: &Export, named: &[DeviceIx]) -> Vec<DeviceIx> {
-    let chip = PhysicalId { uuid: grant.uuid, pci: None };
+/// The devices named that are of that chip and import such memory, the best first.
+fn candidates(
+    hub: &Hub,
+    grant: &Grant,
+    from: &Export,
+    chip: [u8; 16],
+    named: &[DeviceIx],
+) -> Result<Vec<DeviceIx>> {
+    let chip = PhysicalId { uuid: Some(chip), pci: None };
     let fits = |device: &Device| {
         let info = device.info();
         takes(info, grant, from) && info.physical.same_chip(&chip)
@@ -118,15 +140,46 @@ fn candidates(hub: &Hub, grant: &Grant, from: &Export, named: &[DeviceIx]) -> Ve
     let api = grant.device.split(':').next().unwrap_or_default();
     let mut all: Vec<Device> = hub.devices().into_iter().filter(fits).collect();
     all.sort_by_key(|device| device.info().api.0 != api);
-    let all: Vec<_> = all.iter().map(Device::index).collect();
-    let wanted: Vec<_> = all.iter().copied().filter(|device| named.contains(device)).collect();
-    if wanted.is_empty() { all } else { wanted }
+    let (parsing, all): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|device| device.info().caps.parses_fds);
+    let wanted = |device: &&Device| named.contains(&device.index());
+    let wished: Vec<_> = all.iter().filter(wanted).map(Device::index).collect();
+    match parsing.iter().find(wanted).or(parsing.first()) {
+        _ if !wished.is_empty() => Ok(wished),
+        _ if !all.is_empty() => Err(unnamed(grant, &chip, &all)),
+        Some(device) => Err(parses(grant, device)),
+        None => Err(nobody(grant, &chip)),
+    }
 }
 
-fn nobody(grant: &Grant, chip: [u8; 16]) -> Error {
-    let uuid = PhysicalId { uuid: Some(chip), pci: None }.uuid_text().unwrap_or_default();
+fn of_chip(grant: &Grant, chip: &PhysicalId) -> String {
+    let uuid = chip.uuid_text().unwrap_or_default();
+    format!("attaching to {} of {} on the chip {uuid}", grant.kind.name(), grant.device)
+}
+
+fn nobody(grant: &Grant, chip: &PhysicalId) -> Error {
     Error::unsupported(
-        format!("attaching to {} of {} on the chip {uuid}", grant.kind.name(), grant.device),
+        of_chip(grant, chip),
         "a device of this hub on that chip which imports such memory: see `onebuf devices`",
+    )
+}
+
+fn unnamed(grant: &Grant, chip: &PhysicalId, fitting: &[Device]) -> Error {
+    let ids: Vec<&str> = fitting.iter().map(Device::id).collect();
+    let ids = ids.join(", ");
+    Error::unsupported(
+        of_chip(grant, chip),
+        format!(
+            "the device named that shall take it, since the owner must not choose a driver: one of {ids}, by \
+             `shared_with` or `onebuf attach --devices`"
+        ),
+    )
+}
+
+fn parses(grant: &Grant, device: &Device) -> Error {
+    Error::unsupported(
+        format!("attaching to {} of another process on {device}", grant.kind.name()),
+        "a driver that does not believe what the owner's file says, as this one does: a forged file would reach any \
+         memory of this process. Host pages can be shared (`onebuf share --memory pages`)",
     )
 }

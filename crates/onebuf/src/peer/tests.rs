@@ -10,7 +10,7 @@ use super::{
     socket::{Deadline, Listener, Socket},
     wire::{Grant, Kind, Message},
 };
-use crate::{Access, Buffer, Error, Hub, Result, Signature, Source, args, peer::Visit};
+use crate::{Access, Buffer, Device, Error, Hub, Result, Signature, Source, args, peer::Visit};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::{
     fs,
@@ -97,15 +97,25 @@ fn attach_to(answer: &[u8], fds: Vec<OwnedFd>) -> Error {
     attach_from(&hub(), answer, fds)
 }
 
-/// The same with a hub that has devices.
+/// The same with a hub that has devices, all of them named.
 pub(super) fn attach_from(hub: &Hub, answer: &[u8], fds: Vec<OwnedFd>) -> Error {
+    attach_naming(hub, &hub.devices(), answer, fds)
+}
+
+/// The same with some devices named.
+pub(super) fn attach_naming(
+    hub: &Hub,
+    named: &[Device],
+    answer: &[u8],
+    fds: Vec<OwnedFd>,
+) -> Error {
     let folder = private();
     let listener = Listener::open(&socket(&folder)).unwrap();
     thread::scope(|scope| {
         let path = socket(&folder);
         let guest = scope.spawn(move || {
             let attach = Attach::to(path.to_str().unwrap()).timeout(Duration::from_millis(500));
-            attach.open::<u32>(hub, |wish| wish).map(drop).unwrap_err()
+            attach.open::<u32>(hub, |wish| wish.shared_with(named)).map(drop).unwrap_err()
         });
         let door = listener.accept(Deadline::after(SOON)).unwrap();
         let hello = door.receive(Deadline::after(SOON), "hello").unwrap();
@@ -157,6 +167,18 @@ fn owners_that_lie_are_refused_and_leave_nothing() {
     }
     check(&packet(|_| {}), vec![memfd(name, BYTES, SealFlags::GROW)], "can still change");
     check(&packet(|_| {}), vec![tempfile::tempfile().unwrap().into()], "memfd");
+    let no_memory: [(OwnedFd, &str); 3] = [
+        (std::io::pipe().unwrap().0.into(), "not a memfd"),
+        (std::os::unix::net::UnixStream::pair().unwrap().0.into(), "not a memfd"),
+        (fs::File::open("/").unwrap().into(), "not a memfd"),
+    ];
+    for (fd, why) in no_memory {
+        check(&packet(|_| {}), vec![fd], why);
+    }
+    // What a terminal would obey, and what no id of a device has.
+    for device in ["\x1b]0;x\x07", "cuda:0\n", "\u{9b}2J", "\u{202e}0:aduc", "a b"] {
+        check(&packet(|g| g.device = device.into()), good(1), "wrong `device`");
+    }
 }
 
 #[test]
@@ -486,7 +508,7 @@ fn a_peer_that_is_gone_is_lost_in_either_turn() {
 }
 
 /// Both ends in this process, each with its own hub.
-fn with_both(test: impl FnOnce(&Buffer<u32>, Visit<'_, '_, u32>, Attached<u32>)) {
+pub(super) fn with_both(test: impl FnOnce(&Buffer<u32>, Visit<'_, '_, u32>, Attached<u32>)) {
     let stage = Stage::new();
     let mut offer = stage.offer();
     let path = stage.path().to_str().unwrap().to_owned();
@@ -659,8 +681,8 @@ fn another_builder_is_refused() {
         assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
     });
     for _ in 0..2 {
-        let mut visit = offer.accept(SOON).unwrap();
-        visit.hand_over().and_then(|()| visit.wait(SOON)).unwrap_err();
+        let left = offer.accept(SOON).map(drop);
+        assert!(matches!(left, Err(Error::PeerLost { .. })), "{left:?}");
     }
     peer.join().unwrap();
 }

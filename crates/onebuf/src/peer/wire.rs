@@ -216,8 +216,12 @@ impl Grant {
             1 => Some(uuid),
             _ => return Err(Fault::Field("uuid")),
         };
-        let device =
-            String::from_utf8(rest.tail()?.to_vec()).map_err(|_| Fault::Field("device"))?;
+        let device = rest.tail()?.to_vec();
+        // Errors repeat it, and terminals obey some bytes. Ids of devices have none of those.
+        let device = String::from_utf8(device)
+            .ok()
+            .filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic()))
+            .ok_or(Fault::Field("device"))?;
         let handle = rest.tail()?.to_vec();
         let grant = Self {
             kind,

@@ -44,6 +44,7 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         shares_objects_of: Vec::new(),
         peers: Vec::new(),
         ipc: false,
+        parses_fds: false,
     }
 }
 

@@ -226,7 +226,8 @@ impl Library {
             memory_bytes,
             extensions: vec![format!("compute_{major}.{minor}")],
             caps: self.caps(asked, memory_bytes)?,
-        })
+        }
+        .printable())
     }
 
     fn caps(&self, asked: &Asked<'_>, memory_bytes: u64) -> Result<Caps, Refused> {
@@ -263,6 +264,7 @@ impl Library {
             shares_objects_of: graphics::shared(&self.table),
             peers: self.peers(asked),
             ipc: ipc::is_there(&self.table),
+            parses_fds: false,
             imports: external::is_there(&self.table).then_some(fd).into_iter().collect(),
             align_bytes: ALIGN_BYTES,
             unified_memory: unified,

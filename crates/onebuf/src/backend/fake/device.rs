@@ -159,5 +159,6 @@ fn caps(config: &FakeConfig) -> Caps {
         shares_objects_of: Vec::new(),
         peers: Vec::new(),
         ipc: false,
+        parses_fds: false,
     }
 }

@@ -81,6 +81,7 @@ pub(super) fn ask(gl: &Gl, library: &str) -> Result<Asked, Unfit> {
         extensions,
         caps,
     };
+    let info = info.printable();
     Ok(Asked { info, limits: asking.limits()?, habits: Habits::of(&vendor) })
 }
 
@@ -191,6 +192,8 @@ impl Asking<'_> {
             shares_objects_of: Vec::new(),
             peers: Vec::new(),
             ipc: false,
+            // Mesa's renderers on the CPU take sizes and offsets from a header in the file.
+            parses_fds: is_cpu,
             align_bytes: size(align).max(ALIGN_BYTES),
             unified_memory: is_cpu,
             // A kernel sees a buffer as one storage block.

@@ -128,6 +128,7 @@ fn caps(memory_bytes: u64) -> Caps {
         shares_objects_of: Vec::new(),
         peers: Vec::new(),
         ipc: false,
+        parses_fds: false,
     }
 }
 

@@ -3,16 +3,20 @@
 //! # Safety
 //!
 //! Every access to memory is bounds-checked here first, and goes to pages that a [`HostMemory`] keeps
-//! mapped. That nobody else uses those bytes meanwhile is the contract of `hal`: whoever enqueues work
-//! holds a guard of the buffer.
+//! mapped. Transfers go through [`Racing`]: another process may write the pages, or another mapping in
+//! this one, whatever guards say. That nobody does is the contract of kernels alone, and `hal`'s:
+//! whoever launches one holds a guard of a buffer that no other process sees.
 
 #![allow(unsafe_code)]
 
 use super::{API, HostMemory, event::Done, program::HostKernel};
 use crate::{
     Error, Result,
-    backend::{checks, native},
-    hal::{Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Profile, Queue, Residency},
+    backend::checks,
+    hal::{
+        Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Profile, Queue, Racing,
+        Residency,
+    },
     sync::Arc,
 };
 use std::time::{Duration, Instant};
@@ -53,6 +57,12 @@ impl HostQueue {
 
     fn memory<'a>(&self, memory: &'a dyn Memory) -> Result<&'a HostMemory> {
         HostMemory::of(memory, self.domain)
+    }
+
+    fn racing<'a>(&self, memory: &'a dyn Memory) -> Result<Racing<'a>> {
+        let memory = self.memory(memory)?;
+        // SAFETY: it has so many bytes, mapped for as long as it is borrowed.
+        Ok(unsafe { Racing::new(memory.pointer(), memory.bytes()) })
     }
 
     fn done(&self) -> Arc<dyn Event> {
@@ -117,12 +127,12 @@ impl Queue for HostQueue {
         into: *mut u8,
         bytes: usize,
     ) -> Result<Arc<dyn Event>> {
-        let from = self.memory(from)?;
+        let source = self.racing(from)?;
         checks::range(from.bytes(), offset, bytes)?;
         checks::host_pointer(into, bytes)?;
         if bytes > 0 {
-            // SAFETY: the range lies in the memory; the caller vouches for `into`.
-            unsafe { from.pointer().as_ptr().add(offset).copy_to(into, bytes) };
+            // SAFETY: the caller vouches for so many bytes, and that they are this call's alone.
+            source.read(offset, unsafe { std::slice::from_raw_parts_mut(into, bytes) })?;
         }
         Ok(self.done())
     }
@@ -134,23 +144,20 @@ impl Queue for HostQueue {
         from: *const u8,
         bytes: usize,
     ) -> Result<Arc<dyn Event>> {
-        let to = self.memory(to)?;
+        let target = self.racing(to)?;
         checks::range(to.bytes(), offset, bytes)?;
         checks::host_pointer(from, bytes)?;
         if bytes > 0 {
-            // SAFETY: the range lies in the memory; the caller vouches for `from`.
-            unsafe { to.pointer().as_ptr().add(offset).copy_from(from, bytes) };
+            // SAFETY: the caller vouches for so many bytes, and that nothing writes them meanwhile.
+            target.write(offset, unsafe { std::slice::from_raw_parts(from, bytes) })?;
         }
         Ok(self.done())
     }
 
     fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
-        let memory = self.memory(memory)?;
+        let target = self.racing(memory)?;
         let range = checks::fill(memory.bytes(), offset, bytes, pattern)?;
-        // SAFETY: the range lies in the memory; a `&[u8]` of safe code is no part of it, since the
-        // caller's guard keeps everybody else from the bytes.
-        unsafe { native::fill(memory.pointer().add(range.start), range.len(), pattern) };
-        Ok(())
+        target.fill(range.start, range.len(), pattern)
     }
 
     fn copy(
@@ -161,15 +168,13 @@ impl Queue for HostQueue {
         to_offset: usize,
         bytes: usize,
     ) -> Result<()> {
-        let (from, to) = (self.memory(from)?, self.memory(to)?);
         let source = checks::range(from.bytes(), from_offset, bytes)?;
         let target = checks::range(to.bytes(), to_offset, bytes)?;
-        if from.pointer() == to.pointer() {
+        if self.memory(from)?.pointer() == self.memory(to)?.pointer() {
             checks::apart(source.start, target.start, bytes)?;
         }
-        // SAFETY: both ranges lie in their memories; `copy_from` allows for pages seen twice.
-        unsafe { to.pointer().add(to_offset).copy_from(from.pointer().add(from_offset), bytes) };
-        Ok(())
+        let (from, to) = (self.racing(from)?, self.racing(to)?);
+        to.copy_from(target.start, &from, source.start, bytes)
     }
 
     unsafe fn launch(

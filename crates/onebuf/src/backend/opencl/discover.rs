@@ -301,10 +301,12 @@ impl Asked<'_> {
         info.caps.unified_memory |= info.kind == DeviceKind::Cpu;
         info.caps.address_space = address::space(&info);
         info.caps.imports = self.imports(&info);
+        // A driver on the CPU takes descriptors by mapping the file, as Mesa's does with a header of its own.
+        info.caps.parses_fds = info.kind == DeviceKind::Cpu;
         info.caps.imports_semaphores = self.imports_semaphores(&info);
         info.caps.il_versions = self.il_versions(&info, version);
         info.physical = PhysicalId { uuid: self.uuid(&info), pci: self.pci(&info) };
-        Ok((info, version))
+        Ok((info.printable(), version))
     }
 
     fn caps(&self, version: Version) -> Result<Caps, String> {
@@ -338,6 +340,7 @@ impl Asked<'_> {
             shares_objects_of: Vec::new(),
             peers: Vec::new(),
             ipc: false,
+            parses_fds: false,
         })
     }
 

@@ -160,6 +160,7 @@ struct More {
     uuid: [u8; 16],
     driver_uuid: [u8; 16],
     driver_name: String,
+    is_lavapipe: bool,
     driver_info: String,
     max_alloc_bytes: u64,
     pci: Option<crate::hal::PciAddress>,
@@ -290,6 +291,7 @@ impl<'a> Asked<'a> {
             driver_uuid: ids.driver_uuid,
             max_alloc_bytes: ids.max_memory_allocation_size,
             driver_name: text(driver.driver_name_as_c_str()),
+            is_lavapipe: driver.driver_id == vk::DriverId::MESA_LLVMPIPE,
             driver_info: text(driver.driver_info_as_c_str()),
             pci: has_bus.then(|| conv::pci(&bus)).flatten(),
             host_page: host.min_imported_host_pointer_alignment,
@@ -327,6 +329,7 @@ impl<'a> Asked<'a> {
             extensions: self.extensions.clone(),
             caps: self.caps(more),
         }
+        .printable()
     }
 
     /// The largest heap on the chip.
@@ -380,6 +383,8 @@ impl<'a> Asked<'a> {
             built_on: None,
             peers: Vec::new(),
             ipc: false,
+            // lavapipe takes sizes and offsets from a header in the file; other drivers on the CPU map what they get.
+            parses_fds: more.is_lavapipe || conv::kind(kind) == DeviceKind::Cpu,
             il_versions: vec![format!("SPIR-V_{}", self.spirv())],
         }
     }

@@ -1,9 +1,10 @@
-//! Bytes that another process may write at any moment: copied, never borrowed.
+//! Bytes that others may write at any moment: copied, never borrowed.
 //!
 //! # Safety
 //! No reference to plain bytes of such memory is made. Every access here is a relaxed atomic one of a byte or of an
-//! aligned word: whatever the other process does meanwhile, each gives some value, and what was copied stays. Fills, and
-//! copies to other devices, go by raw pointers, as a driver's own do.
+//! aligned word: whatever others do meanwhile, each gives some value, and what was copied stays. The others may be another
+//! process, or another mapping of the same pages in this one. Drivers get such memory by raw pointers, and copy it as a
+//! device would.
 
 #![allow(unsafe_code)]
 
@@ -15,6 +16,8 @@ use std::{
 };
 
 const WORD: usize = size_of::<u64>();
+/// Bytes that a copy or a fill moves at a time.
+const STEP: usize = 16 << 10;
 
 /// Such bytes, while a guard of theirs lives.
 pub(crate) struct Racing<'h> {
@@ -54,6 +57,40 @@ impl Racing<'_> {
         let words = (offset + head..).step_by(WORD).zip(words);
         words.for_each(|(at, from)| self.word(at).store(u64::from_ne_bytes(*from), Relaxed));
         Ok(())
+    }
+
+    /// Repeats a pattern over some bytes.
+    pub fn fill(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        self.head(offset, bytes)?;
+        let times = STEP.div_ceil(pattern.len().max(1)).min(bytes.div_ceil(pattern.len().max(1)));
+        let step = pattern.repeat(times);
+        let starts = (0..bytes).step_by(step.len().max(1));
+        starts
+            .map(|at| (at, &step[..step.len().min(bytes - at)]))
+            .try_for_each(|(at, part)| self.write(offset + at, part))
+    }
+
+    /// Copies bytes from another place, which may be the same memory.
+    pub fn copy_from(
+        &self,
+        offset: usize,
+        from: &Racing<'_>,
+        from_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        self.head(offset, bytes)?;
+        from.head(from_offset, bytes)?;
+        let mut step = vec![0; bytes.min(STEP)];
+        let mut starts: Vec<usize> = (0..bytes).step_by(STEP).collect();
+        // Away from the target, so that nothing is overwritten before it was read.
+        if from.start.addr().get() + from_offset < self.start.addr().get() + offset {
+            starts.reverse();
+        }
+        starts.into_iter().try_for_each(|at| {
+            let part = &mut step[..STEP.min(bytes - at)];
+            from.read(from_offset + at, part)?;
+            self.write(offset + at, part)
+        })
     }
 
     /// How many of so many bytes come before the first aligned word; an error unless all are inside.
@@ -108,6 +145,32 @@ mod tests {
             }
         }
         assert!(racing.read(60, &mut [0; 5]).is_err());
+        assert!(racing.fill(60, 5, &[1]).is_err() && racing.copy_from(0, &racing, 60, 5).is_err());
         assert!(racing.write(usize::MAX, &[0; 2]).is_err());
+    }
+
+    #[test]
+    fn fills_and_copies_are_what_slices_do() {
+        let mut memory = vec![0_u64; 3 * STEP / WORD];
+        let (start, len) = (NonNull::from(&mut memory[..]).cast::<u8>(), 3 * STEP);
+        // SAFETY: a local vector, touched through this alone.
+        let racing = unsafe { Racing::new(start, len) };
+        let mut model: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
+        racing.write(0, &model).unwrap();
+        for (offset, bytes, pattern) in
+            [(3, 9, &[1, 2, 3][..]), (40, 2 * STEP, &[9; 8]), (0, 0, &[5])]
+        {
+            racing.fill(offset, bytes, pattern).unwrap();
+            let target = model[offset..offset + bytes].iter_mut();
+            target.zip(pattern.iter().cycle()).for_each(|(to, from)| *to = *from);
+        }
+        for (from, to, bytes) in [(5, 9, 2 * STEP), (9, 5, 2 * STEP), (0, STEP, 100), (STEP, 1, 3)]
+        {
+            racing.copy_from(to, &racing, from, bytes).unwrap();
+            model.copy_within(from..from + bytes, to);
+        }
+        let mut all = vec![0; len];
+        racing.read(0, &mut all).unwrap();
+        assert_eq!(all, model);
     }
 }
