@@ -11,7 +11,7 @@
 
 use super::{
     experiment, graft, identity,
-    patience::{Patience, Silence},
+    patience::{HeldUp, Patience, Silence},
 };
 use crate::{
     Error, Hub, Result, RouteKind,
@@ -168,12 +168,11 @@ impl Helper<'_> {
     }
 
     /// A wait inside the helper that timed out refutes the route, unless the helper could not run meanwhile.
-    fn excused(&self, verdict: Verdict, held_up: Duration) -> Verdict {
-        if verdict.state != State::Refuted || held_up < self.silence / 4 {
+    fn excused(&self, verdict: Verdict, held_up: HeldUp) -> Verdict {
+        if verdict.state != State::Refuted || !held_up.excuses(self.silence) {
             return verdict;
         }
-        let held_up_s = held_up.as_secs_f32();
-        not_known(format!("the helper could not run for {held_up_s:.1} s: {}", verdict.why))
+        not_known(format!("the helper could not run meanwhile: {}", verdict.why))
     }
 }
 
@@ -186,12 +185,12 @@ struct Heard {
     /// Why it was given up.
     silence: Option<Silence>,
     /// How long it could not run before a wait of its own timed out.
-    held_up: Duration,
+    held_up: HeldUp,
 }
 
 impl Heard {
     /// Lines in other words come from drivers that write to standard output.
-    fn note(&mut self, line: &str, held_up: Duration) {
+    fn note(&mut self, line: &str, held_up: HeldUp) {
         match line.split_once(' ') {
             Some(("stage", experiment::TIMED_OUT)) => self.held_up = held_up,
             Some(("stage", stage)) => self.stage = stage.into(),

@@ -4,7 +4,7 @@
 //! the route, so the silence is counted in slices and each slice is put down to one cause. A slice counts as what it was
 //! meant to last: one in which this process itself was stopped is no longer than the others.
 
-use std::{fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, fs, path::Path, time::Duration};
 
 /// Why a helper was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,24 +25,40 @@ pub(super) struct Patience {
     pid: u32,
     limit: Duration,
     hung: Duration,
-    stopped: Duration,
-    starved: Duration,
-    times: Times,
+    held_up: HeldUp,
+    threads: Threads,
 }
 
-/// Of all threads, since they were started. The kernel adds a wait when it is over.
+/// How long a helper could not run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HeldUp {
+    stopped: Duration,
+    starved: Duration,
+}
+
+impl HeldUp {
+    /// Whether a wait of the helper's that timed out need not be the driver's fault. That it was stopped is certain;
+    /// that it got no processor is judged by samples, so that takes more.
+    pub fn excuses(self, limit: Duration) -> bool {
+        self.stopped >= limit / 8 || self.starved >= limit / 2
+    }
+}
+
+type Threads = BTreeMap<OsString, Times>;
+
+/// Of one thread, since it was started. The kernel adds a wait for a processor when it is over.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     ran: Duration,
     waited: Duration,
-    /// Whether one of them runs or waits for a processor now.
+    /// Whether it runs or waits for a processor now.
     is_ready: bool,
 }
 
 impl Patience {
     pub fn new(pid: u32, limit: Duration) -> Self {
-        let zero = Duration::ZERO;
-        Self { pid, limit, hung: zero, stopped: zero, starved: zero, times: times(pid) }
+        let held_up = HeldUp::default();
+        Self { pid, limit, hung: Duration::ZERO, held_up, threads: threads(pid) }
     }
 
     /// How long to listen before [`Patience::count`].
@@ -51,32 +67,45 @@ impl Patience {
     }
 
     /// The helper said something: it is waited for anew. Returns how long it could not run before.
-    pub fn renew(&mut self) -> Duration {
-        let held_up = self.stopped + self.starved;
+    pub fn renew(&mut self) -> HeldUp {
+        let held_up = self.held_up;
         *self = Self::new(self.pid, self.limit);
         held_up
     }
 
     /// Counts one slice of silence. `Some` when it has lasted too long.
     pub fn count(&mut self) -> Option<Silence> {
-        let (slice, before) = (self.slice(), self.times);
-        self.times = times(self.pid);
-        let ran = self.times.ran.saturating_sub(before.ran);
-        let waited = self.times.waited.saturating_sub(before.waited);
-        let wants_to_run = waited >= slice / 2 || self.times.is_ready;
+        let (slice, now) = (self.slice(), threads(self.pid));
+        let before = std::mem::replace(&mut self.threads, now);
         let silence = match () {
             () if is_stopped(self.pid) => Silence::Stopped,
-            () if wants_to_run && ran < slice / 2 => Silence::Starved,
+            () if is_starved(&before, &self.threads, slice) => Silence::Starved,
             () => Silence::Hung,
         };
         let (count, limit) = match silence {
             Silence::Hung => (&mut self.hung, self.limit),
-            Silence::Stopped => (&mut self.stopped, self.limit),
-            Silence::Starved => (&mut self.starved, self.limit * STARVED_TIMES),
+            Silence::Stopped => (&mut self.held_up.stopped, self.limit),
+            Silence::Starved => (&mut self.held_up.starved, self.limit * STARVED_TIMES),
         };
         *count += slice;
         (*count >= limit).then_some(silence)
     }
+}
+
+/// Whether some thread waited for a processor for most of a slice, and all of them together got next to nothing. A
+/// thread that only looks now and then whether its work is done is not starved, even if it waits a little each time.
+fn is_starved(before: &Threads, now: &Threads, slice: Duration) -> bool {
+    let (mut ran, mut waits) = (Duration::ZERO, false);
+    for (thread, now) in now {
+        let before = before.get(thread).copied().unwrap_or_default();
+        let ran_now = now.ran.saturating_sub(before.ran);
+        let waited = now.waited.saturating_sub(before.waited);
+        ran += ran_now;
+        // A wait that is not over yet is not counted: ready all the time, and never run.
+        let is_waiting = before.is_ready && now.is_ready && ran_now.is_zero() && waited.is_zero();
+        waits |= is_waiting || waited >= slice * 3 / 4;
+    }
+    waits && ran < slice / 8
 }
 
 fn is_stopped(pid: u32) -> bool {
@@ -90,17 +119,20 @@ fn state(folder: &Path) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Zero where the kernel does not count them: then nothing is put down to the machine's load.
-fn times(pid: u32) -> Times {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Times::default() };
-    let folders = threads.filter_map(|thread| Some(thread.ok()?.path()));
-    folders.fold(Times::default(), |sum, folder| {
-        let Ok(line) = fs::read_to_string(folder.join("schedstat")) else { return sum };
+/// Nothing where the kernel does not count: then nothing is put down to the machine's load.
+fn threads(pid: u32) -> Threads {
+    let Ok(all) = fs::read_dir(format!("/proc/{pid}/task")) else { return Threads::new() };
+    let times = |folder: &Path| {
+        let line = fs::read_to_string(folder.join("schedstat")).ok()?;
         let mut fields = line.split_whitespace().map(|field| field.parse().unwrap_or(0));
         let mut next = || Duration::from_nanos(fields.next().unwrap_or(0));
-        let is_ready = sum.is_ready || state(&folder) == Some('R');
-        Times { ran: sum.ran + next(), waited: sum.waited + next(), is_ready }
+        Some(Times { ran: next(), waited: next(), is_ready: state(folder) == Some('R') })
+    };
+    all.filter_map(|thread| {
+        let thread = thread.ok()?;
+        Some((thread.file_name(), times(&thread.path())?))
     })
+    .collect()
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ fn a_wait_that_timed_out_is_excused_by_a_stop() {
     let begun = format!("say devices $DEVICES\n{BEGIN}");
     expect(&format!("{begun}\n{end}"), State::Refuted, "timed out");
     let stop = "(sleep 0.4; kill -CONT $$) & kill -STOP $$";
-    expect(&format!("{begun}\n{stop}\n{end}"), State::Declared, "could not run for");
+    expect(&format!("{begun}\n{stop}\n{end}"), State::Declared, "could not run meanwhile");
     // What is wrong after a stop is wrong.
     let wrong = format!("{begun}\n{stop}\nsay verdict '{refuted}'");
     expect(&wrong, State::Refuted, "timed out");
