@@ -101,12 +101,12 @@ pub(super) fn read<'n, 'b>(root: &'n Node<'b>, version: u8) -> Result<Program<'n
         return Err(format!("its metadata have `{other}`, which is not known"));
     }
     let said = root.field("amdhsa.version")?.and_then(Node::list).unwrap_or_default();
-    let numbers = [said.first(), said.get(1)].map(|node| node.and_then(Node::number));
+    // A third number is one too many, and more need not be read.
+    let said: Vec<_> = said.iter().take(3).map(Node::number).collect();
     // The metadata have numbers of their own: 1.0 in form 3, 1.1 in form 4, 1.2 in form 5.
-    if said.len() != 2 || numbers != [Some(1), Some(usize::from(version) - 3)] {
-        let count = said.len();
+    if said != [Some(1), Some(usize::from(version) - 3)] {
         return Err(format!(
-            "its metadata are of version {numbers:?} ({count} numbers), the object of version {version}"
+            "its metadata are of version {said:?}, the object of version {version}"
         ));
     }
     let kernels = root.field("amdhsa.kernels")?.and_then(Node::list).unwrap_or_default();
