@@ -52,11 +52,6 @@ fn sink(slot: &Buffer<u32>, frame: u64) -> Result<()> {
     Err(Error::invalid(format!("frame {frame} is not what both stages make of it")))
 }
 
-/// Mesa's platforms share a rasteriser that two threads at once can crash.
-fn is_mesa(side: &Side) -> bool {
-    ["clover", "rusticl"].contains(&&*side.device.info().platform.to_lowercase())
-}
-
 /// Real devices in pairs, and each with itself.
 fn pairs_of(sides: &[Side]) -> Vec<[&Side; 2]> {
     let real: Vec<&Side> = sides.iter().filter(|s| s.device.info().api.0 != "fake").collect();
@@ -73,8 +68,6 @@ fn every_frame_on_every_pair() {
         let pipeline = Pipeline::builder(4, make).source(source(frames())).sink(sink).batch(2);
         let pipeline = pipeline.stage("one", &a.device, stage(a, STEPS[0]));
         let pipeline = pipeline.stage("two", &b.device, stage(b, STEPS[1]));
-        let one = is_mesa(a) || is_mesa(b);
-        let pipeline = if one { pipeline.one_thread() } else { pipeline };
         let report = pipeline.build().unwrap().run();
         let [from, to] = devices;
         let report = report.unwrap_or_else(|failure| panic!("{from} -> {to}: {failure}"));
@@ -102,7 +95,6 @@ fn frames_over_udp_on_every_device() {
         };
         let pipeline = Pipeline::builder(4, make).feed(udp, |slot| slot).sink(check);
         let pipeline = pipeline.stage("one", &side.device, stage(side, STEPS[0]));
-        let pipeline = if is_mesa(side) { pipeline.one_thread() } else { pipeline };
         let mut pipeline = pipeline.build().unwrap();
         let report = thread::scope(|threads| {
             threads.spawn(|| {

@@ -45,8 +45,3 @@ use onebuf::Device;
 fn has_kernels(device: &Device) -> bool {
     device.info().api.0 == "opencl"
 }
-
-/// Mesa's drivers of 2022 crash when two threads use them at once.
-pub fn wants_one_thread(device: &Device) -> bool {
-    ["rusticl", "Clover"].contains(&device.info().platform.trim())
-}

@@ -2129,7 +2129,8 @@ typedef struct onebuf_pipeline_options {
     size_t batch;
     // What to do when the source is faster than the rest.
     onebuf_when_full when_full;
-    // Not zero: everything runs on the thread that runs the pipeline, for drivers that two threads at once can crash.
+    // Not zero: everything runs on the thread that runs the pipeline. A pipeline with a stage on a device whose driver is
+    // known to crash when two threads call it at once does so by itself, with a warning in the log.
     uint32_t one_thread;
     // Where frames come from, instead of `source`; null: from there.
     onebuf_source feed;
@@ -2141,6 +2142,9 @@ typedef struct onebuf_pipeline_options {
     size_t drain_buffer;
     // Not zero: every stage's kernels run on its own device, whatever is proven.
     uint32_t no_graft;
+    // Not zero: each part has a thread of its own, also where a stage's driver is known to crash then. `one_thread` is
+    // stronger.
+    uint32_t threads;
 } onebuf_pipeline_options;
 
 // How a pipeline does, or did. Times are in nanoseconds; those of a pipeline that had no frame yet are zero.
@@ -2161,6 +2165,8 @@ typedef struct onebuf_pipeline_report {
     uint64_t latency_p50_ns;
     // The same for 99 of 100.
     uint64_t latency_p99_ns;
+    // Not zero: everything ran on one thread, because that was asked for or a stage's driver does not survive two.
+    uint32_t one_thread;
 } onebuf_pipeline_report;
 
 // Opens the stages' queues and makes the slots. ONEBUF_INVALID_ARGUMENT without a slot, or for a batch that the ring has

@@ -1658,8 +1658,11 @@ public:
     }
     PipelineOptions &batch(std::size_t frames) { return plain_.batch = frames, *this; }
     PipelineOptions &when_full(WhenFull what) { return plain_.when_full = static_cast<onebuf_when_full>(what), *this; }
-    /// Everything on the thread that calls run(): for drivers that two threads at once can crash.
+    /// Everything on the thread that calls run(). Pipelines with a stage on a driver that two threads at once crash do so by
+    /// themselves.
     PipelineOptions &one_thread() { return plain_.one_thread = 1, *this; }
+    /// Each part on a thread of its own, also where a stage's driver is known to crash then.
+    PipelineOptions &threads() { return plain_.threads = 1, *this; }
 
     /// Opens the queues and makes the slots. The functions go with the pipeline: build but once.
     Result<Pipeline> build(const Hub &hub) {

@@ -151,7 +151,8 @@ pub struct onebuf_pipeline_options {
     pub batch: usize,
     /// What to do when the source is faster than the rest.
     pub when_full: onebuf_when_full,
-    /// Not zero: everything runs on the thread that runs the pipeline, for drivers that two threads at once can crash.
+    /// Not zero: everything runs on the thread that runs the pipeline. A pipeline with a stage on a device whose driver is
+    /// known to crash when two threads call it at once does so by itself, with a warning in the log.
     pub one_thread: u32,
     /// Where frames come from, instead of `source`; null: from there.
     pub feed: onebuf_source,
@@ -163,6 +164,9 @@ pub struct onebuf_pipeline_options {
     pub drain_buffer: usize,
     /// Not zero: every stage's kernels run on its own device, whatever is proven.
     pub no_graft: u32,
+    /// Not zero: each part has a thread of its own, also where a stage's driver is known to crash then. `one_thread` is
+    /// stronger.
+    pub threads: u32,
 }
 // SAFETY: plain numbers and pointers, the size first; functions may be null; handles are numbers.
 unsafe impl Options for onebuf_pipeline_options {}
@@ -187,6 +191,8 @@ pub struct onebuf_pipeline_report {
     pub latency_p50_ns: u64,
     /// The same for 99 of 100.
     pub latency_p99_ns: u64,
+    /// Not zero: everything ran on one thread, because that was asked for or a stage's driver does not survive two.
+    pub one_thread: u32,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_pipeline_report {}
@@ -317,6 +323,9 @@ impl Plan {
         if self.given.batch > 0 {
             builder = builder.batch(self.given.batch);
         }
+        if self.given.threads != 0 {
+            builder = builder.threads();
+        }
         if self.given.one_thread != 0 {
             builder = builder.one_thread();
         }
@@ -380,6 +389,7 @@ fn plain(report: &Report) -> onebuf_pipeline_report {
         elapsed_ns: ns(report.elapsed),
         latency_p50_ns: report.latency.p50.map_or(0, ns),
         latency_p99_ns: report.latency.p99.map_or(0, ns),
+        one_thread: report.one_thread.is_some().into(),
     }
 }
 

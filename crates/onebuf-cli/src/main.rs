@@ -42,7 +42,7 @@ Examples:
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
 Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
-ONEBUF_LOG filters the log on stderr (try ONEBUF_LOG=debug); NO_COLOR switches colour off.")]
+ONEBUF_LOG filters the log on stderr: warnings, or error, info, debug; NO_COLOR switches colour off.")]
 struct Cli {
     /// Print one JSON object on stdout, and nothing else there
     #[arg(long, global = true, display_order = 100)]
@@ -82,6 +82,9 @@ fn main() -> ExitCode {
     onebuf::doctor::helper_main();
     let cli = Cli::parse();
     log_to_stderr();
+    if let Err(error) = onebuf::peer::remove_sockets_on_signals() {
+        out::warn(format!("a signal would leave sockets behind: {error}"));
+    }
     match answer(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -122,7 +125,7 @@ fn completions(shell: Shell) -> Answer {
 fn log_to_stderr() {
     let filter = EnvFilter::builder()
         .with_env_var("ONEBUF_LOG")
-        .with_default_directive(LevelFilter::ERROR.into())
+        .with_default_directive(LevelFilter::WARN.into())
         .from_env_lossy();
     // Plain, so that the log reads the same in a file.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);

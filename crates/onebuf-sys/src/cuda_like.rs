@@ -378,7 +378,7 @@ impl CudaLike {
     pub fn error_name(&self, status: CuStatus) -> String {
         match status {
             CuStatus::NULL_HANDLE => return "null handle".to_owned(),
-            CuStatus::WAIT_FAILED => return status.to_string(),
+            CuStatus::WAIT_FAILED | CuStatus::FORKED => return status.to_string(),
             _ => {}
         }
         let mut name = std::ptr::null();

@@ -265,6 +265,9 @@ impl Gl {
         call: &'static str,
     ) -> Result<(F, Result<(), GlRefused>), GlRefused> {
         let function = function.ok_or(GlRefused { call, status: GlStatus::NOT_LOADED })?;
+        if crate::fork::is_child() {
+            return Err(GlRefused { call, status: GlStatus::FORKED });
+        }
         let chosen = match &self.probe {
             None => Ok(()),
             Some(probe) => {

@@ -27,6 +27,7 @@
 //! - an unknown status is a number, never an invalid `enum`.
 
 pub mod cuda_like;
+pub mod fork;
 pub mod gl;
 pub mod hsa;
 pub mod loader;

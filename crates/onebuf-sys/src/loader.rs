@@ -152,6 +152,7 @@ pub fn open(
         // SAFETY: a driver library's constructors are sound to run; see the module page.
         match unsafe { Library::new(*name) } {
             Ok(library) => {
+                crate::fork::watch();
                 return Ok(Loaded { name: text(name), library: ManuallyDrop::new(library) });
             }
             Err(error) => reasons.push(root_cause(&error)),

@@ -12,6 +12,8 @@ impl ClStatus {
     pub const NOT_LOADED: Self = Self(i32::MIN);
     /// Not from a driver: it reported success, but returned a null handle.
     pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
+    /// Not from a driver: this is a forked child, where none is called.
+    pub const FORKED: Self = Self(crate::fork::FORKED);
 
     /// Whether it is `CL_SUCCESS`. (An event's execution status may also be above zero.)
     pub const fn is_ok(self) -> bool {
@@ -29,6 +31,7 @@ impl fmt::Display for ClStatus {
         match (*self, self.name()) {
             (Self::NOT_LOADED, _) => f.write_str("call not exported by the OpenCL library"),
             (Self::NULL_HANDLE, _) => f.write_str("null handle from a call that succeeded"),
+            (Self::FORKED, _) => f.write_str(crate::fork::WHY),
             (Self(code), Some(name)) => write!(f, "{name} ({code})"),
             (Self(code), None) => write!(f, "status {code}"),
         }

@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::fork;
 use crate::loader::{self, Missing, as_function, library_of};
 use crate::probe::Probe;
 
@@ -55,6 +56,9 @@ impl Watch {
         make: impl FnOnce() -> Result<T, vk::Result>,
     ) -> Result<T, VkRefused> {
         let refused = |status| VkRefused { call, status };
+        if fork::is_child() {
+            return Err(refused(vk::Result::from_raw(fork::FORKED)));
+        }
         if let Some(probe) = &self.0 {
             probe.enter(call).map_err(|code| refused(vk::Result::from_raw(code)))?;
         }
@@ -224,7 +228,7 @@ impl Instance {
     ///
     /// The contract of the C function; nothing of this instance is used afterwards.
     pub unsafe fn destroy(&self) {
-        if self.adopted {
+        if self.adopted || fork::is_child() {
             return;
         }
         // SAFETY: the caller keeps the C function's contract.

@@ -145,6 +145,11 @@ impl Error {
         Error::PeerRefused { reason: reason.into() }
     }
 
+    /// An [`Error::DeviceLost`]: this process is a forked child, in which drivers are not called.
+    pub(crate) fn forked(device: &str) -> Self {
+        Error::DeviceLost { device: device.into(), reason: onebuf_sys::fork::WHY.into() }
+    }
+
     /// An [`Error::Timeout`].
     pub fn timeout(what: impl Into<String>, after: Duration) -> Self {
         Error::Timeout { what: what.into(), after_ms: after.as_millis() as u64 }

@@ -2,6 +2,7 @@
 
 mod found;
 mod pages;
+mod pending;
 
 use crate::{
     BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend, cache,
@@ -23,8 +24,9 @@ use crate::{
 };
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
-use onebuf_sys::Probe;
+use onebuf_sys::{Probe, fork};
 pub(crate) use pages::PageFile;
+pub(crate) use pending::Pending;
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -66,6 +68,8 @@ struct Inner {
     cards: OnceLock<Arc<Cards>>,
     /// The host's service queue, once it was needed: maps take it without a lock.
     host_line: OnceLock<Arc<Line>>,
+    /// What is under way. The last field: what the others leave is waited for.
+    pending: Arc<Pending>,
 }
 
 /// An API that is not to be had here: a fact, not an error.
@@ -247,6 +251,11 @@ impl Hub {
         WeakHub(Arc::downgrade(&self.0))
     }
 
+    /// What its queues have under way.
+    pub(crate) fn pending(&self) -> &Arc<Pending> {
+        &self.0.pending
+    }
+
     pub(crate) fn mailboxes(&self) -> &Mailboxes {
         &self.0.mailboxes
     }
@@ -310,10 +319,11 @@ impl Hub {
             None => {
                 let (hal, spec) = (self.hal(device), QueueSpec::default());
                 let line = Line::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tap());
+                let line = line.drained_by(&self.0.pending);
                 if let Some(recorder) = self.tap().recorder() {
                     recorder.name_queue(line.number, "onebuf's own");
                 }
-                Ok(slot.insert(Arc::new(line)).clone())
+                Ok(slot.insert(line).clone())
             }
         }
     }
@@ -551,6 +561,9 @@ impl HubBuilder {
     /// Only when the host itself cannot be used; everything else is in [`Hub::unavailable`] and
     /// [`Hub::notes`].
     pub fn build(self) -> Result<Hub> {
+        if fork::is_child() && self.switches.any() {
+            return Err(Error::forked("every device"));
+        }
         // Before any driver is loaded: drivers change it.
         identity::environment();
         let programs = self.programs();
@@ -575,12 +588,20 @@ impl HubBuilder {
         let ids = found.nodes.iter().map(|node| node.id.clone());
         let ledger = Ledger::new(ids.collect(), GUESTS);
         let guests = Guests::new(found.opencl, found.others, found.devices.len());
+        let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        for (node, device) in found.nodes.iter().zip(&found.devices) {
+            if let Some(post) = device.post() {
+                post.assign(&node.id, timeout);
+            }
+        }
+        // After the drivers were loaded: its handler runs before theirs.
+        let pending = Pending::new(timeout);
         Ok(Hub(Arc::new(Inner {
             roster: Roster::new(found.devices, found.nodes, verdicts),
             guests,
             ledger,
             policy: self.policy,
-            timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            timeout,
             libraries: self.switches.environment(),
             unavailable: found.unavailable,
             notes: found.notes,
@@ -592,6 +613,7 @@ impl HubBuilder {
             tap: self.trace.map(|most| Tap::new(most, self.trace_devices)).unwrap_or_default(),
             cards: OnceLock::new(),
             host_line: OnceLock::new(),
+            pending,
         })))
     }
 }

@@ -92,6 +92,7 @@ mod tests;
 pub mod topology;
 pub mod trace;
 mod view;
+mod watchdog;
 
 pub use buffer::{
     Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch,

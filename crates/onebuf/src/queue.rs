@@ -16,6 +16,7 @@ use crate::{
     device::Device,
     foreign::Registration,
     hal::{self, QueueOrder, QueueSpec, Rung},
+    hub::Pending,
     libs::Shelf,
     program::{Arg, Grid, Kernel},
     route::share_events,
@@ -44,7 +45,7 @@ impl Queue {
     pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
         let (native, guest) = (hub.hal(device).queue(spec)?, hub.guests().of(device));
         let line = Line::of(device, native, hub.hal(device), spec, guest).traced(hub.tap());
-        Ok(Self { hub: hub.clone(), line: Arc::new(line) })
+        Ok(Self { hub: hub.clone(), line: line.drained_by(hub.pending()) })
     }
 
     /// The device that runs this queue's work.
@@ -219,6 +220,8 @@ pub(crate) struct Line {
     pub libs: Shelf,
     /// What keeps a foreign context; none for what the hub itself opens there.
     _guest: Option<Arc<Registration>>,
+    /// Who waits for its work when all else is gone.
+    pending: Option<Arc<Pending>>,
 }
 
 impl Line {
@@ -253,22 +256,37 @@ impl Line {
             tap: Tap::default(),
             libs: Shelf::default(),
             _guest: guest,
+            pending: None,
         }
     }
 
     /// What happens there is recorded where its hub's is.
-    pub fn traced(self, tap: &Tap) -> Self {
-        Self { tap: tap.clone(), ..self }
+    pub fn traced(mut self, tap: &Tap) -> Self {
+        self.tap = tap.clone();
+        self
+    }
+
+    /// Its work is waited for when its hub or the process ends, but that of a foreign context is its owner's.
+    pub fn drained_by(mut self, pending: &Arc<Pending>) -> Arc<Self> {
+        if self.at_once || self._guest.is_some() {
+            return Arc::new(self);
+        }
+        self.pending = Some(pending.clone());
+        let line = Arc::new(self);
+        pending.add(&line);
+        line
     }
 
     /// The native queue is somebody else's.
-    pub fn foreign(self) -> Self {
-        Self { is_foreign: true, ..self }
+    pub fn foreign(mut self) -> Self {
+        self.is_foreign = true;
+        self
     }
 
     /// Views on it are given back with a mark.
-    pub fn marked_at_once(self) -> Self {
-        Self { marks_at_once: true, ..self }
+    pub fn marked_at_once(mut self) -> Self {
+        self.marks_at_once = true;
+        self
     }
 
     /// Whether others may enqueue there, so that only a mark tells the end of all work.
@@ -469,6 +487,18 @@ impl Line {
         }
     }
 
+    /// Waits until all its work is over; how that ended is somebody else's to hear.
+    pub fn drain(self: &Arc<Self>, limit: Duration) {
+        let (noted, done) =
+            (self.noted.load(Ordering::Acquire), self.complete.load(Ordering::Acquire));
+        if noted > done
+            && let Ok(event) = self.event_for(noted)
+            && let Err(error) = event.wait(limit)
+        {
+            tracing::debug!(%error, "work that was left behind");
+        }
+    }
+
     /// A failure that nobody who waits has been told of; the queue has come so far.
     fn tell(&self, reached: u64) -> Result<()> {
         if !self.has_untold.load(Ordering::Acquire) {
@@ -543,6 +573,20 @@ impl Line {
         let outcome = position.wait_by(event, timeout);
         callback(outcome.clone());
         outcome.map(|()| Rung::HostWait)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        let (noted, done) =
+            (self.noted.load(Ordering::Acquire), self.complete.load(Ordering::Acquire));
+        if noted > done
+            && let Ok(event) = self.event_for(noted)
+            && !event.is_over()
+        {
+            pending.keep(event);
+        }
     }
 }
 

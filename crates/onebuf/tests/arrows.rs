@@ -17,7 +17,9 @@ fn allowed(from: &[String], to: &[String]) -> bool {
     let area = |place: &[String]| place.first().cloned().unwrap_or_default();
     let (ours, theirs) = (area(from), area(to));
     // Words that every layer speaks.
-    if ours == theirs && ours != "backend" || ["", "error", "sync"].contains(&theirs.as_str()) {
+    if ours == theirs && ours != "backend"
+        || ["", "error", "sync", "watchdog"].contains(&theirs.as_str())
+    {
         return true;
     }
     // Tests may play with what other tests play with.
@@ -33,7 +35,7 @@ fn allowed(from: &[String], to: &[String]) -> bool {
                 || ["checks", "native", "gates", "patience", "shaders"].contains(&to[1].as_str())
         }
         "backend" => theirs == "hal",
-        "hal" | "error" | "sync" => false,
+        "hal" | "error" | "sync" | "watchdog" => false,
         "topology" | "plan" | "route" => ["hal", "topology", "plan", "route"].contains(&&*theirs),
         // Above, only the hub makes devices, foreign objects are one API's, and programs name a language.
         _ => theirs != "backend" || ["", "foreign", "hub", "program"].contains(&&*ours),

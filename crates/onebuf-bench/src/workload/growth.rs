@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Bench, Case, Effort, Row, Stop, Unit, Workload,
     abba::compare,
-    mixed::{Frame, Interpolator, Pipeline, Setup, Shape, wants_one_thread},
+    mixed::{Frame, Interpolator, Pipeline, Setup, Shape},
     too_few_platforms,
 };
 use onebuf::{
@@ -232,8 +232,7 @@ fn ring<'r>(way: &'r Way<'_>, slots: usize, frames: u64) -> Result<Ring<'r>> {
     let last = shape.results() - 1;
     let builder = builder
         .sink(move |slot, _| slot.beams.read_range(last..=last, &mut [Complex32::ZERO]).map(drop));
-    let alone = run.devices.iter().any(wants_one_thread);
-    if alone { builder.one_thread().build() } else { builder.build() }
+    builder.build()
 }
 
 /// Nanoseconds a frame.

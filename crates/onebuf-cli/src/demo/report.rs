@@ -109,8 +109,7 @@ impl Report<'_> {
 
     /// How frames did that came without pause.
     fn stream(&self) -> Value {
-        let Streamed { report, ring, batch, alone, bytes_copied, findings, detected, .. } =
-            &self.streamed;
+        let Streamed { report, ring, batch, bytes_copied, findings, detected, .. } = &self.streamed;
         let stage = |stage: &onebuf::pipeline::StageReport| {
             let busy_us = stage.busy.as_secs_f64() * 1e6 / stage.frames.max(1) as f64;
             let us = us(stage.latency);
@@ -128,7 +127,7 @@ impl Report<'_> {
             "detect_us": us(report.sink),
             "ring": ring,
             "batch": batch,
-            "one_thread": alone,
+            "one_thread": report.one_thread.is_some(),
             "bytes_copied": bytes_copied,
             "detections": detected,
         })
@@ -232,8 +231,8 @@ impl Report<'_> {
 
     /// Frames without pause, in some lines.
     fn flow(&self) -> String {
-        let Streamed { report, ring, batch, alone, bytes_copied, findings, .. } = &self.streamed;
-        let thread = if *alone { ", on one thread" } else { "" };
+        let Streamed { report, ring, batch, bytes_copied, findings, .. } = &self.streamed;
+        let thread = if report.one_thread.is_some() { ", on one thread" } else { "" };
         let mut text = format!(
             "without pause: {:.1} frames/s, {:.2} GB/s; a ring of {ring}, batches of {batch}{thread}\n",
             self.streamed.frames_per_s,

@@ -12,7 +12,7 @@ use onebuf::{
     Access, BufferBuilder, Complex32, Error,
     pipeline::{self, Builder, Filled, Report, source::UdpCounts},
 };
-use onebuf_bench::mixed::{Beams, Detection, Frame, Pipeline, Spectrum, detect, wants_one_thread};
+use onebuf_bench::mixed::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
 use std::{sync::mpsc::channel, thread, time::Instant};
 
 /// How frames shall go through.
@@ -43,8 +43,6 @@ pub struct Streamed {
     pub frames_per_s: f64,
     pub ring: usize,
     pub batch: usize,
-    /// Everything on one thread, since a driver crashes with two.
-    pub alone: bool,
     /// What was copied although nobody asked.
     pub bytes_copied: u64,
     pub findings: Findings,
@@ -92,10 +90,9 @@ impl Stream<'_> {
         let hub = self.pipeline.devices[0].hub();
         let before = hub.ledger().implied_bytes();
         let ((judge, jobs), mut seen) = (Judge::new(), Seen::default());
-        let alone = self.pipeline.devices.iter().any(wants_one_thread);
         let builder = self.source(self.slots(), feed, &judge);
         let builder = self.sink(self.stages(builder), &judge, &mut seen);
-        let mut running = if alone { builder.one_thread() } else { builder }.build()?;
+        let mut running = builder.build()?;
         let live = Live::new(running.handle(), hub, self);
         self.watched.pipeline(running.handle());
         let (done, over) = channel();
@@ -118,7 +115,6 @@ impl Stream<'_> {
             network,
             ring: self.ring,
             batch: self.batch,
-            alone,
             bytes_copied: hub.ledger().implied_bytes() - before,
             findings,
             detected: seen.count,

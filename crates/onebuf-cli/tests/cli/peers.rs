@@ -5,7 +5,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, send, sock
 use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read},
-    os::{fd::OwnedFd, unix::fs::PermissionsExt},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::PermissionsExt, process::ExitStatusExt},
+    },
     process::{Child, Command, Stdio},
 };
 use tempfile::TempDir;
@@ -246,4 +249,51 @@ fn what_cannot_be_done_is_told() {
     )
     .unwrap();
     run("share").failed(1, "chmod 700");
+}
+
+/// What a signal ends leaves nothing in the folder; what SIGKILL leaves there the next owner takes over.
+#[test]
+fn signals_leave_nothing_behind() {
+    let two = Two::new();
+    let folder = two.runtime.path().join("onebuf");
+    let files = || std::fs::read_dir(&folder).unwrap().count();
+    for (name, signal) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("KILL", 9)] {
+        let mut owner = two.share("--elements 1000");
+        assert_eq!(files(), 2, "a socket and its lock");
+        let pid = owner.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        assert!(sent.success(), "kill -s {name}");
+        let ended = owner.child.wait().unwrap();
+        assert_eq!(ended.signal(), Some(signal), "it ends by SIG{name}, as its caller expects");
+        assert_eq!(files(), if name == "KILL" { 2 } else { 0 }, "SIG{name}");
+    }
+    let owner = two.share("--elements 1000");
+    two.attach("").ok();
+    owner.end().ok();
+    assert_eq!(files(), 0);
+}
+
+/// A signal that the caller ignores is ignored.
+#[test]
+fn nohup_is_obeyed() {
+    let two = Two::new();
+    let share = two.command("share --json --name both --elements 1000");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(share.get_program())
+        .args(share.get_args());
+    for (name, value) in share.get_envs() {
+        value.map(|value| command.env(name, value));
+    }
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut heard = String::new();
+    let mut lines = BufReader::with_capacity(1, child.stderr.as_mut().unwrap());
+    while !heard.contains("onebuf attach both") {
+        assert_ne!(lines.read_line(&mut heard).unwrap(), 0, "it ended: {heard}");
+    }
+    let sent = Command::new("kill").args(["-s", "HUP", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    two.attach("").ok();
+    assert!(child.wait().unwrap().success());
 }

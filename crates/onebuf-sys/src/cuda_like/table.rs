@@ -199,6 +199,9 @@ macro_rules! table {
                 let name = self.flavor.pick(names);
                 let refused = |status| Refused { call: name, status };
                 let function = at.ok_or(refused(CuStatus::NOT_LOADED))?;
+                if crate::fork::is_child() {
+                    return Err(refused(CuStatus::FORKED));
+                }
                 let chosen = match &self.probe {
                     None => Ok(()),
                     Some(probe) => probe.enter(name).map_err(|code| refused(CuStatus(code))),

@@ -261,6 +261,8 @@ impl CuStatus {
     pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
     /// Not from a driver: what a queue was made to wait for has failed.
     pub const WAIT_FAILED: Self = Self(i32::MIN + 2);
+    /// Not from a driver: this is a forked child, where none is called.
+    pub const FORKED: Self = Self(crate::fork::FORKED);
 
     pub const SUCCESS: Self = Self(0);
     pub const INVALID_VALUE: Self = Self(1);
@@ -306,6 +308,7 @@ impl fmt::Display for CuStatus {
             Self::NOT_LOADED => f.write_str("call not exported by the library"),
             Self::NULL_HANDLE => f.write_str("null handle from a call that succeeded"),
             Self::WAIT_FAILED => f.write_str("what it waited for has failed"),
+            Self::FORKED => f.write_str(crate::fork::WHY),
             Self(code) => write!(f, "status {code}"),
         }
     }

@@ -14,6 +14,8 @@ impl GlStatus {
     pub const NOT_LOADED: Self = Self(i32::MIN);
     /// Not from a driver: it reported no error, but returned nothing.
     pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
+    /// Not from a driver: this is a forked child, where none is called.
+    pub const FORKED: Self = Self(crate::fork::FORKED);
 
     /// Whether nothing that was made in the context can be used any more.
     pub const fn is_fatal(self) -> bool {
@@ -73,6 +75,7 @@ impl fmt::Display for GlStatus {
         match (*self, self.name()) {
             (Self::NOT_LOADED, _) => f.write_str("call not offered by the library"),
             (Self::NULL_HANDLE, _) => f.write_str("nothing from a call that reported no error"),
+            (Self::FORKED, _) => f.write_str(crate::fork::WHY),
             (Self(code), Some(name)) => write!(f, "{name} ({code:#06x})"),
             (Self(code), None) => write!(f, "status {code:#x}"),
         }

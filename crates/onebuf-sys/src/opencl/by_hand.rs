@@ -186,6 +186,9 @@ impl OpenCl {
     ) -> Result<(), ClStatus> {
         let call = self.svm_free.ok_or(ClStatus::NOT_LOADED)?;
         let chosen = self.enter("clSVMFree");
+        if chosen == Err(ClStatus::FORKED) {
+            return chosen;
+        }
         // SAFETY: the caller keeps the C function's contract.
         unsafe { call(context, pointer) };
         if !pointer.is_null() {

@@ -100,6 +100,9 @@ macro_rules! method {
             pub unsafe fn $name(&self, $arg: $ty) -> Result<(), ClStatus> {
                 let call = self.$name.ok_or(ClStatus::NOT_LOADED)?;
                 let chosen = self.enter(stringify!($symbol));
+                if chosen == Err(ClStatus::FORKED) {
+                    return chosen;
+                }
                 // SAFETY: the caller keeps the C function's contract.
                 let done = ClStatus(unsafe { call($arg) }).ok();
                 if done.is_ok() {
@@ -114,6 +117,9 @@ macro_rules! method {
             pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), ClStatus> {
                 let call = self.$name.ok_or(ClStatus::NOT_LOADED)?;
                 let chosen = self.enter(stringify!($symbol));
+                if chosen == Err(ClStatus::FORKED) {
+                    return chosen;
+                }
                 // SAFETY: the caller keeps the C function's contract.
                 let done = ClStatus(unsafe { call($($arg),*) }).ok();
                 chosen.and(done)
@@ -205,9 +211,12 @@ macro_rules! table {
                 }
             )?)*
 
-            /// Asks the probe, if there is one, whether this call is the one to fail.
+            /// Asks the probe, if there is one, whether this call is the one to fail. In a forked child all are refused.
             #[inline]
             fn enter(&self, call: &'static str) -> Result<(), ClStatus> {
+                if crate::fork::is_child() {
+                    return Err(ClStatus::FORKED);
+                }
                 match &self.probe {
                     None => Ok(()),
                     Some(probe) => probe.enter(call).map_err(ClStatus),

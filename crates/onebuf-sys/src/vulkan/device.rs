@@ -73,6 +73,9 @@ macro_rules! destroys {
                 ///
                 /// The contract of the C function.
                 pub unsafe fn $name(&self, object: $type) {
+                    if crate::fork::is_child() {
+                        return;
+                    }
                     // SAFETY: the caller keeps the C function's contract.
                     unsafe { self.raw.$name(object, None) };
                     self.watch.count($kind, -1);
@@ -202,7 +205,7 @@ impl Device {
     ///
     /// The contract of the C function; nothing of this device is used afterwards.
     pub unsafe fn destroy(&self) {
-        if self.adopted {
+        if self.adopted || crate::fork::is_child() {
             return;
         }
         // SAFETY: the caller keeps the C function's contract.

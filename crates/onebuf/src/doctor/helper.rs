@@ -58,6 +58,7 @@ fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
     let number =
         |text: &str| text.parse().map_err(|_| Error::invalid(format!("`{text}` is no number")));
     let (timeout, reach) = (Duration::from_millis(number(wait_ms)?), number(reach)?);
+    end_with_the_doctor()?;
     say("stage", "discovering devices");
     let hub = Hub::builder().timeout(timeout).verdicts(Default::default()).build()?;
     let of = |id: &str| hub.device(id).map(|d| identity::of_node(hub.topology().node(d.index())));
@@ -70,6 +71,25 @@ fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
     let text = serde_json::to_string(&verdict).map_err(|e| Error::invalid(e.to_string()))?;
     say("verdict", &text);
     Ok(())
+}
+
+/// Ends this process, and what its drivers started, when the doctor is gone, however that ended: its end of standard input is
+/// closed then. A driver that hangs does not stop this thread.
+fn end_with_the_doctor() -> Result<()> {
+    let watch = || {
+        let ended = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let (own, group) = (rustix::process::getpid(), rustix::process::getpgrp());
+        if own == group {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        std::process::exit(if ended.is_ok() { 1 } else { 2 });
+    };
+    let thread = thread::Builder::new().name("onebuf-doctor".into()).spawn(watch);
+    thread.map(drop).map_err(|error| Error::Unavailable {
+        what: "a thread of the doctor's helper".into(),
+        tried: Vec::new(),
+        reason: error.to_string(),
+    })
 }
 
 fn route_kind(name: &str) -> Result<RouteKind> {
@@ -105,7 +125,8 @@ impl Helper<'_> {
         command.args([HELPER_COMMAND, &from.id, &to.id, &kind.to_string(), &wait_ms, &reach]);
         command.env_clear().envs(identity::environment().iter().map(|(name, value)| (name, value)));
         command.envs(self.libraries.iter().map(|(name, library)| (name, library)));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Standard input stays open, and empty, as long as this process lives: see `end_with_the_doctor`.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own: what a driver starts ends with it, and the terminal's signals pass it by.
         command.process_group(0);
         let mut child = command.spawn().map_err(|error| Error::Unavailable {
@@ -239,16 +260,24 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Ends the helper and whatever it started. One that is about to end by itself is let, for its status.
 fn end(child: &mut Child, ending: bool) -> Option<ExitStatus> {
+    if ending && let Some(status) = status_within(child, GRACE) {
+        return Some(status);
+    }
+    let group = rustix::process::Pid::from_child(child);
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    // One that sleeps in the kernel for ever is left to init.
+    status_within(child, GRACE)
+}
+
+fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
-    while ending && start.elapsed() < GRACE {
+    while start.elapsed() < limit {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
         }
         thread::sleep(Duration::from_millis(5));
     }
-    let group = rustix::process::Pid::from_child(child);
-    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    child.wait().ok()
+    None
 }
 
 /// A helper that crashes in the experiment refutes its route. One that crashed before it, gave up by itself, or was

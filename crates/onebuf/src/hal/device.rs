@@ -10,7 +10,7 @@ use super::{
     Access, DeviceInfo, FdKind, Hint, HostAccess, IpcRange, NativeContext, ObjectRange, Program,
     Queue, QueueSpec, Semaphore, SharedSemaphore, Source, Strategy,
 };
-use crate::{Result, sync::Arc};
+use crate::{Result, sync::Arc, watchdog::Post};
 use std::{
     any::Any,
     fmt,
@@ -62,6 +62,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// is at the first call that needs one.
     fn will_share_with(&self, other: &Arc<dyn Device>) {
         let _ = other;
+    }
+
+    /// By what its driver's calls are watched, where they may hang.
+    fn post(&self) -> Option<&Arc<Post>> {
+        None
     }
 
     /// A new queue.

@@ -363,6 +363,8 @@ pub struct Caps {
     pub exports_semaphores: bool,
     /// Whether its queues signal such semaphores and wait on them.
     pub imports_semaphores: bool,
+    /// Whether its driver is known to crash when two threads call it at once. Pipelines with a stage there run on one thread.
+    pub one_thread: bool,
     /// Whether shared virtual memory has atomics.
     pub svm_atomics: bool,
     /// Whether any pointer of the process can be used by kernels.

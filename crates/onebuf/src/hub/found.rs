@@ -77,6 +77,12 @@ impl Switches {
         all.chain(managed).collect()
     }
 
+    /// Whether any driver is looked for.
+    pub fn any(&self) -> bool {
+        let all = [&self.opencl, &self.cuda, &self.hip, &self.vulkan, &self.egl];
+        all.iter().any(|switch| !matches!(switch, Switch::Off))
+    }
+
     fn wants_managed(&self) -> bool {
         let set = || std::env::var_os(MANAGED).is_some_and(|on| !on.is_empty() && on != "0");
         self.managed.unwrap_or_else(set)

@@ -1,5 +1,6 @@
 //! Where sockets lie: in a folder that nobody else can enter.
 
+use super::ending;
 use crate::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
 use std::{
@@ -69,6 +70,8 @@ pub(super) fn unusable(path: &Path, reason: impl ToString) -> Error {
 pub(crate) struct Name {
     pub socket: PathBuf,
     lock: PathBuf,
+    /// A forked child has it too, and is not its owner.
+    process: u32,
     _file: File,
 }
 
@@ -83,9 +86,14 @@ impl Name {
             let what = format!("{} is another owner's; choose another name", socket.display());
             return Err(Error::Busy { what });
         };
-        let name = Self { socket, lock, _file: file };
+        let name = Self { socket, lock, process: std::process::id(), _file: file };
         name.clear().map_err(|error| unusable(&name.socket, error))?;
+        ending::note(name.paths());
         Ok(name)
+    }
+
+    fn paths(&self) -> [PathBuf; 2] {
+        [self.socket.clone(), self.lock.clone()]
     }
 
     /// Removes the socket that a dead owner left; nothing else.
@@ -101,6 +109,10 @@ impl Name {
 
 impl Drop for Name {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        ending::forget(&self.paths());
         // In this order: without the lock the socket may be the next owner's.
         let removed = self.clear().and_then(|()| fs::remove_file(&self.lock));
         if let Err(error) = removed {

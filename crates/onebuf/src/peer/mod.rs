@@ -79,6 +79,7 @@
 mod attach;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod device_tests;
+mod ending;
 mod folder;
 mod given;
 mod greeting;
@@ -96,6 +97,7 @@ mod tests;
 mod wire;
 
 pub use attach::{Attach, Attached};
+pub use ending::{remove_sockets, remove_sockets_on_signals};
 pub(crate) use folder::Name;
 pub use folder::{folder, socket_path};
 pub use offer::{Offer, Visit};

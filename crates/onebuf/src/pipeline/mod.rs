@@ -140,7 +140,8 @@ pub struct Builder<'f, S> {
     sink: Option<Box<SinkFn<'f, S>>>,
     batch: Option<usize>,
     when_full: WhenFull,
-    one_thread: bool,
+    /// Whether on one thread, where that was said.
+    one_thread: Option<bool>,
     grafts: bool,
     /// What was said before there was anything to say it of.
     too_early: Option<&'static str>,
@@ -225,10 +226,19 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     }
 
     /// Everything runs on the thread that calls [`Pipeline::run`]: frames are still enqueued ahead of those that the
-    /// sink waits for, but the functions do not run beside each other. For drivers that two threads at once can crash, as
-    /// Mesa's of 2022 can, and for functions that are cheap. The source is asked when there is a slot, so nothing is dropped.
+    /// sink waits for, but the functions do not run beside each other. For functions that are cheap, and for slots whose
+    /// buffers are shared with a device that two threads at once crash while no stage is on it: a pipeline with a stage on
+    /// such a device ([`Caps::one_thread`](crate::Caps)) does so by itself, with a warning. The source is asked when there is
+    /// a slot, so nothing is dropped.
     pub fn one_thread(mut self) -> Self {
-        self.one_thread = true;
+        self.one_thread = Some(true);
+        self
+    }
+
+    /// Each part has a thread of its own, also where a stage's driver is known to crash when two threads call it at once.
+    /// For functions that see to it themselves that only one of them is inside of that driver at a time.
+    pub fn threads(mut self) -> Self {
+        self.one_thread = Some(false);
         self
     }
 
@@ -250,14 +260,35 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         let slots = self.depth + usize::from(self.when_full != WhenFull::Block);
         let slots = (0..slots).map(&mut self.make).collect::<Result<Vec<S>>>()?;
         let queues = graft::queues(&seats)?;
+        let alone = self.alone(&seats);
         let names = self.stages.iter().map(|stage| stage.name.clone());
         graft::tell(names.clone(), &seats, &queues);
-        let counters = Arc::new(Counters::new(names.zip(seats)));
+        let counters = Arc::new(Counters::new(names.zip(seats), alone));
         let runs = self.stages.into_iter().map(|stage| stage.run);
         let stages =
             queues.into_iter().zip(runs).map(|(queue, run)| Stage { queue, run }).collect();
-        let (when_full, one_thread) = (self.when_full, self.one_thread);
-        Ok(Pipeline { slots, source, stages, sink, batch, when_full, one_thread, counters })
+        let when_full = self.when_full;
+        Ok(Pipeline { slots, source, stages, sink, batch, when_full, counters })
+    }
+
+    /// Why everything is to run on one thread; none where it is not.
+    fn alone(&self, seats: &[Seat]) -> Option<String> {
+        let fragile = seats.iter().find(|seat| seat.device.info().caps.one_thread);
+        let crashes = fragile.map(|Seat { device, .. }| {
+            let platform = device.info().platform.trim();
+            format!(
+                "{platform}'s driver of {} does not survive calls from two threads",
+                device.id()
+            )
+        });
+        match (self.one_thread, crashes) {
+            (Some(true), _) => Some("asked for".into()),
+            (None, Some(why)) => {
+                tracing::warn!("the pipeline runs on one thread: {why}");
+                Some(why)
+            }
+            (Some(false), _) | (None, None) => None,
+        }
     }
 
     fn batch_for(&self, seats: &[Seat]) -> Result<usize> {
@@ -301,7 +332,6 @@ pub struct Pipeline<'f, S> {
     sink: Box<SinkFn<'f, S>>,
     batch: usize,
     when_full: WhenFull,
-    one_thread: bool,
     counters: Arc<Counters>,
 }
 
@@ -316,7 +346,7 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
             sink: None,
             batch: None,
             when_full: WhenFull::default(),
-            one_thread: false,
+            one_thread: None,
             grafts: true,
             too_early: None,
         }
@@ -327,13 +357,14 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         self.batch
     }
 
-    /// Where each stage runs, and why there, a line for each.
+    /// Where each stage runs, and why there, a line for each; and why all of it runs on one thread, where it does.
     pub fn explain(&self) -> String {
         let stage = |place: &report::Place| {
             let why = place.graft.as_ref().map_or_else(String::new, |graft| format!(": {graft}"));
             format!("{} on {}{why}\n", place.name, place.device)
         };
-        self.counters.stages.iter().map(stage).collect()
+        let alone = self.counters.alone.iter().map(|why| format!("on one thread: {why}\n"));
+        self.counters.stages.iter().map(stage).chain(alone).collect()
     }
 
     /// The slots, between runs.
@@ -355,13 +386,13 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
     /// # Panics
     /// When one of the functions does; the others have ended then.
     pub fn run(&mut self) -> Result<Report, Failure> {
-        let Self { slots, source, stages, sink, batch, when_full, one_thread, counters } = self;
+        let Self { slots, source, stages, sink, batch, when_full, counters } = self;
         counters.clear();
         let life = counters.beats.live();
         let (belt, batch) = (Belt::new(slots.len(), stages.len()), *batch);
         let tap = stages.first().map(|stage| stage.queue.line.tap.clone()).unwrap_or_default();
         let run = Run { slots, belt: &belt, counters, tap: &tap };
-        if *one_thread {
+        if counters.alone.is_some() {
             run.alone(&mut **source, stages, &mut **sink, batch);
         } else {
             run.beside_each_other(&mut **source, stages, &mut **sink, batch, *when_full);

@@ -28,6 +28,8 @@ pub(super) struct Counters {
     pub beats: Beats,
     /// Somebody wants it to stop.
     pub stop: AtomicBool,
+    /// Why it runs on one thread, where it does.
+    pub alone: Option<String>,
 }
 
 /// One stage's.
@@ -63,6 +65,9 @@ pub struct Report {
     pub stages: Vec<StageReport>,
     /// The sink's function, for each frame.
     pub sink: Latency,
+    /// Why everything ran on one thread: it was asked for, or a stage's driver does not survive two. None where each part
+    /// had its own.
+    pub one_thread: Option<String>,
 }
 
 /// One stage's part of a [`Report`].
@@ -105,7 +110,7 @@ impl Report {
 }
 
 impl Counters {
-    pub fn new(stages: impl IntoIterator<Item = (String, Seat)>) -> Self {
+    pub fn new(stages: impl IntoIterator<Item = (String, Seat)>, alone: Option<String>) -> Self {
         let place = |(name, Seat { device, graft, .. }): (_, Seat)| Place {
             name,
             device: device.id().into(),
@@ -114,7 +119,7 @@ impl Counters {
             busy: Times::default(),
             frames: AtomicU64::new(0),
         };
-        Self { stages: stages.into_iter().map(place).collect(), ..Self::default() }
+        Self { stages: stages.into_iter().map(place).collect(), alone, ..Self::default() }
     }
 
     /// Before another run.
@@ -150,6 +155,7 @@ impl Counters {
             source: (&self.source).into(),
             stages: self.stages.iter().map(stage).collect(),
             sink: (&self.sink).into(),
+            one_thread: self.alone.clone(),
         }
     }
 }

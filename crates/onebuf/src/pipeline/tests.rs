@@ -1,7 +1,7 @@
 //! What holds on any device, on the host: order, drops, failures, stops.
 
 use super::*;
-use crate::{Buffer, Hub};
+use crate::{Buffer, Hub, fake::FakeConfig};
 use std::{sync::Mutex, thread};
 
 const N: usize = 64;
@@ -219,4 +219,36 @@ fn what_cannot_be_a_pipeline_is_refused() {
     says(whole(4).batch(5), "batches of 5");
     says(whole(4).batch(0), "batches of 0");
     assert_eq!(whole(4).build().unwrap().batch(), 1, "one device has nothing to change to");
+}
+
+/// A device that says so gets one thread, with the reason in the report; whoever insists gets what they asked for.
+#[test]
+fn a_driver_that_two_threads_crash_gets_one() {
+    let fake = |one_thread| FakeConfig { one_thread, ..FakeConfig::default() };
+    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = hub.verdicts(Default::default()).fake(fake(true)).fake(fake(false)).build().unwrap();
+    let [fragile, sound] = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap());
+    let run = |device: &crate::Device, how: fn(Builder<'_, ()>) -> Builder<'_, ()>| {
+        let (here, threads) = (std::thread::current().id(), Mutex::new(Vec::new()));
+        let note = || threads.lock().unwrap().push(std::thread::current().id());
+        let pipeline = Pipeline::builder(2, |_| Ok(()))
+            .source(|_, frame| Ok(if frame < 3 { Filled::Frame } else { Filled::End }))
+            .stage("stage", device, |_| {
+                note();
+                Ok(())
+            })
+            .sink(|_, _| Ok(()));
+        let mut pipeline = how(pipeline).build().unwrap();
+        let (explained, report) = (pipeline.explain(), pipeline.run().unwrap());
+        drop(pipeline);
+        let alone = threads.into_inner().unwrap().iter().all(|thread| *thread == here);
+        assert_eq!(alone, report.one_thread.is_some());
+        assert_eq!(alone, explained.contains("on one thread: "), "{explained}");
+        report.one_thread
+    };
+    let why = run(&fragile, |pipeline| pipeline).unwrap();
+    assert!(why.contains("fake:0") && why.contains("two threads"), "{why}");
+    assert_eq!(run(&fragile, |pipeline| pipeline.threads()), None);
+    assert_eq!(run(&sound, |pipeline| pipeline), None);
+    assert_eq!(run(&sound, |pipeline| pipeline.one_thread()).as_deref(), Some("asked for"));
 }

@@ -111,7 +111,8 @@ impl Pinned {
         };
         let memory = device.allocate(&spec, None)?;
         queue.reside(&*memory, Residency::Away)?;
-        queue.mark()?.wait(MAP_WAIT)?;
+        let limit = device.post().map_or(MAP_WAIT, |post| post.limit().min(MAP_WAIT));
+        queue.mark()?.wait(limit)?;
         let pointer = memory.host_pointer().ok_or_else(|| {
             crate::Error::unsupported("a chunk of the driver's", "memory that it maps")
         })?;

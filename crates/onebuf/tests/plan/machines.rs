@@ -36,6 +36,7 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         wait_values: false,
         exports_semaphores: false,
         imports_semaphores: false,
+        one_thread: false,
         svm_atomics: false,
         svm_system: false,
         built_on: None,

@@ -15,6 +15,9 @@ pub(super) fn refused(table: &CudaLike, Refused { call, status }: Refused, devic
     if status == CuStatus::NOT_LOADED {
         return Error::unsupported(call, "a driver that exports it");
     }
+    if status == CuStatus::FORKED {
+        return Error::forked(device);
+    }
     let name = table.error_name(status);
     if status.is_fatal() {
         let reason = format!("{call}: {name} ({})", status.0);

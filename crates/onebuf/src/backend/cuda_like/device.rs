@@ -22,6 +22,7 @@ use crate::{
         QueueSpec, Source, Standing,
     },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
+    watchdog::Post,
 };
 use onebuf_sys::{
     Flavor, Refused,
@@ -56,6 +57,8 @@ pub(super) struct Driver {
     pub under: Under,
     /// On which device of another API it stands, where that one is used too.
     pub standing: Option<Standing>,
+    /// By what calls that may block are watched.
+    pub post: Arc<Post>,
 }
 
 impl Driver {
@@ -127,8 +130,10 @@ pub(super) struct Context {
 impl Context {
     fn new(driver: &Arc<Driver>) -> Result<Context> {
         let raw = match driver.flavor() {
-            // SAFETY: a device of this driver.
-            Flavor::Cuda => unsafe { driver.check(driver.table.retain_primary(driver.device))? },
+            Flavor::Cuda => driver.check(driver.post.watch("cuDevicePrimaryCtxRetain", || {
+                // SAFETY: a device of this driver.
+                unsafe { driver.table.retain_primary(driver.device) }
+            }))?,
             Flavor::Hip => CuContext::NULL,
         };
         let (driver, ids) = (driver.clone(), AtomicU64::new(1));
@@ -270,6 +275,10 @@ impl Drop for Device {
 impl hal::Device for Device {
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
+    }
+
+    fn post(&self) -> Option<&Arc<Post>> {
+        Some(&self.driver.post)
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {

@@ -15,6 +15,7 @@ use crate::{
         Api, Beneath, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Standing, Strategy,
     },
     sync::Arc,
+    watchdog::Post,
 };
 use onebuf_sys::{
     Flavor, Missing, Probe, Refused,
@@ -194,6 +195,7 @@ impl Library {
         let standing = asked.beneath().as_ref().and_then(find_ground);
         info.caps.built_on = standing.as_ref().map(|standing| standing.on.clone());
         Ok(Driver {
+            post: Post::new(self.table.flavor().api(), info.name.clone()),
             info,
             table: self.table.clone(),
             device,
@@ -280,6 +282,7 @@ impl Library {
             wait_values: waits_for_values,
             exports_semaphores: false,
             imports_semaphores: semaphore::is_there(&self.table),
+            one_thread: false,
             svm_atomics: false,
             svm_system: false,
             address_space: self.under.space(),

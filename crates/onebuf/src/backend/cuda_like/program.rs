@@ -44,10 +44,10 @@ impl RawModule {
         let count = context.driver.flavor().pick([2, 0]);
         // SAFETY: an image that ends with a zero, which is copied; as many options and values as is said,
         // and the room that they promise. The context is current.
-        let loaded = unsafe {
+        let loaded = context.driver.post.watch("cuModuleLoadDataEx", || unsafe {
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             context.table().load_module(image.as_ptr().cast(), count, options, values)
-        };
+        });
         let len = log.iter().position(|byte| *byte == 0).unwrap_or(0);
         let raw = loaded
             .map_err(|refused| (refused, String::from_utf8_lossy(&log[..len]).into_owned()))?;

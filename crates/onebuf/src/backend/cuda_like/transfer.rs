@@ -17,10 +17,7 @@ use crate::{
     sync::{Arc, Ordering},
 };
 use onebuf_sys::{Refused, cuda_like::DevicePtr};
-use std::time::Duration;
 
-/// How long a copy of ordinary memory may wait for the work before it.
-const TURN_WAIT: Duration = Duration::from_secs(60);
 /// Up to here a driver keeps a copy of what is written, and waits for nothing.
 const SMALL_BYTES: usize = 64 << 10;
 /// What is written at a time into new memory.
@@ -46,7 +43,7 @@ pub(super) unsafe fn read(
         return queue.mark();
     }
     if !queue.driver().pins.covers(into, bytes) {
-        queue.drain(TURN_WAIT)?;
+        queue.drain(queue.driver().post.limit())?;
     }
     // SAFETY: a range that was checked, the caller's promise, a live stream of the current context.
     queue.timed(|| unsafe { queue.driver().table.read_async(into.cast(), at, bytes, queue.raw) })
@@ -73,7 +70,7 @@ pub(super) unsafe fn write(
     let at_once = bytes <= SMALL_BYTES && !queue.may_wait_outside();
     if !at_once && !queue.driver().pins.covers(from, bytes) {
         let outside = queue.waits_outside.swap(false, Ordering::AcqRel);
-        let drained = queue.drain(TURN_WAIT);
+        let drained = queue.drain(queue.driver().post.limit());
         drained.inspect_err(|_| queue.waits_outside.store(outside, Ordering::Release))?;
     }
     // SAFETY: a range that was checked, the caller's promise, a live stream of the current context.
@@ -89,7 +86,7 @@ pub(super) fn write_now(context: &Arc<Context>, to: &Memory, contents: &[u8]) ->
         let chunk = chunk.to_vec();
         // SAFETY: `chunk` is not changed, and kept until the write is over or for ever.
         let write = unsafe { write(&queue.raw, to, n * CHUNK_BYTES, chunk.as_ptr(), chunk.len()) };
-        let written = write.and_then(|event| hal::Event::wait(&event, TURN_WAIT));
+        let written = write.and_then(|event| hal::Event::wait(&event, context.driver.post.limit()));
         if let Err(why) = written {
             context.bury(std::slice::from_ref(&queue.raw), move |_| drop(chunk));
             return Err(why);

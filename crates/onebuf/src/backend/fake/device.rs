@@ -31,6 +31,8 @@ pub struct FakeDevice {
 impl FakeDevice {
     /// A device that behaves as the configuration says.
     pub fn new(config: FakeConfig) -> Self {
+        // Its queues have threads, which a forked child has not.
+        onebuf_sys::fork::watch();
         let info = info(&config);
         let watch = Watch::new(config.probe.clone());
         FakeDevice { config, info, watch, queues: AtomicU64::new(0) }
@@ -151,6 +153,7 @@ fn caps(config: &FakeConfig) -> Caps {
         wait_values: false,
         exports_semaphores: config.exports_semaphores,
         imports_semaphores: false,
+        one_thread: config.one_thread,
         svm_atomics: false,
         svm_system: false,
         address_space: None,

@@ -286,6 +286,10 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        if onebuf_sys::fork::is_child() {
+            // Its thread is the parent's.
+            return;
+        }
         // A callback may drop the last reference to its own queue, or two callbacks to each other's.
         if thread::current().name() == Some(THREAD_NAME) {
             lock(&self.line.state).closed = true;

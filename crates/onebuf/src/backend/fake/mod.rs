@@ -69,6 +69,8 @@ pub struct FakeConfig {
     pub out_of_order: bool,
     /// Whether it makes semaphores for others: files that the stub drivers take for such.
     pub exports_semaphores: bool,
+    /// Whether it says that two threads at once crash it.
+    pub one_thread: bool,
     /// Counts its calls and objects, and makes calls fail.
     pub probe: Option<Arc<Probe>>,
 }
@@ -88,6 +90,7 @@ impl Default for FakeConfig {
             gates: true,
             out_of_order: true,
             exports_semaphores: false,
+            one_thread: false,
             probe: None,
         }
     }

@@ -15,6 +15,9 @@ impl Watch {
 
     /// Notes a call; an error when the probe wants it to fail.
     pub(super) fn call(&self, call: &'static str) -> Result<()> {
+        if onebuf_sys::fork::is_child() {
+            return Err(Error::forked(API.0));
+        }
         let Some(probe) = &self.0 else { return Ok(()) };
         probe.enter(call).map_err(|code| Error::Driver {
             api: API.0,

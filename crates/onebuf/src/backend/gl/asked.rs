@@ -209,6 +209,7 @@ impl Asking<'_> {
             wait_values: false,
             exports_semaphores: false,
             imports_semaphores: false,
+            one_thread: false,
             svm_atomics: false,
             svm_system: false,
             address_space: None,

@@ -67,14 +67,13 @@ impl Inline {
 
 impl Context {
     pub fn open(driver: &Arc<Driver>) -> Result<Context> {
-        let stage = Stage::open(&driver.table, driver.display, &driver.info.name)?;
+        let stage = Stage::open(&driver.table, driver.display, &driver.post)?;
         Ok(Context::at(driver, Place::Own(stage)))
     }
 
     /// One of ours that shares the objects of somebody else's.
     pub fn sharing(driver: &Arc<Driver>, theirs: EglContext) -> Result<Context> {
-        let name = &driver.info.name;
-        let stage = Stage::sharing(&driver.table, driver.display, theirs, name)?;
+        let stage = Stage::sharing(&driver.table, driver.display, theirs, &driver.post)?;
         Ok(Context::at(driver, Place::Own(stage)))
     }
 

@@ -12,6 +12,9 @@ pub(super) fn refused(GlRefused { call, status }: GlRefused, device: &str) -> Er
     if status == GlStatus::NOT_LOADED {
         return Error::unsupported(call, "a driver that offers it");
     }
+    if status == GlStatus::FORKED {
+        return Error::forked(device);
+    }
     if status.is_fatal() {
         return Error::DeviceLost {
             device: device.to_owned(),

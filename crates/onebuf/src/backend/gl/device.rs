@@ -12,6 +12,7 @@ use crate::{
         Access, AllocSpec, DeviceInfo, Domain, Export, NativeContext, QueueOrder, QueueSpec, Source,
     },
     sync::{Arc, Mutex, lock},
+    watchdog::Post,
 };
 use onebuf_sys::gl::{EglDisplay, Gl, GlRefused};
 use std::{fmt, sync::Weak};
@@ -24,6 +25,8 @@ pub(super) struct Driver {
     pub info: DeviceInfo,
     pub limits: Limits,
     pub habits: Habits,
+    /// By what calls that may block are watched.
+    pub post: Arc<Post>,
 }
 
 impl Driver {
@@ -108,6 +111,10 @@ impl Device {
 impl hal::Device for Device {
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
+    }
+
+    fn post(&self) -> Option<&Arc<Post>> {
+        Some(&self.driver.post)
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {

@@ -9,6 +9,7 @@ use crate::{
     Error,
     hal::{ContextHandles, DeviceKind, Domain, PhysicalId},
     sync::Arc,
+    watchdog::Post,
 };
 use onebuf_sys::{
     Missing, Probe,
@@ -151,7 +152,7 @@ impl Search<'_> {
     /// The display of a place and what its context says.
     fn open(&self, place: Place) -> Result<(EglDisplay, Asked), String> {
         let display = self.display(place).map_err(|refused| refused.to_string())?;
-        let stage = Stage::open(self.table, display, &place.name());
+        let stage = Stage::open(self.table, display, &Post::new("gl", place.name()));
         let stage = stage.map_err(|why| too_old(&why).unwrap_or_else(|| why.to_string()))?;
         let mut outcome = None;
         let asked = stage.run(|gl| {
@@ -224,8 +225,9 @@ impl Discovered {
         };
         if !self.devices.iter().any(same) {
             self.library.chips.push(info.physical);
-            let table = table.clone();
+            let (table, post) = (table.clone(), Post::new("gl", info.name.clone()));
             self.devices.push(Arc::new(Device::new(Driver {
+                post,
                 table,
                 display,
                 domain,

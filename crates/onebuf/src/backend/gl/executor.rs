@@ -4,7 +4,7 @@
 //! back. It can be taken back while it waits for its turn, so that a thread which is stuck in a driver
 //! stops nobody else for longer than a timeout. What has begun cannot, here as on any thread.
 
-use crate::{Error, Result};
+use crate::{Error, Result, watchdog::Post};
 use std::{
     any::Any,
     collections::VecDeque,
@@ -19,8 +19,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a call may wait for its turn.
-const TURN_WAIT: Duration = Duration::from_secs(60);
 /// Most calls are over within this time, and a sleep costs two thread switches.
 const SPIN: Duration = Duration::from_micros(20);
 /// Between these, whoever waits for a call that has begun looks again.
@@ -145,13 +143,14 @@ impl Shared {
 /// The thread, as others see it.
 pub(super) struct Executor {
     shared: Arc<Shared>,
+    post: Arc<Post>,
     thread: Option<JoinHandle<()>>,
     id: ThreadId,
 }
 
 impl Executor {
     /// Starts the thread.
-    pub fn start() -> Result<Executor> {
+    pub fn start(post: Arc<Post>) -> Result<Executor> {
         let shared = Arc::<Shared>::default();
         let works = shared.clone();
         let run = move || {
@@ -166,12 +165,12 @@ impl Executor {
             reason: format!("{why}: does a limit on threads or memory stand in the way?"),
         })?;
         let id = thread.thread().id();
-        Ok(Executor { shared, thread: Some(thread), id })
+        Ok(Executor { shared, post, thread: Some(thread), id })
     }
 
-    /// Runs a call there, at once when this is that thread.
+    /// Runs a call there, at once when this is that thread. It waits for its turn for the hub's timeout.
     pub fn run<T: Send>(&self, call: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        self.run_within(TURN_WAIT, call)
+        self.run_within(self.post.limit(), call)
     }
 
     /// The same with another time to wait for its turn.
@@ -183,6 +182,10 @@ impl Executor {
         if thread::current().id() == self.id {
             return call();
         }
+        if onebuf_sys::fork::is_child() {
+            // Its thread is the parent's.
+            return Err(Error::forked("gl"));
+        }
         let mut outcome: Option<Result<Result<T>, Box<dyn Any + Send>>> = None;
         let place = &mut outcome;
         let job: Box<dyn FnOnce() + Send + '_> =
@@ -192,7 +195,8 @@ impl Executor {
         let job = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
         let ticket = Ticket::new(job);
         let taken = self.shared.push(ticket.clone());
-        let has_run = taken && ticket.wait(timeout);
+        let has_run =
+            taken && self.post.watch("a call on OpenGL's thread", || ticket.wait(timeout));
         drop(ticket);
         match outcome {
             Some(Ok(outcome)) => outcome,
@@ -259,7 +263,7 @@ mod tests {
 
     #[test]
     fn calls_run_there_in_order_and_borrow() {
-        let executor = Executor::start().unwrap();
+        let executor = Executor::start(Post::new("gl", "a test")).unwrap();
         let mut seen = Vec::new();
         for n in 0..100 {
             let call = || {
@@ -276,7 +280,7 @@ mod tests {
 
     #[test]
     fn calls_of_many_threads_are_all_run() {
-        let executor = Executor::start().unwrap();
+        let executor = Executor::start(Post::new("gl", "a test")).unwrap();
         let sum = Mutex::new(0);
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -296,14 +300,14 @@ mod tests {
 
     #[test]
     fn a_call_made_there_runs_inline() {
-        let executor = Executor::start().unwrap();
+        let executor = Executor::start(Post::new("gl", "a test")).unwrap();
         let inner = executor.run(|| executor.run(|| Ok(7))).unwrap();
         assert_eq!(inner, 7);
     }
 
     #[test]
     fn a_turn_that_does_not_come_is_a_timeout_and_the_call_is_taken_back() {
-        let executor = Executor::start().unwrap();
+        let executor = Executor::start(Post::new("gl", "a test")).unwrap();
         let (open, gate) = mpsc::channel::<()>();
         executor.post(move || {
             let _ = gate.recv();
@@ -321,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_panic_comes_home_and_the_thread_goes_on() {
-        let executor = Executor::start().unwrap();
+        let executor = Executor::start(Post::new("gl", "a test")).unwrap();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             executor.run(|| -> Result<()> { panic!("here") }).unwrap();
         }));
@@ -332,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_last_reference_may_go_on_the_thread_itself() {
-        let executor = Arc::new(Executor::start().unwrap());
+        let executor = Arc::new(Executor::start(Post::new("gl", "a test")).unwrap());
         let (met, done) = (Arc::new(Barrier::new(2)), mpsc::channel());
         let (held, there, ended) = (executor.clone(), met.clone(), done.0);
         let late = Arc::new(AtomicBool::new(false));

@@ -13,6 +13,7 @@ use crate::{
     Error, Result, hal,
     hal::{Domain, PhysicalId},
     sync::Arc,
+    watchdog::Post,
 };
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, consts};
 
@@ -66,7 +67,8 @@ impl Library {
         let same = |chip: &&PhysicalId| chip.uuid.is_some() && chip.uuid == info.physical.uuid;
         info.physical = *self.chips.iter().find(same).unwrap_or(&info.physical);
         let table = self.table.clone();
-        let driver = Arc::new(Driver { table, display, domain, info, limits, habits });
+        let post = Post::new("gl", info.name.clone());
+        let driver = Arc::new(Driver { table, display, domain, info, limits, habits, post });
         let ours = Arc::new(Context::sharing(&driver, theirs)?);
         Ok((Device::seat(driver), Guest { ours, theirs }))
     }

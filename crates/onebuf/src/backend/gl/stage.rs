@@ -1,7 +1,7 @@
 //! A context that is current on a thread of its own.
 
 use super::{conv, executor::Executor};
-use crate::{Result, hal::ContextHandles, sync::Arc};
+use crate::{Result, hal::ContextHandles, sync::Arc, watchdog::Post};
 use onebuf_sys::gl::{EglContext, EglDisplay, Gl, GlRefused, consts};
 use std::{fmt, ptr, time::Duration};
 
@@ -26,8 +26,8 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Makes a context on a display that was initialised.
-    pub fn open(table: &Arc<Gl>, display: EglDisplay, device: &str) -> Result<Stage> {
-        Stage::sharing(table, display, EglContext::NULL, device)
+    pub fn open(table: &Arc<Gl>, display: EglDisplay, post: &Arc<Post>) -> Result<Stage> {
+        Stage::sharing(table, display, EglContext::NULL, post)
     }
 
     /// The same with the objects of another context; null shares with none.
@@ -35,11 +35,12 @@ impl Stage {
         table: &Arc<Gl>,
         display: EglDisplay,
         with: EglContext,
-        device: &str,
+        post: &Arc<Post>,
     ) -> Result<Stage> {
-        let executor = Executor::start()?;
-        let entered = executor
-            .run(|| enter(table, display, with).map_err(|refused| conv::refused(refused, device)));
+        let executor = Executor::start(post.clone())?;
+        let entered = executor.run(|| {
+            enter(table, display, with).map_err(|refused| conv::refused(refused, post.name()))
+        });
         let context = entered?;
         Ok(Stage { table: table.clone(), display, context, executor })
     }

@@ -16,13 +16,8 @@ use crate::{
     sync::Arc,
 };
 use onebuf_sys::gl::{Gl, GlRefused, consts};
-use std::{
-    ptr::{self, NonNull},
-    time::Duration,
-};
+use std::ptr::{self, NonNull};
 
-/// How long a read may wait for the work before it.
-const TURN_WAIT: Duration = Duration::from_secs(60);
 /// The least that patterns of odd lengths are written with; the rest is copied from there.
 const SEED_BYTES: usize = 4096;
 const SOURCE: u32 = consts::COPY_READ_BUFFER;
@@ -56,7 +51,7 @@ pub(super) unsafe fn read(
 ) -> Result<Event> {
     let at = from.range(offset, bytes)?;
     if bytes > 0 {
-        context.mark()?.wait(TURN_WAIT)?;
+        context.mark()?.wait(context.driver.post.limit())?;
         match (from.readable(offset), NonNull::new(into)) {
             (_, None) => return Err(Error::invalid("the host pointer of a transfer is null")),
             // SAFETY: the range lies inside the map, all work before is over, and its writes are visible;

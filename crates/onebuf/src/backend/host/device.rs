@@ -8,6 +8,7 @@ use crate::{
         PhysicalId, Program, Queue, QueueOrder, QueueSpec, Source, Strategy,
     },
     sync::Arc,
+    watchdog::Post,
 };
 
 /// A cache line: no two allocations share one, and vector loads are aligned.
@@ -18,18 +19,24 @@ const ALIGN_BYTES: usize = 64;
 pub struct HostDevice {
     info: DeviceInfo,
     domain: Domain,
+    /// Whose limit its queues wait for others' events.
+    post: Arc<Post>,
 }
 
 impl HostDevice {
     /// Asks the operating system what it runs on. The domain must be this device's alone in its hub.
     pub fn new(domain: Domain) -> Self {
-        HostDevice { info: read_info(), domain }
+        HostDevice { info: read_info(), domain, post: Post::new("host", "the host") }
     }
 }
 
 impl Device for HostDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn post(&self) -> Option<&Arc<Post>> {
+        Some(&self.post)
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
@@ -69,7 +76,9 @@ impl Device for HostDevice {
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
         match spec.order {
-            QueueOrder::InOrder => Ok(Arc::new(HostQueue::new(self.domain, spec.profiling))),
+            QueueOrder::InOrder => {
+                Ok(Arc::new(HostQueue::new(self.domain, &self.post, spec.profiling)))
+            }
             QueueOrder::OutOfOrder => Err(Error::unsupported(
                 "an out-of-order queue on host",
                 "a device that runs work behind the caller's back",
@@ -120,6 +129,7 @@ fn caps(memory_bytes: u64) -> Caps {
         wait_values: false,
         exports_semaphores: false,
         imports_semaphores: false,
+        one_thread: false,
         svm_atomics: true,
         svm_system: true,
         address_space: None,

@@ -18,11 +18,9 @@ use crate::{
         Residency,
     },
     sync::Arc,
+    watchdog::Post,
 };
-use std::time::{Duration, Instant};
-
-/// How long `wait_for` blocks its caller: far longer than any sane kernel, yet not for ever.
-const WAIT_LIMIT: Duration = Duration::from_secs(60);
+use std::time::Instant;
 
 /// Kernels with more arguments cost an allocation per launch.
 const FEW: usize = 8;
@@ -34,11 +32,13 @@ pub(super) struct HostQueue {
     /// When it was opened; its clock starts there.
     opened: Instant,
     profiling: bool,
+    /// Its limit is how long `wait_for` blocks the caller.
+    post: Arc<Post>,
 }
 
 impl HostQueue {
-    pub(super) fn new(domain: Domain, profiling: bool) -> Self {
-        HostQueue { domain, opened: Instant::now(), profiling }
+    pub(super) fn new(domain: Domain, post: &Arc<Post>, profiling: bool) -> Self {
+        HostQueue { domain, opened: Instant::now(), profiling, post: post.clone() }
     }
 
     fn now_ns(&self) -> u64 {
@@ -102,7 +102,7 @@ impl Queue for HostQueue {
     }
 
     fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
-        events.iter().try_for_each(|event| event.wait(WAIT_LIMIT))
+        events.iter().try_for_each(|event| event.wait(self.post.limit()))
     }
 
     fn gate(&self) -> Result<Box<dyn Gate>> {

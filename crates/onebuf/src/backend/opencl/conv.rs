@@ -38,6 +38,7 @@ impl Version {
 pub(super) fn status(call: &'static str, status: ClStatus, device: &str) -> Error {
     match status {
         ClStatus::NOT_LOADED => Error::unsupported(call, "an OpenCL library that exports it"),
+        ClStatus::FORKED => Error::forked(device),
         ClStatus::DEVICE_NOT_AVAILABLE
         | ClStatus::CONTEXT_TERMINATED_KHR
         | NVIDIA_ILLEGAL_ACCESS => {

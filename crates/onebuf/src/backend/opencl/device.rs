@@ -17,6 +17,7 @@ use crate::{
     hal,
     hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
     sync::{Arc, Mutex, lock},
+    watchdog::Post,
 };
 use onebuf_sys::{
     ClStatus,
@@ -41,9 +42,20 @@ pub(super) struct Driver {
     pub graphics: Option<Arc<OpenClExt>>,
     pub domain: Domain,
     pub info: DeviceInfo,
+    /// By what calls that may block are watched.
+    pub post: Arc<Post>,
 }
 
 impl Driver {
+    /// Makes a call that may block, watched.
+    pub fn slow<T>(
+        &self,
+        call: &'static str,
+        make: impl FnOnce() -> Result<T, ClStatus>,
+    ) -> Result<T> {
+        self.check(call, self.post.watch(call, make))
+    }
+
     /// A driver's answer, with the call and the device in the error.
     pub fn check<T>(&self, call: &'static str, answer: Result<T, ClStatus>) -> Result<T> {
         answer.map_err(|status| conv::status(call, status, &self.info.name))
@@ -51,7 +63,9 @@ impl Driver {
 
     /// The same where nobody can be told: in `Drop`, and for calls whose failure changes nothing.
     pub fn note(&self, call: &'static str, answer: Result<(), ClStatus>) {
-        if let Err(status) = answer {
+        if let Err(status) = answer
+            && status != ClStatus::FORKED
+        {
             tracing::warn!(device = %self.info.name, "{call}: {status}");
         }
     }
@@ -99,11 +113,10 @@ impl Context {
         // No notify function: it may come from any thread at any time, and says in words of the
         // driver's own what the failing call reports anyway.
         // SAFETY: a live device of that platform; the list ends with 0.
-        let made = unsafe {
+        let raw = driver.slow("clCreateContext", || unsafe {
             let list = properties.as_ptr();
             driver.cl.create_context(list, 1, &driver.device, None, ptr::null_mut())
-        };
-        let raw = driver.check("clCreateContext", made)?;
+        })?;
         let ids = Arc::default();
         Ok(Context { driver: driver.clone(), raw, ids, tie: Tie::None })
     }
@@ -133,7 +146,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: made or retained above, released once; its objects kept it until now.
-        let released = unsafe { self.driver.cl.release_context(self.raw) };
+        let release = || unsafe { self.driver.cl.release_context(self.raw) };
+        let released = self.driver.post.watch("clReleaseContext", release);
         self.driver.note("clReleaseContext", released);
     }
 }
@@ -224,6 +238,10 @@ impl Device {
 impl hal::Device for Device {
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
+    }
+
+    fn post(&self) -> Option<&Arc<Post>> {
+        Some(&self.driver.post)
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {

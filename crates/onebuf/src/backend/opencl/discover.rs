@@ -5,13 +5,14 @@ use super::{
     conv::{self, Version},
     device::{Device, Driver},
     graphics, query,
-    quirks::Quirks,
+    quirks::{self, Quirks},
     semaphore,
 };
 use crate::{
     backend::checks,
     hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PciAddress, PhysicalId, Strategy},
     sync::Arc,
+    watchdog::Post,
 };
 use bytemuck::Pod;
 use onebuf_sys::{
@@ -168,6 +169,7 @@ fn driver(
         semaphores,
         graphics,
         domain,
+        post: Post::new(API.0, info.name.clone()),
         info,
     })
 }
@@ -304,6 +306,7 @@ impl Asked<'_> {
         // A driver on the CPU takes descriptors by mapping the file, as Mesa's does with a header of its own.
         info.caps.parses_fds = info.kind == DeviceKind::Cpu;
         info.caps.imports_semaphores = self.imports_semaphores(&info);
+        info.caps.one_thread = quirks::wants_one_thread(&info.platform, &info.driver);
         info.caps.il_versions = self.il_versions(&info, version);
         info.physical = PhysicalId { uuid: self.uuid(&info), pci: self.pci(&info) };
         Ok((info.printable(), version))
@@ -332,6 +335,7 @@ impl Asked<'_> {
             wait_values: false,
             exports_semaphores: false,
             imports_semaphores: false,
+            one_thread: false,
             svm_atomics: svm & cl::CL_DEVICE_SVM_ATOMICS != 0,
             svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
             address_space: None,

@@ -21,10 +21,7 @@ use onebuf_sys::{
     ClStatus,
     opencl::{ClEvent, ClKernel, consts as cl},
 };
-use std::{ptr, time::Duration};
-
-/// How long a launch may take where its arguments are the driver's only when it is over.
-const LAUNCH_WAIT: Duration = Duration::from_secs(60);
+use std::ptr;
 
 /// As many arguments are told apart by a slot's form.
 const FORM_ARGS: usize = u64::BITS as usize;
@@ -289,7 +286,8 @@ impl Enqueue<'_> {
         queue.waited(after);
         let event = Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?);
         if queue.raw.driver().quirks.reads_arguments_late {
-            hal::Event::wait(&*event, LAUNCH_WAIT)?;
+            // Its arguments are the driver's until it is over.
+            hal::Event::wait(&*event, queue.raw.driver().post.limit())?;
         }
         Ok(event)
     }

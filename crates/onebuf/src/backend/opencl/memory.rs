@@ -286,7 +286,7 @@ impl Memory {
     /// Maps for others, waits for it, and pins the address down.
     fn hand_out(&self, queue: &Arc<RawQueue>) -> Result<NonNull<u8>> {
         self.reside(queue, Residency::Away)?;
-        hal::Event::wait(&queue.mark()?, EXPORT_WAIT)?;
+        hal::Event::wait(&queue.mark()?, queue.driver().post.limit().min(EXPORT_WAIT))?;
         let mut state = lock(&self.inner.state);
         let Some(Address(pointer)) = state.mapped() else {
             return Err(Error::Busy { what: "the memory was taken back during its export".into() });

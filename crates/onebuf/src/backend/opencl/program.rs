@@ -83,7 +83,10 @@ impl RawProgram {
         let driver = self.driver();
         let (device, options) = (&driver.device, options.as_ptr());
         // SAFETY: a live program of a context with this device. No callback, so it blocks.
-        unsafe { driver.cl.build_program(self.raw, 1, device, options, None, ptr::null_mut()) }
+        let build = || unsafe {
+            driver.cl.build_program(self.raw, 1, device, options, None, ptr::null_mut())
+        };
+        driver.post.watch("clBuildProgram", build)
     }
 
     fn log(&self) -> Result<String, ClStatus> {

@@ -92,7 +92,7 @@ impl RawQueue {
     /// Starts what was enqueued.
     pub fn flush(&self) -> Result<()> {
         // SAFETY: a live queue.
-        self.driver().check("clFlush", unsafe { self.driver().cl.flush(self.raw) })
+        self.driver().slow("clFlush", || unsafe { self.driver().cl.flush(self.raw) })
     }
 
     /// Enqueues something that has an event.
@@ -121,7 +121,7 @@ impl RawQueue {
 
     fn finish(&self) -> Result<()> {
         // SAFETY: a live queue.
-        self.driver().check("clFinish", unsafe { self.driver().cl.finish(self.raw) })
+        self.driver().slow("clFinish", || unsafe { self.driver().cl.finish(self.raw) })
     }
 
     /// An event behind everything so far.
@@ -204,6 +204,7 @@ impl RawQueue {
 
     /// Waits until everything so far has run, or failed.
     pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+        let timeout = self.driver().post.limit().min(timeout);
         match hal::Event::wait(&self.mark()?, timeout) {
             Err(Error::Driver { call: COMMAND, .. } | Error::DeviceLost { .. }) => Ok(()),
             waited => waited,
@@ -235,7 +236,8 @@ impl Drop for RawQueue {
         // SAFETY: a live queue.
         driver.note("clFlush", unsafe { driver.cl.flush(self.raw) });
         // SAFETY: this struct owns one reference.
-        driver.note("clReleaseCommandQueue", unsafe { driver.cl.release_command_queue(self.raw) });
+        let release = || unsafe { driver.cl.release_command_queue(self.raw) };
+        driver.note("clReleaseCommandQueue", driver.post.watch("clReleaseCommandQueue", release));
     }
 }
 
@@ -252,16 +254,18 @@ fn with_properties(context: &Context, spec: QueueSpec) -> Result<ClQueue> {
     let driver = &context.driver;
     let list = [u64::from(cl::CL_QUEUE_PROPERTIES), bits(spec), 0];
     // SAFETY: a live context and its device; the list ends with 0.
-    let made = unsafe {
+    let made = driver.post.watch("clCreateCommandQueueWithProperties", || unsafe {
         driver.cl.create_command_queue_with_properties(context.raw, driver.device, list.as_ptr())
-    };
+    });
     made.map_err(|status| refused("clCreateCommandQueueWithProperties", status, spec.order, driver))
 }
 
 fn before_2_0(context: &Context, spec: QueueSpec) -> Result<ClQueue> {
     let driver = &context.driver;
     // SAFETY: a live context and its device.
-    let made = unsafe { driver.cl.create_command_queue(context.raw, driver.device, bits(spec)) };
+    let made = driver.post.watch("clCreateCommandQueue", || unsafe {
+        driver.cl.create_command_queue(context.raw, driver.device, bits(spec))
+    });
     made.map_err(|status| refused("clCreateCommandQueue", status, spec.order, driver))
 }
 

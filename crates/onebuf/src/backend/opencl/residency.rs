@@ -318,11 +318,11 @@ fn moved(fixed: Address, at: Address) -> Error {
 fn map_object(queue: &RawQueue, mem: ClMem, flags: u64, bytes: usize) -> Result<Address> {
     let driver = queue.driver();
     // SAFETY: a live queue and memory object of one context, mapped whole; no event is asked for.
-    let mapped = unsafe {
+    let mapped = driver.slow("clEnqueueMapBuffer", || unsafe {
         let (blocking, none, no) = (cl::CL_FALSE, ptr::null(), ptr::null_mut());
         driver.cl.enqueue_map_buffer(queue.raw, mem, blocking, flags, 0, bytes, 0, none, no)
-    };
-    Ok(Address(driver.check("clEnqueueMapBuffer", mapped)?.cast()))
+    });
+    Ok(Address(mapped?.cast()))
 }
 
 fn unmap_object(
@@ -352,11 +352,10 @@ fn unmap_object(
 fn map_svm(queue: &RawQueue, at: Address, flags: u64, bytes: usize) -> Result<Address> {
     let driver = queue.driver();
     // SAFETY: a live queue and a live coarse-grained allocation of one context, of that length.
-    let mapped = unsafe {
+    driver.slow("clEnqueueSVMMap", || unsafe {
         let (blocking, none, no) = (cl::CL_FALSE, ptr::null(), ptr::null_mut());
         driver.cl.enqueue_svm_map(queue.raw, blocking, flags, at.void(), bytes, 0, none, no)
-    };
-    driver.check("clEnqueueSVMMap", mapped)?;
+    })?;
     Ok(at)
 }
 

@@ -101,7 +101,10 @@ impl Object {
         host: *mut c_void,
     ) -> Result<Object, ClStatus> {
         // SAFETY: a live context, and the caller's promise.
-        let mem = unsafe { context.driver.cl.create_buffer(context.raw, flags, bytes, host) }?;
+        let driver = &context.driver;
+        let mem = driver.post.watch("clCreateBuffer", || unsafe {
+            driver.cl.create_buffer(context.raw, flags, bytes, host)
+        })?;
         Ok(Object { context: context.clone(), mem, custody: None })
     }
 
@@ -175,7 +178,8 @@ impl Drop for Object {
         let driver = &self.context.driver;
         // SAFETY: this struct owns one reference; the driver waits for commands that use it, or is
         // known not to and `release` has waited.
-        driver.note("clReleaseMemObject", unsafe { driver.cl.release_mem_object(self.mem) });
+        let release = || unsafe { driver.cl.release_mem_object(self.mem) };
+        driver.note("clReleaseMemObject", driver.post.watch("clReleaseMemObject", release));
         if let Some(custody) = &self.custody {
             custody.released();
         }
@@ -295,7 +299,11 @@ fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
     let flags = fine | conv::access(spec.access);
     // SAFETY: a live context whose driver has SVM: strategies were checked by `Device::allocate`.
     let made = unsafe { driver.cl.svm_alloc(context.raw, flags, asked, MAX_SVM_ALIGN as u32) };
-    let base = Address(made.ok_or_else(none)?.cast::<u8>());
+    let refused = || match onebuf_sys::fork::is_child() {
+        true => Error::forked(&driver.info.name),
+        false => none(),
+    };
+    let base = Address(made.ok_or_else(refused)?.cast::<u8>());
     let over = if room == 0 { 0 } else { base.0.as_ptr().align_offset(spec.align) };
     // SAFETY: `over` is below `room`, so it lies inside what was allocated.
     let pointer = unsafe { base.add(over) };
@@ -317,7 +325,8 @@ pub(super) fn free_svm(context: &Context, base: Address, bytes: usize, users: &[
     }
     let driver = &context.driver;
     // SAFETY: allocated in this context, freed once, and no queue uses it any more.
-    let freed = unsafe { driver.cl.svm_free(context.raw, base.void()) };
+    let free = || unsafe { driver.cl.svm_free(context.raw, base.void()) };
+    let freed = driver.post.watch("clSVMFree", free);
     driver.note("clSVMFree", freed);
 }
 

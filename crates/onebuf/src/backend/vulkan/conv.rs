@@ -11,6 +11,7 @@ use onebuf_sys::{VkRefused, vulkan::vk};
 pub(super) fn refused(VkRefused { call, status }: VkRefused, device: &str) -> Error {
     let (name, code) = (format!("VK_{status:?}"), status.as_raw());
     match status {
+        _ if code == onebuf_sys::fork::FORKED => Error::forked(device),
         vk::Result::ERROR_DEVICE_LOST => {
             Error::DeviceLost { device: device.to_owned(), reason: format!("{call}: {name}") }
         }

@@ -17,6 +17,7 @@ use crate::{
         Source,
     },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
+    watchdog::Post,
 };
 use onebuf_sys::{
     VkRefused,
@@ -65,6 +66,8 @@ pub(super) struct Driver {
     pub limits: Limits,
     pub memory: vk::PhysicalDeviceMemoryProperties,
     pub info: DeviceInfo,
+    /// By what calls that may block are watched.
+    pub post: Arc<Post>,
 }
 
 impl Driver {
@@ -125,7 +128,8 @@ impl Context {
             .push_next(v11)
             .push_next(v12);
         // SAFETY: a device of this live instance; everything asked for was declared by it.
-        let made = unsafe { driver.root.0.create_device(driver.physical, &info) };
+        let make = || unsafe { driver.root.0.create_device(driver.physical, &info) };
+        let made = driver.post.watch("vkCreateDevice", make);
         let table = driver.check(made)?;
         // SAFETY: made just now, with so many queues of that family.
         Ok(unsafe { Context::over(driver.clone(), table, 0..count) })
@@ -298,6 +302,10 @@ impl Device {
 impl hal::Device for Device {
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
+    }
+
+    fn post(&self) -> Option<&Arc<Post>> {
+        Some(&self.driver.post)
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {

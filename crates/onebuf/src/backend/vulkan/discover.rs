@@ -10,6 +10,7 @@ use crate::{
     backend::checks,
     hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
     sync::Arc,
+    watchdog::Post,
 };
 use onebuf_sys::{
     Missing, Probe, VkRefused,
@@ -191,6 +192,7 @@ impl<'a> Asked<'a> {
 
     fn driver(&self, root: &Arc<Root>, family: Family, identity: &str, domain: Domain) -> Driver {
         let more = self.more();
+        let info = self.info(&more, identity);
         Driver {
             root: root.clone(),
             physical: self.physical,
@@ -198,7 +200,8 @@ impl<'a> Asked<'a> {
             family,
             limits: self.limits(&more),
             memory: self.memory,
-            info: self.info(&more, identity),
+            post: Post::new("vulkan", info.name.clone()),
+            info,
         }
     }
 
@@ -376,6 +379,7 @@ impl<'a> Asked<'a> {
             wait_values: false,
             exports_semaphores: self.exports_semaphores(),
             imports_semaphores: self.exports_semaphores(),
+            one_thread: false,
             svm_atomics: false,
             svm_system: false,
             address_space: None,

@@ -124,7 +124,8 @@ impl RawKernel {
             .name(&entry);
         let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout);
         // SAFETY: a live module that has this entry, and a layout of the bindings that it has.
-        let made = unsafe { table.create_compute_pipeline(&info) };
+        let make = || unsafe { table.create_compute_pipeline(&info) };
+        let made = driver.post.watch("vkCreateComputePipelines", make);
         // SAFETY: made above; a pipeline does not need it any more.
         unsafe { table.destroy_shader_module(shader) };
         self.pipeline = driver.check(made)?;

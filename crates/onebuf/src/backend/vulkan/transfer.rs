@@ -13,10 +13,7 @@ use super::{
 };
 use crate::{Error, Result, backend::checks, hal, sync::Arc};
 use onebuf_sys::vulkan::vk;
-use std::time::Duration;
 
-/// How long a copy may wait for the work before it, where it has to.
-const TURN_WAIT: Duration = Duration::from_secs(60);
 /// Bytes that go through staging memory at a time; and how often that may be had at once.
 const PIECE_BYTES: usize = 16 << 20;
 const PIECES: usize = 2;
@@ -73,7 +70,7 @@ pub(super) fn write_now(to: &Memory, contents: &[u8]) -> Result<()> {
     let bytes = contents.len().min(hal::Memory::bytes(to));
     // SAFETY: read before the submission, which is part of the call.
     let event = unsafe { write(&queue.raw, to, 0, contents.as_ptr(), bytes)? };
-    hal::Event::wait(&event, TURN_WAIT)
+    hal::Event::wait(&event, to.context().driver.post.limit())
 }
 
 /// What another queue was to bring into memory that may be written from now, where this queue waits for it.
@@ -81,9 +78,12 @@ fn let_land(queue: &RawQueue) -> Result<()> {
     let unlanded = std::mem::take(&mut queue.lock().unlanded);
     for (other, value) in unlanded {
         if let Some(other) = other.upgrade()
-            && !other.wait(value, TURN_WAIT)?
+            && !other.wait(value, other.context().driver.post.limit())?
         {
-            return Err(Error::timeout("a read that this write waits for", TURN_WAIT));
+            return Err(Error::timeout(
+                "a read that this write waits for",
+                other.context().driver.post.limit(),
+            ));
         }
     }
     Ok(())
@@ -95,10 +95,11 @@ fn in_pieces(
     bytes: usize,
     mut copy: impl FnMut(usize, usize) -> Result<Event>,
 ) -> Result<Event> {
+    let limit = queue.context().driver.post.limit();
     let mut events: Vec<Event> = Vec::new();
     for at in (0..bytes).step_by(PIECE_BYTES) {
         let before = events.len().checked_sub(PIECES).map(|n| &events[n]);
-        let turn = before.map_or(Ok(()), |event| hal::Event::wait(event, TURN_WAIT));
+        let turn = before.map_or(Ok(()), |event| hal::Event::wait(event, limit));
         match turn.and_then(|()| copy(at, PIECE_BYTES.min(bytes - at))) {
             Ok(event) => events.push(event),
             Err(why) => {

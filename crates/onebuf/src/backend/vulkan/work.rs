@@ -182,8 +182,10 @@ impl RawQueue {
         let Context { driver, table, .. } = &**self.context();
         // SAFETY: commands that were recorded and are not under way, live semaphores, and no other thread
         // gives this queue work meanwhile.
-        driver.check(self.context().lane(self.lane, |queue| unsafe {
-            table.queue_submit(queue, &[work], vk::Fence::null())
+        driver.check(self.context().lane(self.lane, |queue| {
+            driver.post.watch("vkQueueSubmit", || unsafe {
+                table.queue_submit(queue, &[work], vk::Fence::null())
+            })
         }))
     }
 

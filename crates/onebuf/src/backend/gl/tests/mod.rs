@@ -48,6 +48,7 @@ fn device(probe: Option<std::sync::Arc<Probe>>) -> Option<Arc<Device>> {
 fn with_habits(device: &Device, coherence: Coherence) -> Device {
     let driver = device.driver();
     Device::new(Driver {
+        post: crate::watchdog::Post::new("gl", "a test"),
         table: driver.table.clone(),
         display: driver.display,
         domain: driver.domain,

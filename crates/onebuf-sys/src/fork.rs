@@ -1,0 +1,42 @@
+//! Knowing a child that `fork()` made: drivers do not survive it.
+//!
+//! A child has one thread of its parent's, and locks as they were. A driver whose threads are gone never answers, so no
+//! table calls one there: each call is refused, and nothing is released.
+//!
+//! # Safety
+//!
+//! The one foreign call registers a handler that stores to an atomic, which is all that a child may do there.
+
+use std::sync::{
+    Once,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// What a call answers in a forked child.
+pub const FORKED: i32 = i32::MIN + 3;
+
+/// Why, for errors.
+pub const WHY: &str = "this process was forked from one that had loaded drivers, which do not survive fork(): \
+    call exec() in the child, or discover only after the fork";
+
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn in_child() {
+    IS_CHILD.store(true, Ordering::Relaxed);
+}
+
+/// From now on a fork is noticed. Called when the first driver has been loaded.
+pub fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        // SAFETY: the handler only stores to an atomic, and its code is never unmapped while threads run it. Without
+        // memory for it, the call fails and a fork goes unnoticed.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// Whether this process was forked after a driver had been loaded.
+#[inline]
+pub fn is_child() -> bool {
+    IS_CHILD.load(Ordering::Relaxed)
+}
