@@ -34,7 +34,7 @@ fn own_opencl() -> onebuf::HubBuilder {
 /// PoCL compiles a kernel when it is first launched, and crashes when the process ends meanwhile.
 #[test]
 fn a_process_ends_well_with_work_pending() {
-    const RUNS: usize = 9;
+    const RUNS: usize = 6;
     let _watchdog = Watchdog::new("processes that end with work pending", Duration::from_secs(300));
     let mut crashed = Vec::new();
     for run in 0..RUNS {

@@ -100,8 +100,8 @@ impl Object {
         bytes: usize,
         host: *mut c_void,
     ) -> Result<Object, ClStatus> {
-        // SAFETY: a live context, and the caller's promise.
         let driver = &context.driver;
+        // SAFETY: a live context, and the caller's promise.
         let mem = driver.post.watch("clCreateBuffer", || unsafe {
             driver.cl.create_buffer(context.raw, flags, bytes, host)
         })?;

@@ -180,9 +180,9 @@ impl RawQueue {
             .push_next(&mut times);
         batch.load();
         let Context { driver, table, .. } = &**self.context();
-        // SAFETY: commands that were recorded and are not under way, live semaphores, and no other thread
-        // gives this queue work meanwhile.
         driver.check(self.context().lane(self.lane, |queue| {
+            // SAFETY: commands that were recorded and are not under way, live semaphores, and no other thread
+            // gives this queue work meanwhile.
             driver.post.watch("vkQueueSubmit", || unsafe {
                 table.queue_submit(queue, &[work], vk::Fence::null())
             })
