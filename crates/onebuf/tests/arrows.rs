@@ -242,3 +242,31 @@ fn violations_are_caught() {
     assert_eq!(caught(&["hal", "words"], "/// For OpenCL, see crate::Hub.\nstruct A;"), [""; 0]);
     assert_eq!(caught(&["hub"], "use crate::{backend, queue::Line};"), [""; 0]);
 }
+
+/// The tests that `SECURITY.md` names: what stands in backquotes in the last column of its tables, before a bracket.
+fn promised(text: &str) -> Vec<&str> {
+    let rows = text.lines().filter(|line| line.starts_with('|') && line.ends_with('|'));
+    let last = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next());
+    last.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn every_promise_has_the_test_that_it_names() {
+    let text = read(crates().join("../SECURITY.md"));
+    let named = promised(&text);
+    assert!(named.len() > 40, "only {} tests were found", named.len());
+    let folders = ["onebuf", "onebuf-capi", "onebuf-cli"].map(|name| crates().join(name));
+    let mut sources: Vec<_> = folders.iter().flat_map(|folder| sources(folder)).collect();
+    sources.extend(self::sources(&crates().join("../conformance")));
+    let code: Vec<String> = sources.iter().map(|(_, path)| read(path)).collect();
+    let files: Vec<&Place> = sources.iter().map(|(place, _)| place).collect();
+    let is_test = |name: &&str| {
+        let head = format!("fn {name}(");
+        let is_file = files.iter().any(|place| place.last().is_some_and(|last| last == name));
+        is_file || code.iter().any(|text| text.contains(&head))
+    };
+    let missing: Vec<_> = named.iter().filter(|name| !is_test(name)).collect();
+    assert!(missing.is_empty(), "SECURITY.md names tests that do not exist: {missing:?}");
+    assert_eq!(promised("| a | `b`, `c` (`d`) |\n| `e` |"), ["b", "c", "d", "e"], "the control");
+    assert!(!is_test(&"no_test_has_this_name_but_in_a_string"));
+}

@@ -228,7 +228,7 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     /// Everything runs on the thread that calls [`Pipeline::run`]: frames are still enqueued ahead of those that the
     /// sink waits for, but the functions do not run beside each other. For functions that are cheap, and for slots whose
     /// buffers are shared with a device that two threads at once crash while no stage is on it: a pipeline with a stage on
-    /// such a device ([`Caps::one_thread`](crate::Caps)) does so by itself, with a warning. The source is asked when there is
+    /// such a device (`caps.one_thread` of its info) does so by itself, with a warning. The source is asked when there is
     /// a slot, so nothing is dropped.
     pub fn one_thread(mut self) -> Self {
         self.one_thread = Some(true);
