@@ -103,3 +103,17 @@ fn the_log_is_written_in_fortran() {
     assert!(told("warn").contains("no verdicts"), "{}", told("warn"));
     assert!(!told("").contains("no verdicts"), "{}", told(""));
 }
+
+/// PoCL compiles a kernel when it is first launched, and crashes where the process ends meanwhile.
+#[test]
+fn a_program_in_c_ends_well_with_work_pending() {
+    let Some(program) = compile(&source("c/pending.c"), Build::Shared, &[]) else { return };
+    for device in devices().iter().filter(|id| id.starts_with("opencl:")) {
+        for _ in 0..3 {
+            let cache = tempfile::tempdir().unwrap();
+            let mut run = command(&program);
+            run.arg(device).env("POCL_CACHE_DIR", cache.path());
+            assert!(said(run).contains(&format!("work pending on {device}")));
+        }
+    }
+}
