@@ -10,7 +10,7 @@ pub const ONEBUF_VERSION_MAJOR: u32 = 0;
 /// Minor version of this header.
 pub const ONEBUF_VERSION_MINOR: u32 = 1;
 /// Patch version of this header.
-pub const ONEBUF_VERSION_PATCH: u32 = 0;
+pub const ONEBUF_VERSION_PATCH: u32 = 1;
 
 /// The library's version as text, such as `0.1.0`.
 #[unsafe(no_mangle)]

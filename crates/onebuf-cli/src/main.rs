@@ -42,7 +42,7 @@ Examples:
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
 Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
-ONEBUF_LOG filters the log on stderr: warnings, or error, info, debug; NO_COLOR switches colour off.")]
+ONEBUF_LOG filters the log on stderr (try ONEBUF_LOG=debug); NO_COLOR switches colour off.")]
 struct Cli {
     /// Print one JSON object on stdout, and nothing else there
     #[arg(long, global = true, display_order = 100)]
@@ -122,11 +122,14 @@ fn completions(shell: Shell) -> Answer {
     Answer { json: json!({ "shell": shell.to_string(), "script": text }), text }
 }
 
+/// Errors, and the warnings that no command prints by itself: driver calls that hang, pipelines that fall back to one thread.
+const LOG_BY_DEFAULT: &str = "error,onebuf::watchdog=warn,onebuf::pipeline=warn";
+
 fn log_to_stderr() {
+    let asked = std::env::var("ONEBUF_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = EnvFilter::builder()
-        .with_env_var("ONEBUF_LOG")
-        .with_default_directive(LevelFilter::WARN.into())
-        .from_env_lossy();
+        .with_default_directive(LevelFilter::ERROR.into())
+        .parse_lossy(asked.as_deref().unwrap_or(LOG_BY_DEFAULT));
     // Plain, so that the log reads the same in a file.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     log.with_writer(std::io::stderr).init();

@@ -44,6 +44,9 @@ const MOST_HANDLERS: usize = 16;
 /// Every hub's that lives, for the process's end.
 static ALL: Mutex<Vec<Weak<Pending>>> = Mutex::new(Vec::new());
 
+/// What was waited for at the process's end.
+static KEPT: Mutex<Vec<Arc<Pending>>> = Mutex::new(Vec::new());
+
 /// What one hub's queues have under way: those that live, and the last work of those that are gone.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -158,8 +161,10 @@ fn drain_all() {
         while !watchdog::others_are_out() && start.elapsed() < longest {
             thread::sleep(LOOK_AGAIN);
         }
-        // What it holds must not be let go of here, by the last who has it: the program is at its end.
-        std::mem::forget(all);
+        // Nothing that these hold may be dropped here, at the end of the program.
+        if let Ok(mut kept) = KEPT.lock() {
+            kept.extend(all);
+        }
     };
     let run = move || {
         let _ = catch_unwind(AssertUnwindSafe(drain));
