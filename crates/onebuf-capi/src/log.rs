@@ -104,6 +104,7 @@ fn of_environment() -> Targets {
 /// Messages of this level and of lower numbers go to a function, and none to standard error; ONEBUF_LOG is not
 /// asked. A `callback` of NULL undoes that, and `level` does not matter then. When this returns, the function that
 /// was set before is no longer running, nor called again.
+/// No thread may hold a lock that the function takes while it calls onebuf: the function is called inside of such calls.
 ///
 /// ONEBUF_BUSY inside of such a function; ONEBUF_UNSUPPORTED in a Rust program that collects the messages itself.
 #[unsafe(no_mangle)]

@@ -164,6 +164,8 @@ pub struct onebuf_pipeline_options {
     pub drain_buffer: usize,
     /// Not zero: every stage's kernels run on its own device, whatever is proven.
     pub no_graft: u32,
+    /// Ignored: programs of an earlier version have undefined bytes here, which their `size` covers.
+    pub reserved: u32,
     /// Not zero: each part has a thread of its own, also where a stage's driver is known to crash then. `one_thread` is
     /// stronger.
     pub threads: u32,

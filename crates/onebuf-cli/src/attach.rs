@@ -3,7 +3,7 @@
 use crate::{
     devices,
     out::{Answer, Output, Result},
-    turns::{Hands, Seen, devices_json, judge, pages, tell},
+    turns::{Hands, Seen, devices_json, judge, pages},
     units,
 };
 use onebuf::peer::{Attach, Attached, socket_path};
@@ -48,7 +48,7 @@ pub fn run(args: &Args, output: &Output) -> Result<Answer> {
     let (owner, buffer) = (attached.owner(), attached.buffer());
     let (bytes, count) = (buffer.size_bytes() as u64, pages(buffer.len()));
     let (seen_by, memory) = (devices_json(buffer), buffer.plan().strategy);
-    tell(output, &format!("{} of process {} at {path}", units::bytes(bytes), owner.pid))?;
+    output.tell(&format!("{} of process {} at {path}", units::bytes(bytes), owner.pid))?;
     let mut seen = Seen::default();
     for _ in 0..args.rounds {
         round(&hands, &mut attached, timeout, &mut seen)?;

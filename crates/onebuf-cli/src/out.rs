@@ -50,12 +50,17 @@ pub fn shown(text: &str) -> String {
 
 /// Something that the user should know, though the command goes on.
 pub fn warn(text: impl fmt::Display) {
-    eprintln!("onebuf: warning: {}", shown(&text.to_string()));
+    to_stderr(&format!("onebuf: warning: {}", shown(&text.to_string())));
+}
+
+/// A line on standard error. One that is closed or full is no reason to stop: `eprintln!` would panic.
+fn to_stderr(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Something that was left out, in the form that tests and `./dev` use too.
 pub fn skip(what: &str, why: &str) {
-    eprintln!("skip: {what}: {why}");
+    to_stderr(&format!("skip: {what}: {why}"));
 }
 
 /// Standard output: lines for people, or one JSON object.
@@ -82,6 +87,14 @@ impl Output {
             Output::Text => unless_gone(io::stdout().write_all(text.as_bytes())),
             Output::Json(_) => Ok(()),
         }
+    }
+
+    /// A line on the way: on standard output for people, on standard error where the former is for one JSON object.
+    pub fn tell(&self, line: &str) -> Result<()> {
+        if let Output::Json(_) = self {
+            to_stderr(&format!("onebuf: {line}"));
+        }
+        self.say(&format!("{line}\n"))
     }
 
     pub fn give(self, Answer { mut json, text }: Answer) -> Result<()> {

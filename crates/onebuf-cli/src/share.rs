@@ -3,7 +3,7 @@
 use crate::{
     devices,
     out::{Answer, Failure, Output, Result, warn},
-    turns::{Hands, Seen, devices_json, judge, pages, tell},
+    turns::{Hands, Seen, devices_json, judge, pages},
     units,
 };
 use onebuf::{
@@ -118,7 +118,7 @@ pub fn run(args: &Args, output: &Output) -> Result<Answer> {
     let mut offer = Offer::open(&buffer, &name)?;
     let size = units::bytes(buffer.size_bytes() as u64);
     let path = offer.path().display().to_string();
-    tell(output, &format!("{size} at {path}: `onebuf attach {name}`"))?;
+    output.tell(&format!("{size} at {path}: `onebuf attach {name}`"))?;
     let host = Owner { hands, timeout: Duration::from_secs(args.timeout), output };
     let visits = host.serve(&mut offer, args.peers)?;
     drop(offer);
@@ -176,7 +176,7 @@ struct Owner<'o> {
 }
 
 impl Owner<'_> {
-    /// Serves so many peers. Those that are refused do not count, and do not prolong the wait for the next.
+    /// Serves so many peers. Those that are refused do not count, and do not prolong the wait for the next, however many come.
     fn serve(&self, offer: &mut Offer<'_, u32>, peers: u64) -> Result<Vec<Visited>> {
         let (mut visits, mut since) = (Vec::new(), Instant::now());
         while (visits.len() as u64) < peers {
@@ -185,13 +185,22 @@ impl Owner<'_> {
                     visits.push(self.visit(visit)?);
                     since = Instant::now();
                 }
-                Err(Error::Timeout { what, .. }) => {
-                    return Err(Error::timeout(what, self.timeout).into());
+                Err(Error::Timeout { .. }) => return Err(self.nobody_came()),
+                // Of this process: it would be the same at once.
+                Err(error @ Error::Driver { .. }) => return Err(error.into()),
+                Err(error) => {
+                    warn(error);
+                    if since.elapsed() >= self.timeout {
+                        return Err(self.nobody_came());
+                    }
                 }
-                Err(error) => warn(error),
             }
         }
         Ok(visits)
+    }
+
+    fn nobody_came(&self) -> Failure {
+        Error::timeout("waiting for a peer to come", self.timeout).into()
     }
 
     fn visit(&self, mut visit: Visit<'_, '_, u32>) -> Result<Visited> {
@@ -206,32 +215,44 @@ impl Owner<'_> {
         let who = format!("peer of process {}", peer.pid);
         // This process waits for a peer only in the peer's turn.
         let hangs = matches!(ended, Error::Timeout { .. }) && !visit.is_our_turn();
-        let lost = match ended {
+        let mut lost = match ended {
             Error::PeerLost { .. } if left => None,
             Error::PeerLost { .. } | Error::PeerRefused { .. } => Some(ended.to_string()),
             _ if hangs => Some(format!("it hangs: {ended}")),
             // This side failed.
             other => return Err(other.into()),
         };
-        tell(self.output, &format!("{who}: {}", seen.words()))?;
-        if let Some(why) = &lost {
-            tell(self.output, &format!("{who}: {why}"))?;
-        }
-        // One that hangs can write still: nothing can be shown.
-        if lost.is_some() && !hangs {
-            self.show_alive(visit.buffer())?;
+        self.output.tell(&format!("{who}: {}", seen.words()))?;
+        if let Some(why) = &mut lost {
+            self.output.tell(&format!("{who}: {why}"))?;
+            // One that hangs can write still: nothing can be shown.
+            if !hangs {
+                let alive = self.show_alive(visit.buffer());
+                self.output.tell(alive.as_ref().unwrap_or_else(|spoilt| spoilt))?;
+                if let Err(spoilt) = alive {
+                    why.push_str(&format!("; {spoilt}"));
+                }
+            }
         }
         Ok(Visited { pid: peer.pid, uid: peer.uid, seen, lost })
     }
 
-    /// What the buffer is after a peer was lost in the middle of something: as good as before.
-    fn show_alive(&self, buffer: &Buffer<u32>) -> Result<()> {
+    /// What the buffer is after a peer was lost in the middle of something: as good as before, unless the peer kept its
+    /// mapping and writes still.
+    fn show_alive(&self, buffer: &Buffer<u32>) -> Result<String, String> {
         let mut own = Seen::default();
-        self.hands.write(buffer, 0, 1)?;
-        self.hands.check(buffer, 0, 1, &mut own)?;
-        judge(&own)?;
-        let pages = own.pages_checked;
-        tell(self.output, &format!("the buffer lives on: {pages} pages written and checked again"))
+        let written = self.hands.write(buffer, 0, 1);
+        let checked = written.and_then(|()| self.hands.check(buffer, 0, 1, &mut own));
+        let Seen { pages_checked, pages_wrong, .. } = own;
+        match checked {
+            Err(error) => Err(format!("the buffer could not be checked: {error}")),
+            Ok(()) if pages_wrong > 0 => Err(format!(
+                "a peer still writes the buffer: {pages_wrong} of {pages_checked} pages are not what this process wrote"
+            )),
+            Ok(()) => {
+                Ok(format!("the buffer lives on: {pages_checked} pages written and checked again"))
+            }
+        }
     }
 
     /// This side's turn, then the peer's.

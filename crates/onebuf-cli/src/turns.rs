@@ -3,7 +3,7 @@
 
 mod kernels;
 
-use crate::out::{Failure, Output, Result};
+use crate::out::{Failure, Result};
 use kernels::Kernels;
 use onebuf::{Buffer, Device, Hub};
 use serde_json::{Value, json};
@@ -123,14 +123,6 @@ fn wrong_pages(buffer: &Buffer<u32>, seed: u32) -> onebuf::Result<usize> {
         wrong += pages.filter(|(first, page)| !(*first..).zip(*page).all(right)).count();
     }
     Ok(wrong)
-}
-
-/// A line on the way: on stdout for people, on stderr where stdout is for one JSON object.
-pub fn tell(output: &Output, line: &str) -> Result<()> {
-    if let Output::Json(_) = output {
-        eprintln!("onebuf: {line}");
-    }
-    output.say(&format!("{line}\n"))
 }
 
 /// How the devices see the buffer, by id and route.

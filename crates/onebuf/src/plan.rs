@@ -470,7 +470,11 @@ impl<'t> Planner<'t> {
             false => Rung::HostWait,
         };
         let unproven = match best {
-            Rung::Callback if !self.request.trust_declared => Rung::HostWait,
+            Rung::Callback
+                if !self.request.trust_declared && !self.topology.has_callbacks([from, to]) =>
+            {
+                Rung::HostWait
+            }
             promised => promised,
         };
         match route.verdict.sync {

@@ -521,11 +521,17 @@ impl Line {
 
     /// Whether there is an event already that covers so many.
     fn is_marked(&self, at: u64) -> bool {
-        lock(&self.mark).as_ref().is_some_and(|(covered, _)| *covered >= at)
+        // In a child no driver is asked; whoever wants the event is told so.
+        onebuf_sys::fork::is_child()
+            || lock(&self.mark).as_ref().is_some_and(|(covered, _)| *covered >= at)
     }
 
     /// The newest event if it covers so much, or a new one.
     fn event_for(&self, at: u64) -> Result<Arc<dyn hal::Event>> {
+        // Before the lock: at the fork another thread may have held it, inside of its driver.
+        if onebuf_sys::fork::is_child() {
+            return Err(Error::forked("of this queue"));
+        }
         let mut mark = lock(&self.mark);
         match &*mark {
             Some((covered, event)) if *covered >= at => Ok(event.clone()),

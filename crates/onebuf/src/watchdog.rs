@@ -3,8 +3,11 @@
 //! A call cannot be interrupted, so a driver that hangs in one takes its thread with it. The watchdog says so: a warning with the
 //! API, the call, the device and the thread, after the hub's timeout, and again each time the call has taken twice as long.
 //!
-//! Only calls that may block are watched ([`Post::watch`]); launches are not. A watched call costs two locks that no other thread
-//! wants. The watching thread is started by the first such call, and sleeps while none is under way.
+//! Only calls that may block are watched ([`Post::watch`]); launches are not. A watched call costs two locks that other
+//! threads hardly ever want, less than 0.1 µs. The first such call starts the watching thread; a call that finds it asleep wakes it,
+//! which costs 2 to 7 µs. So the thread does not sleep before [`LONGEST_LOOK`] has passed without a new call: a program that
+//! calls drivers wakes it twice a second at most, and one that does not has a thread that sleeps for good. The price is that a
+//! warning may be half a second late.
 
 use std::{
     cell::OnceCell,
@@ -23,6 +26,9 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks at the calls that are under way.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
+
+/// The number that the next call gets.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// A device whose driver is watched: by which name, and how long its calls may take.
 #[derive(Debug)]
@@ -60,6 +66,10 @@ impl Post {
 
     /// Makes a driver's call that may block, and says so if it does not return in time.
     pub fn watch<T>(self: &Arc<Self>, call: &'static str, make: impl FnOnce() -> T) -> T {
+        // Locks are as they were at the fork, and no thread looks.
+        if onebuf_sys::fork::is_child() {
+            return make();
+        }
         // The slot of a thread that is ending is gone: nothing is watched then.
         let slot = SLOT.try_with(|slot| slot.get_or_init(Slot::open).0.clone()).ok();
         let _running = slot.map(|slot| slot.enter(call, self));
@@ -86,6 +96,9 @@ struct Own(Arc<Slot>);
 
 impl Drop for Own {
     fn drop(&mut self) {
+        if onebuf_sys::fork::is_child() {
+            return;
+        }
         locked(&DOG.slots).retain(|slot| !Arc::ptr_eq(slot, &self.0));
     }
 }
@@ -107,7 +120,6 @@ impl Slot {
     }
 
     fn enter(self: Arc<Self>, call: &'static str, post: &Arc<Post>) -> Leave {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         locked(&self.calls).push(Running { call, post: post.clone(), number });
         // Before the question whether the dog sleeps, as it looks once more before it does.
@@ -147,6 +159,8 @@ static DOG: Dog = Dog {
 impl Dog {
     #[cold]
     fn wake(&'static self) {
+        #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+        tests::WAKES.fetch_add(1, Ordering::Relaxed);
         static STARTED: OnceLock<()> = OnceLock::new();
         STARTED.get_or_init(|| {
             let thread = thread::Builder::new().name("onebuf-watchdog".into());
@@ -160,14 +174,15 @@ impl Dog {
     }
 
     fn run(&self) {
-        let mut seen = HashMap::new();
+        let (mut seen, mut before) = (HashMap::new(), 0);
         loop {
-            let running = self.running();
-            let Some(pause) = look(&running, &mut seen) else {
-                self.sleep();
-                continue;
-            };
-            thread::sleep(pause);
+            // Before the look: a call that begins during it counts for the next.
+            let next = NEXT.load(Ordering::Relaxed);
+            match look(&self.running(), &mut seen).or_else(|| linger(before, next)) {
+                Some(pause) => thread::sleep(pause),
+                None => self.sleep(),
+            }
+            before = next;
         }
     }
 
@@ -183,6 +198,8 @@ impl Dog {
         while !std::mem::take(&mut *awake) {
             awake = self.woken.wait(awake).unwrap_or_else(PoisonError::into_inner);
         }
+        // Also where the call that woke it had said so before it began to sleep.
+        self.sleeps.store(false, Ordering::Relaxed);
     }
 
     /// What is under way, and on which thread.
@@ -227,6 +244,12 @@ fn look(
     (!running.is_empty()).then(|| next.max(SHORTEST_LOOK))
 }
 
+/// How long to stay awake though nothing is under way, by the next call's number at the last look and now; none when no call
+/// has begun since.
+fn linger(before: u64, now: u64) -> Option<Duration> {
+    (before != now).then_some(LONGEST_LOOK)
+}
+
 /// Whether no other thread is inside a call that is watched.
 pub(crate) fn others_are_out() -> bool {
     let own = SLOT.try_with(|slot| slot.get().map(|own| own.0.clone())).ok().flatten();
@@ -243,6 +266,25 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    /// How often a call has woken the watching thread.
+    pub(super) static WAKES: AtomicU64 = AtomicU64::new(0);
+
+    /// Waking costs a call some microseconds, so calls that come one after the other do not.
+    #[test]
+    fn calls_at_short_intervals_hardly_ever_wake_the_watchdog() {
+        const CALLS: u32 = 10_000;
+        let post = Post::new("fake", "a chip");
+        let (start, before) = (Instant::now(), WAKES.load(Ordering::Relaxed));
+        for _ in 0..CALLS {
+            post.watch("short", || ());
+            thread::sleep(Duration::from_micros(50));
+        }
+        let wakes = WAKES.load(Ordering::Relaxed) - before;
+        // It cannot sleep more often than this, whatever other tests call meanwhile.
+        let most = 2 + start.elapsed().as_millis() / LONGEST_LOOK.as_millis();
+        assert!(u128::from(wakes) <= most, "{wakes} in {:?}, of {CALLS} calls", start.elapsed());
+    }
 
     #[test]
     fn others_are_in_as_long_as_they_are() {
@@ -262,6 +304,12 @@ mod tests {
         go.send(()).unwrap();
         other.join().unwrap();
         assert_eq!(calls(), 0);
+    }
+
+    #[test]
+    fn it_stays_awake_as_long_as_calls_begin() {
+        assert_eq!(linger(7, 9), Some(LONGEST_LOOK));
+        assert_eq!(linger(9, 9), None);
     }
 
     #[test]

@@ -39,7 +39,7 @@ const OPAQUE: u8 = 2;
 const DMA_BUF: u8 = 3;
 
 /// One packet of the protocol.
-fn packet(what: u16, body: &[u8]) -> Vec<u8> {
+pub fn packet(what: u16, body: &[u8]) -> Vec<u8> {
     let head = [&b"1buf"[..], &1_u16.to_le_bytes(), &what.to_le_bytes()].concat();
     [&head[..], &(body.len() as u32).to_le_bytes(), body].concat()
 }
@@ -102,7 +102,7 @@ impl Liar {
 }
 
 /// Waits for something to hear; false where nothing comes.
-fn hears(fd: &OwnedFd) -> bool {
+pub fn hears(fd: &OwnedFd) -> bool {
     let soon = Timespec { tv_sec: 30, tv_nsec: 0 };
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&soon)).is_ok_and(|count| count > 0)
 }
@@ -128,12 +128,12 @@ fn answer(door: &OwnedFd, grant: &[u8], fd: BorrowedFd<'_>) -> OwnedFd {
 
 /// What it says, and that no signal ended it. One that hangs is killed.
 #[track_caller]
-fn ended(mut child: Child) -> Ran {
+pub fn ended(mut child: Child) -> Ran {
     let begin = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if begin.elapsed() > Duration::from_secs(60) {
             child.kill().unwrap();
-            panic!("`onebuf attach --timeout 5` hangs");
+            panic!("the program hangs");
         }
         thread::sleep(Duration::from_millis(10));
     }

@@ -1,15 +1,32 @@
 //! `onebuf share` and `onebuf attach`: two processes, one buffer.
 
-use crate::support::{Cli, Ran, assert_fields, assert_has, private, skip};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, send, socket};
+use crate::{
+    liars::{ended, hears, packet},
+    support::{Cli, Ran, assert_fields, assert_has, private, skip},
+};
+use rustix::{
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags,
+        SocketAddrUnix, SocketType, connect, recv, recvmsg, send, socket,
+    },
+    process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
+};
 use serde_json::Value;
 use std::{
-    io::{BufRead, BufReader, Read},
+    fs::File,
+    io::{BufRead, BufReader, IoSliceMut, Read},
+    mem::MaybeUninit,
     os::{
         fd::OwnedFd,
-        unix::{fs::PermissionsExt, process::ExitStatusExt},
+        unix::{
+            fs::{FileExt, PermissionsExt},
+            process::ExitStatusExt,
+        },
     },
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -44,7 +61,7 @@ impl Two {
 
     /// With `--json`, so that its lines are on stderr.
     fn share(&self, args: &str) -> Owner {
-        let mut command = self.command(&format!("share --json --name both {args}"));
+        let mut command = obeying(&self.command(&format!("share --json --name both {args}")));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut owner = Owner { child, heard: String::new() };
         // After whatever a driver says before.
@@ -54,15 +71,42 @@ impl Two {
 
     /// A process that connects to the owner, and need not say anything.
     fn knock(&self) -> OwnedFd {
+        self.try_knock().unwrap()
+    }
+
+    fn try_knock(&self) -> rustix::io::Result<OwnedFd> {
         let path = self.runtime.path().join("onebuf/both.sock");
-        let made = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-        connect(&made, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        made
+        let made = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
+        connect(&made, &SocketAddrUnix::new(path)?)?;
+        Ok(made)
+    }
+
+    /// A peer that does as it should until it has its first turn, and the memory that it got; then both are the test's.
+    fn guest(&self) -> (OwnedFd, File) {
+        let peer = self.knock();
+        say(&peer, &packet(1, &4_u32.to_le_bytes()));
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let (mut control, mut grant) = (RecvAncillaryBuffer::new(&mut space), [0; 600]);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        recvmsg(&peer, &mut [IoSliceMut::new(&mut grant)], &mut control, flags).unwrap();
+        let memory = control.drain().find_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        say(&peer, &packet(4, &[]));
+        assert!(hears(&peer), "no turn");
+        let heard = recv(&peer, &mut grant, RecvFlags::empty()).unwrap();
+        assert_eq!(heard.1, packet(5, &[0; 8]).len(), "another word than a turn");
+        (peer, memory.expect("a memfd").into())
     }
 
     fn attach(&self, args: &str) -> Ran {
         self.command(&format!("attach both {args}")).output().unwrap().into()
     }
+}
+
+fn say(peer: &OwnedFd, packet: &[u8]) {
+    assert_eq!(send(peer, packet, SendFlags::NOSIGNAL), Ok(packet.len()));
 }
 
 impl Owner {
@@ -199,7 +243,7 @@ fn silent_processes_do_not_end_the_service() {
     let mut owner = two.share("--elements 5000 --peers 3");
     let silent: Vec<OwnedFd> = (0..3).map(|_| two.knock()).collect();
     let drips = two.knock();
-    assert_eq!(send(&drips, b"1", rustix::net::SendFlags::empty()), Ok(1));
+    say(&drips, b"1");
     assert_counts(&two.attach("--json --rounds 1").json(), 1, 5);
     owner.until("does not speak onebuf's protocol");
     assert_counts(&two.attach("--json --rounds 2").json(), 2, 5);
@@ -220,14 +264,90 @@ fn a_peer_that_hangs_does_not_end_the_service() {
         two.command("attach both --rounds 1000000").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(hung.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let pid = rustix::process::Pid::from_child(&hung);
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    kill_process(Pid::from_child(&hung), Signal::STOP).unwrap();
     owner.until(&format!("peer of process {}: it hangs: ", hung.id()));
     let served = two.attach("--json --rounds 2").json();
     assert_counts(&served, 2, 5);
     hung.kill().unwrap();
     hung.wait().unwrap();
     owner.end().failed(1, "a peer was lost: it hangs");
+}
+
+/// A peer that speaks another version in the middle of its visit is lost, and the next one is served.
+#[test]
+fn a_peer_of_another_version_does_not_end_the_service() {
+    let two = Two::new();
+    let mut owner = two.share("--elements 5000 --peers 2");
+    let (peer, _memory) = two.guest();
+    let mut newer = packet(5, &2_u64.to_le_bytes());
+    newer[4] = 2;
+    say(&peer, &newer);
+    owner.until("the buffer lives on: 5 pages");
+    assert_counts(&two.attach("--json --rounds 2").json(), 2, 5);
+    owner.end().failed(1, "version 2 of the protocol");
+}
+
+/// A peer that breaks the protocol, and goes on writing its mapping, is told; the next one is served.
+#[test]
+fn a_peer_that_still_writes_does_not_end_the_service() {
+    let two = Two::new();
+    let mut owner = two.share("--bytes 16MiB --peers 2");
+    let ((peer, memory), stop) = (two.guest(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let begin = Instant::now();
+            while !stop.load(Ordering::Relaxed) && begin.elapsed() < Duration::from_secs(60) {
+                (0..16).for_each(|mib| memory.write_all_at(&[7; 4096], mib << 20).unwrap());
+            }
+        });
+        // The same word twice.
+        say(&peer, &packet(4, &[]));
+        owner.until("a peer still writes the buffer");
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_counts(&two.attach("--json --rounds 1").json(), 1, 4096);
+    owner.end().failed(1, "a peer was lost");
+}
+
+/// The owner has no descriptor for a peer: it says so once, and ends.
+#[test]
+fn an_owner_that_cannot_let_anybody_in_ends() {
+    let two = Two::new();
+    let owner = two.share("--elements 5000 --timeout 600");
+    let none = Rlimit { current: Some(3), maximum: Some(3) };
+    prlimit(Some(Pid::from_child(&owner.child)), Resource::Nofile, none).unwrap();
+    let _peer = two.try_knock();
+    ended(owner.child).failed(1, "Too many open files");
+}
+
+/// Peers that are refused, however many, do not prolong the wait for one that is not.
+#[test]
+fn refused_peers_do_not_prolong_the_wait() {
+    let two = Two::new();
+    let mut owner = two.share("--elements 5000 --timeout 2");
+    let pid = Pid::from_child(&owner.child);
+    // It sleeps until its time is over, and finds a crowd at the door.
+    kill_process(pid, Signal::STOP).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    let crowd: Vec<OwnedFd> = (0..10).map(|_| two.knock()).collect();
+    crowd.iter().for_each(|noise| say(noise, b"noise"));
+    thread::sleep(Duration::from_secs(3));
+    kill_process(pid, Signal::CONT).unwrap();
+    owner.until("waiting for a peer to come");
+    assert_eq!(owner.heard.matches("warning").count(), 1, "{}", owner.heard);
+    owner.end().failed(1, "timed out after 2000 ms");
+}
+
+/// Whoever read the warnings has seen enough (`2>&1 | head -1`): the service goes on.
+#[test]
+fn a_closed_standard_error_does_not_end_the_service() {
+    let two = Two::new();
+    let mut owner = two.share("--elements 5000");
+    drop(owner.child.stderr.take());
+    let noise = two.knock();
+    say(&noise, b"noise");
+    assert_counts(&two.attach("--json --rounds 1").json(), 1, 5);
+    assert_counts(&ended(owner.child).json(), 1, 5);
 }
 
 #[test]
@@ -271,6 +391,22 @@ fn signals_leave_nothing_behind() {
     two.attach("").ok();
     owner.end().ok();
     assert_eq!(files(), 0);
+}
+
+/// The command, obeying signals that a shell has its background jobs ignore.
+fn obeying(command: &Command) -> Command {
+    let mut obeying = Command::new("env");
+    obeying
+        .arg("--default-signal=INT,TERM,HUP")
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => obeying.env(name, value),
+            None => obeying.env_remove(name),
+        };
+    }
+    obeying
 }
 
 /// A signal that the caller ignores is ignored.

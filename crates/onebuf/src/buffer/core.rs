@@ -12,7 +12,7 @@ use super::{
     few::Few,
     label::Label,
     lease::Lease,
-    marks::{Mark, Turn},
+    marks::Mark,
     pages::PAGES_MOVE,
     part::{Part, Seen},
     span::Span,
@@ -32,7 +32,7 @@ use crate::{
     topology::DeviceIx,
     trace::{Event as TraceEvent, What},
 };
-use std::{any::Any, sync::OnceLock, time::Duration};
+use std::{any::Any, ptr::NonNull, sync::OnceLock, time::Duration};
 
 /// One device's view of the buffer.
 #[derive(Debug)]
@@ -139,12 +139,7 @@ impl Core {
         let site = self.site_of(line.device).ok_or_else(|| self.not_shared(line.device))?;
         self.check_policy(site)?;
         let mark = Mark { span: part.span, site, write };
-        let mut state = self.lock_state();
-        if state.marks.turn() == Turn::Claimed {
-            drop(state);
-            self.reclaim()?;
-            state = self.lock_state();
-        }
+        let mut state = self.lock_reclaimed()?;
         state.marks.take(mark)?;
         state.settled = None;
         // What is newest elsewhere stays so until it has been overwritten here.
@@ -312,7 +307,17 @@ impl Core {
                 "a driver whose maps are aligned so: share the buffer with the host too",
             ));
         }
-        let owner: Arc<dyn Any + Send + Sync> = Arc::new(home);
+        self.on_host(home, pointer, span)
+    }
+
+    /// Some bytes of a memory that is mapped, as memory of the host.
+    pub(super) fn on_host(
+        &self,
+        memory: Arc<dyn Memory>,
+        pointer: NonNull<u8>,
+        span: Span,
+    ) -> Result<Arc<dyn Memory>> {
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(memory);
         let range = HostRange { pointer, bytes: self.bytes, owner }.part(span.start, span.len())?;
         let host = self.hub.hal(self.hub.host_index());
         host.import(&Export::Host(range), Access::ReadWrite)

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     Error, Result, Strategy,
     hal::{Export, FdRange, HostRange, IpcRange, Residency},
+    sync::{Arc, MutexGuard},
 };
-use std::sync::Weak;
 
 impl Core {
     /// The host pages that another process may be given.
@@ -80,11 +80,9 @@ impl Core {
     /// From now on another process can write the memory. Nobody may hold a guard, and no work be left: either
     /// could have a slice.
     pub fn expose(&self) -> Result<()> {
-        self.lend()?;
-        let mut state = self.lock_state();
+        let mut state = self.bring_home()?;
         (state.exposed, state.detached) = (true, true);
-        state.marks.set_turn(Turn::Ours);
-        Ok(())
+        check_turn(&state, Turn::Ours)
     }
 
     /// Whether it is offered to other processes. Two offers would each have a peer whose turn it is.
@@ -112,6 +110,13 @@ impl Core {
     }
 
     fn lend_as(&self, turn: Turn) -> Result<()> {
+        let mut state = self.bring_home()?;
+        state.marks.set_turn(turn);
+        check_turn(&state, turn)
+    }
+
+    /// The newest contents are in the home, and nothing of ours is at work, until the state is unlocked.
+    fn bring_home(&self) -> Result<MutexGuard<'_, State>> {
         let line = self.hub.service_line(self.sites[HOME].device)?;
         drop(self.take(&Part::whole(self), &line, true, true)?);
         let mut state = self.lock_state();
@@ -125,8 +130,7 @@ impl Core {
         state.marks.give_back(&self.mark_of_all());
         settled?;
         state.settled = None;
-        state.marks.set_turn(turn);
-        Ok(())
+        Ok(state)
     }
 
     fn wait_for_uses(&self, state: &State) -> Result<()> {
@@ -151,30 +155,54 @@ impl Core {
         self.lock_state().marks.set_turn(Turn::Lost);
     }
 
-    /// A visit is over: the buffer is its owner's again. A guest in this process may not have noticed; it loses the buffer when
-    /// the owner uses it next.
-    pub fn claim_back(&self, guests: Vec<Weak<Core>>) {
+    /// A visit is over: the buffer is its owner's again. A guest in this process may not have noticed, or may have left work
+    /// behind; it loses the buffer when the owner uses it next, and that waits for its work.
+    pub fn claim_back(&self, mut guests: Vec<Arc<Core>>) {
+        guests.retain(|guest| !guest.has_let_go());
         let mut state = self.lock_state();
-        state.tenants.extend(guests);
-        state.tenants.retain(|tenant| tenant.strong_count() > 0);
+        state.tenants.extend(guests.iter().map(Arc::downgrade));
+        state.marks.keep(guests);
         let turn = if state.tenants.is_empty() { Turn::Ours } else { Turn::Claimed };
         state.marks.set_turn(turn);
     }
 
     /// Takes the buffer from guests in this process whose visits are over. Busy while one of them holds a guard.
-    pub(super) fn reclaim(&self) -> Result<()> {
+    fn reclaim(&self) -> Result<()> {
         let tenants = self.lock_state().tenants.clone();
         for tenant in tenants {
             if let Some(guest) = tenant.upgrade() {
                 guest.evict()?;
             }
-            self.lock_state().tenants.retain(|other| !other.ptr_eq(&tenant));
+            let mut state = self.lock_state();
+            state.tenants.retain(|other| !other.ptr_eq(&tenant));
+            let guest = state.marks.let_go(&tenant);
+            drop(state);
+            drop(guest);
         }
         let mut state = self.lock_state();
         if state.tenants.is_empty() && state.marks.turn() == Turn::Claimed {
             state.marks.set_turn(Turn::Ours);
         }
         Ok(())
+    }
+
+    /// The state, for who is about to take the buffer: after the guests whose visits are over.
+    pub(super) fn lock_reclaimed(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.lock_state();
+        if state.marks.turn() != Turn::Claimed {
+            return Ok(state);
+        }
+        drop(state);
+        self.reclaim()?;
+        Ok(self.lock_state())
+    }
+
+    /// Whether a guest has lost the buffer, and nothing of its work is left.
+    fn has_let_go(&self) -> bool {
+        let state = self.lock_state();
+        let mut uses = state.writes.iter().chain(&*state.reads);
+        let over = uses.all(|used| used.position.is_over());
+        over && state.marks.turn() == Turn::Lost && !state.marks.any()
     }
 
     /// Ends a guest's turn for good, and waits for its work.
@@ -191,12 +219,23 @@ impl Core {
         state.marks.set_turn(Turn::Lost);
         match state.marks.any() {
             true => Err(in_use(Error::Busy { what: "a guard".into() })),
-            false => self.wait_for_uses(&state).map_err(in_use),
+            false => {
+                let waited = self.wait_for_uses(&state);
+                state.settle(waited).map_err(in_use)
+            }
         }
     }
 
     fn mark_of_all(&self) -> Mark {
         Mark { span: self.whole(), site: HOME, write: true }
+    }
+}
+
+/// An owner in this process may have ended a guest's visit in the meantime.
+fn check_turn(state: &State, turn: Turn) -> Result<()> {
+    match state.marks.turn() {
+        now if now == turn => Ok(()),
+        now => Err(not_ours(now)),
     }
 }
 

@@ -185,7 +185,14 @@ impl Core {
         };
         let mark = Mark { span: self.whole(), site, write: false };
         self.order(state, &line, &mark, &mut Vec::new())?;
-        Ok(Opened { line, memory: memory.clone(), pointer })
+        match pointer.filter(|_| state.exposed) {
+            // Another process can write them: the host's queue copies.
+            Some(pointer) => {
+                let memory = self.on_host(memory.clone(), pointer, self.whole())?;
+                Ok(Opened { line, memory, pointer: None })
+            }
+            None => Ok(Opened { line, memory: memory.clone(), pointer }),
+        }
     }
 
     /// What `explain` says of routes that failed.

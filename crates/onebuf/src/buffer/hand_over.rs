@@ -52,7 +52,7 @@ impl Core {
     pub fn release_to(&self, device: DeviceIx, write: bool) -> Result<()> {
         let site = self.site_of(device).ok_or_else(|| self.not_shared(device))?;
         self.check_policy(site)?;
-        let mut state = self.lock_state();
+        let mut state = self.lock_reclaimed()?;
         let mark = Mark { span: self.whole(), site, write };
         state.marks.take(mark)?;
         state.settled = None;

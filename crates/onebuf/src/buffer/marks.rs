@@ -1,7 +1,8 @@
 //! Who holds a guard of a buffer now.
 
-use super::{few::Few, span::Span};
-use crate::{Error, Result};
+use super::{Core, few::Few, span::Span};
+use crate::{Error, Result, sync::Arc};
+use std::sync::Weak;
 
 /// One guard: which bytes, at which site, and whether it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(crate) struct Marks {
     held: Few<Mark>,
     /// Nobody here holds anything while it is not ours.
     turn: Turn,
+    /// The tenants, for whom the owner has to wait: they are kept, since only they know what they left at work.
+    guests: Vec<Arc<Core>>,
 }
 
 /// Which process may use a buffer that two of them see.
@@ -99,8 +102,22 @@ impl Marks {
         self.turn
     }
 
+    /// There is no turn after one that is lost: that stays.
     pub fn set_turn(&mut self, turn: Turn) {
-        self.turn = turn;
+        if self.turn != Turn::Lost {
+            self.turn = turn;
+        }
+    }
+
+    /// Keeps guests in this process whose visits are over, until they are let go.
+    pub fn keep(&mut self, guests: Vec<Arc<Core>>) {
+        self.guests.extend(guests);
+    }
+
+    /// The guest, to be dropped when the state is not locked.
+    pub fn let_go(&mut self, guest: &Weak<Core>) -> Option<Arc<Core>> {
+        let at = self.guests.iter().position(|kept| Arc::as_ptr(kept) == guest.as_ptr())?;
+        Some(self.guests.swap_remove(at))
     }
 }
 
@@ -159,11 +176,15 @@ mod tests {
         let (mut marks, read) = (Marks::default(), mark(0..8, 0, false));
         marks.set_turn(Turn::Theirs);
         assert!(matches!(marks.take(read), Err(Error::Busy { .. })));
-        marks.set_turn(Turn::Lost);
-        assert!(matches!(marks.take(read), Err(Error::PeerLost { .. })));
-        assert!(!marks.any());
         marks.set_turn(Turn::Ours);
         marks.take(read).unwrap();
+        marks.give_back(&read);
+        for late in [Turn::Lost, Turn::Ours, Turn::Theirs, Turn::Claimed] {
+            marks.set_turn(Turn::Lost);
+            marks.set_turn(late);
+            assert!(matches!(marks.take(read), Err(Error::PeerLost { .. })), "{late:?}");
+        }
+        assert!(!marks.any());
     }
 
     #[test]

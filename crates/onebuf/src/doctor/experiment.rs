@@ -163,6 +163,9 @@ impl<'e> Experiment<'e> {
             let (Some(reason), Some(lower)) = (trouble.reason(), self.lower(rung)) else {
                 return Err(trouble.and(&not_by));
             };
+            if matches!(trouble, Trouble::TimedOut(_)) {
+                (self.tell)(TIMED_OUT);
+            }
             self.sync = Some(lower);
             not_by = format!("{not_by}; not by {rung}: {reason}");
         }

@@ -164,8 +164,8 @@ impl Helper<'_> {
         let mut patience = Patience::new(child.id(), self.silence);
         while heard.verdict.is_none() && heard.silence.is_none() {
             match lines.recv_timeout(patience.slice()) {
-                Ok(line) if line.is_empty() => {} // before each of the helper's
-                Ok(line) => heard.note(&line, patience.renew()),
+                Ok(line) if is_of_helper(&line) => heard.note(&line, patience.renew()),
+                Ok(_) => {} // a driver's, which says nothing of how far the experiment is
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) => heard.silence = patience.count(),
             }
@@ -188,9 +188,10 @@ impl Helper<'_> {
         }
     }
 
-    /// A wait inside the helper that timed out refutes the route, unless the helper could not run meanwhile.
+    /// A wait inside the helper that timed out refutes the route, or the rung that was tried, unless the helper could not run
+    /// meanwhile: then nothing is known.
     fn excused(&self, verdict: Verdict, held_up: HeldUp) -> Verdict {
-        if verdict.state != State::Refuted || !held_up.excuses(self.silence) {
+        if !held_up.excuses(self.silence) {
             return verdict;
         }
         not_known(format!("the helper could not run meanwhile: {}", verdict.why))
@@ -210,10 +211,9 @@ struct Heard {
 }
 
 impl Heard {
-    /// Lines in other words come from drivers that write to standard output.
     fn note(&mut self, line: &str, held_up: HeldUp) {
         match line.split_once(' ') {
-            Some(("stage", experiment::TIMED_OUT)) => self.held_up = held_up,
+            Some(("stage", experiment::TIMED_OUT)) => self.held_up = self.held_up.or(held_up),
             Some(("stage", stage)) => self.stage = stage.into(),
             Some(("devices", devices)) => self.devices = devices.into(),
             Some(("verdict", json)) => self.verdict = serde_json::from_str(json).ok(),
@@ -224,6 +224,12 @@ impl Heard {
     fn has_begun(&self) -> bool {
         !self.devices.is_empty()
     }
+}
+
+/// Lines in other words come from drivers that write to standard output.
+fn is_of_helper(line: &str) -> bool {
+    let word = line.split_once(' ').map(|(word, _)| word);
+    word.is_some_and(|word| ["stage", "devices", "verdict"].contains(&word))
 }
 
 /// Longer lines are a driver's; they come in pieces.

@@ -42,6 +42,12 @@ impl HeldUp {
     pub fn excuses(self, limit: Duration) -> bool {
         self.stopped >= limit / 8 || self.starved >= limit / 2
     }
+
+    /// The longer of two times.
+    pub fn or(self, other: Self) -> Self {
+        let (stopped, starved) = (self.stopped.max(other.stopped), self.starved.max(other.starved));
+        Self { stopped, starved }
+    }
 }
 
 type Threads = BTreeMap<OsString, Times>;

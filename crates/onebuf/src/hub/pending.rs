@@ -26,7 +26,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     // Programs end on real threads, whatever schedules are being explored.
     sync::{
-        Condvar, Mutex, PoisonError, Weak,
+        Condvar, Mutex, PoisonError, TryLockError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -114,7 +114,8 @@ fn watch_exit() {
     // Of this thread, if it is the first one: a thread that merely ends waits for nothing.
     // SAFETY: both take nothing, and cannot fail.
     if unsafe { libc::getpid() == libc::gettid() } {
-        LAST.with(|_| ());
+        // None in what runs after the thread's own data was destroyed: exit handlers, whose own is registered below.
+        let _ = LAST.try_with(|_| ());
     }
     if HANDLERS.fetch_add(1, Ordering::Relaxed) < MOST_HANDLERS {
         // SAFETY: a function without arguments that does not unwind. Where there is no room for it, nothing waits.
@@ -146,8 +147,13 @@ extern "C" fn at_exit() {
 
 /// Waits for all hubs' work. On a thread of its own, as who holds a lock or hangs in a driver must not keep the process.
 fn drain_all() {
-    let Ok(all) = ALL.try_lock() else { return };
-    let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+    let all: Vec<_> = match ALL.try_lock() {
+        Ok(all) => all.iter().filter_map(Weak::upgrade).collect(),
+        Err(TryLockError::Poisoned(all)) => {
+            all.into_inner().iter().filter_map(Weak::upgrade).collect()
+        }
+        Err(TryLockError::WouldBlock) => return,
+    };
     if all.is_empty() {
         return;
     }
@@ -162,9 +168,7 @@ fn drain_all() {
             thread::sleep(LOOK_AGAIN);
         }
         // Nothing that these hold may be dropped here, at the end of the program.
-        if let Ok(mut kept) = KEPT.lock() {
-            kept.extend(all);
-        }
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
     };
     let run = move || {
         let _ = catch_unwind(AssertUnwindSafe(drain));

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The handler only loads an atomic and writes to a pipe, which is all that a handler may do; everything else happens on a
-//! thread. The structures given to the kernel are zeroed, and then filled as it wants them.
+//! The handler only loads atomics and calls `getpid`, `write`, `sigaction` and `raise`, all of which a handler may call;
+//! everything else happens on a thread. The structures given to the kernel are zeroed, and then filled as it wants them.
 
 #![allow(unsafe_code)]
 
@@ -14,10 +14,10 @@ use std::{
     mem,
     os::fd::{AsRawFd, OwnedFd},
     path::PathBuf,
-    ptr,
+    process, ptr,
     sync::{
-        Mutex, OnceLock, PoisonError,
-        atomic::{AtomicI32, Ordering},
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI32, AtomicU32, Ordering},
     },
     thread,
 };
@@ -25,25 +25,40 @@ use std::{
 /// Those that end a process by default, and that users and service managers send.
 const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// The sockets that this process has, each with its lock.
-static NAMES: Mutex<Vec<[PathBuf; 2]>> = Mutex::new(Vec::new());
+/// The sockets that a process has, each with its lock and the process's id: a forked child has its parent's list.
+static NAMES: Mutex<Vec<(u32, [PathBuf; 2])>> = Mutex::new(Vec::new());
+
+/// The process that last had a new socket.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+fn names() -> MutexGuard<'static, Vec<(u32, [PathBuf; 2])>> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A socket and its lock that are this process's from now on.
 pub(super) fn note(paths: [PathBuf; 2]) {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner).push(paths);
+    let process = process::id();
+    OWNER.store(process, Ordering::Relaxed);
+    names().push((process, paths));
 }
 
 /// They were removed.
 pub(super) fn forget(paths: &[PathBuf; 2]) {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| other != paths);
+    names().retain(|(_, other)| other != paths);
 }
 
 /// Removes every socket and lock file that this process has in a folder. For programs that end without dropping what has
-/// them; [`remove_sockets_on_signals`] calls it by itself.
+/// them; [`remove_sockets_on_signals`] calls it by itself. In a forked child the parent's files stay.
 pub fn remove_sockets() {
-    let all = mem::take(&mut *NAMES.lock().unwrap_or_else(PoisonError::into_inner));
+    let process = process::id();
+    // A child that has none of its own must not wait for a lock that another thread of its parent held.
+    if OWNER.load(Ordering::Relaxed) != process {
+        return;
+    }
+    let all = mem::take(&mut *names());
+    let own = all.iter().filter(|(owner, _)| *owner == process);
     // The lock last: without it the socket may be the next owner's.
-    for path in all.iter().flatten() {
+    for path in own.flat_map(|(_, paths)| paths) {
         if let Err(error) = fs::remove_file(path) {
             tracing::debug!(path = %path.display(), %error, "not removed");
         }
@@ -53,13 +68,15 @@ pub fn remove_sockets() {
 /// From now on SIGINT, SIGTERM and SIGHUP end the process as before, but its sockets and lock files are removed first.
 ///
 /// Signals that the process ignores (`nohup`) or handles itself stay as they are. For a program's `main`; a library should leave
-/// signals to the program. What SIGKILL leaves behind is taken over by the next owner of the name.
+/// signals to the program. What SIGKILL leaves behind is taken over by the next owner of the name. As the first process of a
+/// container, which signals do not end by default, the process exits with 128 and the signal's number.
+///
+/// A forked child ends by these signals as by default, and leaves the parent and its files alone; it may call this itself.
 ///
 /// # Errors
 /// [`Error::Driver`] when there is no descriptor or thread for it; no signal is handled then.
 pub fn remove_sockets_on_signals() -> Result<()> {
-    static DONE: OnceLock<()> = OnceLock::new();
-    if DONE.get().is_some() {
+    if HANDLED_BY.load(Ordering::Relaxed) == process::id() {
         return Ok(());
     }
     let (signals, write) = io::pipe().map_err(failed("pipe"))?;
@@ -70,24 +87,34 @@ pub fn remove_sockets_on_signals() -> Result<()> {
     SIGNALLED.store(write.as_raw_fd(), Ordering::Release);
     // Open as long as the process lives: the handler writes there.
     mem::forget(write);
+    // After the pipe: until then a child's handler must not write to its parent's.
+    HANDLED_BY.store(process::id(), Ordering::Release);
     SIGNALS.into_iter().filter(|&signal| is_default(signal)).for_each(|signal| {
         set(signal, handler as *const () as libc::sighandler_t);
     });
-    let _ = DONE.set(());
     Ok(())
 }
+
+/// The process whose thread waits for signals.
+static HANDLED_BY: AtomicU32 = AtomicU32::new(0);
 
 /// Where the handler writes the number of its signal.
 static SIGNALLED: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn handler(signal: i32) {
     let byte = signal as u8;
-    // SAFETY: one byte to a descriptor that is never closed; `write` may be called in a handler. `errno` is what it was
-    // afterwards, for what was interrupted.
+    // SAFETY: one byte to a descriptor that is never closed, or a signal to this very thread; both may be done in a handler.
+    // `errno` is what it was afterwards, for what was interrupted.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        libc::write(SIGNALLED.load(Ordering::Relaxed), ptr::from_ref(&byte).cast(), 1);
+        if HANDLED_BY.load(Ordering::Acquire) == process::id() {
+            libc::write(SIGNALLED.load(Ordering::Relaxed), ptr::from_ref(&byte).cast(), 1);
+        } else {
+            // A forked child: the pipe and its thread are the parent's. The signal comes when the handler has returned.
+            set(signal, libc::SIG_DFL);
+            libc::raise(signal);
+        }
         *errno = before;
     }
 }
@@ -101,16 +128,28 @@ fn end_by(mut signals: File) {
     let signal = i32::from(byte[0]);
     remove_sockets();
     set(signal, libc::SIG_DFL);
-    // SAFETY: a signal for this very process, which ends it.
-    unsafe { libc::kill(libc::getpid(), signal) };
+    // SAFETY: all-zero is a valid set, to which the signal is added; then a signal for this very process, which ends it. Only
+    // the first process of a container survives that: it exits, without its handlers.
+    unsafe {
+        let mut only: libc::sigset_t = mem::zeroed();
+        libc::sigaddset(&raw mut only, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, ptr::null_mut());
+        libc::kill(libc::getpid(), signal);
+        libc::_exit(128 + signal);
+    }
 }
 
+/// Or what a parent has set by this file.
 fn is_default(signal: i32) -> bool {
     // SAFETY: all-zero is a valid structure; the kernel fills it.
-    unsafe {
+    let now = unsafe {
         let mut now: libc::sigaction = mem::zeroed();
-        libc::sigaction(signal, ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_DFL
-    }
+        if libc::sigaction(signal, ptr::null(), &raw mut now) != 0 {
+            return false;
+        }
+        now.sa_sigaction
+    };
+    [libc::SIG_DFL, handler as *const () as libc::sighandler_t].contains(&now)
 }
 
 fn set(signal: i32, action: libc::sighandler_t) {

@@ -72,11 +72,13 @@ pub(crate) struct Name {
     lock: PathBuf,
     /// A forked child has it too, and is not its owner.
     process: u32,
-    _file: File,
+    file: File,
 }
 
 impl Name {
     pub fn take(socket: PathBuf) -> Result<Self> {
+        // The program may change its folder, and offer another buffer by the same relative path.
+        let socket = std::path::absolute(&socket).map_err(|error| unusable(&socket, error))?;
         prepare(&socket)?;
         let mut lock = socket.clone().into_os_string();
         lock.push(".lock");
@@ -86,7 +88,7 @@ impl Name {
             let what = format!("{} is another owner's; choose another name", socket.display());
             return Err(Error::Busy { what });
         };
-        let name = Self { socket, lock, process: std::process::id(), _file: file };
+        let name = Self { socket, lock, process: std::process::id(), file };
         name.clear().map_err(|error| unusable(&name.socket, error))?;
         ending::note(name.paths());
         Ok(name)
@@ -112,10 +114,14 @@ impl Drop for Name {
         if self.process != std::process::id() {
             return;
         }
+        // After `remove_sockets` both may be the next owner's.
+        let has_name = leads_to(&self.lock, &self.file).unwrap_or(false);
+        let cleared = if has_name { self.clear() } else { Ok(()) };
+        // Until here a signal removes what is there; from here on the files may be another owner's.
         ending::forget(&self.paths());
-        // In this order: without the lock the socket may be the next owner's.
-        let removed = self.clear().and_then(|()| fs::remove_file(&self.lock));
-        if let Err(error) = removed {
+        // Last: without the lock the socket may be the next owner's.
+        let unlock = |()| if has_name { fs::remove_file(&self.lock) } else { Ok(()) };
+        if let Err(error) = cleared.and_then(unlock) {
             tracing::debug!(path = %self.socket.display(), %error, "not removed");
         }
     }
@@ -132,11 +138,16 @@ fn lock_file(path: &Path) -> io::Result<Option<File>> {
             locked => locked?,
         }
         // Its last owner may have removed it between our two calls: then it locks nothing any more.
-        let mine = file.metadata()?.ino();
-        if fs::metadata(path).is_ok_and(|there| there.ino() == mine) {
+        if leads_to(path, &file)? {
             return Ok(Some(file));
         }
     }
+}
+
+/// Whether the path still has this very file.
+fn leads_to(path: &Path, file: &File) -> io::Result<bool> {
+    let mine = file.metadata()?;
+    Ok(fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (mine.dev(), mine.ino())))
 }
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
@@ -186,6 +197,23 @@ mod tests {
         assert!(matches!(Name::take(path.clone()), Err(Error::Busy { .. })));
         drop(first);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        drop(Name::take(path).unwrap());
+        let first = Name::take(path.clone()).unwrap();
+        // As by `remove_sockets`: the name is free, and its last owner still there.
+        fs::remove_file(&first.lock).unwrap();
+        let next = Name::take(path.clone()).unwrap();
+        let door = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        drop(first);
+        assert!(path.exists() && next.lock.exists(), "the next owner's files are removed");
+        drop((next, door));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn names_do_not_depend_on_the_folder_that_a_program_is_in() {
+        let rights = fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().permissions(rights).tempdir_in(".").unwrap();
+        let relative = Path::new(folder.path().file_name().unwrap()).join("x.sock");
+        assert!(relative.is_relative());
+        assert!(Name::take(relative).unwrap().socket.is_absolute());
     }
 }

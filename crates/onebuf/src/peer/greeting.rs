@@ -13,6 +13,10 @@ use std::{
 /// Handshakes at a time. More peers wait before the door, and are let in as soon as one of these is over.
 const MOST_AT_ONCE: usize = 16;
 
+/// How many times as long as for its words a peer is waited for while it builds its buffer: a driver's context takes seconds on a
+/// machine with other work.
+const BUILDING: u32 = 6;
+
 /// What a peer is given that says hello in the right way.
 pub(super) struct Gift<'g> {
     pub element_bytes: u32,
@@ -36,13 +40,13 @@ impl Guest {
     fn hear(&mut self, gift: &Gift<'_>, grant: impl Fn(u64) -> Grant) -> Result<bool> {
         let Some((message, _)) = self.socket.try_receive()? else { return Ok(false) };
         match message {
-            Message::Ready if self.granted => return Ok(true),
+            Message::Ready if self.granted => return self.stayed().map(|()| true),
             _ if self.granted => {
                 return Err(Error::refused("its second word was another than ready"));
             }
             Message::Hello { element_bytes } if element_bytes == gift.element_bytes => {
                 self.send(&Message::Grant(Box::new(grant(self.session))), &gift.fds)?;
-                self.granted = true;
+                (self.granted, self.waited) = (true, Duration::ZERO);
             }
             Message::Hello { element_bytes } => {
                 let ours = gift.element_bytes;
@@ -54,6 +58,17 @@ impl Guest {
         Ok(false)
     }
 
+    /// It may have been ready for long, and be gone by now.
+    fn stayed(&self) -> Result<()> {
+        match self.socket.try_receive()? {
+            None => Ok(()),
+            Some((Message::Bye, _)) => {
+                Err(Error::PeerLost { reason: "it left before its visit began".into() })
+            }
+            Some(_) => Err(Error::refused("it spoke out of turn")),
+        }
+    }
+
     /// Its socket has room for what it asked for; if not, it is not waited for.
     fn send(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<()> {
         let sent = self.socket.send(message, fds, Deadline::after(Duration::ZERO));
@@ -63,8 +78,17 @@ impl Guest {
         })
     }
 
+    /// How long it is waited for, of which it has used some. With the memory at hand it still has to open its devices.
+    fn left(&self, limit: Duration) -> Duration {
+        self.limit(limit).saturating_sub(self.waited)
+    }
+
+    fn limit(&self, limit: Duration) -> Duration {
+        if self.granted { limit.saturating_mul(BUILDING) } else { limit }
+    }
+
     fn too_slow(&self, limit: Duration) -> Error {
-        let (pid, ms) = (self.peer.pid, limit.as_millis());
+        let (pid, ms) = (self.peer.pid, self.limit(limit).as_millis());
         let what = if self.granted { "map the buffer" } else { "say hello" };
         Error::refused(format!("process {pid} connected and did not {what} within {ms} ms"))
     }
@@ -94,7 +118,7 @@ impl Guests {
             if let Some(ready) = self.hear_all(gift, &grant)? {
                 return Ok(ready);
             }
-            if let Some(slow) = self.all.iter().position(|guest| guest.waited >= limit) {
+            if let Some(slow) = self.all.iter().position(|guest| guest.left(limit).is_zero()) {
                 return Err(self.all.remove(slow).too_slow(limit));
             }
             if deadline.left().is_zero() {
@@ -127,7 +151,11 @@ impl Guests {
                 Ok(true) => return Ok(Some(self.all.remove(at))),
                 Err(error) => {
                     self.all.remove(at);
-                    return Err(error);
+                    // A failure of one connection is no failure of this process.
+                    return Err(match error {
+                        Error::Driver { .. } => Error::refused(error.to_string()),
+                        other => other,
+                    });
                 }
             }
         }
@@ -139,7 +167,7 @@ impl Guests {
         let room = self.all.len() < MOST_AT_ONCE;
         let door = room.then(|| listener.as_fd());
         let fds = self.all.iter().map(|guest| guest.socket.as_fd()).chain(door);
-        let left = self.all.iter().map(|guest| limit.saturating_sub(guest.waited));
+        let left = self.all.iter().map(|guest| guest.left(limit));
         let left = left.fold(deadline.left(), Duration::min);
         let start = Instant::now();
         wait_for_any(fds, left)?;

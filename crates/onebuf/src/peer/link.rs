@@ -4,8 +4,8 @@ use super::{
     socket::{Deadline, Peer, Socket},
     wire::Message,
 };
-use crate::{Error, Result, buffer::Core};
-use std::{sync::Weak, time::Duration};
+use crate::{Error, Result, buffer::Core, sync::Arc};
+use std::time::Duration;
 
 /// How long an end waits for a packet to be taken: the other one has room for many.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
@@ -23,8 +23,9 @@ pub(super) struct Link {
     lost: Option<Error>,
     /// It said that it leaves.
     left: bool,
-    /// The other end's buffer, where that is a guest in this process.
-    guests: Vec<Weak<Core>>,
+    /// The other end's buffer, where that is a guest in this process. It is kept while it may be the guest's turn: what
+    /// the guest left at work is known to the buffer alone.
+    guests: Vec<Arc<Core>>,
 }
 
 /// To whom the buffer falls when the other end is lost.
@@ -43,7 +44,7 @@ impl Link {
     }
 
     /// The owner's end, of a guest that may be in this process.
-    pub fn of_owner(socket: Socket, peer: Peer, guests: Vec<Weak<Core>>) -> Self {
+    pub fn of_owner(socket: Socket, peer: Peer, guests: Vec<Arc<Core>>) -> Self {
         Self { guests, ..Self::new(socket, peer, Side::Owner) }
     }
 
@@ -125,6 +126,12 @@ impl Link {
     /// The connection failed. A goodbye that came before that is still there to be heard: the kernel tells first that the
     /// end is closed, when its owner had not heard everything.
     fn end(&mut self, core: &Core, error: Error) -> Error {
+        // What the other end does to the connection is a breach of the protocol, never a failure of this end.
+        let error = match error {
+            Error::Unsupported { .. } => Error::refused(error.to_string()),
+            Error::Timeout { .. } => Error::refused("it does not read what it is sent"),
+            other => other,
+        };
         match self.socket.try_receive() {
             Ok(Some((message @ Message::Bye, _))) => self.unexpected(core, &message),
             _ => self.lose(core, error),
@@ -151,7 +158,7 @@ impl Link {
                 core.claim_back(std::mem::take(&mut self.guests));
             }
             // Nothing of the guest's is at work in the owner's turn.
-            Side::Owner => {}
+            Side::Owner => self.guests.clear(),
         }
         error
     }

@@ -48,7 +48,8 @@ impl Drop for Only<'_> {
 }
 
 impl<'b, T: Pod> Offer<'b, T> {
-    /// Opens a socket by a name (see [`socket_path`](super::socket_path)) or a path in a folder of mode 0700.
+    /// Opens a socket by a name (see [`socket_path`](super::socket_path)) or a path in a folder of mode 0700. A relative path is
+    /// made absolute, and has at most 107 bytes then.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless the buffer lies in host pages of its own, or in memory of a device that exports
@@ -83,8 +84,8 @@ impl<'b, T: Pod> Offer<'b, T> {
         self
     }
 
-    /// How long a peer that has come may take for its part of the handshake, while [`accept`](Self::accept) waits; 5 s otherwise. One that
-    /// takes longer is refused.
+    /// How long a peer that has come may take for its first word, while [`accept`](Self::accept) waits; 5 s otherwise. It has six times as
+    /// long to build its buffer. One that takes longer is refused.
     pub fn greeting_limit(mut self, limit: Duration) -> Self {
         self.greeting_limit = limit;
         self
@@ -121,7 +122,8 @@ impl<'b, T: Pod> Offer<'b, T> {
     /// # Errors
     /// [`Error::Timeout`] when no peer has come and done its part within the time; [`Error::PeerRefused`] for one of
     /// another user, that says nothing, or that does not keep to the protocol; [`Error::Unsupported`] for another version of it;
-    /// [`Error::InvalidArgument`] for one with other elements; [`Error::PeerLost`] for one that went away.
+    /// [`Error::InvalidArgument`] for one with other elements; [`Error::PeerLost`] for one that went away;
+    /// [`Error::Driver`] when this process cannot let peers in, which lasts until it has descriptors again.
     pub fn accept(&mut self, timeout: Duration) -> Result<Visit<'_, 'b, T>> {
         let Self { buffer, given, listener, allowed, greeting_limit, guests, .. } = self;
         let element_bytes = self.element_bytes;
@@ -178,8 +180,8 @@ impl<T: Pod> Visit<'_, '_, T> {
     /// hands the buffer back every use of it here is [`Error::Busy`].
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when it is gone: the buffer stays this process's. [`Error::Busy`] while a guard is held;
-    /// [`Error::Timeout`] of work on the buffer.
+    /// [`Error::PeerLost`] when it is gone, [`Error::PeerRefused`] when it does not keep to the protocol or does not read what
+    /// it is sent: the buffer stays this process's. [`Error::Busy`] while a guard is held; [`Error::Timeout`] of work on the buffer.
     pub fn hand_over(&mut self) -> Result<()> {
         self.link.hand_over(self.offer.buffer.core())
     }

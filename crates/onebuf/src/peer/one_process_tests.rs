@@ -1,7 +1,15 @@
 //! Owner and guest in one process: when a visit is over, safe calls of the one never meet those of the other.
+//!
+//! # Safety
+//! The one kernel stays in its slice.
 
-use super::tests::with_both;
-use crate::{Buffer, Error};
+#![allow(unsafe_code)]
+
+use super::tests::{with_both, with_guest_of};
+use crate::{
+    Access, Buffer, Error, Fence, Hub, Queue, Signature, Source, args,
+    fake::{Delay, FakeConfig, Sharing},
+};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -165,5 +173,113 @@ fn what_the_owner_has_taken_back_stays_as_it_wrote_it() {
                 assert!(guest.join().unwrap() > 0 && kept, "the guest wrote after the owner");
             });
         });
+    }
+}
+
+/// A hub whose device works as late as that, and a queue of it.
+fn late_hub(delay: Duration, timeout: Duration) -> (Hub, Queue) {
+    let late = FakeConfig {
+        shares_host_pages: Sharing::Alias,
+        delay: Delay::Fixed(delay),
+        ..FakeConfig::default()
+    };
+    let hub = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let hub = hub.fake(late).timeout(timeout).verdicts(Default::default()).build().unwrap();
+    let queue = hub.device("fake").unwrap().queue().unwrap();
+    (hub, queue)
+}
+
+/// Gives the queue work that takes as long as its device's delay, and says when it is over.
+fn work(hub: &Hub, queue: &Queue) -> Fence {
+    let device = hub.device("fake").unwrap();
+    let other = hub.buffer::<u32>(64).shared_with([&device]).build().unwrap();
+    let source = Source::opencl_c("");
+    let source = source.with_native("touch", |args| args.slice_mut::<u32>(0).map(|all| all[0] = 9));
+    let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
+    // SAFETY: it stays in its slice.
+    let kernel = unsafe { device.program(&source).unwrap().kernel("touch", signature).unwrap() };
+    queue.launch(&kernel, [1], args![other.write_on(queue).unwrap()]).unwrap();
+    queue.fence()
+}
+
+/// What a guest launched through a view that outlived its connection is over before the owner has the buffer, though the
+/// guest's buffer is gone.
+#[test]
+fn work_of_a_guest_that_is_gone_is_waited_for() {
+    let (hub, queue) = late_hub(Duration::from_secs(1), SOON);
+    with_guest_of(&hub, |buffer, mut visit, mut attached| {
+        visit.hand_over().unwrap();
+        attached.wait(SOON).unwrap();
+        let shared = attached.shared_buffer();
+        let view = shared.write_on(&queue).unwrap();
+        drop(attached);
+        let fence = work(&hub, &queue);
+        drop(view);
+        drop(shared);
+        assert_lost(visit.wait(SOON));
+        buffer.fill(2).unwrap();
+        assert_eq!(fence.is_done(), Ok(true), "the owner has it while the guest's work runs");
+    });
+}
+
+/// The guest's work outlasts the guest's own timeout: the owner gets a timeout, too, until it is over.
+#[test]
+fn work_that_outlasts_the_timeout_keeps_the_owner_away() {
+    let (hub, queue) = late_hub(Duration::from_secs(3), Duration::from_millis(200));
+    with_guest_of(&hub, |buffer, mut visit, mut attached| {
+        visit.hand_over().unwrap();
+        attached.wait(SOON).unwrap();
+        let view = attached.buffer().write_on(&queue).unwrap();
+        let fence = work(&hub, &queue);
+        drop(view);
+        drop(attached);
+        assert_lost(visit.wait(SOON));
+        while let Err(error) = buffer.fill(2) {
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        }
+        assert_eq!(fence.is_done(), Ok(true), "the owner has it while the guest's work runs");
+    });
+}
+
+/// Releasing for a device is a use as any other: the first one after a visit, too.
+#[test]
+fn a_release_after_a_visit_takes_the_buffer_back() {
+    with_both(|buffer, mut visit, mut attached| {
+        visit.hand_over().unwrap();
+        attached.wait(SOON).unwrap();
+        drop(visit);
+        buffer.release_to(&buffer.hub().host(), Access::ReadWrite).unwrap();
+        assert_lost(attached.buffer().fill(1));
+    });
+}
+
+/// A buffer that is lost while it is being exposed or lent stays lost.
+#[test]
+fn what_is_lost_in_the_middle_of_something_stays_lost() {
+    let (hub, _) = late_hub(Duration::ZERO, SOON);
+    for round in 0..200 {
+        let buffer = hub.buffer::<u32>(64).build().unwrap();
+        let core = buffer.core();
+        let (begun, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let goes_on = || {
+            begun.store(true, Ordering::Relaxed);
+            match round % 2 {
+                0 => core.expose().is_ok(),
+                _ => core.lend().and_then(|()| core.take_back()).is_ok(),
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while goes_on() && !stop.load(Ordering::Relaxed) {
+                    thread::yield_now()
+                }
+            });
+            while !begun.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            core.orphan();
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_lost(buffer.fill(2));
     }
 }

@@ -5,7 +5,7 @@
 //! turn before the owner gets it. The two find each other by the address of the owner's socket and the number of the visit.
 
 use super::socket::{Peer, Socket};
-use crate::buffer::Core;
+use crate::{buffer::Core, sync::Arc};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 struct Tenant {
@@ -28,9 +28,10 @@ pub(super) fn enter(socket: &Socket, owner: Peer, session: u64, core: Weak<Core>
 }
 
 /// The guest of a visit, where that is in this process. An earlier offer at the same address may have left a guest with
-/// the same number behind, which was never found: it goes with this one, and loses a buffer whose owner is gone.
-pub(super) fn find(socket: &Socket, guest: Peer, session: u64) -> Vec<Weak<Core>> {
+/// the same number behind, which was never found: it goes with this one, and loses a buffer whose owner is gone. A guest that is
+/// gone before it was found never had a turn.
+pub(super) fn find(socket: &Socket, guest: Peer, session: u64) -> Vec<Arc<Core>> {
     let Some(address) = socket.own_address().filter(|_| guest.is_here()) else { return Vec::new() };
     let of_visit = |tenant: &mut Tenant| tenant.address == address && tenant.session == session;
-    all().extract_if(.., of_visit).map(|tenant| tenant.core).collect()
+    all().extract_if(.., of_visit).filter_map(|tenant| tenant.core.upgrade()).collect()
 }

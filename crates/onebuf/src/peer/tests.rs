@@ -476,6 +476,55 @@ fn words_out_of_turn_end_the_visit() {
     }
 }
 
+/// Whatever it sends or does not read, the visit ends by a fault of the peer's, and the owner goes on.
+#[test]
+fn what_a_peer_does_to_its_connection_is_its_own_fault() {
+    let mut newer = Message::Turn { round: 2 }.encode();
+    newer[4] = 2;
+    for in_our_turn in [true, false] {
+        with_visit(|buffer, visit, peer| {
+            if !in_our_turn {
+                visit.hand_over().unwrap();
+            }
+            peer.send_packet(&newer, &[], Deadline::after(SOON)).unwrap();
+            let ended = if in_our_turn { visit.check() } else { visit.wait(SOON) };
+            assert_refused(&ended.unwrap_err(), "version 2");
+            assert!(visit.is_our_turn() && buffer.fill(1).is_ok());
+        });
+    }
+    // It hands back every turn, and hears of none.
+    with_visit(|buffer, visit, peer| {
+        let ended = (1..10_000).find_map(|round| {
+            visit.hand_over().err().or_else(|| {
+                say(&peer, &Message::Turn { round: 2 * round });
+                visit.wait(SOON).err()
+            })
+        });
+        assert_refused(&ended.unwrap(), "does not read");
+        assert!(visit.is_our_turn() && buffer.fill(1).is_ok());
+    });
+}
+
+/// A peer that was ready and is gone when its turn to be served comes is no visit.
+#[test]
+fn a_peer_that_left_at_the_door_is_no_visit() {
+    let stage = Stage::new();
+    let mut offer = stage.offer();
+    for goodbye in [true, false] {
+        let peer = knock(&stage.path());
+        say(&peer, &Message::Hello { element_bytes: 4 });
+        assert!(matches!(offer.accept(MOMENT).map(drop), Err(Error::Timeout { .. })));
+        assert!(matches!(hear(&peer), Message::Grant(_)));
+        say(&peer, &Message::Ready);
+        if goodbye {
+            say(&peer, &Message::Bye);
+        }
+        drop(peer);
+        let gone = offer.accept(SOON).map(drop);
+        assert!(matches!(gone, Err(Error::PeerLost { .. })), "{gone:?}");
+    }
+}
+
 #[test]
 fn gifts_are_closed() {
     with_visit(|_, visit, peer| {
@@ -509,12 +558,25 @@ fn a_peer_that_is_gone_is_lost_in_either_turn() {
 
 /// Both ends in this process, each with its own hub.
 pub(super) fn with_both(test: impl FnOnce(&Buffer<u32>, Visit<'_, '_, u32>, Attached<u32>)) {
+    with_guest_of(&hub(), test);
+}
+
+/// The same with a hub of the guest's that has devices, all of which see the buffer.
+pub(super) fn with_guest_of(
+    hub: &Hub,
+    test: impl FnOnce(&Buffer<u32>, Visit<'_, '_, u32>, Attached<u32>),
+) {
     let stage = Stage::new();
     let mut offer = stage.offer();
-    let path = stage.path().to_str().unwrap().to_owned();
-    let peer = thread::spawn(move || Attach::to(path).open::<u32>(&hub(), |wish| wish).unwrap());
-    let visit = offer.accept(SOON).unwrap();
-    test(&stage.buffer, visit, peer.join().unwrap());
+    let attach = Attach::to(stage.path().to_str().unwrap());
+    let devices = hub.devices();
+    thread::scope(|scope| {
+        let peer = scope.spawn(|| {
+            attach.open::<u32>(hub, |wish| wish.shared_with(&devices).trust_declared(true)).unwrap()
+        });
+        let visit = offer.accept(SOON).unwrap();
+        test(&stage.buffer, visit, peer.join().unwrap());
+    });
 }
 
 #[test]
@@ -699,9 +761,9 @@ fn bytes_are_told_as_the_elements_that_they_hold() {
     thread::scope(|scope| {
         let guest = scope.spawn(|| {
             let wrong = Attach::to(name).open::<u8>(&hub, |wish| wish).map(drop);
-            let wide = Attach::to(name).open::<u32>(&hub, |wish| wish).map(drop);
+            let wide = Attach::to(name).open::<u32>(&hub, |wish| wish);
             let told = Attach::to(name).element_bytes(4).open::<u8>(&hub, |wish| wish);
-            (wrong, wide, told.map(|attached| attached.buffer().len()))
+            (wrong, wide, told)
         });
         let refused = offer.accept(SOON).map(drop);
         assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
@@ -709,7 +771,7 @@ fn bytes_are_told_as_the_elements_that_they_hold() {
         let (wrong, wide, told) = guest.join().unwrap();
         assert!(matches!(wrong, Err(Error::InvalidArgument(_))), "{wrong:?}");
         assert!(wide.is_ok() && visits.iter().all(Result::is_ok), "{wide:?} {visits:?}");
-        assert_eq!(told.unwrap(), 4096);
+        assert_eq!(told.unwrap().buffer().len(), 4096);
     });
 }
 

@@ -29,6 +29,34 @@ pub(super) struct Run<'r, S> {
     pub tap: &'r Tap,
 }
 
+/// What came of asking the source.
+enum Came {
+    /// A frame; nothing in it where it is incomplete.
+    Frame(Option<Car>),
+    /// It has none now.
+    Silence,
+    /// It has no more.
+    End,
+}
+
+/// The frame that the source is asked for, and its slot where the source has begun with it.
+#[derive(Default)]
+struct Next {
+    frame: u64,
+    slot: Option<usize>,
+}
+
+/// What a source has behind a batch.
+#[derive(PartialEq, Eq)]
+enum More {
+    /// Frames, as far as is known.
+    Frames,
+    /// None now.
+    Later,
+    /// No more.
+    Nothing,
+}
+
 impl<S> Clone for Run<'_, S> {
     fn clone(&self) -> Self {
         *self
@@ -65,50 +93,55 @@ impl<S: Send + Sync> Run<'_, S> {
         batch: usize,
     ) {
         self.guard("pipeline", || {
-            let (mut frame, mut on_the_way) = (0, VecDeque::new());
+            let (mut next, mut on_the_way) = (Next::default(), VecDeque::new());
             loop {
-                let (mut cars, ended) = self.fill_batch(source, &mut frame, batch)?;
+                let (mut cars, more) = self.fill_batch(source, &mut next, batch)?;
                 for (at, stage) in stages.iter_mut().enumerate() {
                     self.enqueue(at, stage, &mut cars)?;
                 }
                 on_the_way.extend(cars);
-                let room = if ended { self.slots.len() } else { batch };
+                // While the source has nothing, the sink gets everything that is on the way.
+                let room = if more == More::Frames { batch } else { self.slots.len() };
                 while on_the_way.len() + room > self.slots.len()
                     && let Some(car) = on_the_way.pop_front()
                 {
                     self.take(sink, car)?;
                 }
-                if ended {
+                if more == More::Nothing {
                     return Ok(());
                 }
             }
         });
     }
 
-    /// The next frames, and whether they are the last.
+    /// The next frames, and what comes after them. A source that has nothing now ends the batch.
     fn fill_batch(
         &self,
         source: &mut SourceFn<'_, S>,
-        frame: &mut u64,
+        next: &mut Next,
         batch: usize,
-    ) -> Result<(Vec<Car>, bool), Failed> {
+    ) -> Result<(Vec<Car>, More), Failed> {
         let mut cars = Vec::with_capacity(batch);
         while cars.len() < batch
-            && let Some(slot) = self.belt.take_free()
+            && let Some(slot) = next.slot.take().or_else(|| self.belt.take_free())
         {
-            match self.fill(source, slot, *frame)? {
-                Some(filled) => cars.extend(filled),
-                None => return Ok((cars, true)),
+            match self.fill(source, slot, next.frame, 1)? {
+                Came::Frame(filled) => cars.extend(filled),
+                Came::Silence => {
+                    next.slot = Some(slot);
+                    return Ok((cars, More::Later));
+                }
+                Came::End => return Ok((cars, More::Nothing)),
             }
-            *frame += 1;
+            next.frame += 1;
         }
-        Ok((cars, false))
+        Ok((cars, More::Frames))
     }
 
     fn source(self, source: &mut SourceFn<'_, S>, when_full: WhenFull) -> Result<(), Failed> {
         let mut frame = 0;
         while let Some(slot) = self.belt.take_free() {
-            let Some(filled) = self.fill(source, slot, frame)? else { break };
+            let Came::Frame(filled) = self.fill(source, slot, frame, u64::MAX)? else { break };
             if let Some(car) = filled {
                 let dropped = self.belt.enter(car, when_full);
                 self.counters.dropped.fetch_add(dropped, Ordering::Relaxed);
@@ -119,30 +152,43 @@ impl<S: Send + Sync> Run<'_, S> {
         Ok(())
     }
 
-    /// `None` at the end, and nothing in it for a frame that is incomplete; the slot is free again then.
+    /// Asks the source for a frame, so often while it has none. The slot is free again at the end and for an incomplete frame.
     fn fill(
         &self,
         source: &mut SourceFn<'_, S>,
         slot: usize,
         frame: u64,
-    ) -> Result<Option<Option<Car>>, Failed> {
-        let filled = self.ask(source, slot, frame).map_err(failed("source", frame))?;
+        times: u64,
+    ) -> Result<Came, Failed> {
+        let filled = self.ask(source, slot, frame, times).map_err(failed("source", frame))?;
         if filled == Filled::Frame {
             self.counters.entered.fetch_add(1, Ordering::Relaxed);
             let now = Instant::now();
-            return Ok(Some(Some(Car { slot, frame, filled: now, came: now })));
+            return Ok(Came::Frame(Some(Car { slot, frame, filled: now, came: now })));
+        }
+        if filled == Filled::Idle {
+            return Ok(Came::Silence);
         }
         self.belt.put_free(slot);
         if filled == Filled::Incomplete {
             self.counters.incomplete.fetch_add(1, Ordering::Relaxed);
-            return Ok(Some(None));
+            return Ok(Came::Frame(None));
         }
-        Ok(None)
+        Ok(Came::End)
     }
 
-    /// Asks the source until there is something, or somebody wants to stop.
-    fn ask(&self, source: &mut SourceFn<'_, S>, slot: usize, frame: u64) -> Result<Filled> {
-        while !self.counters.stop.load(Ordering::Relaxed) && !self.belt.has_failed() {
+    /// Asks the source until there is something, or so often, or until the pipeline is stopped.
+    fn ask(
+        &self,
+        source: &mut SourceFn<'_, S>,
+        slot: usize,
+        frame: u64,
+        times: u64,
+    ) -> Result<Filled> {
+        for _ in 0..times {
+            if self.counters.stop.load(Ordering::Relaxed) || self.belt.has_failed() {
+                return Ok(Filled::End);
+            }
             let clock = Instant::now();
             let began = self.tap.begin(What::Stage);
             let filled = source(&self.slots[slot], frame)?;
@@ -152,7 +198,7 @@ impl<S: Send + Sync> Run<'_, S> {
                 return Ok(filled);
             }
         }
-        Ok(Filled::End)
+        Ok(Filled::Idle)
     }
 
     fn stage(self, at: usize, stage: &mut Stage<'_, S>, batch: usize) -> Result<(), Failed> {
@@ -166,6 +212,9 @@ impl<S: Send + Sync> Run<'_, S> {
 
     /// One stage's work on some frames. It is flushed once for all of them: the next stage's queue may wait for it.
     fn enqueue(&self, at: usize, stage: &mut Stage<'_, S>, cars: &mut [Car]) -> Result<(), Failed> {
+        if cars.is_empty() {
+            return Ok(());
+        }
         let (place, Stage { queue, run }) = (&self.counters.stages[at], stage);
         for car in &*cars {
             let clock = Instant::now();

@@ -252,3 +252,31 @@ fn a_driver_that_two_threads_crash_gets_one() {
     assert_eq!(run(&sound, |pipeline| pipeline), None);
     assert_eq!(run(&sound, |pipeline| pipeline.one_thread()).as_deref(), Some("asked for"));
 }
+
+/// On one thread too, frames do not wait for those that a source may never have; and a source that had nothing is asked
+/// again for the same slot.
+#[test]
+fn frames_come_out_while_the_source_has_none() {
+    let hub = hub();
+    for one_thread in [false, true] {
+        let seen = Mutex::new(Vec::new());
+        let mut asked = Vec::new();
+        // The second burst comes when the first is out.
+        let source = |slot: &Buffer<u32>, frame: u64| {
+            let slot_is = std::ptr::from_ref(slot).addr();
+            if frame == 2 && seen.lock().unwrap().len() < 2 {
+                asked.push(slot_is);
+                thread::sleep(std::time::Duration::from_millis(1));
+                return Ok(Filled::Idle);
+            }
+            if frame == 2 {
+                assert!(asked.iter().all(|&other| other == slot_is), "one slot until it is filled");
+            }
+            numbers(5)(slot, frame)
+        };
+        let pipeline = two_stages(&hub, 4).source(source).sink(checked(&seen));
+        let pipeline = if one_thread { pipeline.one_thread() } else { pipeline };
+        let report = pipeline.build().unwrap().run().unwrap();
+        assert_eq!((report.frames, &*seen.lock().unwrap()), (5, &vec![0, 1, 2, 3, 4]));
+    }
+}

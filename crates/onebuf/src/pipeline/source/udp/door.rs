@@ -105,12 +105,14 @@ impl Udp {
         let claim = self.stream.as_ref().map(|stream| stream.claim(&header, from));
         let over = self.over == Some((header.stream, from));
         // A sender that is heard again after so long has begun again, though its numbers are the same.
-        let late = (over || claim == Some(Claim::Past)) && self.idle < self.takeover_after;
+        let begins_again = self.idle >= self.takeover_after;
+        let late = (over || claim == Some(Claim::Past)) && !begins_again;
+        let owned = claim == Some(Claim::Wanted) || claim == Some(Claim::Again) && !begins_again;
         match header.kind {
             _ if self.wanted.is_some_and(|wanted| wanted != header.stream) => {
                 add(&counters.stray_packets, 1);
             }
-            _ if claim == Some(Claim::Wanted) => return Verdict::Owned,
+            _ if owned => return Verdict::Owned,
             _ if late => add(&counters.late_packets, 1),
             _ if header.cut.frame_bytes() != frame_bytes => {
                 self.misfit = Some(header.cut.frame_bytes());

@@ -30,6 +30,8 @@ pub(super) enum Claim {
     Wanted,
     /// It has this stream's number and sender, but its frame is over: a late packet, or a sender that began again.
     Past,
+    /// It has come before: sent twice, or by a sender that began again.
+    Again,
     /// It is another stream's.
     Other,
 }
@@ -89,9 +91,11 @@ impl Stream {
             return Claim::Other;
         }
         match header.kind {
-            Kind::Part(packet) if self.window.place(header.frame, packet) == Place::Late => {
-                Claim::Past
-            }
+            Kind::Part(packet) => match self.window.place(header.frame, packet) {
+                Place::Late => Claim::Past,
+                Place::Twice => Claim::Again,
+                _ => Claim::Wanted,
+            },
             _ => Claim::Wanted,
         }
     }
