@@ -101,7 +101,7 @@ onebuf_status onebuf_set_error_message(const char *message);
 // Minor version of this header.
 #define ONEBUF_VERSION_MINOR 1
 // Patch version of this header.
-#define ONEBUF_VERSION_PATCH 0
+#define ONEBUF_VERSION_PATCH 1
 
 // The library's version as text, such as `0.1.0`.
 const char *onebuf_version(void);
@@ -140,6 +140,7 @@ typedef void (*onebuf_log_function)(void *user,
 // Messages of this level and of lower numbers go to a function, and none to standard error; ONEBUF_LOG is not
 // asked. A `callback` of NULL undoes that, and `level` does not matter then. When this returns, the function that
 // was set before is no longer running, nor called again.
+// No thread may hold a lock that the function takes while it calls onebuf: the function is called inside of such calls.
 //
 // ONEBUF_BUSY inside of such a function; ONEBUF_UNSUPPORTED in a Rust program that collects the messages itself.
 onebuf_status onebuf_log_to(onebuf_log_level level,
@@ -2142,6 +2143,8 @@ typedef struct onebuf_pipeline_options {
     size_t drain_buffer;
     // Not zero: every stage's kernels run on its own device, whatever is proven.
     uint32_t no_graft;
+    // Ignored: programs of an earlier version have undefined bytes here, which their `size` covers.
+    uint32_t reserved;
     // Not zero: each part has a thread of its own, also where a stage's driver is known to crash then. `one_thread` is
     // stronger.
     uint32_t threads;
