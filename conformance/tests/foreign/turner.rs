@@ -22,7 +22,7 @@ fn turn(device: &Device) -> Result<Kernel> {
     unsafe { device.program(&source)?.kernel("turn", signature) }
 }
 
-/// Somebody who turns the numbers in a buffer.
+/// A device's queue, and the kernel that turns the numbers in a buffer.
 pub struct Turner {
     pub queue: Queue,
     kernel: Kernel,

@@ -155,7 +155,7 @@ fn number(level: Level) -> onebuf_log_level {
     }
 }
 
-/// A line in one piece. Where standard error is closed there is nobody to tell.
+/// Writes a line in one piece. A closed standard error is not an error.
 fn to_stderr(line: fmt::Arguments<'_>) {
     let _ = std::io::stderr().lock().write_all(format!("onebuf: {line}\n").as_bytes());
 }

@@ -42,7 +42,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Text as a terminal can show it, whoever wrote it: its lines and tabs stay.
+/// Text of any origin as a terminal can show it. Lines and tabs stay.
 pub fn shown(text: &str) -> String {
     let line = |line: &str| line.split('\t').map(onebuf::printable).collect::<Vec<_>>().join("\t");
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")

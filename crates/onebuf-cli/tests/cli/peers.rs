@@ -338,7 +338,7 @@ fn refused_peers_do_not_prolong_the_wait() {
     owner.end().failed(1, "timed out after 2000 ms");
 }
 
-/// Whoever read the warnings has seen enough (`2>&1 | head -1`): the service goes on.
+/// The reader of the warnings has gone (`2>&1 | head -1`): the service goes on.
 #[test]
 fn a_closed_standard_error_does_not_end_the_service() {
     let two = Two::new();

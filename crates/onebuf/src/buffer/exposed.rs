@@ -160,24 +160,18 @@ impl Core {
     pub fn claim_back(&self, mut guests: Vec<Arc<Core>>) {
         guests.retain(|guest| !guest.has_let_go());
         let mut state = self.lock_state();
-        state.tenants.extend(guests.iter().map(Arc::downgrade));
-        state.marks.keep(guests);
+        state.tenants.extend(guests);
         let turn = if state.tenants.is_empty() { Turn::Ours } else { Turn::Claimed };
         state.marks.set_turn(turn);
     }
 
     /// Takes the buffer from guests in this process whose visits are over. Busy while one of them holds a guard.
     fn reclaim(&self) -> Result<()> {
+        // The list's own references are never the last ones, so that no guest is dropped while the state is locked.
         let tenants = self.lock_state().tenants.clone();
-        for tenant in tenants {
-            if let Some(guest) = tenant.upgrade() {
-                guest.evict()?;
-            }
-            let mut state = self.lock_state();
-            state.tenants.retain(|other| !other.ptr_eq(&tenant));
-            let guest = state.marks.let_go(&tenant);
-            drop(state);
-            drop(guest);
+        for guest in &tenants {
+            guest.evict()?;
+            self.lock_state().tenants.retain(|other| !Arc::ptr_eq(other, guest));
         }
         let mut state = self.lock_state();
         if state.tenants.is_empty() && state.marks.turn() == Turn::Claimed {

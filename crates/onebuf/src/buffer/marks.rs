@@ -1,8 +1,7 @@
 //! Who holds a guard of a buffer now.
 
-use super::{Core, few::Few, span::Span};
-use crate::{Error, Result, sync::Arc};
-use std::sync::Weak;
+use super::{few::Few, span::Span};
+use crate::{Error, Result};
 
 /// One guard: which bytes, at which site, and whether it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +28,6 @@ pub(crate) struct Marks {
     held: Few<Mark>,
     /// Nobody here holds anything while it is not ours.
     turn: Turn,
-    /// The tenants, for whom the owner has to wait: they are kept, since only they know what they left at work.
-    guests: Vec<Arc<Core>>,
 }
 
 /// Which process may use a buffer that two of them see.
@@ -107,17 +104,6 @@ impl Marks {
         if self.turn != Turn::Lost {
             self.turn = turn;
         }
-    }
-
-    /// Keeps guests in this process whose visits are over, until they are let go.
-    pub fn keep(&mut self, guests: Vec<Arc<Core>>) {
-        self.guests.extend(guests);
-    }
-
-    /// The guest, to be dropped when the state is not locked.
-    pub fn let_go(&mut self, guest: &Weak<Core>) -> Option<Arc<Core>> {
-        let at = self.guests.iter().position(|kept| Arc::as_ptr(kept) == guest.as_ptr())?;
-        Some(self.guests.swap_remove(at))
     }
 }
 

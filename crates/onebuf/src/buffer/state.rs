@@ -12,7 +12,6 @@ use crate::{
     queue::{Line, Position},
     sync::Arc,
 };
-use std::sync::Weak;
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -37,7 +36,7 @@ pub(crate) struct State {
     /// There is an offer of it to other processes.
     pub offered: bool,
     /// Guests in this process whose visits are over, and who may still be at work on the memory.
-    pub tenants: Vec<Weak<Core>>,
+    pub tenants: Vec<Arc<Core>>,
 }
 
 /// The in-order queue that took the whole buffer last, and how. Until somebody else takes it, that queue is

@@ -4,8 +4,8 @@
 //!
 //! Every access to memory is bounds-checked here first, and goes to pages that a [`HostMemory`] keeps
 //! mapped. Transfers go through [`Racing`]: another process may write the pages, or another mapping in
-//! this one, whatever guards say. That nobody does is the contract of kernels alone, and `hal`'s:
-//! whoever launches one holds a guard of a buffer that no other process sees.
+//! this one, whatever guards say. Only kernels rely on exclusive access: by the contract of `hal`, the
+//! caller that launches one holds a guard of a buffer that no other process sees.
 
 #![allow(unsafe_code)]
 
