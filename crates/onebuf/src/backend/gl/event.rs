@@ -113,7 +113,7 @@ impl hal::Event for Event {
     }
 
     fn poll(&self) -> Result<bool> {
-        self.reached_within(Duration::from_secs(60), Duration::ZERO)
+        self.reached_within(self.context.driver.post.limit(), Duration::ZERO)
     }
 
     fn is_over(&self) -> bool {

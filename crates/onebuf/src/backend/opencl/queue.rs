@@ -25,9 +25,6 @@ use std::{ffi::c_void, ptr, time::Duration};
 /// How long something is held by waiting, where the driver refuses a callback.
 const HOLD_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a command is kept back for what it waits for, where the driver cannot wait.
-const BACK_WAIT: Duration = Duration::from_secs(60);
-
 /// A `cl_command_queue` that is released once. Events, gates and mapped memory keep it.
 #[derive(Debug)]
 pub(super) struct RawQueue {
@@ -146,7 +143,7 @@ impl RawQueue {
             return Ok(());
         }
         match self.driver().quirks.waits_hang {
-            true => hal::Event::wait(event, BACK_WAIT),
+            true => hal::Event::wait(event, self.driver().post.limit()),
             // The specification wants a flush of the other queue before this one waits for it.
             false => event.flush(),
         }
@@ -340,7 +337,7 @@ impl Queue {
             // Not kept: the wait list is read before the call returns.
             if let Some(native) = event.native_in(hal::Queue::domain(self))? {
                 if self.raw.driver().quirks.waits_hang {
-                    event.wait(BACK_WAIT)?;
+                    event.wait(self.raw.driver().post.limit())?;
                 }
                 return Ok(ClEvent(native as *mut c_void));
             }
