@@ -22,12 +22,12 @@ fn main() -> Result<()> {
         let mut group = criterion.benchmark_group(format!("handoff/{a}_{b}"));
         for bytes in SIZES {
             // Declared routes will do: a benchmark compares, and `onebuf doctor` proves.
-            let wish = hub.buffer::<u32>(bytes / 4).shared_with([a, b]).trust_declared(true);
-            let shared = wish.clone().allocate_on(&hub.host()).route(RouteKind::HostPointer);
-            let staged = wish.route(RouteKind::Staged);
+            let builder = hub.buffer::<u32>(bytes / 4).shared_with([a, b]).trust_declared(true);
+            let shared = builder.clone().allocate_on(&hub.host()).route(RouteKind::HostPointer);
+            let staged = builder.route(RouteKind::Staged);
             group.throughput(Throughput::Bytes(bytes as u64));
-            for (name, wish) in [("shared", shared), ("staged", staged)] {
-                let buffer = wish.build()?;
+            for (name, builder) in [("shared", shared), ("staged", staged)] {
+                let buffer = builder.build()?;
                 group.bench_function(format!("{name}/{} MiB", bytes >> 20), |bench| {
                     bench.iter(|| round(&sides, &buffer))
                 });

@@ -2,7 +2,7 @@
 //! keeps the distribution, `onebuf bench` the ratio.
 
 use criterion::Criterion;
-use onebuf::{Buffer, Result, Strategy};
+use onebuf::{Buffer, MemoryKind, Result};
 use onebuf_bench::{RawLaunch, Side};
 use onebuf_benches::{hub, platforms, skip};
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ fn main() -> Result<()> {
     let hub = hub(0)?;
     for device in platforms(&hub, 1, BENCH) {
         let side = Side::new(&device)?;
-        let wish = hub.buffer::<u32>(1024).shared_with([&device]);
-        let buffer = wish.strategy(Strategy::MappedDevice).build()?; // a cl_mem, for the raw call
+        let builder = hub.buffer::<u32>(1024).shared_with([&device]);
+        let buffer = builder.memory_kind(MemoryKind::MappedDevice).build()?; // a cl_mem, for the raw call
         compare(&mut criterion, &side, &buffer)?;
     }
     criterion.final_summary();

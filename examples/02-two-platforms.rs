@@ -19,11 +19,11 @@ fn main() -> Result<()> {
 
     // `Forbid`: an error rather than a copy that nobody asked for. The error says what to do; here
     // we go on with copies, to see them counted.
-    let wish = hub.buffer::<Complex32>(N).shared_with(&turns);
-    let signal = match wish.clone().copies(CopyPolicy::Forbid).build() {
+    let builder = hub.buffer::<Complex32>(N).shared_with(&turns);
+    let signal = match builder.clone().copies(CopyPolicy::Forbid).build() {
         Err(error @ Error::CopyForbidden { .. }) => {
             println!("{error}\nso it is copied instead, and counted:");
-            wish.build()?
+            builder.build()?
         }
         built => built?,
     };
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
         let gain = unsafe { device.program(&source())?.kernel("gain", signature())? };
         let queue = device.queue()?;
         let view = signal.write_on(&queue)?;
-        println!("{device} waits for the one before by {}", view.rung());
+        println!("{device} waits for the one before by {}", view.sync_method());
         queue.launch(&gain, [N], args![view, 2.0_f32])?;
     }
 

@@ -14,21 +14,21 @@ fn main() -> Result<()> {
     let (host, card) = (hub.host(), hub.device("fake:0")?);
 
     // What `build` would do, without doing it. Planning is a pure function of what is known.
-    let wish = hub.buffer::<f64>(1 << 20).shared_with([&host, &card]);
-    let plan = wish.plan()?;
+    let builder = hub.buffer::<f64>(1 << 20).shared_with([&host, &card]);
+    let plan = builder.plan()?;
     println!("the plan:\n{}", plan.explain(hub.topology()));
 
     // The same as data, for other programs.
     println!("as JSON: {}\n", plan.to_json(hub.topology()));
 
     // `Forbid` refuses what is not known to be free of copies, and says which route was missing.
-    match wish.clone().copies(CopyPolicy::Forbid).build() {
+    match builder.clone().copies(CopyPolicy::Forbid).build() {
         Err(Error::CopyForbidden { route, why }) => println!("refused, {route}: {why}\n"),
         other => panic!("the fake device's memory is its own, yet: {other:?}"),
     }
 
     // Copies are never silent: this map needs a hand-over that may copy, so the ledger has it.
-    let buffer = wish.build()?;
+    let buffer = builder.build()?;
     let queue = card.queue()?;
     drop(buffer.write_on(&queue)?);
     println!("the first element is {}", buffer.map()?[0]);

@@ -47,8 +47,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hub = Hub::discover()?;
     let devices: Vec<Device> =
         devices.iter().map(|device| hub.device(device.id())).collect::<Result<_, _>>()?;
-    let wish = hub.buffer::<f32>(1 << 22).shared_with(&devices).copies(CopyPolicy::Forbid);
-    match wish.plan() {
+    let builder = hub.buffer::<f32>(1 << 22).shared_with(&devices).copies(CopyPolicy::Forbid);
+    match builder.plan() {
         Ok(plan) => println!("planned without a copy:\n{}", plan.explain(hub.topology())),
         Err(error) => println!("not without a copy: {error}"),
     }

@@ -57,7 +57,7 @@ fn main() -> Result<()> {
         Err(error) => return Err(error),
     }
 
-    // A queue waits for a fence of any other queue, of other devices too, by the best rung there is.
+    // A queue waits for a fence of any other queue, of other devices too, by the best sync method there is.
     let (first, second) = (device.queue()?, hub.host().queue()?);
     launch(&first, &add, &sum, 1)?;
     println!("the host's queue waits by {}", second.wait_for(&first.fence())?);

@@ -5,7 +5,7 @@
 //! On embedded chips CPU and accelerator share one memory but not their caches, and flags say which caches to
 //! keep up to date. onebuf has words for them, takes the numbers too, and holds everybody to them.
 
-use onebuf::{Access, HostAccess, Hub, Result, Strategy};
+use onebuf::{Access, HostAccess, Hub, MemoryKind, Result};
 use std::{ptr::NonNull, sync::Arc};
 
 const N: usize = 4096;
@@ -44,8 +44,8 @@ fn main() -> Result<()> {
     });
 
     // In words: kernels only read it, the host only writes it.
-    let wish = hub.buffer::<f32>(N).shared_with([&device]);
-    let input = wish.access(Access::Read).host_access(HostAccess::Write).build()?;
+    let builder = hub.buffer::<f32>(N).shared_with([&device]);
+    let input = builder.access(Access::Read).host_access(HostAccess::Write).build()?;
     input.write(&[1.0; N])?;
     println!("an input:\n{}\n", input.explain());
     println!("refused: {}\n", input.to_vec().expect_err("the host only writes"));
@@ -64,9 +64,9 @@ fn main() -> Result<()> {
 
     // Memory of one's own. The device uses it in place where that is proven (`onebuf doctor`); `explain` says.
     let samples = NonNull::from(Box::leak(Box::new(Samples([2.0; N]))));
-    let wish = hub.buffer::<f32>(N).shared_with([&device]);
+    let builder = hub.buffer::<f32>(N).shared_with([&device]);
     // SAFETY: N numbers that nobody else uses, at a fixed address, until `Lent` is dropped.
-    let own = unsafe { wish.host_memory(samples.cast(), Arc::new(Lent(samples))) }.build()?;
+    let own = unsafe { builder.host_memory(samples.cast(), Arc::new(Lent(samples))) }.build()?;
     println!("memory of our own:\n{}", own.explain());
     println!("its first number is {}", own.map()?[0]);
     drop(own);
@@ -74,7 +74,7 @@ fn main() -> Result<()> {
     // On-chip memory, small and fast, is never chosen, only asked for; most platforms have none.
     let chip = hub.buffer::<f32>(N).shared_with([&device]).cl_flags(CL_MEM_USE_MSMC_TI)?.build();
     match chip {
-        Ok(chip) => assert_eq!(chip.plan().strategy, Strategy::OnChip),
+        Ok(chip) => assert_eq!(chip.plan().memory_kind, MemoryKind::OnChip),
         Err(error) => println!("refused: {error}"),
     }
     Ok(())

@@ -16,7 +16,7 @@ fn main() -> Result<()> {
         hub.host()
     });
 
-    // A wish is a builder that is not built. The pool makes such buffers when it has none idle.
+    // A request is a builder that is not built. The pool makes such buffers when it has none idle.
     let frame = hub.buffer::<f32>(FRAME).shared_with([&device]);
     let pool = Pool::new(&hub);
     pool.prepare(&frame, 2)?; // so that the loop below allocates nothing
@@ -35,9 +35,9 @@ fn main() -> Result<()> {
     assert_eq!(statistics.made, 2);
 
     // A pool is a stack of small parts. This one has a limit, and knows who has not given back.
-    let supply =
+    let resource =
         Leaks::new(SizeClasses(FreeLists::new(Limit::new(Fresh::default(), 4 * 4 * FRAME as u64))));
-    let pool = Pool::over(&hub, supply);
+    let pool = Pool::over(&hub, resource);
     let mut frames = Vec::new();
     let full = loop {
         match pool.get(&frame) {

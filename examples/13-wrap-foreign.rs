@@ -29,8 +29,8 @@ unsafe fn multiply(hub: &Hub, queue: *mut c_void, mem: *mut c_void, by: u32) -> 
     let theirs = unsafe { hub.wrap_queue(queue) }?;
     // One reference is held while this lives. `Forbid`: in the caller's own context no byte is copied.
     // SAFETY: as above.
-    let wish = unsafe { hub.wrap_buffer::<u32>(mem) };
-    let words = wish
+    let builder = unsafe { hub.wrap_buffer::<u32>(mem) };
+    let words = builder
         .len(buffer.elements::<u32>()?)
         .after(&theirs.fence())
         .copies(CopyPolicy::Forbid)
@@ -40,12 +40,12 @@ unsafe fn multiply(hub: &Hub, queue: *mut c_void, mem: *mut c_void, by: u32) -> 
     let ours = hub.queue_for(&words)?;
     let kernel = kernel(&ours.device())?;
     let view = words.write_on(&ours)?;
-    println!("we wait for the caller by {}", view.rung());
+    println!("we wait for the caller by {}", view.sync_method());
     ours.launch(&kernel, [words.len()], args![view, by])?;
 
     // And they for us: whatever the caller enqueues next comes after our work. Nobody waits on the CPU.
-    let rung = words.hand_to(&theirs)?;
-    println!("the caller waits for us by {rung}");
+    let sync_method = words.hand_to(&theirs)?;
+    println!("the caller waits for us by {sync_method}");
     Ok(())
 }
 

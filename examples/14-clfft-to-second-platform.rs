@@ -28,9 +28,9 @@ fn main() -> Result<()> {
     // same bytes if a route was proven for the two (example 6, or `onebuf doctor`), else a counted copy.
     let second = second_platform(&hub, &app);
     // SAFETY: the program has both alive, and does nothing with the memory until `hand_to`.
-    let (event, wish) =
+    let (event, builder) =
         unsafe { (hub.wrap_event(transformed.raw())?, hub.wrap_buffer::<Complex32>(mem.raw())) };
-    let spectrum = wish.len(N).after(&event).shared_with([&second]).build()?;
+    let spectrum = builder.len(N).after(&event).shared_with([&second]).build()?;
     println!("{}", spectrum.explain());
 
     let map = spectrum.map()?;

@@ -3,7 +3,7 @@
 //! `cargo run -p onebuf-examples --example 17-two-processes`
 
 use onebuf::{
-    Error, Hub, Result, Strategy,
+    Error, Hub, MemoryKind, Result,
     peer::{Attach, Offer},
 };
 use std::{
@@ -25,7 +25,8 @@ fn main() -> Result<()> {
 fn owner() -> Result<()> {
     let hub = Hub::discover()?;
     // Host pages: what another process can be given.
-    let samples = hub.buffer::<f32>(SAMPLES).strategy(Strategy::HostPages).allocate_on(&hub.host());
+    let samples =
+        hub.buffer::<f32>(SAMPLES).memory_kind(MemoryKind::HostPages).allocate_on(&hub.host());
     let samples = samples.build()?;
     let name = format!("example-17-{}", std::process::id());
     let mut offer = Offer::open(&samples, &name)?;
@@ -61,7 +62,7 @@ fn owner() -> Result<()> {
 fn peer(name: &str) -> Result<()> {
     let hub = Hub::discover()?;
     let device = hub.device("opencl").unwrap_or(hub.host());
-    let mut there = Attach::to(name).open::<f32>(&hub, |wish| wish.shared_with([&device]))?;
+    let mut there = Attach::to(name).open::<f32>(&hub, |builder| builder.shared_with([&device]))?;
     there.wait(SOON)?; // for its turn
     let mut all = there.buffer().to_vec()?;
     all.iter_mut().for_each(|x| *x *= 2.0);

@@ -21,7 +21,7 @@ pub use dialect::{kernels, like_cuda, two_texts};
 pub use elements::{Element, Sample, axpy_source};
 pub use held::{Held, is_held};
 pub use life::life;
-pub use machine::{Machine, everything, fakes, kinds, machine, pairs, rungs, shared};
+pub use machine::{Machine, everything, fakes, kinds, machine, pairs, shared, sync_methods};
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};

@@ -2,7 +2,7 @@
 //! checkers for leaks and races.
 
 use crate::{Side, Step, assert_same, block_on, random_words, step_model};
-use onebuf::{Buffer, Device, Error, Result, RouteKind, Strategy};
+use onebuf::{Buffer, Device, Error, MemoryKind, Result, RouteKind};
 use std::time::Duration;
 
 const N: usize = 1500;
@@ -17,8 +17,8 @@ const SECONDS: Duration = Duration::from_secs(20);
 /// When the library reports success and the data is wrong.
 pub fn life(device: &Device) -> Result<()> {
     let side = Side::open(device)?;
-    for &strategy in &device.info().caps.strategies {
-        alone(&side, strategy)?;
+    for &memory_kind in &device.info().caps.memory_kinds {
+        alone(&side, memory_kind)?;
     }
     let host = Side::open(&device.hub().host())?;
     for (from, to) in [(&host, &side), (&side, &host)] {
@@ -29,11 +29,12 @@ pub fn life(device: &Device) -> Result<()> {
     side.queue.finish()
 }
 
-fn alone(side: &Side, strategy: Strategy) -> Result<()> {
+fn alone(side: &Side, memory_kind: MemoryKind) -> Result<()> {
     let hub = side.device.hub();
     let mut model = random_words(1, N);
     let builder = hub.buffer::<u32>(N).shared_with([&side.device]).allocate_on(&side.device);
-    let [buffer, second] = [builder.clone().strategy(strategy), builder.strategy(strategy)];
+    let [buffer, second] =
+        [builder.clone().memory_kind(memory_kind), builder.memory_kind(memory_kind)];
     let (buffer, second) = (buffer.build()?, second.build()?);
     buffer.write_async(.., model.clone())?.wait(SECONDS)?;
     step(side, &buffer, &mut model, 1)?;

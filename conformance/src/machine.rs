@@ -2,7 +2,7 @@
 
 use crate::{Side, absent};
 use onebuf::{
-    Buffer, Error, Hub, HubBuilder, RouteKind, Rung, Strategy,
+    Buffer, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     fake::{Delay, FakeConfig, Sharing},
     hal::DeviceInfo,
 };
@@ -99,11 +99,11 @@ pub fn fakes() -> [FakeConfig; 4] {
         FakeConfig { shares_host_pages: Sharing::Alias, unified: true, ..named("sharing pages") },
         FakeConfig {
             shares_host_pages: Sharing::No,
-            strategies: vec![Strategy::Device],
+            memory_kinds: vec![MemoryKind::Device],
             delay: late,
             ..named("apart")
         },
-        FakeConfig { callbacks: false, gates: false, delay: late, ..named("mute") },
+        FakeConfig { callbacks: false, host_signals: false, delay: late, ..named("mute") },
     ]
 }
 
@@ -113,12 +113,16 @@ pub fn pairs(sides: &[Side]) -> impl Iterator<Item = (&Side, &Side)> {
     all.filter(|(a, b)| a.device.index() != b.device.index())
 }
 
-/// The rungs that a pair must work with. Mesa's drivers map at once, whatever the queue still waits
-/// for, and refuse to unmap what is not mapped yet: work behind a gate is not for them, as the doctor
+/// The sync methods that a pair must work with. Mesa's drivers map at once, whatever the queue still waits
+/// for, and refuse to unmap what is not mapped yet: work behind a host signal is not for them, as the doctor
 /// finds out as well.
-pub fn rungs(a: &Side, b: &Side) -> &'static [Rung] {
+pub fn sync_methods(a: &Side, b: &Side) -> &'static [SyncMethod] {
     let mesa = |side: &Side| REQUIRED[1..].contains(&side.device.info().platform.as_str());
-    if mesa(a) || mesa(b) { &[Rung::HostWait] } else { &[Rung::HostWait, Rung::SameQueue] }
+    if mesa(a) || mesa(b) {
+        &[SyncMethod::HostWait]
+    } else {
+        &[SyncMethod::HostWait, SyncMethod::SameQueue]
+    }
 }
 
 /// The kinds of route that one device declares to another.
@@ -136,7 +140,7 @@ pub fn shared(
     from: &Side,
     to: &Side,
     kind: RouteKind,
-    sync: Rung,
+    sync: SyncMethod,
     n: usize,
 ) -> Option<Buffer<u32>> {
     let builder = from.device.hub().buffer::<u32>(n).shared_with([&from.device, &to.device]);

@@ -3,7 +3,7 @@
 
 use crate::{Side, Step, assert_same, random_words, step_model};
 use onebuf::{
-    Access, Buffer, Device, Error, HostAccess, Pool, QueueSpec, Result, Strategy, SubBuffer,
+    Access, Buffer, Device, Error, HostAccess, MemoryKind, Pool, QueueSpec, Result, SubBuffer,
 };
 use std::time::Duration;
 
@@ -101,10 +101,10 @@ fn profiled(side: &Side, buffer: &Buffer<u32>, model: &mut [u32]) -> Result<()> 
 
 fn flags(side: &Side) -> Result<()> {
     let contents = random_words(9, N);
-    for &strategy in &side.device.info().caps.strategies {
-        let wish = side.device.hub().buffer::<u32>(N).shared_with([&side.device]);
-        let wish = wish.allocate_on(&side.device).strategy(strategy);
-        let made = wish.host_access(HostAccess::Read).init(&contents[..]).build()?;
+    for &memory_kind in &side.device.info().caps.memory_kinds {
+        let builder = side.device.hub().buffer::<u32>(N).shared_with([&side.device]);
+        let builder = builder.allocate_on(&side.device).memory_kind(memory_kind);
+        let made = builder.host_access(HostAccess::Read).init(&contents[..]).build()?;
         let mut model = contents.clone();
         side.step(&made, Step::nth(2))?;
         step_model(&mut model, Step::nth(2));
@@ -116,12 +116,12 @@ fn flags(side: &Side) -> Result<()> {
 fn pooled(side: &Side, like: &Buffer<u32>) -> Result<()> {
     let hub = side.device.hub();
     let pool = Pool::new(hub);
-    let form: Strategy = like.plan().strategy;
-    let wish = hub.buffer::<u32>(N).shared_with([&side.device]).allocate_on(&side.device);
-    let wish = wish.strategy(form);
-    pool.prepare(&wish, 2)?;
+    let memory_kind: MemoryKind = like.plan().memory_kind;
+    let builder = hub.buffer::<u32>(N).shared_with([&side.device]).allocate_on(&side.device);
+    let builder = builder.memory_kind(memory_kind);
+    pool.prepare(&builder, 2)?;
     for n in 0..3 {
-        let buffer = pool.get_cleared(&wish)?;
+        let buffer = pool.get_cleared(&builder)?;
         side.step(&buffer, Step::nth(n))?;
         let mut model = vec![0; N];
         step_model(&mut model, Step::nth(n));

@@ -2,8 +2,8 @@
 
 use crate::kernels;
 use onebuf::{
-    Access, Buffer, Device, Fence, Grid, IntoArg, Kernel, Queue, QueueSpec, Result, Signature,
-    Source, Strategy, args,
+    Access, Buffer, Device, Fence, Grid, IntoArg, Kernel, MemoryKind, Queue, QueueSpec, Result,
+    Signature, Source, args,
 };
 
 /// Work-items per group. One size, so that runtimes which compile per group size do so once.
@@ -108,15 +108,15 @@ impl Side {
     pub fn look(&self, buffer: &Buffer<u32>) -> Result<Vec<u32>> {
         drop(buffer.read_on(&self.queue)?);
         let own = self.device.hub().buffer::<u32>(buffer.len()).shared_with([&self.device]);
-        let own = own.allocate_on(&self.device).strategy(self.least_visible()).build()?;
+        let own = own.allocate_on(&self.device).memory_kind(self.least_visible()).build()?;
         own.copy_from(0, buffer, ..)?;
         own.to_vec()
     }
 
     /// The form that fewest others see: no other device can do the copy of [`Side::look`] then.
-    fn least_visible(&self) -> Strategy {
-        let strategies = &self.device.info().caps.strategies;
-        strategies.iter().copied().max().unwrap_or(Strategy::Device)
+    fn least_visible(&self) -> MemoryKind {
+        let memory_kinds = &self.device.info().caps.memory_kinds;
+        memory_kinds.iter().copied().max().unwrap_or(MemoryKind::Device)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Buffers that kernels only read, or only write, in every form that each device has.
 
-use onebuf::{Access, Buffer, Device, Error, Kernel, Program, Result, Signature, Strategy, args};
+use onebuf::{Access, Buffer, Device, Error, Kernel, MemoryKind, Program, Result, Signature, args};
 use onebuf_conformance::{kernels, machine};
 
 const N: usize = 64;
@@ -31,9 +31,9 @@ fn kernel(program: &Program, name: &str, accesses: &[Access]) -> Kernel {
     unsafe { program.kernel(name, signature).unwrap() }
 }
 
-fn buffer(device: &Device, form: Strategy, access: Access) -> Result<Buffer<u32>> {
+fn buffer(device: &Device, memory_kind: MemoryKind, access: Access) -> Result<Buffer<u32>> {
     let builder = device.hub().buffer::<u32>(N).shared_with([device]).allocate_on(device);
-    builder.access(access).strategy(form).build()
+    builder.access(access).memory_kind(memory_kind).build()
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn kernels_get_the_access_that_they_declare() {
         let program = program(device);
         let put = kernel(&program, "put", &[Access::Write]);
         let add = kernel(&program, "add", &[Access::Read, Access::Write]);
-        for &form in &device.info().caps.strategies {
-            let what = format!("{device} {form}");
-            let from = buffer(device, form, Access::Read).expect(&what);
-            let to = buffer(device, form, Access::Write).expect(&what);
+        for &memory_kind in &device.info().caps.memory_kinds {
+            let what = format!("{device} {memory_kind}");
+            let from = buffer(device, memory_kind, Access::Read).expect(&what);
+            let to = buffer(device, memory_kind, Access::Write).expect(&what);
             // What the host does is no kernel's access.
             from.write(&[4; N]).expect(&what);
             from.fill(5).expect(&what);
@@ -64,11 +64,11 @@ fn more_than_the_buffer_was_made_for_is_refused() {
     for side in &machine().sides {
         let (device, queue) = (&side.device, side.device.queue().unwrap());
         let put = kernel(&program(device), "put", &[Access::Write]);
-        for &form in &device.info().caps.strategies {
-            let read_only = buffer(device, form, Access::Read).unwrap();
+        for &memory_kind in &device.info().caps.memory_kinds {
+            let read_only = buffer(device, memory_kind, Access::Read).unwrap();
             read_only.write(&[4; N]).unwrap();
             let refused = queue.launch(&put, [N], args![read_only.write_on(&queue).unwrap()]);
-            let what = format!("{device} {form}: {refused:?}");
+            let what = format!("{device} {memory_kind}: {refused:?}");
             let Err(Error::InvalidArgument(why)) = refused else { panic!("{what}") };
             assert!(why.contains("argument 0") && why.contains("made for read"), "{why}");
             assert_eq!(read_only.to_vec().unwrap(), [4; N], "{what}");

@@ -1,8 +1,8 @@
 //! What a caller can get wrong: each mistake is an error of its own kind that says what to do.
 
 use onebuf::{
-    Access, Arg, Buffer, CopyPolicy, Error, Grid, Hub, HubBuilder, RouteKind, Signature, Source,
-    Strategy, args,
+    Access, Arg, Buffer, CopyPolicy, Error, Grid, Hub, HubBuilder, MemoryKind, RouteKind,
+    Signature, Source, args,
 };
 use onebuf_conformance::{Machine, Side, fakes, kernels, machine};
 use std::{fs, ops::Bound, os::unix::fs::PermissionsExt};
@@ -105,7 +105,7 @@ fn devices_and_queues_that_are_not_the_buffers() {
     each(|machine, side, buffer| {
         let seen = |device: &onebuf::Device| {
             buffer.plan().routes.iter().any(|hop| hop.to == device.index())
-                || (device.id() == "host" && buffer.plan().strategy != Strategy::Device)
+                || (device.id() == "host" && buffer.plan().memory_kind != MemoryKind::Device)
                 || buffer.plan().allocate_on == device.index()
         };
         for stranger in machine.sides.iter().filter(|s| !seen(&s.device)) {
@@ -298,7 +298,7 @@ fn copies_that_are_forbidden() {
         let builder = builder.allocate_on(&a.device).copies(CopyPolicy::Forbid);
         match builder.clone().build() {
             // Fine-grained shared virtual memory copies nothing by contract.
-            Ok(buffer) => assert_eq!(buffer.plan().strategy, Strategy::FineSvm),
+            Ok(buffer) => assert_eq!(buffer.plan().memory_kind, MemoryKind::FineSvm),
             Err(error) => {
                 let (id, to) = (a.device.id(), b.device.id());
                 let route = format!("{id} -> {to}");
@@ -329,7 +329,7 @@ fn copies_that_are_forbidden() {
 fn routes_and_forms_that_are_not_there() {
     let machine = machine();
     let host = &machine.side("host").device;
-    let fine = machine.hub.buffer::<u32>(N).shared_with([host]).strategy(Strategy::FineSvm);
+    let fine = machine.hub.buffer::<u32>(N).shared_with([host]).memory_kind(MemoryKind::FineSvm);
     refused!(fine.build(), Error::Unsupported { .. }, "fine_svm");
     let apart = &machine.side("apart").device;
     let builder = machine.hub.buffer::<u32>(N).shared_with([host, apart]).trust_declared(true);

@@ -1,7 +1,7 @@
 //! Copies between any two buffers: every page arrives, nothing else changes, and the report is true.
 
 use onebuf::{
-    Access, Buffer, Error, Hub, Result, RouteKind, Strategy,
+    Access, Buffer, Error, Hub, MemoryKind, Result, RouteKind,
     bridge::{self, Crossing},
     fake::{FakeConfig, Sharing},
 };
@@ -35,18 +35,19 @@ fn later(
     Ok(crossing)
 }
 
-fn buffer(side: &Side, form: Strategy, n: usize) -> Buffer<u32> {
-    let wish = side.device.hub().buffer::<u32>(n).shared_with([&side.device]);
-    wish.allocate_on(&side.device)
-        .strategy(form)
+fn buffer(side: &Side, memory_kind: MemoryKind, n: usize) -> Buffer<u32> {
+    let builder = side.device.hub().buffer::<u32>(n).shared_with([&side.device]);
+    builder
+        .allocate_on(&side.device)
+        .memory_kind(memory_kind)
         .build()
         .unwrap_or_else(|e| panic!("{side:?}: {e}"))
 }
 
 /// The form that most see, and the one that fewest do.
-fn forms(side: &Side) -> Vec<Strategy> {
-    let all = side.device.info().caps.strategies.iter().copied();
-    let mut ends: Vec<Strategy> = all.clone().min().into_iter().chain(all.max()).collect();
+fn memory_kinds(side: &Side) -> Vec<MemoryKind> {
+    let all = side.device.info().caps.memory_kinds.iter().copied();
+    let mut ends: Vec<MemoryKind> = all.clone().min().into_iter().chain(all.max()).collect();
     ends.dedup();
     ends
 }
@@ -76,8 +77,8 @@ fn every_pair(copy: Copy, called: &str) {
     let mut ways: Vec<(RouteKind, usize)> = Vec::new();
     for from in &machine.sides {
         for to in &machine.sides {
-            for a in forms(from) {
-                for b in forms(to) {
+            for a in memory_kinds(from) {
+                for b in memory_kinds(to) {
                     let what = format!("{called} {} {a} -> {} {b}", from.device, to.device);
                     for way in cross(&buffer(from, a, N), &buffer(to, b, M), copy, &what) {
                         match ways.iter_mut().find(|(kind, _)| *kind == way) {
@@ -111,7 +112,7 @@ fn what_kernels_wrote_is_copied_and_what_was_copied_is_seen_by_kernels() {
     let machine = machine();
     for from in &machine.sides {
         for to in &machine.sides {
-            let (a, b) = (forms(from)[0], forms(to)[0]);
+            let (a, b) = (memory_kinds(from)[0], memory_kinds(to)[0]);
             let (source, target) = (buffer(from, a, N), buffer(to, b, N));
             for copy in [now as Copy, later] {
                 let mut model = random_words(5, N);
@@ -142,14 +143,14 @@ fn one_buffer_may_overlap_itself() {
         (5, 5, 99),
     ];
     for side in &machine.sides {
-        for form in side.device.info().caps.strategies.clone() {
-            let buffer = buffer(side, form, N);
+        for memory_kind in side.device.info().caps.memory_kinds.clone() {
+            let buffer = buffer(side, memory_kind, N);
             let mut model = random_words(6, N);
             buffer.write(&model).unwrap();
             for (at, to, len) in moves {
                 let crossing = bridge::copy(&buffer, at..at + len, &buffer, to).unwrap();
                 model.copy_within(at..at + len, to);
-                let what = format!("{} {form}: {len} from {at} to {to}", side.device);
+                let what = format!("{} {memory_kind}: {len} from {at} to {to}", side.device);
                 assert_same(&buffer.to_vec().unwrap(), &model, &what);
                 assert_eq!(crossing.bytes == 0, at == to, "{what}: {crossing}");
             }
@@ -163,7 +164,7 @@ fn many_chunks_arrive_and_overlap() {
     let machine = machine();
     let n = 9 * (1 << 20) / 4 + 11;
     let (first, second) = (machine.side("fake:0"), machine.side("fake:2"));
-    let (a, b) = (buffer(first, Strategy::Device, n), buffer(second, Strategy::Device, n));
+    let (a, b) = (buffer(first, MemoryKind::Device, n), buffer(second, MemoryKind::Device, n));
     let mut model = random_words(9, n);
     a.write(&model).unwrap();
     let crossing = bridge::copy(&a, .., &b, 0).unwrap();
@@ -183,7 +184,8 @@ fn regions_are_ends_as_well() {
     let machine = machine();
     for from in &machine.sides {
         for to in &machine.sides {
-            let (a, b) = (buffer(from, forms(from)[0], N), buffer(to, forms(to)[0], M));
+            let (a, b) =
+                (buffer(from, memory_kinds(from)[0], N), buffer(to, memory_kinds(to)[0], M));
             let (source, mut model) = (random_words(1, N), random_words(2, M));
             a.write(&source).unwrap();
             b.write(&model).unwrap();
@@ -202,8 +204,8 @@ fn regions_are_ends_as_well() {
 fn host_memory_goes_both_ways() {
     let machine = machine();
     for side in &machine.sides {
-        for form in side.device.info().caps.strategies.clone() {
-            let buffer = buffer(side, form, N);
+        for memory_kind in side.device.info().caps.memory_kinds.clone() {
+            let buffer = buffer(side, memory_kind, N);
             let mut model = vec![0; N];
             let asked = machine.hub.ledger().asked_bytes();
             let crossing = bridge::from_host(&random_words(1, 2001), &buffer, 1023).unwrap();
@@ -227,7 +229,8 @@ fn the_ledger_and_the_report_agree() {
     let ledger = machine.hub.ledger();
     for from in &machine.sides {
         for to in &machine.sides {
-            let (a, b) = (buffer(from, forms(from)[0], N), buffer(to, forms(to)[0], N));
+            let (a, b) =
+                (buffer(from, memory_kinds(from)[0], N), buffer(to, memory_kinds(to)[0], N));
             for copy in [now as Copy, later] {
                 let before = (ledger.asked_bytes(), ledger.implied_bytes());
                 let crossing = copy(&a, (0, 1, N - 1), &b).unwrap();
@@ -249,12 +252,12 @@ fn what_the_host_sees_is_not_bounced() {
     let host = machine.side("host");
     for side in &machine.sides[1..] {
         let unified = side.device.info().caps.unified_memory;
-        let apart = buffer(side, forms(side)[forms(side).len() - 1], N);
-        let pages = buffer(host, Strategy::HostPages, N);
+        let apart = buffer(side, memory_kinds(side)[memory_kinds(side).len() - 1], N);
+        let pages = buffer(host, MemoryKind::HostPages, N);
         for crossing in [bridge::copy(&pages, .., &apart, 0), bridge::copy(&apart, .., &pages, 0)] {
             let crossing = crossing.unwrap();
             let expected = if unified { RouteKind::HostPointer } else { RouteKind::Staged };
-            let svm = apart.plan().strategy == Strategy::FineSvm;
+            let svm = apart.plan().memory_kind == MemoryKind::FineSvm;
             assert!(crossing.way == expected || svm, "{}: {crossing}", side.device);
         }
     }
@@ -270,9 +273,9 @@ fn two_hubs_meet_through_host_memory() {
         .build()
         .unwrap();
     let theirs = other.buffer::<u32>(M).shared_with([&other.device("fake:0").unwrap()]);
-    let theirs = theirs.strategy(Strategy::Device).build().unwrap();
+    let theirs = theirs.memory_kind(MemoryKind::Device).build().unwrap();
     for side in &machine.sides {
-        let ours = buffer(side, forms(side)[0], N);
+        let ours = buffer(side, memory_kinds(side)[0], N);
         cross(&ours, &theirs, now, "to another hub");
         let crossing = bridge::copy(&theirs, 2..2 + N, &ours, 0).unwrap();
         assert_eq!(crossing.way, RouteKind::Staged);
@@ -284,7 +287,7 @@ fn two_hubs_meet_through_host_memory() {
 fn what_cannot_be_copied_is_refused() {
     let hub = Hub::builder().without_graphics().without_opencl().fake(FakeConfig {
         shares_host_pages: Sharing::No,
-        strategies: vec![Strategy::Device],
+        memory_kinds: vec![MemoryKind::Device],
         ..FakeConfig::default()
     });
     let hub = hub.build().unwrap();

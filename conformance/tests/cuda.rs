@@ -5,8 +5,8 @@
 mod managed;
 
 use onebuf::{
-    Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, Probe, Result, RouteKind, Rung,
-    Signature, Source, Strategy, args,
+    Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, MemoryKind, Probe, Result,
+    RouteKind, Signature, Source, SyncMethod, args,
     doctor::{Doctor, Verdicts},
     topology::State,
 };
@@ -137,7 +137,7 @@ fn pairs_see_each_others_work() {
 }
 
 fn take_turns(from: &Side, to: &Side, kind: RouteKind) {
-    let Some(buffer) = shared(from, to, kind, Rung::SameQueue, N) else {
+    let Some(buffer) = shared(from, to, kind, SyncMethod::SameQueue, N) else {
         let (from, to) = (&from.device, &to.device);
         return note(&format!("{from} -> {to} {kind}: not aligned for both this time"));
     };
@@ -159,8 +159,8 @@ fn a_view_gives_the_apis_own_pointer() {
         let device = hub.device(api).unwrap();
         let buffer = hub.buffer::<u32>(64).shared_with([&device]).build().unwrap();
         assert_eq!(
-            buffer.plan().strategy,
-            Strategy::Device,
+            buffer.plan().memory_kind,
+            MemoryKind::Device,
             "a GPU's buffer lies in its own memory"
         );
         let queue = device.queue().unwrap();
@@ -353,12 +353,12 @@ fn real_devices_see_each_others_work() {
     }
 }
 
-/// Hand-overs by the thousand between a GPU of CUDA or HIP and OpenCL on the same chip, by every rung, every
-/// element checked. `ONEBUF_SOAK` says how many for each rung and direction of sharing. Vulkan makes the
+/// Hand-overs by the thousand between a GPU of CUDA or HIP and OpenCL on the same chip, by every sync method, every
+/// element checked. `ONEBUF_SOAK` says how many for each sync method and direction of sharing. Vulkan makes the
 /// semaphores, and takes turns with both.
-/// With `ONEBUF_CALLS` set, each rung also tells how long the drivers' calls took.
+/// With `ONEBUF_CALLS` set, each sync method also tells how long the drivers' calls took.
 #[test]
-fn every_rung_holds_between_real_devices() {
+fn every_sync_method_holds_between_real_devices() {
     let _alone = one_api();
     let builder =
         Hub::builder().without_gl().verdicts(Default::default()).timeout(Duration::from_secs(30));
@@ -382,21 +382,26 @@ fn every_rung_holds_between_real_devices() {
     for (from, to) in pairs(&sides).filter(joined) {
         for kind in kinds(&hub, from, to).into_iter().filter(|k| *k != RouteKind::Staged) {
             if is_built_on(from, to) {
-                let ran = from_threads(from, to, kind, Rung::Event, rounds, probe.as_deref());
+                let ran = from_threads(from, to, kind, SyncMethod::Event, rounds, probe.as_deref());
                 joins += u32::from(ran);
             }
-            for rung in [Rung::Semaphore, Rung::WaitValue, Rung::Callback, Rung::HostWait] {
+            for sync_method in [
+                SyncMethod::Semaphore,
+                SyncMethod::WaitValue,
+                SyncMethod::Callback,
+                SyncMethod::HostWait,
+            ] {
                 if (shaders(from) || shaders(to))
-                    && [Rung::WaitValue, Rung::Callback].contains(&rung)
+                    && [SyncMethod::WaitValue, SyncMethod::Callback].contains(&sync_method)
                 {
                     continue;
                 }
-                if rung == Rung::Semaphore && !has_semaphores(from, to, kind) {
+                if sync_method == SyncMethod::Semaphore && !has_semaphores(from, to, kind) {
                     note(&format!("skip: {} -> {} {kind}: no semaphores", from.device, to.device));
                     continue;
                 }
                 probe.iter().for_each(|probe| probe.time_calls());
-                let ran = from_threads(from, to, kind, rung, rounds, probe.as_deref());
+                let ran = from_threads(from, to, kind, sync_method, rounds, probe.as_deref());
                 joins += u32::from(ran);
                 probe.iter().for_each(|probe| tell_times(probe, rounds));
             }
@@ -406,7 +411,7 @@ fn every_rung_holds_between_real_devices() {
         0 => {
             note("skip: no chip that both OpenCL and CUDA or HIP see, or nothing to wait for on it")
         }
-        _ => note(&format!("{joins} rungs held, of all pairs and routes together")),
+        _ => note(&format!("{joins} sync methods held, of all pairs and routes together")),
     }
 }
 
@@ -419,27 +424,27 @@ fn is_built_on(one: &Side, other: &Side) -> bool {
 fn has_semaphores(from: &Side, to: &Side, kind: RouteKind) -> bool {
     let builder = from.device.hub().buffer::<u32>(N).shared_with([&from.device, &to.device]);
     let plan = builder.allocate_on(&from.device).route(kind).trust_declared(true).plan();
-    plan.is_ok_and(|plan| plan.routes.iter().any(|hop| hop.sync == Rung::Semaphore))
+    plan.is_ok_and(|plan| plan.routes.iter().any(|hop| hop.sync == SyncMethod::Semaphore))
 }
 
-/// Many are shared by threads with queues of their own: some rungs are late by milliseconds, and all at once. Whether
-/// every one of them used the rung.
+/// Many are shared by threads with queues of their own: some sync methods are late by milliseconds, and all at once. Whether
+/// every one of them used the sync method.
 fn from_threads(
     from: &Side,
     to: &Side,
     kind: RouteKind,
-    rung: Rung,
+    sync_method: SyncMethod,
     rounds: u32,
     probe: Option<&Probe>,
 ) -> bool {
     const THREADS: u32 = 8;
     if rounds < 10_000 {
-        return hand_over_often(from, to, kind, rung, rounds, probe);
+        return hand_over_often(from, to, kind, sync_method, rounds, probe);
     }
     thread::scope(|scope| {
         let each = || {
             let own = |side: &Side| Side::open(&side.device).unwrap();
-            hand_over_often(&own(from), &own(to), kind, rung, rounds / THREADS, probe)
+            hand_over_often(&own(from), &own(to), kind, sync_method, rounds / THREADS, probe)
         };
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(each)).collect();
         threads.into_iter().all(|thread| thread.join().unwrap())
@@ -457,32 +462,32 @@ fn tell_times(probe: &Probe, rounds: u32) {
     }
 }
 
-/// Whether the rung, or a lower one, was used; what was not says so.
+/// Whether the sync method, or a lower one, was used; what was not says so.
 fn hand_over_often(
     from: &Side,
     to: &Side,
     kind: RouteKind,
-    rung: Rung,
+    sync_method: SyncMethod,
     rounds: u32,
     probe: Option<&Probe>,
 ) -> bool {
     const WORDS: usize = 16 << 10;
-    let what = format!("{} -> {} {kind}, {rung} or lower", from.device, to.device);
-    let Some(buffer) = shared(from, to, kind, rung, WORDS) else {
+    let what = format!("{} -> {} {kind}, {sync_method} or lower", from.device, to.device);
+    let Some(buffer) = shared(from, to, kind, sync_method, WORDS) else {
         note(&format!("skip: {what}: the driver's addresses are not aligned for it"));
         return false;
     };
     let mut model = random_words(3, WORDS);
     buffer.write(&model).unwrap();
     let (start, mut host) = (Instant::now(), Duration::ZERO);
-    let mut rungs = std::collections::BTreeMap::<_, u32>::new();
+    let mut sync_methods = std::collections::BTreeMap::<_, u32>::new();
     for n in 0..rounds {
         let (side, step) = (if n % 2 == 0 { from } else { to }, Step::nth(n));
         let begun = Instant::now();
         side.step(&buffer, step).unwrap_or_else(|e| panic!("{what}, round {n}: {e}"));
         host += begun.elapsed();
         probe.iter().for_each(|probe| probe.pause());
-        *rungs.entry(buffer.fence().unwrap().rung()).or_default() += 1;
+        *sync_methods.entry(buffer.fence().unwrap().sync_method()).or_default() += 1;
         // The model follows now and then: a slow host that did it each time would find all work over, and nothing to wait for.
         if n % 20 == 19 || n + 1 == rounds {
             (n / 20 * 20..=n).for_each(|n| step_model(&mut model, Step::nth(n)));
@@ -494,18 +499,27 @@ fn hand_over_often(
     let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(rounds.max(1));
     let (us, host_us) = (each(start.elapsed()), each(host));
     note(&format!(
-        "{what}: {rounds} hand-overs, {us:.0} us each, {host_us:.1} us of them the host's call, {rungs:?}"
+        "{what}: {rounds} hand-overs, {us:.0} us each, {host_us:.1} us of them the host's call, {sync_methods:?}"
     ));
-    assert!(rungs.keys().all(|used| *used >= rung || *used <= Rung::Event), "{what}: {rungs:?}");
-    assert!(rung != Rung::Event || rungs.keys().all(|used| *used <= rung), "{what}: {rungs:?}");
-    if rungs.keys().all(|used| *used == Rung::SameQueue) {
+    assert!(
+        sync_methods.keys().all(|used| *used >= sync_method || *used <= SyncMethod::Event),
+        "{what}: {sync_methods:?}"
+    );
+    assert!(
+        sync_method != SyncMethod::Event || sync_methods.keys().all(|used| *used <= sync_method),
+        "{what}: {sync_methods:?}"
+    );
+    if sync_methods.keys().all(|used| *used == SyncMethod::SameQueue) {
         note(&format!("skip: {what}: all work was over before it was handed over"));
         return false;
     }
-    if rung == Rung::Semaphore {
+    if sync_method == SyncMethod::Semaphore {
         // Two threads may share a queue of onebuf's own: there an event does.
-        let alone = |used: &Rung| *used <= Rung::Event;
-        assert!(rungs.contains_key(&rung) && rungs.keys().all(alone), "{what}: {rungs:?}");
+        let alone = |used: &SyncMethod| *used <= SyncMethod::Event;
+        assert!(
+            sync_methods.contains_key(&sync_method) && sync_methods.keys().all(alone),
+            "{what}: {sync_methods:?}"
+        );
     }
     true
 }

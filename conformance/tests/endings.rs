@@ -2,7 +2,7 @@
 //! of this program.
 
 use onebuf::{
-    Error, Hub, Strategy,
+    Error, Hub, MemoryKind,
     fake::{Delay, FakeConfig},
 };
 use onebuf_conformance::{Watchdog, absent, stub};
@@ -135,7 +135,7 @@ fn forks() {
         assert_eq!(status.code(), Some(0), "{device}: the answer with this number; {status}");
     }
     // The host's pages are the parent's and the child's, as `docs/threads.md` says.
-    let pages = hub.buffer::<u32>(16).strategy(Strategy::HostPages).allocate_on(&hub.host());
+    let pages = hub.buffer::<u32>(16).memory_kind(MemoryKind::HostPages).allocate_on(&hub.host());
     let pages = pages.build().unwrap();
     let status = forked(|| i32::from(pages.fill(2).is_err()));
     assert_eq!((status.code(), pages.to_vec().unwrap()), (Some(0), vec![2; 16]));
@@ -221,7 +221,7 @@ fn forks_with_a_socket() {
     let folder = private_folder();
     let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
     let hub = hub.build().unwrap();
-    let buffer = hub.buffer::<u32>(16).strategy(Strategy::HostPages).allocate_on(&hub.host());
+    let buffer = hub.buffer::<u32>(16).memory_kind(MemoryKind::HostPages).allocate_on(&hub.host());
     let buffer = buffer.build().unwrap();
     let name = folder.path().join("name.sock");
     let offer = onebuf::peer::Offer::open(&buffer, name.to_str().unwrap()).unwrap();
@@ -334,7 +334,7 @@ fn maps() {
     let device = hub.device("opencl:0").unwrap();
     tracing::subscriber::set_global_default(Log).unwrap();
     let buffer = hub.buffer::<u32>(1024).shared_with([&device]).allocate_on(&device);
-    let buffer = buffer.strategy(Strategy::MappedDevice).build().unwrap();
+    let buffer = buffer.memory_kind(MemoryKind::MappedDevice).build().unwrap();
     thread::Builder::new()
         .name("the mapper".into())
         .spawn(move || buffer.map().map(|map| map[0]))

@@ -1,7 +1,7 @@
 //! Memory that goes to another program by a descriptor, and memory that comes from one, over the stubs of CUDA and
 //! OpenCL: what both see, who owns which descriptor, and what is refused.
 
-use onebuf::{Buffer, CopyPolicy, Error, FdKind, Hub, Pool, Probe, Strategy};
+use onebuf::{Buffer, CopyPolicy, Error, FdKind, Hub, MemoryKind, Pool, Probe};
 use onebuf_conformance::{Side, Step, assert_same, note, play, random_words, step_model};
 use std::{fs, fs::File, os::fd::AsFd, thread, time::Duration};
 
@@ -31,7 +31,8 @@ fn with_the_stubs() {
         if descriptors() == before {
             break;
         }
-        let pinned = hub.buffer::<u32>(1).shared_with([&cuda]).strategy(Strategy::MappedDevice);
+        let pinned =
+            hub.buffer::<u32>(1).shared_with([&cuda]).memory_kind(MemoryKind::MappedDevice);
         drop(pinned.build().unwrap());
         thread::sleep(Duration::from_millis(5));
     }
@@ -55,7 +56,8 @@ fn descriptors() -> usize {
 }
 
 fn exportable(hub: &Hub, side: &Side) -> Buffer<u32> {
-    let builder = hub.buffer::<u32>(N).shared_with([&side.device]).strategy(Strategy::Exportable);
+    let builder =
+        hub.buffer::<u32>(N).shared_with([&side.device]).memory_kind(MemoryKind::Exportable);
     builder.build().unwrap()
 }
 
@@ -159,12 +161,13 @@ fn refusals(hub: &Hub) {
 
     // One that was exported is nobody else's afterwards.
     let pool = Pool::new(hub);
-    let wish = hub.buffer::<u32>(N).shared_with([&cuda.device]).strategy(Strategy::Exportable);
-    drop(pool.get(&wish).unwrap());
-    let pooled = pool.get(&wish).unwrap();
+    let builder =
+        hub.buffer::<u32>(N).shared_with([&cuda.device]).memory_kind(MemoryKind::Exportable);
+    drop(pool.get(&builder).unwrap());
+    let pooled = pool.get(&builder).unwrap();
     pooled.export(FdKind::OpaqueFd).unwrap();
     drop(pooled);
-    drop(pool.get(&wish).unwrap());
+    drop(pool.get(&builder).unwrap());
     assert_eq!(pool.statistics().made, 2, "{:?}", pool.statistics());
 }
 

@@ -2,7 +2,7 @@
 //! it is told. Under `Forbid` it is an error, and the data stay as well.
 
 use onebuf::{
-    Buffer, CopyPolicy, Device, Error, Hub, Probe, Result, RouteKind, Strategy, bridge,
+    Buffer, CopyPolicy, Device, Error, Hub, MemoryKind, Probe, Result, RouteKind, bridge,
     doctor::Verdicts,
     fake::{Delay, FakeConfig, Sharing},
 };
@@ -53,17 +53,17 @@ fn devices(hub: &Hub, real: bool) -> Option<[Device; 2]> {
 /// A way to share, by the form that the home is allocated in, and whether the host is the home.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    form: Strategy,
+    memory_kind: MemoryKind,
     on_host: bool,
 }
 
-const PAGES: Way = Way { form: Strategy::HostPages, on_host: true };
+const PAGES: Way = Way { memory_kind: MemoryKind::HostPages, on_host: true };
 
 /// PoCL's shared virtual memory is the fine kind, that of the fakes the coarse.
 fn ways(real: bool) -> [Way; 3] {
-    let svm = if real { Strategy::FineSvm } else { Strategy::CoarseSvm };
-    let device = |form| Way { form, on_host: false };
-    [PAGES, device(Strategy::MappedDevice), device(svm)]
+    let svm = if real { MemoryKind::FineSvm } else { MemoryKind::CoarseSvm };
+    let device = |memory_kind| Way { memory_kind, on_host: false };
+    [PAGES, device(MemoryKind::MappedDevice), device(svm)]
 }
 
 /// The calls that change who may use memory.
@@ -77,8 +77,9 @@ const CHANGES: [&str; 5] = [
 
 fn build(hub: &Hub, devices: &[Device; 2], way: Way, policy: CopyPolicy) -> Result<Buffer<u32>> {
     let home = if way.on_host { hub.host() } else { devices[0].clone() };
-    let wish = hub.buffer::<u32>(N).shared_with(devices).allocate_on(&home).strategy(way.form);
-    wish.trust_declared(true).copies(policy).build()
+    let builder =
+        hub.buffer::<u32>(N).shared_with(devices).allocate_on(&home).memory_kind(way.memory_kind);
+    builder.trust_declared(true).copies(policy).build()
 }
 
 /// Everybody takes a turn. Gives what the buffer must hold after the last turn that worked.
@@ -252,7 +253,7 @@ fn pocl_whose_calls_fail_between_turns() {
     }
 }
 
-/// Residency changes that fail, once or from now on, are never an error where copies are allowed.
+/// Access state changes that fail, once or from now on, are never an error where copies are allowed.
 fn always_goes_on(real: bool) {
     for way in ways(real) {
         for call in CHANGES {
@@ -307,16 +308,16 @@ fn an_allocation_that_fails_is_made_elsewhere_or_otherwise() {
     let probe = Probe::new();
     let hub = hub(&probe, false);
     let device = hub.device("fake:0").unwrap();
-    let wish = || hub.buffer::<u32>(N).shared_with([&device]);
+    let builder = || hub.buffer::<u32>(N).shared_with([&device]);
     probe.fail_nth(1, -4);
-    let buffer = wish().build().unwrap();
+    let buffer = builder().build().unwrap();
     assert_eq!(probe.failed(), Some("fake_allocate"));
     assert!(buffer.explain().contains("fake_allocate"), "{}", buffer.explain());
     buffer.write(&random_words(1, N)).unwrap();
     assert_same(&buffer.to_vec().unwrap(), &random_words(1, N), "elsewhere");
     // What was ordered stays ordered.
     probe.fail_always("fake_allocate", -4);
-    let ordered = wish().allocate_on(&device).strategy(Strategy::Device).build();
+    let ordered = builder().allocate_on(&device).memory_kind(MemoryKind::Device).build();
     assert!(
         matches!(ordered, Err(Error::Driver { .. } | Error::OutOfMemory { .. })),
         "{ordered:?}"
@@ -328,8 +329,8 @@ fn a_route_that_was_ordered_is_not_replaced() {
     let probe = Probe::new();
     let hub = hub(&probe, false);
     let [first, second] = devices(&hub, false).unwrap();
-    let wish = hub.buffer::<u32>(N).shared_with([&first, &second]).allocate_on(&first);
-    let buffer = wish.route(RouteKind::HostPointer).trust_declared(true).build().unwrap();
+    let builder = hub.buffer::<u32>(N).shared_with([&first, &second]).allocate_on(&first);
+    let buffer = builder.route(RouteKind::HostPointer).trust_declared(true).build().unwrap();
     let side = Side::open(&second).unwrap();
     buffer.fill(1).unwrap();
     probe.fail_always("fake_reside", -5);
@@ -391,9 +392,9 @@ fn bridge_sweep(make: impl Fn(&Hub) -> Option<[Buffer<u32>; 2]>, real: bool, nam
     note(&format!("{name}: {swept:?} swept"));
 }
 
-fn on(hub: &Hub, device: &Device, form: Strategy) -> Buffer<u32> {
-    let wish = hub.buffer::<u32>(N).shared_with([device]).allocate_on(device);
-    wish.strategy(form).build().unwrap()
+fn on(hub: &Hub, device: &Device, memory_kind: MemoryKind) -> Buffer<u32> {
+    let builder = hub.buffer::<u32>(N).shared_with([device]).allocate_on(device);
+    builder.memory_kind(memory_kind).build().unwrap()
 }
 
 #[test]
@@ -405,16 +406,18 @@ fn bridges_whose_calls_fail() {
             absent("PoCL", "not found");
             continue;
         }
-        for form in [Strategy::Device, Strategy::MappedDevice] {
-            let apart = |hub: &Hub| devices(hub, real).map(|two| two.map(|d| on(hub, &d, form)));
+        for memory_kind in [MemoryKind::Device, MemoryKind::MappedDevice] {
+            let apart =
+                |hub: &Hub| devices(hub, real).map(|two| two.map(|d| on(hub, &d, memory_kind)));
             bridge_sweep(apart, real, "two devices");
             let together = |hub: &Hub| {
-                devices(hub, real).map(|[one, _]| [on(hub, &one, form), on(hub, &one, form)])
+                devices(hub, real)
+                    .map(|[one, _]| [on(hub, &one, memory_kind), on(hub, &one, memory_kind)])
             };
             bridge_sweep(together, real, "one device");
             let host = |hub: &Hub| {
-                let pages = on(hub, &hub.host(), Strategy::HostPages);
-                devices(hub, real).map(|[one, _]| [pages, on(hub, &one, form)])
+                let pages = on(hub, &hub.host(), MemoryKind::HostPages);
+                devices(hub, real).map(|[one, _]| [pages, on(hub, &one, memory_kind)])
             };
             bridge_sweep(host, real, "host pages");
         }
@@ -427,17 +430,17 @@ fn a_pool_forgets_what_failed() {
     let probe = Probe::new();
     let hub = hub(&probe, false);
     let devices = devices(&hub, false).unwrap();
-    let wish = hub.buffer::<u32>(N).shared_with(&devices).allocate_on(&devices[0]);
-    let wish = wish.strategy(Strategy::MappedDevice).trust_declared(true);
+    let builder = hub.buffer::<u32>(N).shared_with(&devices).allocate_on(&devices[0]);
+    let builder = builder.memory_kind(MemoryKind::MappedDevice).trust_declared(true);
     let pool = onebuf::Pool::new(&hub);
     let side = Side::open(&devices[1]).unwrap();
-    let first = pool.get(&wish).unwrap();
+    let first = pool.get(&builder).unwrap();
     probe.fail_always("fake_reside", -5);
     side.step(&first, Step::nth(1)).unwrap();
     probe.reset();
     assert!(first.explain().contains("staged copies instead"), "{}", first.explain());
     drop(first);
-    let second = pool.get(&wish).unwrap();
+    let second = pool.get(&builder).unwrap();
     assert!(!second.explain().contains("staged copies instead"), "{}", second.explain());
 }
 

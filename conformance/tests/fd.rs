@@ -5,8 +5,8 @@
 mod semaphores;
 
 use onebuf::{
-    Access, Buffer, CopyPolicy, Error, Hint, Hub, HubBuilder, Pool, Probe, Result, RouteKind, Rung,
-    Strategy,
+    Access, Buffer, CopyPolicy, Error, Hint, Hub, HubBuilder, MemoryKind, Pool, Probe, Result,
+    RouteKind, SyncMethod,
     doctor::{Doctor, Verdicts},
     topology::{Route, State, Verdict},
 };
@@ -49,7 +49,7 @@ plays! {
         not_exported("imports", "ONEBUF_CUDA_STUB_FAIL" => "cuMemExportToShareableHandle:801");
     each_call_fails: swept("imports,cached");
     /// From OpenCL by a number in memory, back by a callback.
-    late_work_is_waited_for_by_the_best_rung: by_the_best_rung(
+    late_work_is_waited_for_by_the_best_sync_method: by_the_best_sync_method(
         "imports,cached", "ONEBUF_STUB_DELAY_US" => "3000", "ONEBUF_CUDA_STUB_DELAY_US" => "3000");
     /// Work of both sides, late on both: a fence that is missing is a race.
     late_work_is_waited_for: shared_by(
@@ -86,8 +86,8 @@ fn judged(hub: &Hub) -> Hub {
     judged_by(hub, None, Hub::builder().without_graphics())
 }
 
-/// The same, joined by that rung.
-fn judged_by(hub: &Hub, sync: Option<Rung>, builder: HubBuilder) -> Hub {
+/// The same, joined by that sync method.
+fn judged_by(hub: &Hub, sync: Option<SyncMethod>, builder: HubBuilder) -> Hub {
     let (topology, mut verdicts) = (hub.topology(), Verdicts::default());
     let (state, zero_copy) = (State::Proven, Some(true));
     let proven = Verdict { state, zero_copy, sync, ..Verdict::default() };
@@ -137,9 +137,9 @@ fn shared_by_hip() {
 fn dead_sender() {
     let hub = hub();
     let (cl, api) = sides(&hub);
-    let wish = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
-    let wish = wish.strategy(Strategy::Exportable).allocate_on(&api.device);
-    let buffer = wish.sync(Rung::WaitValue).build().unwrap();
+    let builder = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let builder = builder.memory_kind(MemoryKind::Exportable).allocate_on(&api.device);
+    let buffer = builder.sync(SyncMethod::WaitValue).build().unwrap();
     // The stub's device dies after three kernels.
     let outcome = (0..4).try_for_each(|n| {
         cl.step(&buffer, Step::nth(n))?;
@@ -152,28 +152,37 @@ fn dead_sender() {
 
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
-fn by_the_best_rung() {
+fn by_the_best_sync_method() {
     let hub = hub();
     let (cl, api) = sides(&hub);
     // The way back is by callbacks, which no experiment has seen here.
-    let wish = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
-    let buffer = wish.trust_declared(true).build().unwrap();
+    let builder = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let buffer = builder.trust_declared(true).build().unwrap();
     assert!(buffer.explain().contains("joined by wait_value"), "{}", buffer.explain());
     let mut model = random_words(6, N);
     buffer.write(&model).unwrap();
-    let mut rungs = Vec::new();
+    let mut sync_methods = Vec::new();
     for turn in 0..8 {
         let side = if turn % 2 == 0 { &cl } else { &api };
         side.step(&buffer, Step::nth(turn)).unwrap();
         step_model(&mut model, Step::nth(turn));
-        rungs.push(buffer.fence().unwrap().rung());
+        sync_methods.push(buffer.fence().unwrap().sync_method());
     }
-    assert_same(&buffer.to_vec().unwrap(), &model, "by the best rung");
+    assert_same(&buffer.to_vec().unwrap(), &model, "by the best sync method");
     // The first turn follows the write, which is over.
-    let [to_cl, to_api] = [2, 1].map(|first| rungs.iter().skip(first).step_by(2).copied());
-    assert!(to_api.clone().any(|rung| rung == Rung::WaitValue), "{rungs:?}");
-    assert!(to_cl.clone().any(|rung| rung == Rung::Callback), "{rungs:?}");
-    assert!(to_api.chain(to_cl).all(|rung| rung != Rung::HostWait), "{rungs:?}");
+    let [to_cl, to_api] = [2, 1].map(|first| sync_methods.iter().skip(first).step_by(2).copied());
+    assert!(
+        to_api.clone().any(|sync_method| sync_method == SyncMethod::WaitValue),
+        "{sync_methods:?}"
+    );
+    assert!(
+        to_cl.clone().any(|sync_method| sync_method == SyncMethod::Callback),
+        "{sync_methods:?}"
+    );
+    assert!(
+        to_api.chain(to_cl).all(|sync_method| sync_method != SyncMethod::HostWait),
+        "{sync_methods:?}"
+    );
 }
 
 /// Every page, from both sides, in turns that read what the other wrote; at sizes that end inside a page and around the
@@ -190,7 +199,10 @@ fn interleaved(kind: RouteKind) {
         let builder = hub.buffer::<u32>(n).shared_with([&cl.device, &api.device]);
         let buffer = builder.copies(CopyPolicy::Forbid).build().unwrap();
         let plan = buffer.plan();
-        assert_eq!((plan.allocate_on, plan.strategy), (api.device.index(), Strategy::Exportable));
+        assert_eq!(
+            (plan.allocate_on, plan.memory_kind),
+            (api.device.index(), MemoryKind::Exportable)
+        );
         let by: Vec<_> = plan.routes.iter().map(|hop| (hop.to, hop.kind)).collect();
         assert!(by.contains(&(cl.device.index(), kind)), "{}", buffer.explain());
         take_turns(&buffer, &cl, &api);
@@ -280,18 +292,23 @@ fn control(hub: &Hub, cl: &Side, api: &Side) {
 fn hinted() {
     let hub = judged(&hub());
     let (cl, api) = sides(&hub);
-    let wish = || hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let builder = || hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
     for hint in [Hint::CpuPreferred, Hint::Coherent] {
-        let buffer = wish().hint(hint).copies(CopyPolicy::Forbid).build().unwrap();
-        assert_ne!(buffer.plan().strategy, Strategy::Exportable, "{hint}: {}", buffer.explain());
+        let buffer = builder().hint(hint).copies(CopyPolicy::Forbid).build().unwrap();
+        assert_ne!(
+            buffer.plan().memory_kind,
+            MemoryKind::Exportable,
+            "{hint}: {}",
+            buffer.explain()
+        );
         drop(buffer.map().unwrap());
     }
-    let buffer = wish().hint(Hint::GpuPreferred).build().unwrap();
-    assert_eq!(buffer.plan().strategy, Strategy::Exportable, "{}", buffer.explain());
+    let buffer = builder().hint(Hint::GpuPreferred).build().unwrap();
+    assert_eq!(buffer.plan().memory_kind, MemoryKind::Exportable, "{}", buffer.explain());
     let alone = hub.buffer::<u32>(N).shared_with([&api.device]).build().unwrap();
-    assert_eq!(alone.plan().strategy, Strategy::Device, "nobody is to import it");
+    assert_eq!(alone.plan().memory_kind, MemoryKind::Device, "nobody is to import it");
     // Asked for, it can be had alone as well.
-    let alone = hub.buffer::<u32>(N).shared_with([&api.device]).strategy(Strategy::Exportable);
+    let alone = hub.buffer::<u32>(N).shared_with([&api.device]).memory_kind(MemoryKind::Exportable);
     let (alone, mut model) = (alone.build().unwrap(), random_words(2, N));
     alone.write(&model).unwrap();
     api.step(&alone, Step::nth(2)).unwrap();
@@ -304,9 +321,9 @@ fn hinted() {
 fn parts_and_pools() {
     let hub = hub();
     let (cl, api) = sides(&hub);
-    let wish = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
-    let wish = wish.copies(CopyPolicy::Forbid);
-    let buffer = wish.clone().build().unwrap();
+    let builder = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let builder = builder.copies(CopyPolicy::Forbid);
+    let buffer = builder.clone().build().unwrap();
     let mut model = random_words(5, N);
     buffer.write(&model).unwrap();
     let parts = [0..1024, 1024..3072, 3072..N];
@@ -324,7 +341,7 @@ fn parts_and_pools() {
     let pool = Pool::new(&hub);
     for life in 0..5 {
         let mut model = random_words(life, N);
-        let buffer = pool.get(&wish.clone().init(&model[..])).unwrap();
+        let buffer = pool.get(&builder.clone().init(&model[..])).unwrap();
         for (turn, side) in (0..).zip([&cl, &api, &cl]) {
             side.step(&buffer, Step::nth(turn)).unwrap();
             step_model(&mut model, Step::nth(turn));
@@ -337,8 +354,8 @@ fn parts_and_pools() {
 
 /// What is left where the route is not: a staged copy, counted, that is right; under `Forbid` an error that names the route.
 fn staged_instead(hub: &Hub, cl: &Side, api: &Side) -> String {
-    let wish = || hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
-    let buffer = wish().build().unwrap();
+    let builder = || hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let buffer = builder().build().unwrap();
     let mut model = random_words(8, N);
     buffer.write(&model).unwrap();
     let before = hub.ledger().implied_bytes();
@@ -350,9 +367,9 @@ fn staged_instead(hub: &Hub, cl: &Side, api: &Side) -> String {
     assert_same(&buffer.to_vec().unwrap(), &model, "staged");
     let copied = hub.ledger().implied_bytes() - before;
     assert!(copied >= 2 * 4 * N as u64, "{copied} bytes: {}", buffer.explain());
-    let forbidden = wish().copies(CopyPolicy::Forbid).build();
+    let forbidden = builder().copies(CopyPolicy::Forbid).build();
     let Err(error @ Error::CopyForbidden { .. }) = forbidden else { panic!("{forbidden:?}") };
-    let forced = wish().route(RouteKind::OpaqueFd).build();
+    let forced = builder().route(RouteKind::OpaqueFd).build();
     assert!(forced.is_err(), "the route that was asked for, or none: {forced:?}");
     error.to_string()
 }
@@ -366,7 +383,7 @@ fn on_two_chips() {
     let by_fd = |r: &Route| r.kind == RouteKind::OpaqueFd && [r.from, r.to].contains(&a);
     assert!(!hub.topology().routes().iter().any(by_fd));
     // The control: CUDA's device is what exports, only the chip is another.
-    assert!(api.device.info().caps.strategies.contains(&Strategy::Exportable));
+    assert!(api.device.info().caps.memory_kinds.contains(&MemoryKind::Exportable));
     let why = staged_instead(&hub, &cl, &api);
     assert!(why.contains("unproven: run `onebuf doctor`"), "{why}");
     let forced = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
@@ -391,14 +408,14 @@ fn not_exported() {
 fn failing(call: &str) {
     let hub = hub();
     let (cl, api) = sides(&hub);
-    let wish = || hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
-    let planned = wish().copies(CopyPolicy::Forbid).plan().unwrap();
-    assert_eq!(planned.strategy, Strategy::Exportable);
+    let builder = || hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let planned = builder().copies(CopyPolicy::Forbid).plan().unwrap();
+    assert_eq!(planned.memory_kind, MemoryKind::Exportable);
     let why = staged_instead(&hub, &cl, &api);
     for words in ["cuda:0 -> opencl:0", "opaque_fd failed", call, "a staged copy"] {
         assert!(why.contains(words), "`{words}` is not in: {why}");
     }
-    let text = wish().build().unwrap().explain();
+    let text = builder().build().unwrap().explain();
     assert!(text.contains("staged") && text.contains(call), "{text}");
 }
 
@@ -491,7 +508,10 @@ fn forbid(hub: &Hub) -> Result<Buffer<u32>> {
 fn proven() {
     let (route, hub) = examined();
     assert_eq!(route.verdict.state, State::Proven, "{route:?}");
-    assert!(route.verdict.sync.is_some_and(|rung| rung >= Rung::WaitValue), "{route:?}");
+    assert!(
+        route.verdict.sync.is_some_and(|sync_method| sync_method >= SyncMethod::WaitValue),
+        "{route:?}"
+    );
     match forbid(&hub) {
         // Whether a hand-over of the stubs' grows with size is a matter of time, on a busy machine.
         Err(Error::CopyForbidden { .. }) if route.verdict.zero_copy != Some(true) => {

@@ -1,6 +1,6 @@
 //! Guards that are never dropped: the buffer stays busy, its memory stays, and nobody else notices.
 
-use onebuf::{Buffer, Error, Hub, HubBuilder, Probe, Result, Strategy};
+use onebuf::{Buffer, Error, Hub, HubBuilder, MemoryKind, Probe, Result};
 use onebuf_conformance::{Side, Step, fakes};
 use std::{
     mem::forget,
@@ -31,17 +31,17 @@ fn bench() -> Bench {
 }
 
 impl Bench {
-    fn buffer(&self, side: &Side, strategy: Strategy) -> Buffer<u32> {
+    fn buffer(&self, side: &Side, memory_kind: MemoryKind) -> Buffer<u32> {
         let builder = side.device.hub().buffer::<u32>(N).shared_with([&side.device]);
-        builder.allocate_on(&side.device).strategy(strategy).init(vec![7; N]).build().unwrap()
+        builder.allocate_on(&side.device).memory_kind(memory_kind).init(vec![7; N]).build().unwrap()
     }
 
     fn each(&self, test: impl Fn(&Side, Buffer<u32>, &str)) {
         for side in &self.sides {
-            for &strategy in &side.device.info().caps.strategies {
-                let bystander = self.buffer(side, strategy);
-                let what = format!("{} {strategy}", side.device);
-                test(side, self.buffer(side, strategy), &what);
+            for &memory_kind in &side.device.info().caps.memory_kinds {
+                let bystander = self.buffer(side, memory_kind);
+                let what = format!("{} {memory_kind}", side.device);
+                test(side, self.buffer(side, memory_kind), &what);
                 side.step(&bystander, Step { mul: 1, add: 0 }).unwrap();
                 assert_eq!(bystander.to_vec().unwrap()[..3], [7, 8, 9], "{what}");
             }

@@ -11,8 +11,8 @@ mod share;
 mod share_opencl;
 
 use onebuf::{
-    Access, Buffer, CopyPolicy, Device, Error, Exported, FdKind, Hub, HubBuilder, Probe, Result,
-    RouteKind, Rung, Signature, Source, Strategy, args,
+    Access, Buffer, CopyPolicy, Device, Error, Exported, FdKind, Hub, HubBuilder, MemoryKind,
+    Probe, Result, RouteKind, Signature, Source, SyncMethod, args,
     doctor::Doctor,
     topology::{Route, State},
 };
@@ -76,9 +76,9 @@ fn a_device_says_what_it_is() {
     ));
     assert_eq!((gl.id(), info.api.0), ("gl:0", "gl"));
     assert!(!info.driver.is_empty() && !info.library.is_empty() && info.memory_bytes > 1 << 20);
-    assert_eq!(info.caps.strategies, [Strategy::MappedDevice, Strategy::Device]);
+    assert_eq!(info.caps.memory_kinds, [MemoryKind::MappedDevice, MemoryKind::Device]);
     assert!(info.caps.max_group_size >= 1024 && info.caps.max_alloc_bytes >= 1 << 24);
-    assert!(!info.caps.gates && !info.caps.callbacks);
+    assert!(!info.caps.host_signals && !info.caps.callbacks);
 }
 
 /// OpenGL with everybody else, both ways, by every route that they declare.
@@ -103,7 +103,7 @@ fn every_page_is_seen_from_both_sides() {
 /// Whether the memory came out aligned for both.
 fn take_turns(from: &Side, to: &Side, kind: RouteKind) -> bool {
     let what = format!("{} -> {} {kind}", from.device, to.device);
-    let Some(buffer) = shared(from, to, kind, Rung::HostWait, N) else {
+    let Some(buffer) = shared(from, to, kind, SyncMethod::HostWait, N) else {
         note(&format!("{what}: not aligned for both"));
         return false;
     };
@@ -262,7 +262,7 @@ fn what_cannot_be_made_falls_back_as_the_policy_says() {
         builder.copies(policy).trust_declared(true).build()
     };
     let mapped = build(&gl, CopyPolicy::Forbid).unwrap();
-    assert_eq!(mapped.plan().strategy, Strategy::MappedDevice);
+    assert_eq!(mapped.plan().memory_kind, MemoryKind::MappedDevice);
     // Storage that cannot be made, a map that fails, pages that are not taken.
     let pins = gl.info().caps.imports_host_pages;
     let calls = [("glMapBufferRange", &gl, true), ("glBufferData", &host, pins)];
@@ -399,7 +399,8 @@ fn memory_of_vulkan_is_used_in_place() {
         ));
     }
     assert!(declared.contains(&RouteKind::OpaqueFd), "{declared:?}");
-    let buffer = shared(&from, &to, RouteKind::OpaqueFd, Rung::HostWait, N).expect("no alignment");
+    let buffer =
+        shared(&from, &to, RouteKind::OpaqueFd, SyncMethod::HostWait, N).expect("no alignment");
     turns(&[&from, &to], &buffer);
     assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
     note(&buffer.explain());

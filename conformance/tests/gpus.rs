@@ -3,7 +3,7 @@
 //! access to it.
 
 use onebuf::{
-    Buffer, CopyPolicy, Error, HostAccess, Hub, Probe, Result, RouteKind, Rung, Strategy,
+    Buffer, CopyPolicy, Error, HostAccess, Hub, MemoryKind, Probe, Result, RouteKind, SyncMethod,
     doctor::Doctor,
     topology::{Route, State},
 };
@@ -66,11 +66,11 @@ fn sides(hub: &Hub) -> [Side; 2] {
 }
 
 /// On the first, for both.
-fn wish<'h>(hub: &'h Hub, sides: &[Side; 2]) -> onebuf::BufferBuilder<'h, u32> {
-    wish_of(hub, sides, N)
+fn request<'h>(hub: &'h Hub, sides: &[Side; 2]) -> onebuf::BufferBuilder<'h, u32> {
+    builder_of(hub, sides, N)
 }
 
-fn wish_of<'h>(hub: &'h Hub, [a, b]: &[Side; 2], n: usize) -> onebuf::BufferBuilder<'h, u32> {
+fn builder_of<'h>(hub: &'h Hub, [a, b]: &[Side; 2], n: usize) -> onebuf::BufferBuilder<'h, u32> {
     hub.buffer::<u32>(n).shared_with([&a.device, &b.device]).allocate_on(&a.device)
 }
 
@@ -102,19 +102,22 @@ fn in_place() {
     let probe = Probe::new();
     let hub = builder(&probe).build().unwrap();
     let sides = sides(&hub);
-    for form in [Strategy::Device, Strategy::Exportable] {
+    for memory_kind in [MemoryKind::Device, MemoryKind::Exportable] {
         probe.reset();
-        let wish = wish(&hub, &sides).strategy(form).route(RouteKind::Peer).trust_declared(true);
-        let wish = wish.copies(CopyPolicy::Forbid).host_access(HostAccess::ReadWrite);
-        let (one, other) = (wish.clone().build().unwrap(), wish.build().unwrap());
+        let request = request(&hub, &sides)
+            .memory_kind(memory_kind)
+            .route(RouteKind::Peer)
+            .trust_declared(true);
+        let request = request.copies(CopyPolicy::Forbid).host_access(HostAccess::ReadWrite);
+        let (one, other) = (request.clone().build().unwrap(), request.build().unwrap());
         assert!(one.explain().contains("peer"), "{}", one.explain());
         let enabled = calls(&probe, "EnablePeerAccess");
         let set = calls(&probe, "MemSetAccess");
-        let want = if form == Strategy::Device { (2, 0) } else { (0, 4) };
-        assert_eq!((enabled, set), want, "{form}: {:?}", probe.trace());
+        let want = if memory_kind == MemoryKind::Device { (2, 0) } else { (0, 4) };
+        assert_eq!((enabled, set), want, "{memory_kind}: {:?}", probe.trace());
         for buffer in [&one, &other] {
-            check_turns(buffer, &sides, &format!("{form}"));
-            assert!(buffer.fence().unwrap().rung() <= Rung::Event);
+            check_turns(buffer, &sides, &format!("{memory_kind}"));
+            assert!(buffer.fence().unwrap().sync_method() <= SyncMethod::Event);
         }
         assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
         assert_eq!(calls(&probe, "MemcpyPeer"), 0);
@@ -122,7 +125,7 @@ fn in_place() {
         let apart = one.to_vec().unwrap();
         sides[0].step(&other, Step::nth(99)).unwrap();
         let pages = pages_apart(&other.to_vec().unwrap(), &apart).len();
-        assert_eq!(pages, (N * 4).div_ceil(4096), "{form}");
+        assert_eq!(pages, (N * 4).div_ceil(4096), "{memory_kind}");
     }
     drop((sides, hub));
     assert!(probe.live().is_empty(), "{:?}", probe.live());
@@ -137,15 +140,15 @@ fn copied() {
     let ids = [0, 1].map(|n: usize| sides[n].device.id().to_owned());
     let kinds = |r: &&Route| r.kind == RouteKind::Peer;
     assert_eq!(hub.topology().routes().iter().filter(kinds).count(), 0);
-    let wish = wish(&hub, &sides).strategy(Strategy::Device);
-    let error = wish.clone().copies(CopyPolicy::Forbid).build().unwrap_err();
+    let request = request(&hub, &sides).memory_kind(MemoryKind::Device);
+    let error = request.clone().copies(CopyPolicy::Forbid).build().unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::CopyForbidden { .. }), "{text}");
     assert!(ids.iter().all(|id| text.contains(id)) && text.contains("does not reach"), "{text}");
-    let in_place = wish.clone().route(RouteKind::Peer).trust_declared(true).build().unwrap_err();
+    let in_place = request.clone().route(RouteKind::Peer).trust_declared(true).build().unwrap_err();
     assert!(matches!(in_place, Error::Unsupported { .. }), "{in_place}");
 
-    let buffer = wish.build().unwrap();
+    let buffer = request.build().unwrap();
     buffer.write(&random_words(5, N)).unwrap();
     let cuda = ids[0].starts_with("cuda");
     let name = |names: [&'static str; 2]| if cuda { names[0] } else { names[1] };
@@ -171,7 +174,7 @@ fn copied() {
     // A copy that was asked for takes the same way, and is counted so.
     let apart = sides.each_ref().map(|side| {
         let own = hub.buffer::<u32>(N).shared_with([&side.device]);
-        own.strategy(Strategy::Device).build().unwrap()
+        own.memory_kind(MemoryKind::Device).build().unwrap()
     });
     apart[0].write(&random_words(8, N)).unwrap();
     let before = hub.ledger().implied_bytes();
@@ -189,35 +192,37 @@ fn refused() {
     let probe = Probe::new();
     let hub = builder(&probe).build().unwrap();
     let sides = sides(&hub);
-    let wish = wish(&hub, &sides).strategy(Strategy::Device).trust_declared(true);
-    let error = wish.clone().copies(CopyPolicy::Forbid).build().unwrap_err();
+    let request = request(&hub, &sides).memory_kind(MemoryKind::Device).trust_declared(true);
+    let error = request.clone().copies(CopyPolicy::Forbid).build().unwrap_err();
     assert!(matches!(error, Error::CopyForbidden { .. }), "{error}");
     assert!(error.to_string().contains("EnablePeerAccess"), "{error}");
-    let ordered = wish.clone().route(RouteKind::Peer).build().unwrap_err();
+    let ordered = request.clone().route(RouteKind::Peer).build().unwrap_err();
     assert!(matches!(ordered, Error::Driver { code: 217, .. }), "{ordered}");
-    let kept_away = wish.clone().host_access(HostAccess::None).build().unwrap_err();
+    let kept_away = request.clone().host_access(HostAccess::None).build().unwrap_err();
     assert!(matches!(kept_away, Error::Driver { code: 217, .. }), "{kept_away}");
-    let staged = wish.build().unwrap();
+    let staged = request.build().unwrap();
     assert!(staged.explain().contains("staged copies instead"), "{}", staged.explain());
     check_turns(&staged, &sides, "staged");
 }
 
 /// The host may be kept away: nothing of the route is its.
 fn life(hub: &Hub, sides: &[Side; 2]) -> Result<()> {
-    for (form, kind) in [
-        (Strategy::Device, RouteKind::Peer),
-        (Strategy::Exportable, RouteKind::Peer),
-        (Strategy::Device, RouteKind::Staged),
+    for (memory_kind, kind) in [
+        (MemoryKind::Device, RouteKind::Peer),
+        (MemoryKind::Exportable, RouteKind::Peer),
+        (MemoryKind::Device, RouteKind::Staged),
     ] {
-        let wish = wish_of(hub, sides, FEW).strategy(form).route(kind).trust_declared(true);
-        let buffer = wish.build()?;
+        let request =
+            builder_of(hub, sides, FEW).memory_kind(memory_kind).route(kind).trust_declared(true);
+        let buffer = request.build()?;
         let model = take_turns(&buffer, sides, 3)?;
         let seen = buffer.to_vec()?;
-        assert_same(&seen, &model, &format!("{form} {kind}"));
+        assert_same(&seen, &model, &format!("{memory_kind} {kind}"));
     }
-    let wish = wish_of(hub, sides, FEW).strategy(Strategy::Device).route(RouteKind::Peer);
-    let wish = wish.trust_declared(true).host_access(HostAccess::None);
-    let hidden = wish.build()?;
+    let request =
+        builder_of(hub, sides, FEW).memory_kind(MemoryKind::Device).route(RouteKind::Peer);
+    let request = request.trust_declared(true).host_access(HostAccess::None);
+    let hidden = request.build()?;
     sides[1].step(&hidden, Step::nth(1))?;
     assert!(matches!(hidden.to_vec(), Err(Error::InvalidArgument(_) | Error::Unsupported { .. })));
     Ok(())
@@ -266,7 +271,7 @@ fn proven() {
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     let [route] = &report.routes[..] else { panic!("{report:?}") };
     assert_eq!(route.verdict.state, State::Proven, "{route:?}");
-    assert_eq!(route.verdict.sync, Some(Rung::Event), "{route:?}");
+    assert_eq!(route.verdict.sync, Some(SyncMethod::Event), "{route:?}");
 }
 
 /// Where a machine really has two: every pair, both forms, every page.
@@ -281,14 +286,14 @@ fn real_gpus_see_each_others_work() {
     for route in routes {
         let device = |ix: onebuf::topology::DeviceIx| hub.device(&hub.topology().node(ix).id);
         let sides = [route.from, route.to].map(|ix| Side::open(&device(ix).unwrap()).unwrap());
-        for form in [Strategy::Device, Strategy::Exportable] {
-            if !sides[0].device.info().caps.strategies.contains(&form) {
+        for memory_kind in [MemoryKind::Device, MemoryKind::Exportable] {
+            if !sides[0].device.info().caps.memory_kinds.contains(&memory_kind) {
                 continue;
             }
-            let wish = wish(&hub, &sides).strategy(form).route(RouteKind::Peer);
-            let buffer = wish.trust_declared(true).build().unwrap();
-            check_turns(&buffer, &sides, &format!("{form}"));
-            note(&format!("{} <-> {}: {form}, {N} words", sides[0].device, sides[1].device));
+            let request = request(&hub, &sides).memory_kind(memory_kind).route(RouteKind::Peer);
+            let buffer = request.trust_declared(true).build().unwrap();
+            check_turns(&buffer, &sides, &format!("{memory_kind}"));
+            note(&format!("{} <-> {}: {memory_kind}, {N} words", sides[0].device, sides[1].device));
         }
     }
 }

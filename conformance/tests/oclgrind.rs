@@ -4,7 +4,7 @@
 //! It reports in its log, which has to stay empty, whatever this program's status; see `./dev`.
 
 use onebuf::{
-    Access, Arg, Device, Error, Grid, Hub, Result, RouteKind, Rung, Signature, Source, args,
+    Access, Arg, Device, Error, Grid, Hub, Result, RouteKind, Signature, Source, SyncMethod, args,
 };
 use onebuf_conformance::{
     GROUP, Machine, Step, assert_same,
@@ -67,7 +67,7 @@ fn rules_are_kept() {
     visit(&machine.hub, &Handed::new(&a)).unwrap();
     for (from, to) in pairs(&machine.sides) {
         for kind in kinds(&machine.hub, from, to) {
-            let Some(buffer) = shared(from, to, kind, Rung::SameQueue, 700) else { continue };
+            let Some(buffer) = shared(from, to, kind, SyncMethod::SameQueue, 700) else { continue };
             let pending = buffer.write_async(.., vec![5; 700]);
             let mut model = pending.unwrap().wait(Duration::from_secs(20)).unwrap();
             for (n, side) in (0..).zip([from, to, to, from, to, from]) {

@@ -1,6 +1,6 @@
 //! Memory on the chip, on the stub driver that says it is Texas Instruments': no driver here has any.
 
-use onebuf::{Error, Hub, Strategy};
+use onebuf::{Error, Hub, MemoryKind};
 use onebuf_conformance::{Side, Step, assert_same, random_words, step_model, stub};
 use std::process::Command;
 
@@ -40,10 +40,10 @@ fn on_ti() {
         let builder = hub.buffer::<u32>(N).shared_with([&side.device]);
         let buffer = match round {
             0 => builder.cl_flags(USE_MSMC_TI).unwrap().init(model.clone()),
-            _ => builder.strategy(Strategy::OnChip).init(model.clone()),
+            _ => builder.memory_kind(MemoryKind::OnChip).init(model.clone()),
         };
         let buffer = buffer.build().unwrap();
-        assert_eq!(buffer.plan().strategy, Strategy::OnChip);
+        assert_eq!(buffer.plan().memory_kind, MemoryKind::OnChip);
         let text = buffer.explain();
         assert!(text.contains("CL_MEM_USE_MSMC_TI") && text.contains("as on_chip"), "{text}");
         side.step(&buffer, Step::nth(round)).unwrap();
@@ -57,7 +57,7 @@ fn on_ti() {
     }
     // Only asked for, never chosen: it is small.
     let plain = hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
-    assert_ne!(plain.plan().strategy, Strategy::OnChip, "{}", plain.explain());
+    assert_ne!(plain.plan().memory_kind, MemoryKind::OnChip, "{}", plain.explain());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! process compared with itself. `ONEBUF_SOAK` says how many hand-overs for each ordered pair of
 //! real devices.
 
-use onebuf::{Buffer, RouteKind, Rung};
+use onebuf::{Buffer, RouteKind, SyncMethod};
 use onebuf_conformance::{
     Machine, Side, Step, assert_same, kinds, life, machine, note, pairs, shared, step_model,
 };
@@ -27,8 +27,10 @@ fn rounds() -> u32 {
 /// By the best route that the pair has; with waits of the host's, which all drivers can.
 fn buffer(machine: &Machine, from: &Side, to: &Side) -> Buffer<u32> {
     let mut kinds = kinds(&machine.hub, from, to).into_iter();
-    let built = kinds.find_map(|kind| shared(from, to, kind, Rung::HostWait, WORDS));
-    built.or_else(|| shared(from, to, RouteKind::Staged, Rung::HostWait, WORDS)).expect("a route")
+    let built = kinds.find_map(|kind| shared(from, to, kind, SyncMethod::HostWait, WORDS));
+    built
+        .or_else(|| shared(from, to, RouteKind::Staged, SyncMethod::HostWait, WORDS))
+        .expect("a route")
 }
 
 fn hand_over(machine: &Machine, from: &Side, to: &Side, rounds: u32) {

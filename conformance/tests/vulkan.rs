@@ -5,8 +5,8 @@
 mod foreign;
 
 use onebuf::{
-    Access, Buffer, CopyPolicy, Error, FdKind, Grid, Hub, HubBuilder, Probe, Result, RouteKind,
-    Rung, Signature, Source, Strategy, args,
+    Access, Buffer, CopyPolicy, Error, FdKind, Grid, Hub, HubBuilder, MemoryKind, Probe, Result,
+    RouteKind, Signature, Source, SyncMethod, args,
     doctor::{Doctor, Verdicts},
     topology::{Route, State, Verdict},
 };
@@ -57,7 +57,7 @@ fn machine(builder: HubBuilder) -> Option<Machine> {
 /// A judgement of every route that is not staged, so that the ledger counts what is not one set of bytes.
 fn trusted(machine: &Machine) -> Verdicts {
     let (topology, mut verdicts) = (machine.hub.topology(), Verdicts::default());
-    let (state, zero_copy, sync) = (State::Proven, Some(true), Some(Rung::HostWait));
+    let (state, zero_copy, sync) = (State::Proven, Some(true), Some(SyncMethod::HostWait));
     for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         let verdict = Verdict { state, zero_copy, sync, ..Verdict::default() };
@@ -100,7 +100,7 @@ fn every_pair_shares_every_page_without_a_copy() {
                     continue;
                 }
                 let before = machine.hub.ledger().implied_bytes();
-                let Some(buffer) = shared(from, to, kind, Rung::HostWait, N) else {
+                let Some(buffer) = shared(from, to, kind, SyncMethod::HostWait, N) else {
                     note(&format!(
                         "{} -> {} {kind}: not aligned this time",
                         from.device, to.device
@@ -127,7 +127,7 @@ fn a_staged_pair_is_right_and_counted() {
     let Some(machine) = machine(builder()) else { return };
     let (host, vulkan) = (machine.side("host"), machine.side("vulkan"));
     for (from, to) in [(host, vulkan), (vulkan, host)] {
-        let buffer = shared(from, to, RouteKind::Staged, Rung::HostWait, N).unwrap();
+        let buffer = shared(from, to, RouteKind::Staged, SyncMethod::HostWait, N).unwrap();
         let before = machine.hub.ledger().implied_bytes();
         take_turns(from, to, &buffer);
         assert!(machine.hub.ledger().implied_bytes() - before >= 5 * 4 * N as u64);
@@ -156,16 +156,17 @@ fn everybody_works_on_one_buffer() {
     note(&format!("{} devices on one buffer: {}", machine.sides.len(), buffer.explain()));
 }
 
-/// Work of an API that calls back opens a gate of Vulkan's.
+/// Work of an API that calls back opens a host signal of Vulkan's.
 #[test]
-fn a_callback_opens_a_gate() {
+fn a_callback_opens_a_host_signal() {
     let _alone = alone();
     let Some(machine) = machine(builder()) else { return };
     let Ok(pocl) = machine.hub.device("Portable Computing Language") else {
         return absent("PoCL", "not found");
     };
     let (pocl, vulkan) = (&machine.sides[pocl.index().get()], machine.side("vulkan"));
-    let Some(buffer) = shared(pocl, vulkan, RouteKind::HostPointer, Rung::SameQueue, N) else {
+    let Some(buffer) = shared(pocl, vulkan, RouteKind::HostPointer, SyncMethod::SameQueue, N)
+    else {
         return note("PoCL's memory is not aligned this time");
     };
     let mut model = random_words(5, N);
@@ -260,7 +261,7 @@ fn wrong_input_is_told_so() {
     assert!(other.to_string().contains("GLSL"), "{other}");
 
     let device = hub.device("vulkan").unwrap();
-    let plain = hub.buffer::<u32>(64).shared_with([&device]).strategy(Strategy::Device);
+    let plain = hub.buffer::<u32>(64).shared_with([&device]).memory_kind(MemoryKind::Device);
     let refused = plain.allocate_on(&device).build().unwrap().export(FdKind::OpaqueFd).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     let most = device.info().caps.max_alloc_bytes as usize;
@@ -376,11 +377,12 @@ fn exported_memory_is_imported_again() {
     let _alone = alone();
     let Some(machine) = machine(builder().without_opencl().without_gl()) else { return };
     let side = machine.side("vulkan");
-    if !side.device.info().caps.strategies.contains(&Strategy::Exportable) {
+    if !side.device.info().caps.memory_kinds.contains(&MemoryKind::Exportable) {
         return absent("exportable memory", "the driver has none");
     }
     let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
-    let buffer = buffer.allocate_on(&side.device).strategy(Strategy::Exportable).build().unwrap();
+    let buffer =
+        buffer.allocate_on(&side.device).memory_kind(MemoryKind::Exportable).build().unwrap();
     let mut model = random_words(9, N);
     buffer.write(&model).unwrap();
     side.step(&buffer, Step::nth(1)).unwrap();

@@ -24,7 +24,7 @@ int main() {
             return 0;
         }
         // A cl_mem, whatever else the device could have.
-        auto options = onebuf::BufferOptions{device}.strategy(onebuf::Strategy::MappedDevice);
+        auto options = onebuf::BufferOptions{device}.memory_kind(onebuf::MemoryKind::MappedDevice);
         auto buffer = hub.buffer<cl_uint>(1024, options);
         auto queue = device.queue();
         {

@@ -41,7 +41,7 @@ module onebuf_c
     integer(c_int32_t) :: host_access = 0
     integer(c_int32_t) :: copies = 0
     integer(c_int32_t) :: hint = 0
-    integer(c_int32_t) :: strategy = 0
+    integer(c_int32_t) :: memory_kind = 0
     integer(c_int32_t) :: route = 0
     integer(c_int32_t) :: sync = 0
     integer(c_int32_t) :: trust_declared = 0

@@ -83,8 +83,8 @@ pub fn visit(hub: &Hub, handed: &Handed<'_>) -> Result<()> {
     side.step(&shared, Step::nth(5))?;
     step_model(&mut stepped, Step::nth(5));
     assert_same(&shared.to_vec()?, &stepped, "shared");
-    if let Ok(gate) = foreign.user_event() {
-        gate.complete();
+    if let Ok(host_signal) = foreign.user_event() {
+        host_signal.complete();
     }
     hub.queue_for(&shared)?.finish()
 }

@@ -20,7 +20,7 @@ plays! {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn parted() {
     let rig = Rig::new();
-    let buffer = rig.wish(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap();
+    let buffer = rig.builder(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap();
     let own = rig.hub.buffer::<u32>(N).shared_with([&rig.cl.device]).build().unwrap();
     rig.cl.step(&own, Step::nth(1)).unwrap();
     for side in [&rig.hip, &rig.cl] {

@@ -2,7 +2,7 @@
 
 use super::*;
 use onebuf::{
-    Access, Error, Program, Rung, Signature, Source, args,
+    Access, Error, Program, Signature, Source, SyncMethod, args,
     doctor::Doctor,
     foreign::{ForeignQueueInfo, UserEvent},
     topology::{Route, State, Verdict},
@@ -45,7 +45,7 @@ fn the_controls_do_not_wait() {
 }
 
 #[test]
-fn the_doctor_finds_a_lower_rung_where_events_lie() {
+fn the_doctor_finds_a_lower_sync_method_where_events_lie() {
     play_beneath("refuted", "good", "deaf");
 }
 
@@ -69,7 +69,7 @@ fn what_cannot_be_shared_stays_apart() {
 struct Chain {
     rig: Rig,
     second: Side,
-    gate: UserEvent,
+    host_signal: UserEvent,
     buffer: Buffer<u32>,
     model: Vec<u32>,
 }
@@ -80,32 +80,32 @@ impl Chain {
         let rig = Rig::new();
         assert_eq!(rig.hip.device.info().caps.built_on.as_deref(), Some("opencl:0"));
         let second = Side::open(&rig.cl.device).unwrap();
-        let buffer = rig.wish(&rig.hip.device, KIND, N).build().unwrap();
+        let buffer = rig.builder(&rig.hip.device, KIND, N).build().unwrap();
         let mut model = random_words(3, N);
         buffer.write(&model).unwrap();
-        // So that everybody has used it, and nothing more is to be mapped before the gate.
+        // So that everybody has used it, and nothing more is to be mapped before the host signal.
         for (turn, side) in (0..).zip([&rig.hip, &second, &rig.cl]) {
             side.step(&buffer, Step::nth(turn)).unwrap();
             step_model(&mut model, Step::nth(turn));
         }
-        let gate = user_event(&rig.cl);
-        assert_eq!(rig.cl.queue.wait_for(&gate.fence()).unwrap(), Rung::Event);
-        Chain { rig, second, gate, buffer, model }
+        let host_signal = user_event(&rig.cl);
+        assert_eq!(rig.cl.queue.wait_for(&host_signal.fence()).unwrap(), SyncMethod::Event);
+        Chain { rig, second, host_signal, buffer, model }
     }
 
-    /// A step of one side, and the rung that its view took.
-    fn step(&mut self, of: fn(&Chain) -> &Side, turn: u32) -> Rung {
+    /// A step of one side, and the sync method that its view took.
+    fn step(&mut self, of: fn(&Chain) -> &Side, turn: u32) -> SyncMethod {
         let side = of(self);
         let view = self.buffer.write_on(&side.queue).unwrap();
-        let rung = view.rung();
+        let sync_method = view.sync_method();
         side.step_view(view, N, Step::nth(turn)).unwrap();
         step_model(&mut self.model, Step::nth(turn));
-        rung
+        sync_method
     }
 
     fn end(self) {
-        let Chain { rig, second, gate, buffer, .. } = self;
-        drop((second, gate, buffer));
+        let Chain { rig, second, host_signal, buffer, .. } = self;
+        drop((second, host_signal, buffer));
         rig.end();
     }
 }
@@ -125,15 +125,15 @@ fn user_event(cl: &Side) -> UserEvent {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn joined() {
     let mut chain = Chain::new();
-    assert_eq!(chain.step(|c| &c.rig.cl, 10), Rung::SameQueue);
-    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
-    assert_eq!(chain.step(|c| &c.second, 12), Rung::Event);
-    assert_eq!(chain.step(|c| &c.rig.hip, 13), Rung::Event);
+    assert_eq!(chain.step(|c| &c.rig.cl, 10), SyncMethod::SameQueue);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), SyncMethod::Event);
+    assert_eq!(chain.step(|c| &c.second, 12), SyncMethod::Event);
+    assert_eq!(chain.step(|c| &c.rig.hip, 13), SyncMethod::Event);
     let fences = [&chain.rig.hip, &chain.second].map(|side| side.queue.fence());
     assert!(fences.iter().all(is_held), "somebody did not wait");
     assert!(matches!(fences[0].cl_events(), Err(Error::Unsupported { .. })), "HIP's own handle");
     drop(fences);
-    chain.gate.complete();
+    chain.host_signal.complete();
     assert_same(&chain.buffer.to_vec().unwrap(), &chain.model, "in turn, all enqueued at once");
     let calls = chain.rig.probe.trace();
     let made = |call: &str| calls.iter().filter(|made| made.contains(call)).count();
@@ -149,11 +149,11 @@ fn joined() {
 fn deaf() {
     let mut chain = Chain::new();
     chain.step(|c| &c.rig.cl, 10);
-    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
-    assert_eq!(chain.step(|c| &c.second, 12), Rung::Event);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), SyncMethod::Event);
+    assert_eq!(chain.step(|c| &c.second, 12), SyncMethod::Event);
     chain.second.queue.finish().unwrap();
     assert!(is_held(&chain.rig.hip.queue.fence()), "HIP's own waits hold in this part");
-    chain.gate.complete();
+    chain.host_signal.complete();
     chain.rig.hip.queue.finish().unwrap();
     assert_ne!(chain.buffer.to_vec().unwrap(), chain.model);
     chain.end();
@@ -165,16 +165,16 @@ fn deaf() {
 fn loose() {
     let mut chain = Chain::new();
     chain.step(|c| &c.rig.cl, 10);
-    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), SyncMethod::Event);
     chain.rig.hip.queue.finish().unwrap();
     assert!(is_held(&chain.rig.cl.queue.fence()), "OpenCL's own waits hold in this part");
-    chain.gate.complete();
+    chain.host_signal.complete();
     chain.rig.cl.queue.finish().unwrap();
     assert_ne!(chain.buffer.to_vec().unwrap(), chain.model);
     chain.end();
 }
 
-/// The memory is shared all the same: the route is proven, by a lower rung. HIP's own streams wait by such events, too, so that
+/// The memory is shared all the same: the route is proven, by a lower sync method. HIP's own streams wait by such events, too, so that
 /// on a busy machine the whole may be refuted; by events it is never proven.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
@@ -194,7 +194,8 @@ fn verdict_of_events() -> Verdict {
     let wanted = |route: &Route| pair == [route.from, route.to] && route.kind == KIND;
     let routes = doctor.reach(1 << 20).run_where(&hub, wanted, &mut |_| ()).unwrap().routes;
     let [route] = &routes[..] else { panic!("{routes:?}") };
-    let by_events = route.verdict.state == State::Proven && route.verdict.sync <= Some(Rung::Event);
+    let by_events =
+        route.verdict.state == State::Proven && route.verdict.sync <= Some(SyncMethod::Event);
     assert!(!by_events, "{route:?}");
     route.verdict.clone()
 }
@@ -226,12 +227,12 @@ fn crowded() {
 fn failed() {
     let mut chain = Chain::new();
     chain.step(|c| &c.rig.cl, 10);
-    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), SyncMethod::Event);
     let fence = chain.rig.hip.queue.fence();
     assert!(is_held(&fence));
     // Dropped unopened, it fails.
-    let Chain { rig, second, gate, buffer, .. } = chain;
-    drop(gate);
+    let Chain { rig, second, host_signal, buffer, .. } = chain;
+    drop(host_signal);
     let told = fence.wait(Duration::from_secs(20)).unwrap_err();
     assert!(matches!(told, Error::Driver { api: "opencl", .. }), "{told}");
     drop((second, buffer, fence));
@@ -239,7 +240,7 @@ fn failed() {
 }
 
 /// A stream that does not tell its queue is not opened, and not left behind; an event that does not tell what it is
-/// beneath is waited for by a lower rung.
+/// beneath is waited for by a lower sync method.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn mute() {
@@ -249,11 +250,11 @@ fn mute() {
     let refused = chain.rig.hip.device.queue().unwrap_err().to_string();
     assert!(refused.contains("hipGetBackendNativeHandles"), "{refused}");
     chain.step(|c| &c.rig.cl, 10);
-    assert_eq!(chain.step(|c| &c.rig.hip, 11), Rung::Event);
+    assert_eq!(chain.step(|c| &c.rig.hip, 11), SyncMethod::Event);
     chain.rig.probe.fail_always("hipGetNativeEventFromHipEvent", 801);
-    assert!(chain.step(|c| &c.second, 12) > Rung::Event);
-    chain.gate.complete();
-    assert_same(&chain.buffer.to_vec().unwrap(), &chain.model, "by a lower rung");
+    assert!(chain.step(|c| &c.second, 12) > SyncMethod::Event);
+    chain.host_signal.complete();
+    assert_same(&chain.buffer.to_vec().unwrap(), &chain.model, "by a lower sync method");
     chain.end();
 }
 
@@ -340,7 +341,7 @@ fn step_by(program: &Program, rig: &Rig) {
 /// One buffer of both, by kernels of either on what the other left; a stream of its own, which asks what it is beneath.
 fn life(rig: &Rig) -> onebuf::Result<()> {
     let hip = Side::open(&rig.hip.device)?;
-    let buffer = rig.wish(&rig.hip.device, KIND, N).build()?;
+    let buffer = rig.builder(&rig.hip.device, KIND, N).build()?;
     let mut model = random_words(5, N);
     buffer.write(&model)?;
     for (turn, side) in (0..).zip([&rig.cl, &hip, &rig.cl, &hip]) {

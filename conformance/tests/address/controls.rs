@@ -42,7 +42,7 @@ fn an_svm_call_on_hips_memory_is_fatal() {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn filled_by_hip() {
     let rig = Rig::new();
-    let buffer = rig.wish(&rig.cl.device, RouteKind::SvmPointer, N).build().unwrap();
+    let buffer = rig.builder(&rig.cl.device, RouteKind::SvmPointer, N).build().unwrap();
     let view = buffer.write_on(&rig.hip.queue).unwrap();
     let table = CudaLike::load(Flavor::Hip, None, None).unwrap();
     let (at, stream) = (view.hip_ptr().unwrap(), CuStream(rig.hip.queue.raw() as *mut _));
@@ -55,7 +55,7 @@ fn filled_by_hip() {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn copied_by_opencl() {
     let rig = Rig::new();
-    let buffer = rig.wish(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap();
+    let buffer = rig.builder(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap();
     let view = buffer.write_on(&rig.cl.queue).unwrap();
     let (mut word, at) = (0u32, view.address().unwrap());
     let (queue, to) = (ClQueue(rig.cl.queue.raw() as *mut _), (&raw mut word).cast());

@@ -1,7 +1,7 @@
 //! Descriptors that ROCr makes: of HIP's plain memory, and of SVM; with offsets, and who closes what.
 
 use super::*;
-use onebuf::{Error, FdKind, Strategy};
+use onebuf::{Error, FdKind, MemoryKind};
 use std::path::Path;
 
 plays! {
@@ -31,7 +31,7 @@ fn aliased() {
     // SAFETY: the only thread that does anything, before a driver is loaded.
     unsafe { std::env::set_var("ONEBUF_CUDA_STUB_RECORD", &file) };
     let rig = Rig::new();
-    let buffer = rig.wish(&rig.cl.device, RouteKind::DmaBuf, N).build().unwrap();
+    let buffer = rig.builder(&rig.cl.device, RouteKind::DmaBuf, N).build().unwrap();
     let read = |file: &Path| fs::read_to_string(file).unwrap();
     let record = read(&file);
     let export = last(&record, "hsa_amd_portable_export_dmabuf");
@@ -60,13 +60,13 @@ fn aliased() {
 fn exported() {
     let rig = Rig::new();
     let words = random_words(8, N);
-    let own = |form| {
+    let own = |memory_kind| {
         let builder = rig.hub.buffer::<u32>(N).shared_with([&rig.hip.device]);
-        builder.strategy(form).init(words.clone()).build().unwrap()
+        builder.memory_kind(memory_kind).init(words.clone()).build().unwrap()
     };
-    let svm = rig.wish(&rig.cl.device, RouteKind::SvmPointer, N).init(words.clone());
-    let raw = rig.wish(&rig.cl.device, RouteKind::RawAddress, N).init(words.clone());
-    let all = [own(Strategy::Device), svm.build().unwrap(), raw.build().unwrap()];
+    let svm = rig.builder(&rig.cl.device, RouteKind::SvmPointer, N).init(words.clone());
+    let raw = rig.builder(&rig.cl.device, RouteKind::RawAddress, N).init(words.clone());
+    let all = [own(MemoryKind::Device), svm.build().unwrap(), raw.build().unwrap()];
     for (buffer, in_place) in all.iter().zip([false, true, false]) {
         let mut model = words.clone();
         assert_same(&buffer.map().unwrap(), &model, "before the export");
@@ -101,7 +101,7 @@ fn exported() {
         assert_same(&import.to_vec().unwrap(), &model, "what the other's wrote");
     }
     // Host memory is none of a GPU's.
-    let refused = own(Strategy::MappedDevice).export(FdKind::DmaBuf).unwrap_err();
+    let refused = own(MemoryKind::MappedDevice).export(FdKind::DmaBuf).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     drop(all);
     rig.end();
@@ -112,7 +112,7 @@ fn exported() {
 fn not_exported() {
     let rig = Rig::new();
     let buffer = rig.hub.buffer::<u32>(N).shared_with([&rig.hip.device]);
-    let buffer = buffer.strategy(Strategy::Device).build().unwrap();
+    let buffer = buffer.memory_kind(MemoryKind::Device).build().unwrap();
     let refused = buffer.export(FdKind::DmaBuf).unwrap_err();
     assert!(refused.to_string().contains("allocated as exportable"), "{refused}");
     drop(buffer);

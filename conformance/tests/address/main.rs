@@ -65,7 +65,7 @@ impl Rig {
     }
 
     /// A buffer of both that lives on the one, and that the other sees by that kind of route. The caller vouches for it.
-    fn wish(&self, on: &Device, kind: RouteKind, n: usize) -> BufferBuilder<'_, u32> {
+    fn builder(&self, on: &Device, kind: RouteKind, n: usize) -> BufferBuilder<'_, u32> {
         let builder = self.hub.buffer::<u32>(n).shared_with([&self.cl.device, &self.hip.device]);
         builder.allocate_on(on).route(kind).trust_declared(true)
     }

@@ -1,7 +1,7 @@
 //! The address that a kernel sees: asked for by the caller, told by one work-item, confirmed by ROCr, or refused.
 
 use super::*;
-use onebuf::{CopyPolicy, Error, Strategy};
+use onebuf::{CopyPolicy, Error, MemoryKind};
 use onebuf_conformance::class_a::ClassA;
 
 plays! {
@@ -16,18 +16,18 @@ plays! {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn opt_in() {
     let rig = Rig::new();
-    let wish = || {
+    let builder = || {
         let builder = rig.hub.buffer::<u32>(N).shared_with([&rig.cl.device, &rig.hip.device]);
-        let builder = builder.allocate_on(&rig.cl.device).strategy(Strategy::Device);
+        let builder = builder.allocate_on(&rig.cl.device).memory_kind(MemoryKind::Device);
         builder.copies(CopyPolicy::Forbid).trust_declared(true)
     };
-    let why = wish().build().unwrap_err().to_string();
+    let why = builder().build().unwrap_err().to_string();
     assert!(why.contains("opt-in: ask for `raw_addresses`"), "{why}");
-    let buffer = wish().raw_addresses(true).build().unwrap();
+    let buffer = builder().raw_addresses(true).build().unwrap();
     assert!(buffer.explain().contains("hip:0: raw_address"), "{}", buffer.explain());
     take_turns(&buffer, &rig);
     // Asked for is not proven.
-    let unproven = wish().raw_addresses(true).trust_declared(false).build().unwrap_err();
+    let unproven = builder().raw_addresses(true).trust_declared(false).build().unwrap_err();
     assert!(unproven.to_string().contains("onebuf doctor"), "{unproven}");
     drop(buffer);
     rig.end();
@@ -39,7 +39,7 @@ fn opt_in() {
 fn in_turn() {
     let rig = Rig::new();
     rig.probe.reset();
-    let buffer = rig.wish(&rig.cl.device, RouteKind::RawAddress, N).build().unwrap();
+    let buffer = rig.builder(&rig.cl.device, RouteKind::RawAddress, N).build().unwrap();
     let trace = rig.probe.trace();
     let from = trace.iter().position(|call| *call == "clCreateProgramWithSource").unwrap();
     let asked = |call: &&&str| !call.starts_with("clGet") && !call.starts_with("hipGet");
@@ -91,12 +91,12 @@ fn wrapped() {
 
 fn refused(words: &str) {
     let rig = Rig::new();
-    let wish = || rig.wish(&rig.cl.device, RouteKind::RawAddress, N);
-    let why = wish().build().unwrap_err();
+    let builder = || rig.builder(&rig.cl.device, RouteKind::RawAddress, N);
+    let why = builder().build().unwrap_err();
     assert!(matches!(why, Error::Unsupported { .. }), "{why}");
     assert!(why.to_string().contains(words), "`{words}` is not in: {why}");
     // What its allocator calls an address needs nobody's word.
-    let svm = rig.wish(&rig.cl.device, RouteKind::SvmPointer, N).build().unwrap();
+    let svm = rig.builder(&rig.cl.device, RouteKind::SvmPointer, N).build().unwrap();
     take_turns(&svm, &rig);
     drop(svm);
     rig.end();

@@ -1,7 +1,7 @@
 //! Both APIs on one memory: every page, both directions, late work, parts, pools, the host between them, each call failing.
 
 use super::*;
-use onebuf::{Access, CopyPolicy, Error, Hint, Pool, Result, Strategy, topology::Route};
+use onebuf::{Access, CopyPolicy, Error, Hint, MemoryKind, Pool, Result, topology::Route};
 use onebuf_conformance::note;
 
 plays! {
@@ -26,7 +26,7 @@ fn interleaved() {
     let rig = Rig::new();
     for (on, kind) in rig.ways() {
         for n in [1, 1023, 1025, N, (2 << 18) + 1] {
-            let buffer = rig.wish(&on, kind, n).copies(CopyPolicy::Forbid).build().unwrap();
+            let buffer = rig.builder(&on, kind, n).copies(CopyPolicy::Forbid).build().unwrap();
             let by: Vec<_> = buffer.plan().routes.iter().map(|hop| hop.kind).collect();
             assert!(by.contains(&kind), "{}", buffer.explain());
             take_turns(&buffer, &rig);
@@ -55,7 +55,7 @@ fn real_devices_share_by_addresses() {
         let rig = Rig { probe: Probe::new(), hub: hub.clone(), cl, hip };
         let on = hub.device(&from).unwrap();
         for n in [1, 1023, N, (2 << 18) + 1] {
-            let buffer = rig.wish(&on, route.kind, n).copies(CopyPolicy::Forbid).build();
+            let buffer = rig.builder(&on, route.kind, n).copies(CopyPolicy::Forbid).build();
             take_turns(&buffer.unwrap_or_else(|e| panic!("{from} -> {to}: {e}")), &rig);
         }
         control(&rig);
@@ -80,7 +80,7 @@ fn control(Rig { hub, cl, hip, .. }: &Rig) {
 fn late() {
     let rig = Rig::new();
     for (on, kind) in rig.ways() {
-        take_turns(&rig.wish(&on, kind, N).build().unwrap(), &rig);
+        take_turns(&rig.builder(&on, kind, N).build().unwrap(), &rig);
     }
     rig.end();
 }
@@ -91,8 +91,8 @@ fn late() {
 fn with_the_host() {
     let rig = Rig::new();
     for kind in [RouteKind::SvmPointer, RouteKind::DmaBuf] {
-        let buffer = rig.wish(&rig.cl.device, kind, N).build().unwrap();
-        assert_eq!(buffer.plan().strategy, Strategy::CoarseSvm);
+        let buffer = rig.builder(&rig.cl.device, kind, N).build().unwrap();
+        assert_eq!(buffer.plan().memory_kind, MemoryKind::CoarseSvm);
         let mut model = random_words(4, N);
         buffer.map_mut().unwrap().copy_from_slice(&model);
         for turn in 0..6 {
@@ -126,7 +126,7 @@ fn parts_and_pools() {
     let rig = Rig::new();
     let Rig { hub, cl, hip, .. } = &rig;
     for (on, kind) in rig.ways() {
-        let buffer = rig.wish(&on, kind, N).build().unwrap();
+        let buffer = rig.builder(&on, kind, N).build().unwrap();
         let mut model = random_words(5, N);
         buffer.write(&model).unwrap();
         let parts = [0..1024, 1024..3072, 3072..N];
@@ -145,7 +145,7 @@ fn parts_and_pools() {
         let pool = Pool::new(hub);
         for life in 0..3 {
             let mut model = random_words(life, N);
-            let buffer = pool.get(&rig.wish(&on, kind, N).init(&model[..])).unwrap();
+            let buffer = pool.get(&rig.builder(&on, kind, N).init(&model[..])).unwrap();
             for (turn, side) in (0..).zip([cl, hip, cl]) {
                 side.step(&buffer, Step::nth(turn)).unwrap();
                 step_model(&mut model, Step::nth(turn));
@@ -170,21 +170,23 @@ fn candidates() {
         (rig.hub.topology(), [&rig.cl, &rig.hip].map(|side| side.device.index()));
     let found = |from, to| {
         let routes = topology.between(from, to).iter().filter(by_address);
-        routes.map(|r| (r.kind, r.strategy.unwrap(), r.guaranteed, r.verdict.zero_copy)).collect()
+        routes
+            .map(|r| (r.kind, r.memory_kind.unwrap(), r.guaranteed, r.verdict.zero_copy))
+            .collect()
     };
     let (there, back): (Vec<_>, Vec<_>) = (found(a, b), found(b, a));
-    let hoped = |kind, form| (kind, form, false, None);
+    let hoped = |kind, memory_kind| (kind, memory_kind, false, None);
     assert_eq!(
         there,
         [
-            hoped(RouteKind::SvmPointer, Strategy::CoarseSvm),
-            hoped(RouteKind::RawAddress, Strategy::Device),
-            hoped(RouteKind::DmaBuf, Strategy::CoarseSvm)
+            hoped(RouteKind::SvmPointer, MemoryKind::CoarseSvm),
+            hoped(RouteKind::RawAddress, MemoryKind::Device),
+            hoped(RouteKind::DmaBuf, MemoryKind::CoarseSvm)
         ]
     );
-    assert_eq!(back, [hoped(RouteKind::SvmPointer, Strategy::Device)]);
-    let forms = &rig.hip.device.info().caps.strategies;
-    assert!(!forms.contains(&Strategy::FineSvm), "managed pages would move");
+    assert_eq!(back, [hoped(RouteKind::SvmPointer, MemoryKind::Device)]);
+    let memory_kinds = &rig.hip.device.info().caps.memory_kinds;
+    assert!(!memory_kinds.contains(&MemoryKind::FineSvm), "managed pages would move");
     // The second device of HIP's is another chip.
     let other = rig.hub.device("hip:1").unwrap().index();
     assert!(
@@ -208,7 +210,7 @@ fn on_two_chips() {
         let kinds: Vec<_> = routes.filter(|r| !r.needs.contains("pages")).collect();
         assert!(kinds.is_empty(), "{kinds:?}");
     }
-    let refused = rig.wish(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap_err();
+    let refused = rig.builder(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     rig.end();
 }
@@ -224,18 +226,20 @@ fn placed() {
             assert!(text.contains(words), "`{words}` is not in: {text}");
         }
     };
-    let svm = rig.wish(cl, RouteKind::SvmPointer, N).build().unwrap();
+    let svm = rig.builder(cl, RouteKind::SvmPointer, N).build().unwrap();
     says(&svm, &["in the device's own memory: coarse grain, and one device in the context"]);
     says(&svm, &["hip:0 (svm_pointer): another API's memory at its own address"]);
     says(&svm, &["as its allocator gave it, in the device's own memory: for kernels only"]);
-    let theirs = rig.wish(hip, RouteKind::SvmPointer, N).build().unwrap();
+    let theirs = rig.builder(hip, RouteKind::SvmPointer, N).build().unwrap();
     says(&theirs, &["for kernels only, with a barrier between them", "device memory"]);
-    let raw = rig.wish(cl, RouteKind::RawAddress, N).build().unwrap();
+    let raw = rig.builder(cl, RouteKind::RawAddress, N).build().unwrap();
     says(&raw, &["as a kernel there saw it, and the runtime confirmed, in the device's own"]);
-    let alone = |form| rig.hub.buffer::<u32>(N).shared_with([cl]).strategy(form).build().unwrap();
-    says(&alone(Strategy::FineSvm), &["in host memory: fine grain"]);
-    says(&alone(Strategy::MappedDevice), &["; in host memory"]);
-    says(&alone(Strategy::Device), &["; in the device's own memory"]);
+    let alone = |memory_kind| {
+        rig.hub.buffer::<u32>(N).shared_with([cl]).memory_kind(memory_kind).build().unwrap()
+    };
+    says(&alone(MemoryKind::FineSvm), &["in host memory: fine grain"]);
+    says(&alone(MemoryKind::MappedDevice), &["; in host memory"]);
+    says(&alone(MemoryKind::Device), &["; in the device's own memory"]);
     drop((svm, theirs, raw));
     rig.end();
 }
@@ -245,16 +249,16 @@ fn placed() {
 fn crowded() {
     let rig = Rig::new();
     for kind in [RouteKind::SvmPointer, RouteKind::DmaBuf] {
-        let why = rig.wish(&rig.cl.device, kind, N).build().unwrap_err();
+        let why = rig.builder(&rig.cl.device, kind, N).build().unwrap_err();
         assert!(matches!(why, Error::Unsupported { .. }), "{why}");
         assert!(why.to_string().contains("a context of one device"), "{why}");
     }
     let svm = rig.hub.buffer::<u32>(N).shared_with([&rig.cl.device]);
-    let svm = svm.strategy(Strategy::CoarseSvm).build().unwrap();
+    let svm = svm.memory_kind(MemoryKind::CoarseSvm).build().unwrap();
     let text = svm.explain();
     assert!(text.contains("in host memory: 2 devices in the context"), "{text}");
     // HIP's memory is where it was.
-    take_turns(&rig.wish(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap(), &rig);
+    take_turns(&rig.builder(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap(), &rig);
     drop(svm);
     rig.end();
 }
@@ -263,13 +267,13 @@ fn crowded() {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn wrong_allocator() {
     let rig = Rig::new();
-    let wish = || rig.wish(&rig.hip.device, RouteKind::HostPointer, N);
-    let why = wish().build().unwrap_err().to_string();
+    let builder = || rig.builder(&rig.hip.device, RouteKind::HostPointer, N);
+    let why = builder().build().unwrap_err().to_string();
     for words in ["wrong allocator", "CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)", "ordinary pages"] {
         assert!(why.contains(words), "`{words}` is not in: {why}");
     }
     // Ordinary pages are another matter, on both sides.
-    let pages = rig.wish(&rig.hub.host(), RouteKind::HostPointer, N).build().unwrap();
+    let pages = rig.builder(&rig.hub.host(), RouteKind::HostPointer, N).build().unwrap();
     take_turns(&pages, &rig);
     drop(pages);
     rig.end();
@@ -281,11 +285,11 @@ fn wrong_allocator() {
 fn managed() {
     let rig = Rig::new();
     let Rig { hub, hip, .. } = &rig;
-    assert!(hip.device.info().caps.strategies.contains(&Strategy::FineSvm));
+    assert!(hip.device.info().caps.memory_kinds.contains(&MemoryKind::FineSvm));
     let buffer = hub.buffer::<u32>(N).shared_with([&hub.host(), &hip.device]);
     let buffer = buffer.allocate_on(&hip.device).hint(Hint::Coherent).copies(CopyPolicy::Forbid);
     let buffer = buffer.build().unwrap();
-    assert_eq!(buffer.plan().strategy, Strategy::FineSvm, "{}", buffer.explain());
+    assert_eq!(buffer.plan().memory_kind, MemoryKind::FineSvm, "{}", buffer.explain());
     assert!(buffer.explain().contains("managed memory"), "{}", buffer.explain());
     let mut model = random_words(2, N);
     buffer.write(&model).unwrap();
@@ -308,7 +312,7 @@ fn managed() {
 /// A buffer, turns of both sides, parts, the host, and the end of it; up to the first error. What was read is right.
 fn life(rig: &Rig, on: &Device, kind: RouteKind) -> Result<()> {
     let (Rig { cl, hip, .. }, mut model) = (rig, random_words(4, N));
-    let buffer = rig.wish(on, kind, N).init(model.clone()).build()?;
+    let buffer = rig.builder(on, kind, N).init(model.clone()).build()?;
     for (turn, side) in (0..).zip([cl, hip, cl, cl, hip]) {
         side.step(&buffer, Step::nth(turn))?;
         step_model(&mut model, Step::nth(turn));

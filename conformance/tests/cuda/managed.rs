@@ -22,8 +22,8 @@ fn each_managed(test: impl Fn(&Hub, &Side)) {
 
 /// For the host and the device.
 fn managed(hub: &Hub, side: &Side, n: usize) -> Buffer<u32> {
-    let wish = hub.buffer::<u32>(n).shared_with([&hub.host(), &side.device]);
-    wish.strategy(Strategy::Managed).build().unwrap()
+    let builder = hub.buffer::<u32>(n).shared_with([&hub.host(), &side.device]);
+    builder.memory_kind(MemoryKind::Managed).build().unwrap()
 }
 
 /// The API's own pointer, as a number.
@@ -39,7 +39,7 @@ fn pointer(buffer: &Buffer<u32>, side: &Side) -> usize {
 fn take_turns_on_pages(hub: &Hub, side: &Side, n: usize) {
     let (buffer, mut model) = (managed(hub, side, n), random_words(5, n));
     let (text, bytes) = (buffer.explain(), buffer.size_bytes() as u64);
-    assert_eq!(buffer.plan().strategy, Strategy::Managed, "{text}");
+    assert_eq!(buffer.plan().memory_kind, MemoryKind::Managed, "{text}");
     assert!(text.contains("svm_pointer, copies") && text.contains("pages move"), "{text}");
 
     // What the caller asks for is made on the device, where the pages are.
@@ -115,10 +115,10 @@ fn take_parts(hub: &Hub, side: &Side) {
 
 /// Whoever forbids copies is told why, and may still read and write.
 fn forbid(hub: &Hub, side: &Side) {
-    let wish = hub.buffer::<u32>(N).strategy(Strategy::Managed).copies(CopyPolicy::Forbid);
-    let refused = wish.clone().shared_with([&hub.host(), &side.device]).build().unwrap_err();
+    let builder = hub.buffer::<u32>(N).memory_kind(MemoryKind::Managed).copies(CopyPolicy::Forbid);
+    let refused = builder.clone().shared_with([&hub.host(), &side.device]).build().unwrap_err();
     assert!(matches!(&refused, Error::CopyForbidden { why, .. } if why.contains("pages move")));
-    let (buffer, mut model) = (wish.shared_with([&side.device]), random_words(8, N));
+    let (buffer, mut model) = (builder.shared_with([&side.device]), random_words(8, N));
     let buffer = buffer.init(model.clone()).build().unwrap();
     let before = hub.ledger().implied_bytes();
     side.step(&buffer, Step::nth(4)).unwrap();
@@ -184,20 +184,20 @@ fn it_is_only_to_be_had_by_leave_and_by_name() {
     each_managed(|hub, side| {
         let hints = [Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming];
         for hint in hints.map(Some).into_iter().chain([None]) {
-            let wish = hub.buffer::<u32>(N).shared_with([&hub.host(), &side.device]);
-            let wish = wish.allocate_on(&side.device).trust_declared(true);
-            let wish = hint.into_iter().fold(wish, |wish, hint| wish.hint(hint));
-            assert_ne!(wish.plan().unwrap().strategy, Strategy::Managed, "{hint:?}");
+            let builder = hub.buffer::<u32>(N).shared_with([&hub.host(), &side.device]);
+            let builder = builder.allocate_on(&side.device).trust_declared(true);
+            let builder = hint.into_iter().fold(builder, |builder, hint| builder.hint(hint));
+            assert_ne!(builder.plan().unwrap().memory_kind, MemoryKind::Managed, "{hint:?}");
         }
         assert!(hub.notes().is_empty(), "{:?}", hub.notes());
     });
     each(|api, builder| {
         let hub = builder.verdicts(Default::default()).build().unwrap();
         let device = hub.device(api).unwrap();
-        assert!(!device.info().caps.strategies.contains(&Strategy::Managed));
+        assert!(!device.info().caps.memory_kinds.contains(&MemoryKind::Managed));
         let routes = hub.topology().between(device.index(), hub.host().index());
         assert!(routes.iter().all(|route| route.kind != RouteKind::SvmPointer), "{routes:?}");
-        let refused = hub.buffer::<u32>(N).shared_with([&device]).strategy(Strategy::Managed);
+        let refused = hub.buffer::<u32>(N).shared_with([&device]).memory_kind(MemoryKind::Managed);
         let refused = refused.build().unwrap_err();
         let said = refused.to_string();
         assert!(matches!(refused, Error::Unsupported { .. }), "{said}");
@@ -214,9 +214,9 @@ fn another_gpu_gets_a_copy_of_what_is_newest() {
     each_managed(|hub, side| {
         let api = side.device.info().api;
         let other = Side::open(&hub.device(&format!("{api}:1")).unwrap()).unwrap();
-        let wish = hub.buffer::<u32>(N).shared_with([&hub.host(), &side.device, &other.device]);
-        let wish = wish.allocate_on(&side.device).strategy(Strategy::Managed);
-        let (buffer, mut model) = (wish.build().unwrap(), random_words(9, N));
+        let builder = hub.buffer::<u32>(N).shared_with([&hub.host(), &side.device, &other.device]);
+        let builder = builder.allocate_on(&side.device).memory_kind(MemoryKind::Managed);
+        let (buffer, mut model) = (builder.build().unwrap(), random_words(9, N));
         buffer.write(&model).unwrap();
         for turn in 0..6 {
             buffer.map_mut().unwrap()[turn as usize] = turn;
@@ -238,8 +238,8 @@ fn a_pooled_buffer_knows_where_its_pages_are() {
     each_managed(|hub, side| {
         let pool = Pool::new(hub);
         for (n, life) in [(N, 0), (100, 1), (N - 7, 2), (N, 3)] {
-            let wish = hub.buffer::<u32>(n).shared_with([&hub.host(), &side.device]);
-            let buffer = pool.get(&wish.strategy(Strategy::Managed)).unwrap();
+            let builder = hub.buffer::<u32>(n).shared_with([&hub.host(), &side.device]);
+            let buffer = pool.get(&builder.memory_kind(MemoryKind::Managed)).unwrap();
             let mut model = random_words(life, n);
             buffer.map_mut().unwrap().copy_from_slice(&model);
             if life % 2 == 0 {
@@ -255,8 +255,9 @@ fn a_pooled_buffer_knows_where_its_pages_are() {
 fn live_in_turn(device: &Device, _: &Buffer<u32>) -> Result<()> {
     let (hub, side) = (device.hub(), Side::open(device)?);
     for _ in 0..2 {
-        let wish = hub.buffer::<u32>(N).shared_with([&hub.host(), device]);
-        let (buffer, mut model) = (wish.strategy(Strategy::Managed).build()?, random_words(2, N));
+        let builder = hub.buffer::<u32>(N).shared_with([&hub.host(), device]);
+        let (buffer, mut model) =
+            (builder.memory_kind(MemoryKind::Managed).build()?, random_words(2, N));
         buffer.write(&model)?;
         for turn in 0..3 {
             side.step(&buffer, Step::nth(turn))?;
@@ -314,7 +315,7 @@ fn real_devices_move_managed_pages() {
     let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
     let hub = builder.managed_memory(true).timeout(Duration::from_secs(30)).build().unwrap();
     let gpus = [hub.select("cuda"), hub.select("hip")].concat();
-    let has = |device: &&Device| device.info().caps.strategies.contains(&Strategy::Managed);
+    let has = |device: &&Device| device.info().caps.memory_kinds.contains(&MemoryKind::Managed);
     let able: Vec<_> = gpus.iter().filter(has).collect();
     if able.is_empty() {
         return note(&format!("skip: no GPU with managed memory: {gpus:?}, {:?}", hub.notes()));

@@ -1,9 +1,9 @@
-//! The `semaphore` rung over both stubs, with a fake device of the same chip in Vulkan's part: it makes the semaphores, and
+//! The `semaphore` sync method over both stubs, with a fake device of the same chip in Vulkan's part: it makes the semaphores, and
 //! uses none. The stubs die of a signal before the last one's wait has run, and of a wait without a signal.
 
 use super::{N, assert_settled, judged_by, sides};
 use onebuf::{
-    Access, Buffer, Error, Hub, HubBuilder, Probe, Result, Rung, Strategy,
+    Access, Buffer, Error, Hub, HubBuilder, MemoryKind, Probe, Result, SyncMethod,
     fake::{FakeConfig, Sharing},
     hal::PhysicalId,
 };
@@ -118,20 +118,20 @@ fn shared(hub: &Hub, cl: &Side, api: &Side) -> Result<Buffer<u32>> {
     hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]).build()
 }
 
-/// Turns of both; by which rung each of them waited.
-fn turns(buffer: &Buffer<u32>, cl: &Side, api: &Side, count: u32) -> Result<Vec<Rung>> {
+/// Turns of both; by which sync method each of them waited.
+fn turns(buffer: &Buffer<u32>, cl: &Side, api: &Side, count: u32) -> Result<Vec<SyncMethod>> {
     let mut model = random_words(6, N);
     buffer.write(&model)?;
-    let mut rungs = Vec::new();
+    let mut sync_methods = Vec::new();
     for turn in 0..count {
         let side = if turn % 2 == 0 { cl } else { api };
         side.step(buffer, Step::nth(turn))?;
-        rungs.push(buffer.fence().unwrap().rung());
+        sync_methods.push(buffer.fence().unwrap().sync_method());
     }
     // Behind all turns: between them it would leave the devices time to be done, and nothing to wait for.
     (0..count).for_each(|turn| step_model(&mut model, Step::nth(turn)));
     assert_same(&buffer.to_vec()?, &model, "by semaphores");
-    Ok(rungs)
+    Ok(sync_methods)
 }
 
 #[test]
@@ -142,13 +142,18 @@ fn both_ways() {
     let (cl, api) = sides(&hub);
     let buffer = shared(&hub, &cl, &api).unwrap();
     assert!(buffer.explain().contains("joined by semaphore"), "{}", buffer.explain());
-    let rungs = turns(&buffer, &cl, &api, 20).unwrap();
+    let sync_methods = turns(&buffer, &cl, &api, 20).unwrap();
     // The first follows the write, and whoever finds the work done needs no semaphore.
-    let known = [Rung::SameQueue, Rung::Semaphore];
-    assert!(rungs.iter().all(|rung| known.contains(rung)), "{rungs:?}");
+    let known = [SyncMethod::SameQueue, SyncMethod::Semaphore];
+    assert!(sync_methods.iter().all(|sync_method| known.contains(sync_method)), "{sync_methods:?}");
     for way in [1, 2] {
-        let by = rungs.iter().skip(way).step_by(2).filter(|rung| **rung == Rung::Semaphore).count();
-        assert!(by > 5, "{rungs:?}");
+        let by = sync_methods
+            .iter()
+            .skip(way)
+            .step_by(2)
+            .filter(|sync_method| **sync_method == SyncMethod::Semaphore)
+            .count();
+        assert!(by > 5, "{sync_methods:?}");
     }
     drop((buffer, cl, api, hub));
     assert_settled(&probe, "at the end");
@@ -246,10 +251,13 @@ fn from_threads() {
             scope.spawn(|| {
                 let (cl, api) = sides(&hub);
                 let buffer = shared(&hub, &cl, &api).unwrap();
-                let rungs = [0; 3].map(|_| turns(&buffer, &cl, &api, 120).unwrap()).concat();
-                let known = [Rung::SameQueue, Rung::Semaphore];
-                assert!(rungs.iter().all(|rung| known.contains(rung)), "{rungs:?}");
-                assert!(rungs.contains(&Rung::Semaphore), "{rungs:?}");
+                let sync_methods = [0; 3].map(|_| turns(&buffer, &cl, &api, 120).unwrap()).concat();
+                let known = [SyncMethod::SameQueue, SyncMethod::Semaphore];
+                assert!(
+                    sync_methods.iter().all(|sync_method| known.contains(sync_method)),
+                    "{sync_methods:?}"
+                );
+                assert!(sync_methods.contains(&SyncMethod::Semaphore), "{sync_methods:?}");
             });
         }
     });
@@ -257,7 +265,7 @@ fn from_threads() {
     assert_settled(&probe, "at the end");
 }
 
-/// One call fails, or all of one name: a lower rung does it, or an error tells; what follows is right, and nothing is left.
+/// One call fails, or all of one name: a lower sync method does it, or an error tells; what follows is right, and nothing is left.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn swept() {
@@ -275,9 +283,12 @@ fn swept() {
         let hub = builder(&probe).build().unwrap();
         let (cl, api) = sides(&hub);
         probe.fail_always(call, 1);
-        let rungs = turns(&shared(&hub, &cl, &api).unwrap(), &cl, &api, 12).unwrap();
-        assert_eq!(probe.failed(), Some(call), "{rungs:?}");
-        assert!(rungs.iter().any(|rung| *rung > Rung::Semaphore), "{call}: {rungs:?}");
+        let sync_methods = turns(&shared(&hub, &cl, &api).unwrap(), &cl, &api, 12).unwrap();
+        assert_eq!(probe.failed(), Some(call), "{sync_methods:?}");
+        assert!(
+            sync_methods.iter().any(|sync_method| *sync_method > SyncMethod::Semaphore),
+            "{call}: {sync_methods:?}"
+        );
         probe.reset();
         turns(&shared(&hub, &cl, &api).unwrap(), &cl, &api, 40).unwrap();
         drop((cl, api, hub));
@@ -318,8 +329,9 @@ fn one_life(n: u64) -> bool {
 fn dead_sender() {
     let hub = builder(&Probe::new()).build().unwrap();
     let (cl, api) = sides(&hub);
-    let wish = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
-    let buffer = wish.strategy(Strategy::Exportable).allocate_on(&api.device).build().unwrap();
+    let builder = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
+    let buffer =
+        builder.memory_kind(MemoryKind::Exportable).allocate_on(&api.device).build().unwrap();
     assert!(buffer.explain().contains("joined by semaphore"), "{}", buffer.explain());
     // The stub's device dies after three kernels.
     let outcome = (0..4).try_for_each(|n| {
@@ -339,13 +351,13 @@ fn dead_sender() {
 fn without() {
     let probe = Probe::new();
     let hub = builder(&probe).build().unwrap();
-    let judged = judged_by(&hub, Some(Rung::Semaphore), builder(&probe));
+    let judged = judged_by(&hub, Some(SyncMethod::Semaphore), builder(&probe));
     for hub in [hub, judged] {
         let (cl, api) = sides(&hub);
         let buffer = shared(&hub, &cl, &api).unwrap();
         assert!(!buffer.explain().contains("semaphore"), "{}", buffer.explain());
-        let rungs = turns(&buffer, &cl, &api, 8).unwrap();
-        assert!(!rungs.contains(&Rung::Semaphore), "{rungs:?}");
+        let sync_methods = turns(&buffer, &cl, &api, 8).unwrap();
+        assert!(!sync_methods.contains(&SyncMethod::Semaphore), "{sync_methods:?}");
         assert!(!probe.live().contains_key("semaphore"), "{:?}", probe.live());
     }
 }

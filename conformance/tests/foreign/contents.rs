@@ -196,8 +196,8 @@ fn every_route_to_every_other_device() {
                 let what = format!("{} -> {device} by {}", a.platform, route.kind);
                 let mut model = random_words(9, N);
                 let mem = a.words(&model);
-                let wish = wrap(&hub, &mem).shared_with([&device]);
-                let buffer = match wish.route(route.kind).trust_declared(true).build() {
+                let builder = wrap(&hub, &mem).shared_with([&device]);
+                let buffer = match builder.route(route.kind).trust_declared(true).build() {
                     // The owner chose the memory's form, and the driver where it lies.
                     Err(Error::Unsupported { needs, .. })
                         if needs.contains("of the form") || needs.contains("aligned") =>
@@ -241,11 +241,11 @@ fn odd_sizes() {
             // SAFETY: over no memory; class A does nothing but what is said here.
             let mem = unsafe { a.buffer(CL_MEM_READ_WRITE, bytes, std::ptr::null_mut()) };
             // SAFETY: as above.
-            let wish = || unsafe { hub.wrap_buffer::<u8>(mem.raw()) };
-            let wide = wish().shared_with([&hub.host()]).build().unwrap();
+            let builder = || unsafe { hub.wrap_buffer::<u8>(mem.raw()) };
+            let wide = builder().shared_with([&hub.host()]).build().unwrap();
             assert_eq!(wide.len(), bytes);
             wide.write(&model).unwrap();
-            assert_same(&wish().build().unwrap().to_vec().unwrap(), &model, &what);
+            assert_same(&builder().build().unwrap().to_vec().unwrap(), &model, &what);
             let copy = hub.buffer::<u8>(bytes).shared_with([&device]).build().unwrap();
             copy.copy_from(0, &wide, ..).unwrap();
             assert_same(&copy.map().unwrap(), &model, &what);

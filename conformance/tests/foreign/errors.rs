@@ -1,7 +1,7 @@
 //! What is refused, with what words; and that a refusal leaves everything as it was.
 
 use super::{alone, context, hub, owners, query::counts_maps, queue, twin, wrap, wrapped};
-use onebuf::{Access, Error, Hub, RouteKind, Strategy};
+use onebuf::{Access, Error, Hub, MemoryKind, RouteKind};
 use onebuf_conformance::{
     Side, Step, absent, assert_same,
     class_a::{ClassA, Own, assert_restored},
@@ -185,13 +185,13 @@ fn regions_of_a_part_are_refused_and_of_a_whole_allowed() {
 }
 
 #[test]
-fn seats_are_given_back() {
-    let _alone = alone("seats");
+fn device_entries_are_given_back() {
+    let _alone = alone("device entries");
     let hub = hub();
     let Some(a) = owners().into_iter().next() else { return absent("OpenCL", "no platform") };
     let mut siblings: Vec<(ClassA, onebuf::foreign::ForeignContext)> = Vec::new();
     let refused = loop {
-        assert!(siblings.len() < 100, "seats have an end");
+        assert!(siblings.len() < 100, "device entries have an end");
         let sibling = a.sibling();
         // SAFETY: class A has a reference.
         match unsafe { hub.foreign_context(sibling.context.raw()) } {
@@ -205,10 +205,14 @@ fn seats_are_given_back() {
     let mem = last.words(&[3; N]);
     let before = last.reference_counts(&[&mem], &[]);
     assert!(matches!(wrap(&hub, &mem).build(), Err(Error::Busy { .. })));
-    assert_restored(&before, || last.reference_counts(&[&mem], &[]), "no seat");
+    assert_restored(&before, || last.reference_counts(&[&mem], &[]), "no device entry");
     siblings.pop();
-    assert_same(&wrapped(&hub, &mem).to_vec().unwrap(), &[3; N], "a seat again");
-    assert_restored(&before, || last.reference_counts(&[&mem], &[]), "the seat was given back");
+    assert_same(&wrapped(&hub, &mem).to_vec().unwrap(), &[3; N], "a device entry again");
+    assert_restored(
+        &before,
+        || last.reference_counts(&[&mem], &[]),
+        "the device entry was given back",
+    );
 }
 
 #[test]
@@ -218,7 +222,7 @@ fn given_up_memory_is_the_callers() {
         let hub = hub();
         let device = context(&hub, &a).device();
         let side = Side::open(&device).unwrap();
-        let buffer = hub.buffer::<u32>(N).shared_with([&device]).strategy(Strategy::Device);
+        let buffer = hub.buffer::<u32>(N).shared_with([&device]).memory_kind(MemoryKind::Device);
         let buffer = buffer.build().unwrap();
         let mut model = random_words(5, N);
         buffer.write(&model).unwrap();
@@ -304,7 +308,7 @@ fn memory_of_our_own_context_comes_back_as_ours() {
     for a in owners() {
         let hub = hub();
         let side = Side::open(&twin(&hub, &a)).unwrap();
-        let made = hub.buffer::<u32>(N).shared_with([&side.device]).strategy(Strategy::Device);
+        let made = hub.buffer::<u32>(N).shared_with([&side.device]).memory_kind(MemoryKind::Device);
         let made = made.build().unwrap();
         let mut model = random_words(8, N);
         made.write(&model).unwrap();

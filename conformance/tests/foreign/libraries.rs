@@ -31,11 +31,11 @@ fn there_and_back(library: &ClFft, a: &ClassA, hub: &Hub) {
     let plan = library.plan(a, &a.queue, POINTS);
     let transformed = plan.forward(a.queue.get(), mem.get(), &[]);
     // SAFETY: class A has a reference, and uses the memory again only after `hand_to`.
-    let (fence, wish) =
+    let (fence, builder) =
         unsafe { (hub.wrap_event(transformed.raw()).unwrap(), hub.wrap_buffer(mem.raw())) };
     let second = elsewhere(hub, a);
     let spectrum: Buffer<Complex32> =
-        wish.len(POINTS).after(&fence).shared_with([&second]).build().unwrap();
+        builder.len(POINTS).after(&fence).shared_with([&second]).build().unwrap();
     let (here, there) = (Turner::on(&context(hub, a).device()), Turner::on(&second));
     let expected = fft(&x);
     here.turn(&spectrum, I);
@@ -120,7 +120,7 @@ fn clfft_on_our_queue_and_our_memory() {
         let x = samples(2, POINTS);
         // Memory that onebuf made, in class A's context.
         let buffer = hub.buffer::<Complex32>(POINTS).shared_with([&device]).init(&x[..]);
-        let buffer = buffer.strategy(onebuf::Strategy::Device).build().unwrap();
+        let buffer = buffer.memory_kind(onebuf::MemoryKind::Device).build().unwrap();
         let here = Turner::on(&device);
         // SAFETY: the queue is alive as long as `here`; one reference more is given back by `Own`.
         let ours = unsafe { retained(ClQueue(here.queue.raw() as *mut _)) };

@@ -138,7 +138,7 @@ fn the_owners_queue_waits_for_ours() {
     }
 }
 
-/// Rungs that drivers of this kind cannot have: clover maps and copies while its queue still waits for the host.
+/// Sync methods that drivers of this kind cannot have: clover maps and copies while its queue still waits for the host.
 fn waits_for_the_host(a: &ClassA) -> bool {
     if a.platform == "Clover" {
         note("skip: user events on clover: its queues do not wait for them in transfers");
@@ -157,9 +157,9 @@ fn impatient() -> Hub {
 /// waited, and not this thread.
 fn held_by_the_owner(a: &ClassA, hub: &Hub, tell: impl Fn(&Buffer<u32>, &Own<ClEvent>)) -> bool {
     let before = random_words(4, N);
-    let (mem, gate) = (a.words(&before), a.user_event());
+    let (mem, host_signal) = (a.words(&before), a.user_event());
     let buffer = wrapped(hub, &mem);
-    let event = a.step(&a.queue, &mem, N, Step::nth(1), &[gate.get()]);
+    let event = a.step(&a.queue, &mem, N, Step::nth(1), &[host_signal.get()]);
     a.flush(&a.queue);
     let mut model = before.clone();
     step_model(&mut model, Step::nth(1));
@@ -171,13 +171,13 @@ fn held_by_the_owner(a: &ClassA, hub: &Hub, tell: impl Fn(&Buffer<u32>, &Own<ClE
     let mut pending = match pending {
         Ok(pending) => pending,
         Err(Error::Timeout { .. }) => {
-            a.complete(&gate);
+            a.complete(&host_signal);
             return false;
         }
         Err(error) => panic!("{}: {error}", a.platform),
     };
     assert_eq!(pending.is_done(), Ok(false), "{}: it did not wait", a.platform);
-    a.complete(&gate);
+    a.complete(&host_signal);
     let seen = pending.wait(SECONDS).unwrap();
     assert_same(&seen, &model, &a.platform);
     true
@@ -210,12 +210,12 @@ fn readers_of_the_owners_are_waited_for_by_writers_alone() {
         let hub = impatient();
         let side = Side::open(&context(&hub, a).device()).unwrap();
         let mut model = random_words(5, N);
-        let (mem, gate) = (a.words(&model), a.user_event());
+        let (mem, host_signal) = (a.words(&model), a.user_event());
         let buffer = wrapped(&hub, &mem);
         side.step(&buffer, Step::nth(9)).unwrap();
         step_model(&mut model, Step::nth(9));
         side.queue.finish().unwrap();
-        buffer.read_until(&fence(&hub, &gate)).unwrap();
+        buffer.read_until(&fence(&hub, &host_signal)).unwrap();
         assert_same(&buffer.to_vec().unwrap(), &model, &format!("{}: readers", a.platform));
         let view = buffer.write_on(&side.queue);
         match view {
@@ -226,7 +226,7 @@ fn readers_of_the_owners_are_waited_for_by_writers_alone() {
             }
             Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
         }
-        a.complete(&gate);
+        a.complete(&host_signal);
         assert_same(&buffer.to_vec().unwrap(), &model, &a.platform);
     }
 }
@@ -238,13 +238,13 @@ fn the_owners_queue_is_held_up_by_ours() {
         let hub = impatient();
         let side = Side::open(&context(&hub, a).device()).unwrap();
         let (mut model, mut other_model) = (random_words(8, N), random_words(9, N));
-        let (mem, other, gate) = (a.words(&model), a.words(&other_model), a.user_event());
+        let (mem, other, host_signal) = (a.words(&model), a.words(&other_model), a.user_event());
         let (beside, owners) = (a.queue_with(0).unwrap(), queue(&hub, &a.queue));
         let buffer = wrapped(&hub, &mem);
-        let held = side.queue.wait_for(&fence(&hub, &gate));
+        let held = side.queue.wait_for(&fence(&hub, &host_signal));
         if held.is_err() {
             must_be_seen(a, false);
-            a.complete(&gate);
+            a.complete(&host_signal);
             continue;
         }
         side.step(&buffer, Step::nth(1)).unwrap();
@@ -256,7 +256,7 @@ fn the_owners_queue_is_held_up_by_ours() {
         step_model(&mut other_model, Step::nth(3));
         assert_same(&a.read(&beside, &other, N), &other_model, &a.platform);
         assert!(!a.is_complete(&after), "{}: it did not wait for us", a.platform);
-        a.complete(&gate);
+        a.complete(&host_signal);
         step_model(&mut model, Step::nth(1));
         step_model(&mut model, Step::nth(2));
         assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
@@ -272,12 +272,12 @@ fn memory_with_work_that_does_not_end_is_kept() {
         let hub = hub.timeout(Duration::from_millis(300)).build().unwrap();
         let side = Side::open(&context(&hub, a).device()).unwrap();
         let mut model = random_words(11, N);
-        let (mem, gate) = (a.words(&model), a.user_event());
+        let (mem, host_signal) = (a.words(&model), a.user_event());
         let before = mem.count();
         let buffer = wrapped(&hub, &mem);
-        if side.queue.wait_for(&fence(&hub, &gate)).is_err() {
+        if side.queue.wait_for(&fence(&hub, &host_signal)).is_err() {
             must_be_seen(a, false);
-            a.complete(&gate);
+            a.complete(&host_signal);
             continue;
         }
         side.step(&buffer, Step::nth(1)).unwrap();
@@ -286,7 +286,7 @@ fn memory_with_work_that_does_not_end_is_kept() {
         assert!(mem.count() > before, "{}: given back under our work", a.platform);
         let again = wrap(&hub, &mem).build();
         assert!(matches!(again, Err(Error::Timeout { .. })), "{}: {again:?}", a.platform);
-        a.complete(&gate);
+        a.complete(&host_signal);
         side.queue.finish().unwrap();
         step_model(&mut model, Step::nth(1));
         assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
@@ -452,7 +452,7 @@ fn owners_queues_in_no_order_wait_for_ours() {
         };
         let hub = hub();
         let context = context(&hub, &a);
-        let Ok(gate) = context.user_event() else {
+        let Ok(host_signal) = context.user_event() else {
             note(&format!("skip: user events on {}: not supported", a.platform));
             continue;
         };
@@ -460,13 +460,13 @@ fn owners_queues_in_no_order_wait_for_ours() {
         let mut model = random_words(8, N);
         let mem = a.words(&model);
         let buffer = wrapped(&hub, &mem);
-        side.queue.wait_for(&gate.fence()).unwrap();
+        side.queue.wait_for(&host_signal.fence()).unwrap();
         side.step(&buffer, Step::nth(1)).unwrap();
         buffer.hand_to(&owners).unwrap();
         let done = a.step(&disorder, &mem, N, Step::nth(2), &[]);
         a.flush(&disorder);
         assert!(is_held(&fence(&hub, &done)), "{}: the owner did not wait", a.platform);
-        gate.complete();
+        host_signal.complete();
         step_model(&mut model, Step::nth(1));
         step_model(&mut model, Step::nth(2));
         owners.finish().unwrap();

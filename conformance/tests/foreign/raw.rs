@@ -41,11 +41,11 @@ fn class_a_holds_its_work_up() {
     let _alone = alone("class A's user events");
     for a in owners() {
         let mem = a.words(&[7; 64]);
-        let gate = a.user_event();
-        let done = a.step(&a.queue, &mem, 64, Step::nth(1), &[gate.get()]);
+        let host_signal = a.user_event();
+        let done = a.step(&a.queue, &mem, 64, Step::nth(1), &[host_signal.get()]);
         a.flush(&a.queue);
         assert!(!a.is_complete(&done), "{}: nobody opened it", a.platform);
-        a.complete(&gate);
+        a.complete(&host_signal);
         a.wait(&[done.get()]);
         assert!(a.is_complete(&done));
     }

@@ -189,11 +189,12 @@ impl<'t> Relay<'t> {
         let [first, second] = &self.queues;
         let done = self.plans[0].forward(first.get(), self.mem.get(), &[]);
         // SAFETY: class A has references, and uses the memory again only after `hand_to`.
-        let (done, wish) = unsafe {
+        let (done, builder) = unsafe {
             (hub.wrap_event(done.raw()).unwrap(), hub.wrap_buffer::<Complex32>(self.mem.raw()))
         };
-        let wish = wish.after(&done).shared_with([&by.queue.device()]).trust_declared(in_place);
-        let spectrum: Buffer<Complex32> = wish.build().unwrap();
+        let builder =
+            builder.after(&done).shared_with([&by.queue.device()]).trust_declared(in_place);
+        let spectrum: Buffer<Complex32> = builder.build().unwrap();
         by.turn(&spectrum, I);
         spectrum.hand_to(&queue(hub, second)).unwrap();
         // Given back before class A goes on, or behind it.

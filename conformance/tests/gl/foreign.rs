@@ -2,7 +2,7 @@
 
 use super::{N, alone, builder, gl_of};
 use onebuf::{
-    Access, Buffer, Error, Hub, Probe, Result, Signature, Source, Strategy, args,
+    Access, Buffer, Error, Hub, MemoryKind, Probe, Result, Signature, Source, args,
     foreign::{ForeignGl, GlQueue},
 };
 use onebuf_conformance::{Side, Step, absent, assert_same, random_words, step_model};
@@ -175,7 +175,7 @@ fn foreign_buffers_are_used_in_place() {
         // SAFETY: as for `wrap`.
         let theirs = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) };
         let buffer = theirs.after(&here.fence()).len(N).build().unwrap();
-        assert_eq!(buffer.plan().strategy, Strategy::Device);
+        assert_eq!(buffer.plan().memory_kind, MemoryKind::Device);
         assert_same(&buffer.to_vec().unwrap(), &model, "what the owner wrote");
         for turn in 0..4 {
             let step = Step::nth(10 * round + turn);

@@ -3,7 +3,7 @@
 
 use super::{HELPER, N, alone, foreign::Owner, gl_of};
 use onebuf::{
-    Buffer, CopyPolicy, Error, Hub, HubBuilder, Probe, RouteKind, Rung, Strategy,
+    Buffer, CopyPolicy, Error, Hub, HubBuilder, MemoryKind, Probe, RouteKind, SyncMethod,
     doctor::Doctor,
     topology::{Route, State},
 };
@@ -67,8 +67,8 @@ pub(super) fn take_turns(gl: &Side, other: &Side, buffer: &Buffer<u32>, model: &
 
 pub(super) fn they_share(hub: &Hub, gl: &Side, other: &Side) {
     assert!(kinds(hub, gl, other).contains(&RouteKind::ApiShare));
-    let buffer = shared(gl, other, RouteKind::ApiShare, Rung::HostWait, N).unwrap();
-    assert_eq!(buffer.plan().strategy, Strategy::Device);
+    let buffer = shared(gl, other, RouteKind::ApiShare, SyncMethod::HostWait, N).unwrap();
+    assert_eq!(buffer.plan().memory_kind, MemoryKind::Device);
     let mut model = random_words(5, N);
     buffer.write(&model).unwrap();
     let before = hub.ledger().implied_bytes();

@@ -41,10 +41,10 @@ fn shared_by_calls() {
     they_share(&hub, &gl, &opencl);
     // OpenCL comes first, to what OpenGL was only just given.
     let mut model = random_words(4, N);
-    let wish =
+    let builder =
         hub.buffer::<u32>(N).shared_with([&gl.device, &opencl.device]).allocate_on(&gl.device);
-    let wish = wish.route(RouteKind::ApiShare).trust_declared(true).init(&model[..]);
-    let filled = wish.build().unwrap();
+    let builder = builder.route(RouteKind::ApiShare).trust_declared(true).init(&model[..]);
+    let filled = builder.build().unwrap();
     opencl.step(&filled, Step::nth(3)).unwrap();
     step_model(&mut model, Step::nth(3));
     assert_same(&filled.to_vec().unwrap(), &model, "what OpenCL made of the first contents");

@@ -8,7 +8,7 @@ use super::{
     Hands, N, ON_DEVICE, SOON, Second, Stage, alone, assert_found_out, open_fds, own_rounds,
     whole_hub,
 };
-use onebuf::{Buffer, Error, Hub, Pool, Strategy, peer::Offer};
+use onebuf::{Buffer, Error, Hub, MemoryKind, Pool, peer::Offer};
 use onebuf_conformance::note;
 use std::{fs, thread, time::Duration};
 
@@ -66,8 +66,8 @@ pub fn home(hub: &Hub) -> onebuf::Device {
 
 /// Exportable memory that the hands' device and its home see.
 fn buffer(hub: &Hub, home: &onebuf::Device, hands: &Hands) -> Buffer<u32> {
-    let wish = hands.wish(hub.buffer::<u32>(N)).shared_with([home]);
-    let buffer = wish.strategy(Strategy::Exportable).allocate_on(home).build().unwrap();
+    let builder = hands.builder(hub.buffer::<u32>(N)).shared_with([home]);
+    let buffer = builder.memory_kind(MemoryKind::Exportable).allocate_on(home).build().unwrap();
     hands.assert_route(&buffer);
     buffer
 }
@@ -101,7 +101,7 @@ fn both_sides() {
     let _alone = alone();
     let hub = whole_hub();
     let home = home(&hub);
-    // Over OpenCL, too: by an alias of the owner's memory, and as the guest's home.
+    // Over OpenCL, too: by an alias of the owner's memory, and as the client's home.
     for mine in [home.id(), "opencl:0"] {
         for theirs in [home.id(), "opencl:0"] {
             rounds_with(&hub, &home, &on_device(mine), &on_device(theirs));
@@ -215,10 +215,10 @@ fn refusals() {
 
 fn not_offered(hub: &Hub, home: &onebuf::Device) {
     let stage = Stage::new();
-    let wish = hub.buffer::<u32>(N).shared_with([home]);
-    let plain = wish.clone().strategy(Strategy::Device).build().unwrap();
+    let builder = hub.buffer::<u32>(N).shared_with([home]);
+    let plain = builder.clone().memory_kind(MemoryKind::Device).build().unwrap();
     let pool = Pool::new(hub);
-    let pooled = pool.get(&wish.strategy(Strategy::Exportable)).unwrap();
+    let pooled = pool.get(&builder.memory_kind(MemoryKind::Exportable)).unwrap();
     for buffer in [&plain, &pooled] {
         let error = Offer::open(buffer, stage.socket().to_str().unwrap()).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");

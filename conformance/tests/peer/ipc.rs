@@ -7,7 +7,7 @@ use super::{
     open_fds, own_rounds, whole_hub,
 };
 use onebuf::{
-    Buffer, Error, Hub, Pool, Strategy,
+    Buffer, Error, Hub, MemoryKind, Pool,
     peer::{Attach, Offer},
 };
 use onebuf_conformance::note;
@@ -56,8 +56,8 @@ fn what_cannot_be_is_told() {
 
 /// Plain memory that its home sees.
 fn buffer(hub: &Hub, home: &onebuf::Device) -> Buffer<u32> {
-    let wish = hub.buffer::<u32>(N).shared_with([home]).strategy(Strategy::Device);
-    wish.allocate_on(home).build().unwrap()
+    let builder = hub.buffer::<u32>(N).shared_with([home]).memory_kind(MemoryKind::Device);
+    builder.allocate_on(home).build().unwrap()
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn refusals() {
     // This very process.
     let path = stage.socket().to_str().unwrap().to_owned();
     let here = thread::spawn(move || {
-        Attach::to(path).open::<u32>(&whole_hub(), |wish| wish).map(drop).unwrap_err()
+        Attach::to(path).open::<u32>(&whole_hub(), |builder| builder).map(drop).unwrap_err()
     });
     assert!(matches!(offer.accept(SOON).map(drop), Err(Error::PeerLost { .. })));
     let here = here.join().unwrap();
@@ -201,10 +201,10 @@ fn refusals() {
 /// What would show others' memory.
 fn not_offered(hub: &Hub, home: &onebuf::Device) {
     let stage = Stage::new();
-    let wish = |n| hub.buffer::<u32>(n).shared_with([home]).strategy(Strategy::Device);
-    let odd = wish(N + 1).build().unwrap();
+    let builder = |n| hub.buffer::<u32>(n).shared_with([home]).memory_kind(MemoryKind::Device);
+    let odd = builder(N + 1).build().unwrap();
     let pool = Pool::new(hub);
-    let pooled = pool.get(&wish(N)).unwrap();
+    let pooled = pool.get(&builder(N)).unwrap();
     for (buffer, why) in [(&odd, "2 MiB"), (&pooled, "pool")] {
         let error = Offer::open(buffer, stage.socket().to_str().unwrap()).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");

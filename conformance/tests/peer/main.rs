@@ -6,7 +6,7 @@ mod device;
 mod ipc;
 
 use onebuf::{
-    Buffer, BufferBuilder, CopyPolicy, Error, Hub, Result, RouteKind, Strategy,
+    Buffer, BufferBuilder, CopyPolicy, Error, Hub, MemoryKind, Result, RouteKind,
     peer::{Attach, Attached, Offer, Visit},
 };
 use onebuf_conformance::{Side, Step, absent, note, pages_apart, step_model};
@@ -101,20 +101,20 @@ impl Hands {
         Ok(Self { side, route, on_device, takes })
     }
 
-    fn wish<'w>(&self, wish: BufferBuilder<'w, u32>) -> BufferBuilder<'w, u32> {
-        let wish = wish.shared_with(self.side.iter().map(|side| &side.device));
-        let wish = wish.shared_with(&self.takes);
+    fn builder<'w>(&self, builder: BufferBuilder<'w, u32>) -> BufferBuilder<'w, u32> {
+        let builder = builder.shared_with(self.side.iter().map(|side| &side.device));
+        let builder = builder.shared_with(&self.takes);
         match self.route {
-            None => wish.copies(CopyPolicy::Forbid),
-            Some(route) if self.side.is_some() => wish.route(route).trust_declared(true),
-            Some(_) => wish,
+            None => builder.copies(CopyPolicy::Forbid),
+            Some(route) if self.side.is_some() => builder.route(route).trust_declared(true),
+            Some(_) => builder,
         }
     }
 
     /// The device sees the buffer as it should, or the test would say nothing of it.
     fn assert_route(&self, buffer: &Buffer<u32>) {
         let plan = buffer.plan();
-        let on_device = matches!(plan.strategy, Strategy::Exportable | Strategy::Device);
+        let on_device = matches!(plan.memory_kind, MemoryKind::Exportable | MemoryKind::Device);
         assert_eq!(self.on_device, on_device, "{}", buffer.explain());
         if let Some(side) = &self.side {
             let to = side.device.index();
@@ -170,7 +170,7 @@ fn play(part: &str, socket: &str, device: &str) -> Result<()> {
         Ok(uid) => attach.allow_uid(uid.parse().expect("a user")),
         Err(_) => attach,
     };
-    let mut attached = attach.open::<u32>(&hub, |wish| hands.wish(wish))?;
+    let mut attached = attach.open::<u32>(&hub, |builder| hands.builder(builder))?;
     hands.assert_route(attached.buffer());
     attached.wait(SOON)?;
     match part {
@@ -279,9 +279,9 @@ impl Drop for Second {
 
 /// A buffer as the owner's device wants it, in host pages.
 fn buffer(hub: &Hub, hands: &Hands) -> Buffer<u32> {
-    let wish = hands.wish(hub.buffer::<u32>(N));
-    let wish = wish.strategy(onebuf::Strategy::HostPages).allocate_on(&hub.host());
-    let buffer = wish.build().expect("host pages");
+    let builder = hands.builder(hub.buffer::<u32>(N));
+    let builder = builder.memory_kind(onebuf::MemoryKind::HostPages).allocate_on(&hub.host());
+    let buffer = builder.build().expect("host pages");
     hands.assert_route(&buffer);
     buffer
 }

@@ -2,7 +2,7 @@
 
 use crate::host;
 use onebuf::{
-    Pool, Strategy,
+    MemoryKind, Pool,
     pool::{FreeLists, Fresh, Leaks, Limit, PoolStatistics, SizeClasses},
 };
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ const BYTES: u64 = 4096;
 fn a_scripted_sequence() {
     let hub = host();
     let pool = Pool::with_limit(&hub, 1 << 20);
-    let wish = hub.buffer::<u32>(N);
-    pool.prepare(&wish, 3).unwrap(); // three made
-    let first = pool.get(&wish).unwrap();
-    let second = pool.get(&wish).unwrap(); // two used again
+    let request = hub.buffer::<u32>(N);
+    pool.prepare(&request, 3).unwrap(); // three made
+    let first = pool.get(&request).unwrap();
+    let second = pool.get(&request).unwrap(); // two used again
     let large = pool.get(&hub.buffer::<u32>(4 * N)).unwrap(); // one more made
     first.detach();
     drop(first);
@@ -31,7 +31,7 @@ fn a_scripted_sequence() {
     // were allowed.
     wanted.freed = 2;
     (wanted.idle_buffers, wanted.idle_bytes) = (1, 4 * BYTES);
-    wanted.idle_by_strategy = BTreeMap::from([(Strategy::HostPages, 4 * BYTES)]);
+    wanted.idle_by_memory_kind = BTreeMap::from([(MemoryKind::HostPages, 4 * BYTES)]);
     wanted.limit_bytes = Some(1 << 20);
     assert_eq!(found, wanted);
     assert_eq!(found.fragmentation(), 0.0);
@@ -66,17 +66,17 @@ fn failed_wishes_are_not_counted() {
 #[test]
 fn stacks_in_another_order() {
     let hub = host();
-    let wish = hub.buffer::<u8>(1000); // its class is 1024
+    let request = hub.buffer::<u8>(1000); // its class is 1024
     let lists = Pool::over(&hub, FreeLists::new(SizeClasses(Fresh::default())));
     let limit = Pool::over(&hub, Limit::new(SizeClasses(Fresh::default()), 3000));
-    drop(lists.get(&wish).unwrap());
-    drop(lists.get(&wish).unwrap());
+    drop(lists.get(&request).unwrap());
+    drop(lists.get(&request).unwrap());
     let found = lists.statistics();
     assert_eq!((found.live_bytes, found.idle_bytes, found.hits), (0, 1024, 1));
     for _ in 0..10 {
-        let two = [limit.get(&wish).unwrap(), limit.get(&wish).unwrap()];
+        let two = [limit.get(&request).unwrap(), limit.get(&request).unwrap()];
         // A third of 1000 bytes would do; of 1024 it would not.
-        limit.get(&wish).unwrap_err();
+        limit.get(&request).unwrap_err();
         drop(two);
     }
 }

@@ -1,8 +1,8 @@
 //! One device: each life of a buffer is that of a buffer of its own length, whatever was there before.
 
 use onebuf::{
-    Access, Buffer, BufferBuilder, Error, Hub, NativeArgs, Pool, Result, Signature, Source,
-    Strategy, args,
+    Access, Buffer, BufferBuilder, Error, Hub, MemoryKind, NativeArgs, Pool, Result, Signature,
+    Source, args,
 };
 use onebuf_conformance::{Machine, Side, Step, assert_same, machine, random_words, step_model};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,16 +10,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Different lengths of one size class: 40960 bytes.
 const LENGTHS: [usize; 4] = [10_000, 9_000, 9_997, 9_001];
 
-fn wish<'i>(hub: &'i Hub, side: &Side, strategy: Strategy, n: usize) -> BufferBuilder<'i, u32> {
-    let wish = hub.buffer::<u32>(n).shared_with([&side.device]).allocate_on(&side.device);
-    wish.strategy(strategy)
+fn request<'i>(
+    hub: &'i Hub,
+    side: &Side,
+    memory_kind: MemoryKind,
+    n: usize,
+) -> BufferBuilder<'i, u32> {
+    let request = hub.buffer::<u32>(n).shared_with([&side.device]).allocate_on(&side.device);
+    request.memory_kind(memory_kind)
 }
 
 /// For each device and each form of its memory.
-fn each(machine: &Machine, test: impl Fn(&Side, Strategy, &str)) {
+fn each(machine: &Machine, test: impl Fn(&Side, MemoryKind, &str)) {
     for side in &machine.sides {
-        for &strategy in &side.device.info().caps.strategies {
-            test(side, strategy, &format!("{} {strategy}", side.device));
+        for &memory_kind in &side.device.info().caps.memory_kinds {
+            test(side, memory_kind, &format!("{} {memory_kind}", side.device));
         }
     }
 }
@@ -31,10 +36,10 @@ fn refused<T>(outcome: Result<T>, what: &str) {
 #[test]
 fn every_page_of_every_life() {
     let machine = machine();
-    each(&machine, |side, strategy, what| {
+    each(&machine, |side, memory_kind, what| {
         let pool = Pool::new(&machine.hub);
         for (life, n) in (1..).zip(LENGTHS) {
-            let buffer = pool.get(&wish(&machine.hub, side, strategy, n)).unwrap();
+            let buffer = pool.get(&request(&machine.hub, side, memory_kind, n)).unwrap();
             let what = format!("{what}, life {life}");
             assert_eq!((buffer.len(), buffer.size_bytes()), (n, n * 4), "{what}");
             let mut model = random_words(life, n);
@@ -54,21 +59,22 @@ fn every_page_of_every_life() {
 #[test]
 fn a_life_that_writes_nothing_is_noticed() {
     let machine = machine();
-    each(&machine, |side, strategy, what| {
+    each(&machine, |side, memory_kind, what| {
         let pool = Pool::new(&machine.hub);
         let n = LENGTHS[0];
-        pool.get(&wish(&machine.hub, side, strategy, n).init(random_words(1, n))).unwrap();
-        let again = pool.get(&wish(&machine.hub, side, strategy, n)).unwrap();
+        pool.get(&request(&machine.hub, side, memory_kind, n).init(random_words(1, n))).unwrap();
+        let again = pool.get(&request(&machine.hub, side, memory_kind, n)).unwrap();
         let seen = again.to_vec().unwrap();
         assert_same(&seen, &random_words(1, n), &format!("{what}: what was left"));
         let check = || assert_same(&seen, &random_words(2, n), "stale");
         assert!(catch_unwind(AssertUnwindSafe(check)).is_err(), "{what}");
         drop(again);
-        let cleared = pool.get_cleared(&wish(&machine.hub, side, strategy, n)).unwrap();
+        let cleared = pool.get_cleared(&request(&machine.hub, side, memory_kind, n)).unwrap();
         assert_same(&cleared.to_vec().unwrap(), &vec![0; n], what);
         drop(cleared);
         let model = random_words(3, n);
-        let filled = pool.get(&wish(&machine.hub, side, strategy, n).init(&model[..])).unwrap();
+        let filled =
+            pool.get(&request(&machine.hub, side, memory_kind, n).init(&model[..])).unwrap();
         assert_same(&filled.to_vec().unwrap(), &model, what);
     });
 }
@@ -77,11 +83,11 @@ fn a_life_that_writes_nothing_is_noticed() {
 #[test]
 fn a_short_life_ends_where_it_says() {
     let machine = machine();
-    each(&machine, |side, strategy, what| {
+    each(&machine, |side, memory_kind, what| {
         let (pool, [long, short, ..]) = (Pool::new(&machine.hub), LENGTHS);
         let model = random_words(4, long);
-        pool.get(&wish(&machine.hub, side, strategy, long).init(&model[..])).unwrap();
-        let buffer = pool.get(&wish(&machine.hub, side, strategy, short)).unwrap();
+        pool.get(&request(&machine.hub, side, memory_kind, long).init(&model[..])).unwrap();
+        let buffer = pool.get(&request(&machine.hub, side, memory_kind, short)).unwrap();
         buffer.fill(1).unwrap();
         buffer.write(&vec![2; short]).unwrap();
         buffer.map_mut().unwrap().fill(3);
@@ -89,7 +95,7 @@ fn a_short_life_ends_where_it_says() {
         side.step(&buffer, Step { mul: 1, add: 0 }).unwrap();
         beyond(side, &buffer, what);
         drop(buffer);
-        let buffer = pool.get(&wish(&machine.hub, side, strategy, long)).unwrap();
+        let buffer = pool.get(&request(&machine.hub, side, memory_kind, long)).unwrap();
         let seen = buffer.to_vec().unwrap();
         assert_same(&seen[short..], &model[short..], &format!("{what}: behind the end"));
         let mut filled = vec![4; short];
@@ -127,8 +133,8 @@ fn kernels_see_the_length_of_this_life() {
         let kernel = unsafe { program.kernel("lengths", signature) }.unwrap();
         let pool = Pool::new(&machine.hub);
         for n in LENGTHS {
-            let wish = machine.hub.buffer::<u32>(n).shared_with([&side.device]);
-            let buffer = pool.get(&wish).unwrap();
+            let request = machine.hub.buffer::<u32>(n).shared_with([&side.device]);
+            let buffer = pool.get(&request).unwrap();
             // The second time on a lease.
             for _ in 0..2 {
                 let view = buffer.write_on(&side.queue).unwrap();

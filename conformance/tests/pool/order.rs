@@ -2,7 +2,7 @@
 
 use crate::hub;
 use onebuf::{
-    Access, Hub, Kernel, Pool, Queue, QueueOrder, QueueSpec, Signature, Source, Strategy, args,
+    Access, Hub, Kernel, MemoryKind, Pool, Queue, QueueOrder, QueueSpec, Signature, Source, args,
     fake::{Delay, FakeConfig},
 };
 use std::time::Duration;
@@ -66,11 +66,11 @@ fn hand_overs_wait_for_work_behind_the_end() {
     let (kernel, device) = (bump(&hub), hub.device("fake:0").unwrap());
     let (first, second) = (queue(&hub, QueueOrder::InOrder), queue(&hub, QueueOrder::InOrder));
     let pool = Pool::new(&hub);
-    let mapped = Strategy::MappedDevice;
-    let wish = |n: usize| {
-        hub.buffer::<u32>(n).shared_with([&device]).allocate_on(&device).strategy(mapped)
+    let mapped = MemoryKind::MappedDevice;
+    let request = |n: usize| {
+        hub.buffer::<u32>(n).shared_with([&device]).allocate_on(&device).memory_kind(mapped)
     };
-    let long = pool.get_cleared(&wish(16_384)).unwrap(); // 64 KiB
+    let long = pool.get_cleared(&request(16_384)).unwrap(); // 64 KiB
     first.launch(&kernel, [1], args![long.write_on(&first).unwrap()]).unwrap();
     first.finish().unwrap();
     let tail = long.sub_buffer(15_360.., Access::ReadWrite).unwrap();
@@ -79,7 +79,7 @@ fn hand_overs_wait_for_work_behind_the_end() {
     }
     drop(tail);
     drop(long);
-    let short = pool.get(&wish(15_000)).unwrap(); // ends in front of that tail
+    let short = pool.get(&request(15_000)).unwrap(); // ends in front of that tail
     assert_eq!(pool.statistics().made, 1);
     first.launch(&kernel, [1], args![short.write_on(&first).unwrap()]).unwrap();
     short.map_mut().unwrap().fill(7);
@@ -87,7 +87,7 @@ fn hand_overs_wait_for_work_behind_the_end() {
     first.finish().unwrap();
     assert_eq!(short.to_vec().unwrap(), [7; 15_000]);
     drop(short);
-    let long = pool.get(&wish(16_384)).unwrap().to_vec().unwrap();
+    let long = pool.get(&request(16_384)).unwrap().to_vec().unwrap();
     assert!(long[..15_000].iter().all(|&x| x == 7), "the short life");
     assert!(long[15_360..].iter().all(|&x| x == 6), "the first life's tail: {}", long[15_360]);
 }
@@ -98,11 +98,11 @@ fn the_next_user_is_behind_the_last() {
     let hub = late();
     let (kernel, device) = (bump(&hub), hub.device("fake:0").unwrap());
     let pool = Pool::new(&hub);
-    let wish = hub.buffer::<u32>(64).shared_with([&device]);
-    drop(pool.get_cleared(&wish).unwrap());
+    let request = hub.buffer::<u32>(64).shared_with([&device]);
+    drop(pool.get_cleared(&request).unwrap());
     for life in 1..=6 {
         let queue = queue(&hub, QueueOrder::InOrder);
-        let buffer = pool.get(&wish).unwrap();
+        let buffer = pool.get(&request).unwrap();
         queue.launch(&kernel, [1], args![buffer.write_on(&queue).unwrap()]).unwrap();
         if life % 3 == 0 {
             assert_eq!(buffer.to_vec().unwrap(), [life; 64]);

@@ -54,19 +54,19 @@ fn a_buffer_whose_wait_ran_out_never_returns() {
     // SAFETY: `NativeArgs` keeps the function in bounds and to its access.
     let stuck = unsafe { program.kernel("stuck", signature) }.unwrap();
     let (queue, pool) = (device.queue().unwrap(), Pool::new(&hub));
-    let wish = hub.buffer::<u32>(N).shared_with([&device]);
+    let request = hub.buffer::<u32>(N).shared_with([&device]);
 
-    let first = pool.get(&wish).unwrap();
+    let first = pool.get(&request).unwrap();
     queue.launch(&stuck, [1], args![first.write_on(&queue).unwrap()]).unwrap();
     drop(first); // at once: nothing waits here
     assert_eq!(held(&pool.statistics()), [0, 1, 0]);
-    let second = pool.get(&wish).unwrap();
+    let second = pool.get(&request).unwrap();
     let late = second.to_vec().unwrap_err();
     assert!(matches!(late, Error::Timeout { .. }), "{late}");
     drop(second);
     assert_eq!(held(&pool.statistics()), [0, 0, 1]);
 
-    let third = pool.get_cleared(&wish).unwrap();
+    let third = pool.get_cleared(&request).unwrap();
     assert_eq!((pool.statistics().made, pool.statistics().hits), (2, 1));
     door.open();
     queue.finish().unwrap();
@@ -80,7 +80,7 @@ type Forget = fn(&Side, &Buffer<u32>);
 fn forgotten_guards_on_every_device() {
     let machine = machine();
     for side in &machine.sides {
-        let wish = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+        let request = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
         let forgets: [(&str, Forget); 4] = [
             ("a read view", |side, buffer| forget(buffer.read_on(&side.queue).unwrap())),
             ("a view on a lease", |side, buffer| {
@@ -95,13 +95,13 @@ fn forgotten_guards_on_every_device() {
         ];
         let pool = Pool::new(&machine.hub);
         for (lost, (what, forgets)) in (1..).zip(forgets) {
-            let buffer = pool.get(&wish).unwrap();
+            let buffer = pool.get(&request).unwrap();
             forgets(side, &buffer);
             drop(buffer);
             let what = format!("{} {what}", side.device);
             assert_eq!(held(&pool.statistics()), [0, 0, lost], "{what}");
             // The next one is another memory, and works.
-            let next = pool.get(&wish.clone().init(vec![5; N])).unwrap();
+            let next = pool.get(&request.clone().init(vec![5; N])).unwrap();
             side.step(&next, Step { mul: 1, add: 0 }).unwrap();
             assert_eq!(next.to_vec().unwrap()[..3], [5, 6, 7], "{what}");
             drop(next);
@@ -115,8 +115,8 @@ fn a_detached_buffer_never_returns() {
     let machine = machine();
     for side in &machine.sides {
         let pool = Pool::new(&machine.hub);
-        let wish = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
-        let buffer = pool.get(&wish.clone().init(vec![1; N])).unwrap();
+        let request = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+        let buffer = pool.get(&request.clone().init(vec![1; N])).unwrap();
         buffer.detach();
         side.step(&buffer, Step { mul: 1, add: 0 }).unwrap();
         assert_eq!(buffer.to_vec().unwrap()[..3], [1, 2, 3], "{}", side.device);
@@ -131,9 +131,9 @@ fn a_detached_buffer_never_returns() {
 fn the_limit_is_told_and_counts_what_is_idle() {
     let hub = host();
     let pool = Pool::with_limit(&hub, 4 * BYTES);
-    let wish = |n: usize| hub.buffer::<u32>(n);
-    let all: Vec<_> = (0..4).map(|_| pool.get(&wish(N)).unwrap()).collect();
-    let full = pool.get(&wish(N)).unwrap_err();
+    let request = |n: usize| hub.buffer::<u32>(n);
+    let all: Vec<_> = (0..4).map(|_| pool.get(&request(N)).unwrap()).collect();
+    let full = pool.get(&request(N)).unwrap_err();
     assert!(matches!(full, Error::OutOfMemory { limit: Some(16_384), asked: BYTES, .. }), "{full}");
     for part in ["the pool", "4096", "16384"] {
         assert!(full.to_string().contains(part), "{full}");
@@ -142,15 +142,15 @@ fn the_limit_is_told_and_counts_what_is_idle() {
     drop(all);
     assert_eq!(held(&pool.statistics()), [0, 4, 0]);
     // Another size: what is idle makes room for it.
-    let large = pool.get(&wish(4 * N)).unwrap();
+    let large = pool.get(&request(4 * N)).unwrap();
     assert_eq!(held(&pool.statistics()), [1, 0, 0]);
-    let full = pool.get_within(&wish(N), Duration::ZERO).unwrap_err();
+    let full = pool.get_within(&request(N), Duration::ZERO).unwrap_err();
     assert!(matches!(full, Error::OutOfMemory { .. }), "{full}");
     // More than there can ever be: nobody waits for that.
-    let never = pool.get_within(&wish(5 * N), Duration::MAX).unwrap_err();
+    let never = pool.get_within(&request(5 * N), Duration::MAX).unwrap_err();
     assert!(matches!(never, Error::OutOfMemory { limit: Some(16_384), .. }), "{never}");
     drop(large);
-    drop(pool.get_within(&wish(4 * N), Duration::ZERO).unwrap());
+    drop(pool.get_within(&request(4 * N), Duration::ZERO).unwrap());
 }
 
 /// A wish of the largest size is refused like any other, whatever it is rounded up to.
@@ -160,8 +160,8 @@ fn sizes_that_nobody_has() {
     let pool = Pool::new(&machine.hub);
     for side in &machine.sides {
         for bytes in [isize::MAX as usize, 1 << 50] {
-            let wish = machine.hub.buffer::<u8>(bytes).shared_with([&side.device]);
-            let refused = pool.get(&wish).unwrap_err();
+            let request = machine.hub.buffer::<u8>(bytes).shared_with([&side.device]);
+            let refused = pool.get(&request).unwrap_err();
             let clear = matches!(refused, Error::OutOfMemory { .. } | Error::InvalidArgument(_));
             assert!(clear, "{}: {refused:?}", side.device);
         }
@@ -170,7 +170,7 @@ fn sizes_that_nobody_has() {
 }
 
 #[test]
-fn wishes_that_are_not_for_this_pool() {
+fn requests_that_are_not_for_this_pool() {
     let (hub, other) = (host(), host());
     let pool = Pool::new(&hub);
     assert!(matches!(pool.get(&other.buffer::<u32>(N)), Err(Error::InvalidArgument(_))));
@@ -189,10 +189,11 @@ fn alignment_to_lines_and_pages() {
     let pool = Pool::new(&machine.hub);
     for side in &machine.sides {
         for align in [64, 4096, 2 << 20] {
-            let wish = machine.hub.buffer::<u8>(100).shared_with([&side.device]);
-            let wish = wish.allocate_on(&machine.hub.host()).trust_declared(true).align(align);
+            let request = machine.hub.buffer::<u8>(100).shared_with([&side.device]);
+            let request =
+                request.allocate_on(&machine.hub.host()).trust_declared(true).align(align);
             for life in 0..2 {
-                let buffer = pool.get(&wish).unwrap();
+                let buffer = pool.get(&request).unwrap();
                 side.queue.finish().unwrap();
                 let at = buffer.map().unwrap().as_ptr().addr();
                 assert_eq!(at % align, 0, "{} {align}, life {life}", side.device);
@@ -210,12 +211,12 @@ fn nothing_is_left_in_whatever_order() {
         let fake = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };
         let hub: Hub = hub(fake, SOON);
         let device = hub.device("fake:0").unwrap();
-        let wish = hub.buffer::<u32>(N).shared_with([&device]);
+        let request = hub.buffer::<u32>(N).shared_with([&device]);
         let pool = Pool::new(&hub);
-        pool.prepare(&wish, 2).unwrap();
-        let (buffer, queue) = (pool.get(&wish).unwrap(), device.queue().unwrap());
+        pool.prepare(&request, 2).unwrap();
+        let (buffer, queue) = (pool.get(&request).unwrap(), device.queue().unwrap());
         drop(buffer.write_on(&queue).unwrap());
-        drop((wish, device, queue));
+        drop((request, device, queue));
         let mut parts: [Option<Box<dyn std::any::Any>>; 3] =
             [Some(Box::new(pool)), Some(Box::new(hub)), Some(Box::new(buffer))];
         assert!(!probe.live().is_empty());

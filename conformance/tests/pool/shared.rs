@@ -1,7 +1,7 @@
 //! Pools of buffers that two devices share.
 
 use onebuf::{
-    BufferBuilder, CopyPolicy, Error, Hub, HubBuilder, Pool, RouteKind, Rung, Strategy,
+    BufferBuilder, CopyPolicy, Error, Hub, HubBuilder, MemoryKind, Pool, RouteKind, SyncMethod,
     doctor::Verdicts,
     topology::{State, Verdict},
 };
@@ -11,16 +11,16 @@ use onebuf_conformance::{
 
 const N: usize = 5_000;
 
-fn wish<'i>(from: &'i Side, to: &Side) -> BufferBuilder<'i, u32> {
-    let wish = from.device.hub().buffer::<u32>(N).shared_with([&from.device, &to.device]);
-    wish.allocate_on(&from.device)
+fn request<'i>(from: &'i Side, to: &Side) -> BufferBuilder<'i, u32> {
+    let request = from.device.hub().buffer::<u32>(N).shared_with([&from.device, &to.device]);
+    request.allocate_on(&from.device)
 }
 
 /// Some lives, each with turns of both devices, checked.
-fn lives(pool: &Pool, wish: &BufferBuilder<'_, u32>, from: &Side, to: &Side, count: u64) {
+fn lives(pool: &Pool, request: &BufferBuilder<'_, u32>, from: &Side, to: &Side, count: u64) {
     for life in 0..count {
         let mut model = random_words(life, N);
-        let buffer = pool.get(&wish.clone().init(&model[..])).unwrap();
+        let buffer = pool.get(&request.clone().init(&model[..])).unwrap();
         for (turn, side) in (0..).zip([to, from, to]) {
             side.step(&buffer, Step::nth(turn)).unwrap();
             step_model(&mut model, Step::nth(turn));
@@ -37,13 +37,14 @@ fn every_route_of_every_pair() {
     for (from, to) in pairs(&machine.sides) {
         for kind in kinds(&machine.hub, from, to) {
             let pool = Pool::new(&machine.hub);
-            let wish = wish(from, to).route(kind).sync(Rung::HostWait).trust_declared(true);
-            match pool.prepare(&wish, 1) {
+            let request =
+                request(from, to).route(kind).sync(SyncMethod::HostWait).trust_declared(true);
+            match pool.prepare(&request, 1) {
                 // The driver's map is not aligned as the other driver needs it.
                 Err(Error::Unsupported { needs, .. }) if needs.contains("aligned") => continue,
                 prepared => prepared.unwrap(),
             }
-            lives(&pool, &wish, from, to, 3);
+            lives(&pool, &request, from, to, 3);
             let what = format!("{} -> {} {kind}", from.device, to.device);
             assert_eq!((pool.statistics().made, pool.statistics().hits), (1, 3), "{what}");
         }
@@ -53,7 +54,7 @@ fn every_route_of_every_pair() {
 /// A hub of the same devices on which every route that is not staged is said to copy nothing.
 fn trusted(machine: &Machine) -> Machine {
     let topology = machine.hub.topology();
-    let sync = Some(Rung::HostWait);
+    let sync = Some(SyncMethod::HostWait);
     let proven =
         Verdict { state: State::Proven, zero_copy: Some(true), sync, ..Verdict::default() };
     let mut verdicts = Verdicts::default();
@@ -83,15 +84,16 @@ fn trusted_routes_imply_nothing_over_many_lives() {
     let implied = || machine.hub.ledger().implied_bytes();
     for side in machine.sides.iter().filter(honest) {
         let pool = Pool::new(&machine.hub);
-        let wish = wish(host, side).copies(CopyPolicy::Forbid).strategy(Strategy::HostPages);
-        lives(&pool, &wish, host, side, 20);
+        let request =
+            request(host, side).copies(CopyPolicy::Forbid).memory_kind(MemoryKind::HostPages);
+        lives(&pool, &request, host, side, 20);
         assert_eq!(implied(), 0, "{}: {}", side.device, machine.hub.ledger());
         assert_eq!(pool.statistics().made, 1, "{}", side.device);
     }
     // The negative control: the ledger sees what is staged.
     let side = machine.sides.iter().find(honest).unwrap();
     let pool = Pool::new(&machine.hub);
-    lives(&pool, &wish(host, side).route(RouteKind::Staged), host, side, 2);
+    lives(&pool, &request(host, side).route(RouteKind::Staged), host, side, 2);
     assert!(implied() >= 2 * 4 * N as u64, "{}", machine.hub.ledger());
 }
 
@@ -102,8 +104,8 @@ fn hidden_copies_are_counted_whole() {
     let machine = Machine::open(builder.fake(fakes()[0].clone()));
     let (host, fake) = (machine.side("host"), machine.side("fake:0"));
     let pool = Pool::new(&machine.hub);
-    let wish = wish(host, fake).route(RouteKind::HostPointer).trust_declared(true);
-    let buffer = pool.get(&wish).unwrap();
+    let request = request(host, fake).route(RouteKind::HostPointer).trust_declared(true);
+    let buffer = pool.get(&request).unwrap();
     let before = machine.hub.ledger().implied_bytes();
     // Taken away from the fake device, and brought back.
     host.step(&buffer, Step::nth(1)).unwrap();

@@ -3,7 +3,10 @@
 use crate::host;
 use onebuf::{
     Error, Pool, Result,
-    pool::{Block, FreeLists, Fresh, Leaks, Log, PoolStatistics, SizeClasses, Supply, Wish},
+    pool::{
+        AllocationRequest, Block, FreeLists, Fresh, Leaks, Log, MemoryResource, PoolStatistics,
+        SizeClasses,
+    },
 };
 use std::sync::{
     Arc, Mutex,
@@ -17,10 +20,10 @@ struct Passing<S> {
     given: Arc<AtomicU64>,
 }
 
-impl<S: Supply> Supply for Passing<S> {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        self.taken.fetch_add(wish.capacity() as u64, Ordering::Relaxed);
-        self.below.take(wish)
+impl<S: MemoryResource> MemoryResource for Passing<S> {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
+        self.taken.fetch_add(request.capacity() as u64, Ordering::Relaxed);
+        self.below.take(request)
     }
 
     fn give(&self, block: Block) {
@@ -38,15 +41,15 @@ impl<S: Supply> Supply for Passing<S> {
 }
 
 #[test]
-fn a_supply_in_the_middle_sees_what_passes() {
+fn a_resource_in_the_middle_sees_what_passes() {
     let hub = host();
     let counts = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
     let [taken, given] = counts.clone();
     let passing = Passing { below: Fresh::default(), taken, given };
     let pool = Pool::over(&hub, Log(Leaks::new(SizeClasses(FreeLists::new(passing)))));
-    let wish = hub.buffer::<u8>(5000); // its class is 5120
+    let request = hub.buffer::<u8>(5000); // its class is 5120
     for _ in 0..5 {
-        pool.get(&wish).unwrap().fill(1).unwrap();
+        pool.get(&request).unwrap().fill(1).unwrap();
     }
     let seen = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
     assert_eq!(seen(), [5120, 0], "one miss, kept above");
@@ -62,10 +65,10 @@ struct AnyBlock {
     kept: Mutex<Option<Block>>,
 }
 
-impl Supply for AnyBlock {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
+impl MemoryResource for AnyBlock {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
         let kept = self.kept.lock().unwrap().take();
-        kept.map_or_else(|| self.below.take(wish), Ok)
+        kept.map_or_else(|| self.below.take(request), Ok)
     }
 
     fn give(&self, mut block: Block) {
@@ -117,9 +120,9 @@ impl Fork {
     }
 }
 
-impl Supply for Fork {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        self.side(wish.capacity()).take(wish)
+impl MemoryResource for Fork {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
+        self.side(request.capacity()).take(request)
     }
 
     fn give(&self, block: Block) {

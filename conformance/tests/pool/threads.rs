@@ -33,8 +33,9 @@ fn stress_on_every_device() {
                     for life in 0..12 {
                         let n = 64 << random.below(7) | random.below(64);
                         let mut model = random_words(number << 32 | life, n);
-                        let wish = side.device.hub().buffer::<u32>(n).shared_with([&side.device]);
-                        let buffer = pool.get(&wish.init(&model[..])).unwrap();
+                        let request =
+                            side.device.hub().buffer::<u32>(n).shared_with([&side.device]);
+                        let buffer = pool.get(&request.init(&model[..])).unwrap();
                         side.step(&buffer, Step::nth(life as u32)).unwrap();
                         step_model(&mut model, Step::nth(life as u32));
                         kept.push((buffer, sum(&model)));
@@ -58,15 +59,15 @@ fn stress_on_every_device() {
 fn everybody_who_waits_is_served() {
     let hub = host();
     let pool = &Pool::with_limit(&hub, 4096);
-    let wish = &hub.buffer::<u64>(512);
+    let request = &hub.buffer::<u64>(512);
     let _watchdog = Watchdog::new("pool waiting", Duration::from_secs(120));
     let users = &AtomicU64::new(0);
-    drop(pool.get_cleared(wish).unwrap());
+    drop(pool.get_cleared(request).unwrap());
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(move || {
                 for _ in 0..50 {
-                    let buffer = pool.get_within(wish, SOON).unwrap();
+                    let buffer = pool.get_within(request, SOON).unwrap();
                     assert_eq!(users.fetch_add(1, Ordering::SeqCst), 0, "in two hands");
                     buffer.map_mut().unwrap()[0] += 1;
                     users.fetch_sub(1, Ordering::SeqCst);
@@ -74,7 +75,7 @@ fn everybody_who_waits_is_served() {
             });
         }
     });
-    let buffer = pool.get(wish).unwrap();
+    let buffer = pool.get(request).unwrap();
     assert_eq!(buffer.map().unwrap()[0], THREADS * 50);
     assert_eq!(pool.statistics().made, 1);
 }
@@ -91,14 +92,14 @@ fn gets_and_trims_do_not_strand_those_who_wait() {
             scope.spawn(move || {
                 let mut random = Random::new(number);
                 for _ in 0..300 {
-                    let wish = hub.buffer::<u8>(4096 << random.below(2));
+                    let request = hub.buffer::<u8>(4096 << random.below(2));
                     match number % 4 {
                         0 => _ = pool.trim(0),
-                        1 => match pool.get(&wish) {
+                        1 => match pool.get(&request) {
                             Ok(_) | Err(Error::OutOfMemory { .. }) => {}
                             Err(other) => panic!("{other}"),
                         },
-                        _ => drop(pool.get_within(&wish, SOON).unwrap()),
+                        _ => drop(pool.get_within(&request, SOON).unwrap()),
                     }
                 }
             });

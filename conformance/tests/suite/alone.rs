@@ -1,6 +1,6 @@
 //! One device and its buffer: every way in and out, in every form of memory.
 
-use onebuf::{Buffer, CopyPolicy, Fence, Strategy, hal::RawHandle};
+use onebuf::{Buffer, CopyPolicy, Fence, MemoryKind, hal::RawHandle};
 use onebuf_conformance::{
     Machine, Random, Side, Step, assert_same, block_on, machine, random_words, step_model,
 };
@@ -14,17 +14,17 @@ const N: usize = 3 * 1024 + 77;
 fn each(test: impl Fn(&Machine, &Side, &Buffer<u32>, &str)) {
     let machine = machine();
     for side in &machine.sides {
-        for &strategy in &side.device.info().caps.strategies {
-            let what = format!("{} {strategy}", side.device);
-            test(&machine, side, &buffer(&machine, side, strategy, N), &what);
+        for &memory_kind in &side.device.info().caps.memory_kinds {
+            let what = format!("{} {memory_kind}", side.device);
+            test(&machine, side, &buffer(&machine, side, memory_kind, N), &what);
         }
     }
 }
 
-fn buffer(machine: &Machine, side: &Side, strategy: Strategy, n: usize) -> Buffer<u32> {
+fn buffer(machine: &Machine, side: &Side, memory_kind: MemoryKind, n: usize) -> Buffer<u32> {
     let builder = machine.hub.buffer::<u32>(n).shared_with([&side.device]);
-    let built = builder.allocate_on(&side.device).strategy(strategy).build();
-    built.unwrap_or_else(|e| panic!("{} {strategy}: {e}", side.device))
+    let built = builder.allocate_on(&side.device).memory_kind(memory_kind).build();
+    built.unwrap_or_else(|e| panic!("{} {memory_kind}: {e}", side.device))
 }
 
 #[test]
@@ -40,14 +40,17 @@ fn a_new_buffer_is_zeroed_or_what_was_given() {
 #[test]
 fn explain_says_where_it_lies() {
     each(|_, side, buffer, what| {
-        let (id, strategy) = (side.device.id(), buffer.plan().strategy);
+        let (id, memory_kind) = (side.device.id(), buffer.plan().memory_kind);
         let text = buffer.explain();
-        assert!(text.contains(&format!("allocated on {id} as {strategy}")), "{what}: {text}");
+        assert!(text.contains(&format!("allocated on {id} as {memory_kind}")), "{what}: {text}");
         assert_eq!(buffer.plan().allocate_on, side.device.index(), "{what}");
         // The form is real: shared virtual memory is an address, the others are objects; CUDA and HIP have no objects.
         let raw = buffer.read_on(&side.queue).unwrap().raw().unwrap();
         let by_address = ["cuda", "hip"].contains(&side.device.info().api.0)
-            || matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm | Strategy::HostPages);
+            || matches!(
+                memory_kind,
+                MemoryKind::FineSvm | MemoryKind::CoarseSvm | MemoryKind::HostPages
+            );
         assert_eq!(matches!(raw, RawHandle::Address(_)), by_address, "{what}: {raw:?}");
     });
 }
@@ -94,8 +97,8 @@ fn copies_between_buffers_and_within_one() {
         let mut model = random_words(4, N);
         buffer.write(&model).unwrap();
         for other in &machine.sides {
-            let form = *other.device.info().caps.strategies.last().unwrap();
-            let second = self::buffer(machine, other, form, N);
+            let memory_kind = *other.device.info().caps.memory_kinds.last().unwrap();
+            let second = self::buffer(machine, other, memory_kind, N);
             second.copy_from(5, buffer, 100..1100).unwrap();
             let mut expected = vec![0; N];
             expected[5..1005].copy_from_slice(&model[100..1100]);
@@ -180,7 +183,7 @@ fn maps_are_slices_of_the_newest_contents() {
         model[N - 1] = 11;
         assert_same(&side.look(buffer).unwrap(), &model, what);
         let copied = machine.hub.ledger().implied_bytes() - implied;
-        let copies = buffer.plan().strategy == Strategy::Device;
+        let copies = buffer.plan().memory_kind == MemoryKind::Device;
         let bytes = buffer.size_bytes() as u64;
         // Two changing maps go there and back, nine others only there.
         assert!(!copies || copied == (2 * 2 + 9) * bytes, "{what}: {copied} bytes");
@@ -233,7 +236,7 @@ fn memory_is_aligned_for_every_device() {
         if let Ok(address) = buffer.read_on(&side.queue).unwrap().address() {
             assert_eq!(address.as_ptr() as usize % least, 0, "{what}: {address:?} to {least}");
         }
-        let host = buffer.plan().strategy == Strategy::HostPages;
+        let host = buffer.plan().memory_kind == MemoryKind::HostPages;
         for align in [1, 64, 4096, 1 << 16].into_iter().filter(|_| host) {
             let built = machine.hub.buffer::<u32>(N).shared_with([&side.device]).align(align);
             let map = built.build().unwrap();

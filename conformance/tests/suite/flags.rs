@@ -3,7 +3,7 @@
 
 use super::regions::{put_and_take, put_model};
 use onebuf::{
-    Access, Buffer, BufferBuilder, Error, HostAccess, Kernel, Result, RouteKind, Strategy, args,
+    Access, Buffer, BufferBuilder, Error, HostAccess, Kernel, MemoryKind, Result, RouteKind, args,
 };
 use onebuf_conformance::{
     Machine, Side, Step, assert_same, machine, pages_apart, random_words, step_model,
@@ -226,7 +226,7 @@ fn use_it(
 fn explained(side: &Side, buffer: &Buffer<u32>, bits: u64, what: &str) {
     let text = buffer.explain();
     // Neither OpenCL 1.1 nor shared virtual memory has flags for the host's access.
-    let svm = matches!(buffer.plan().strategy, Strategy::FineSvm | Strategy::CoarseSvm);
+    let svm = matches!(buffer.plan().memory_kind, MemoryKind::FineSvm | MemoryKind::CoarseSvm);
     let knows_host = !svm && !side.device.info().version.starts_with("OpenCL 1.1");
     let names = [
         (READ_ONLY, "CL_MEM_READ_ONLY", true),
@@ -293,7 +293,7 @@ fn on_chip_memory_is_refused_with_the_reason() {
         assert!(text.contains("MSMC") && text.contains("Texas Instruments"), "{text}");
         assert!(text.contains(side.device.id()), "{text}");
         let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
-        assert!(builder.strategy(Strategy::OnChip).build().is_err(), "{}", side.device);
+        assert!(builder.memory_kind(MemoryKind::OnChip).build().is_err(), "{}", side.device);
     }
 }
 
@@ -301,15 +301,15 @@ fn on_chip_memory_is_refused_with_the_reason() {
 fn words_say_the_same_as_flags() {
     let machine = machine();
     for side in opencl(&machine) {
-        let wish =
+        let request =
             || machine.hub.buffer::<u32>(N).shared_with([&side.device]).allocate_on(&side.device);
-        let words = wish().access(Access::Read).host_access(HostAccess::Write);
-        let words = words.strategy(Strategy::MappedDevice).build().unwrap();
+        let words = request().access(Access::Read).host_access(HostAccess::Write);
+        let words = words.memory_kind(MemoryKind::MappedDevice).build().unwrap();
         let bits = READ_ONLY | HOST_WRITE_ONLY | ALLOC_HOST_PTR;
-        let flags = wish().cl_flags(bits).unwrap().build().unwrap();
+        let flags = request().cl_flags(bits).unwrap().build().unwrap();
         assert_eq!(words.explain(), flags.explain(), "{}", side.device);
         assert!(words.explain().contains("for kernels: read; for the host: write"));
-        assert_ne!(words.explain(), wish().build().unwrap().explain(), "the control");
+        assert_ne!(words.explain(), request().build().unwrap().explain(), "the control");
     }
 }
 
@@ -329,14 +329,14 @@ fn kernels_write_the_callers_own_pages() {
     for shared in machine.sides.iter().filter(imports) {
         let side = Side::open(&shared.device).unwrap();
         let (id, data) = (side.device.id(), random_words(4, N));
-        let wish = || machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+        let request = || machine.hub.buffer::<u32>(N).shared_with([&side.device]);
         let (builder, at, dropped) = match id {
             "host" => {
                 let (at, pages, dropped) = Pages::new(&data, 0);
                 // SAFETY: N words that nobody else uses, alive as long as their owner.
-                (unsafe { wish().host_memory(at, pages) }, at, dropped)
+                (unsafe { request().host_memory(at, pages) }, at, dropped)
             }
-            _ => over(wish(), &data),
+            _ => over(request(), &data),
         };
         let buffer = builder.build().unwrap_or_else(|e| panic!("{id}: {e}"));
         let mut model = data.clone();
@@ -352,7 +352,7 @@ fn kernels_write_the_callers_own_pages() {
         }
         side.step(&buffer, Step::nth(9)).unwrap();
         assert_eq!(dropped.load(Ordering::SeqCst), 0, "{id}: dropped before the buffer");
-        let other = wish().build().unwrap();
+        let other = request().build().unwrap();
         drop(buffer);
         // Rusticl keeps what a kernel was given last: until it is given something else.
         side.step(&other, Step::nth(1)).unwrap();

@@ -1,7 +1,7 @@
 //! The account of the bytes: nothing on proven routes, and to the byte on the others.
 
 use onebuf::{
-    Buffer, Cause, CopyPolicy, Error, Hub, HubBuilder, RouteKind, Rung, Strategy,
+    Buffer, Cause, CopyPolicy, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     doctor::Verdicts,
     topology::{State, Verdict},
 };
@@ -26,7 +26,7 @@ fn turns(from: &Side, to: &Side, buffer: &Buffer<u32>) {
 fn a_staged_route_is_counted_to_the_byte() {
     let machine = machine();
     for (from, to) in pairs(&machine.sides) {
-        let buffer = shared(from, to, RouteKind::Staged, Rung::HostWait, N).unwrap();
+        let buffer = shared(from, to, RouteKind::Staged, SyncMethod::HostWait, N).unwrap();
         // What arrived at each of the two, and everything.
         let implied = || {
             let arrived = |at: &Side| {
@@ -93,7 +93,7 @@ pub fn judged_where(
 }
 
 fn proven(zero_copy: bool) -> Verdict {
-    let sync = Some(Rung::HostWait);
+    let sync = Some(SyncMethod::HostWait);
     Verdict { state: State::Proven, zero_copy: Some(zero_copy), sync, ..Verdict::default() }
 }
 
@@ -112,7 +112,7 @@ fn a_proven_route_implies_nothing() {
     let mut tried = 0;
     for side in machine.sides.iter().filter(honest) {
         for (from, to) in [(host, side), (side, host)] {
-            let mapped = from.device.info().caps.strategies.contains(&Strategy::MappedDevice);
+            let mapped = from.device.info().caps.memory_kinds.contains(&MemoryKind::MappedDevice);
             let aliases = side.device.info().api.0 == "opencl" || !mapped;
             if !aliases {
                 continue; // the fake device's own memory is apart from the host's

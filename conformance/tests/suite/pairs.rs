@@ -1,21 +1,23 @@
 //! Two devices and the memory between them, by every route that they declare.
 
-use onebuf::{RouteKind, Rung, Strategy};
+use onebuf::{MemoryKind, RouteKind, SyncMethod};
 use onebuf_conformance::{
-    Side, Step, assert_same, kinds, machine, note, pairs, random_words, rungs, shared, step_model,
+    Side, Step, assert_same, kinds, machine, note, pairs, random_words, shared, step_model,
+    sync_methods,
 };
 
 /// Words: a page, an odd number of pages and a bit, around nothing in particular.
 const SIZES: [usize; 3] = [1024, 5 * 1024 + 1, 64 * 1024 + 13];
 
-/// Runs a test on every ordered pair, route and rung.
-fn each(test: impl Fn(&Side, &Side, RouteKind, Rung, &str)) {
+/// Runs a test on every ordered pair, route and sync method.
+fn each(test: impl Fn(&Side, &Side, RouteKind, SyncMethod, &str)) {
     let machine = machine();
     for (from, to) in pairs(&machine.sides) {
         for kind in kinds(&machine.hub, from, to) {
-            for &rung in rungs(from, to) {
-                let what = format!("{} -> {} {kind}, {rung} or lower", from.device, to.device);
-                test(from, to, kind, rung, &what);
+            for &sync_method in sync_methods(from, to) {
+                let what =
+                    format!("{} -> {} {kind}, {sync_method} or lower", from.device, to.device);
+                test(from, to, kind, sync_method, &what);
             }
         }
     }
@@ -23,9 +25,9 @@ fn each(test: impl Fn(&Side, &Side, RouteKind, Rung, &str)) {
 
 #[test]
 fn every_page_is_seen_from_both_sides() {
-    each(|from, to, kind, rung, what| {
+    each(|from, to, kind, sync_method, what| {
         for n in SIZES {
-            let Some(buffer) = shared(from, to, kind, rung, n) else { return };
+            let Some(buffer) = shared(from, to, kind, sync_method, n) else { return };
             let mut model = random_words(n as u64, n);
             buffer.write(&model).unwrap();
             for (round, (writer, reader)) in [(from, to), (to, from)].into_iter().enumerate() {
@@ -57,9 +59,9 @@ fn every_page_is_seen_from_both_sides() {
 fn interleaved_kernels_run_in_the_order_of_the_program() {
     const ROUNDS: u32 = 20;
     let handed_over = std::cell::Cell::new(0);
-    each(|from, to, kind, rung, what| {
+    each(|from, to, kind, sync_method, what| {
         let n = 500;
-        let Some(buffer) = shared(from, to, kind, rung, n) else { return };
+        let Some(buffer) = shared(from, to, kind, sync_method, n) else { return };
         let mut model = vec![0; n];
         for round in 0..ROUNDS {
             for (side, add) in [(from, 0), (to, 1)] {
@@ -78,9 +80,9 @@ fn interleaved_kernels_run_in_the_order_of_the_program() {
 
 #[test]
 fn readers_on_both_sides_share() {
-    each(|from, to, kind, rung, what| {
+    each(|from, to, kind, sync_method, what| {
         let n = 2000;
-        let Some(buffer) = shared(from, to, kind, rung, n) else { return };
+        let Some(buffer) = shared(from, to, kind, sync_method, n) else { return };
         let model = random_words(8, n);
         buffer.write(&model).unwrap();
         {
@@ -99,15 +101,15 @@ fn readers_on_both_sides_share() {
 }
 
 #[test]
-fn explain_names_the_route_and_the_rung() {
-    each(|from, to, kind, rung, what| {
-        let Some(buffer) = shared(from, to, kind, rung, 1024) else { return };
+fn explain_names_the_route_and_the_sync_method() {
+    each(|from, to, kind, sync_method, what| {
+        let Some(buffer) = shared(from, to, kind, sync_method, 1024) else { return };
         let text = buffer.explain();
         // Nothing is proven here; only fine-grained shared virtual memory and descriptors are free by contract.
-        let copies = match (kind, buffer.plan().strategy) {
+        let copies = match (kind, buffer.plan().memory_kind) {
             (RouteKind::Staged, _) => "copies",
             (RouteKind::OpaqueFd | RouteKind::DmaBuf, _) => "no copies",
-            (RouteKind::SvmPointer, Strategy::FineSvm) if to.device.id() == "host" => "no copies",
+            (RouteKind::SvmPointer, MemoryKind::FineSvm) if to.device.id() == "host" => "no copies",
             _ => "copies not ruled out",
         };
         let said = format!("{}: {kind}, {copies}, joined by", to.device);
@@ -115,12 +117,15 @@ fn explain_names_the_route_and_the_rung() {
         let plan = buffer.plan();
         assert_eq!(plan.routes.len(), 2, "{what}");
         assert!(plan.routes.iter().all(|hop| !hop.why.is_empty()), "{what}: {text}");
-        // The rung in use is no lower than planned, or forced, and no callback where it was ruled out.
+        // The sync method in use is no lower than planned, or forced, and no callback where it was ruled out.
         let hop = plan.routes.iter().find(|hop| hop.to == to.device.index()).unwrap();
         from.step(&buffer, Step::nth(1)).unwrap();
-        let used = buffer.write_on(&to.queue).unwrap().rung();
-        assert!(used <= hop.sync.max(rung), "{what}: {used} where {} is planned", hop.sync);
-        assert!(rung != Rung::HostWait || used != Rung::Callback, "{what}: {used}");
+        let used = buffer.write_on(&to.queue).unwrap().sync_method();
+        assert!(used <= hop.sync.max(sync_method), "{what}: {used} where {} is planned", hop.sync);
+        assert!(
+            sync_method != SyncMethod::HostWait || used != SyncMethod::Callback,
+            "{what}: {used}"
+        );
     });
 }
 
@@ -131,7 +136,7 @@ fn three_devices_take_turns() {
     for three in sides.windows(3) {
         let n = 3000;
         let builder = machine.hub.buffer::<u32>(n).shared_with(three.iter().map(|s| &s.device));
-        let buffer = builder.sync(Rung::HostWait).build().unwrap();
+        let buffer = builder.sync(SyncMethod::HostWait).build().unwrap();
         let mut model = vec![0; n];
         for round in 0..12 {
             three[round % 3].step(&buffer, Step::nth(round as u32)).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::ledger::judged_where;
 use onebuf::{
-    Buffer, Error, Hub, Queue, QueuePool, QueueSpec, Result, Rung, Strategy, args,
+    Buffer, Error, Hub, MemoryKind, Queue, QueuePool, QueueSpec, Result, SyncMethod, args,
     fake::{Delay, FakeConfig},
     topology::{State, Verdict},
 };
@@ -97,7 +97,7 @@ fn a_queue_waits_for_a_fence_of_its_own_context() {
         let held = Held::new(&device).unwrap();
         let buffers = [(); 3].map(|()| buffer(&side, N));
         held.launch(&side.queue, buffers[0].write_on(&side.queue).unwrap()).unwrap();
-        assert_eq!(waiting.queue.wait_for(&side.queue.fence()).unwrap(), Rung::Event);
+        assert_eq!(waiting.queue.wait_for(&side.queue.fence()).unwrap(), SyncMethod::Event);
         let step = |side: &Side, buffer: &Buffer<u32>| {
             side.step_view(buffer.write_on(&side.queue).unwrap(), N, Step::nth(1)).unwrap()
         };
@@ -113,25 +113,30 @@ fn a_queue_waits_for_a_fence_of_its_own_context() {
     }
 }
 
-/// A fake device is held up; every queue that can wait at a gate waits, and no thread, where that is proven.
+/// A fake device is held up; every queue that can wait at a host signal waits, and no thread, where that is proven.
 #[test]
 fn a_queue_waits_for_a_fence_of_another_device() {
     let base = machine();
-    let sync = Some(Rung::Callback);
+    let sync = Some(SyncMethod::Callback);
     let proven = Verdict { state: State::Proven, sync, ..Verdict::default() };
     let machine = judged_where(&base, everything(), &proven, |_| true);
     let named = |side: &&Side| side.device.info().name == "sharing pages";
     let first = machine.sides.iter().find(named).expect("that fake device");
-    let gated =
-        |side: &&Side| side.device.info().caps.gates && side.device.index() != first.device.index();
+    let gated = |side: &&Side| {
+        side.device.info().caps.host_signals && side.device.index() != first.device.index()
+    };
     let mut waited = 0;
     for side in machine.sides.iter().filter(gated) {
         let (held, one) = (Held::new(&first.device).unwrap(), buffer(first, N));
         let (other, two) = (Side::open(&side.device).unwrap(), buffer(side, N));
         let view = two.write_on(&other.queue).unwrap();
         held.launch(&first.queue, one.write_on(&first.queue).unwrap()).unwrap();
-        let rung = other.queue.wait_for(&first.queue.fence()).unwrap();
-        assert!((Rung::Event..=Rung::Callback).contains(&rung), "{}: {rung}", side.device);
+        let sync_method = other.queue.wait_for(&first.queue.fence()).unwrap();
+        assert!(
+            (SyncMethod::Event..=SyncMethod::Callback).contains(&sync_method),
+            "{}: {sync_method}",
+            side.device
+        );
         let behind = other.step_view(view, N, Step::nth(2)).unwrap();
         other.queue.flush().unwrap();
         assert!(is_held(&behind), "{}: it did not wait", side.device);
@@ -145,7 +150,7 @@ fn a_queue_waits_for_a_fence_of_another_device() {
     }
     note(&format!("{waited} devices waited for another one's fence"));
     assert!(waited > 0);
-    // Whatever the rung, the call works between any two.
+    // Whatever the sync method, the call works between any two.
     for (from, to) in pairs(&machine.sides) {
         to.queue.wait_for(&from.queue.fence()).unwrap();
     }
@@ -264,20 +269,20 @@ fn out_of_order_queues_are_there_or_refused() {
 fn a_view_that_launched_nothing_hides_nothing() {
     let machine = fake(FakeConfig::default());
     let device = machine.hub.device("fake:0").unwrap();
-    for form in [Strategy::Device, Strategy::MappedDevice] {
+    for memory_kind in [MemoryKind::Device, MemoryKind::MappedDevice] {
         let (before, held) = (Side::open(&device).unwrap(), Held::new(&device).unwrap());
         let [idle, after] = [QueueSpec::out_of_order(), QueueSpec::default()]
             .map(|spec| Side::open_with(&device, spec).unwrap());
-        let buffer = machine.hub.buffer::<u32>(N).shared_with([&device]).strategy(form);
+        let buffer = machine.hub.buffer::<u32>(N).shared_with([&device]).memory_kind(memory_kind);
         let buffer = buffer.build().unwrap();
         held.launch(&before.queue, buffer.write_on(&before.queue).unwrap()).unwrap();
         drop(buffer.write_on(&idle.queue).unwrap());
         after.step(&buffer, Step::nth(1)).unwrap();
-        assert!(is_held(&after.queue.fence()), "{form}: the work before was forgotten");
+        assert!(is_held(&after.queue.fence()), "{memory_kind}: the work before was forgotten");
         held.let_go();
         let mut model = vec![1; N];
         step_model(&mut model, Step::nth(1));
-        assert_same(&buffer.to_vec().unwrap(), &model, &form.to_string());
+        assert_same(&buffer.to_vec().unwrap(), &model, &memory_kind.to_string());
     }
 }
 
@@ -290,8 +295,8 @@ fn independent_launches_are_shuffled() {
     let device = machine.hub.device("fake:0").unwrap();
     let side = Side::open_with(&device, QueueSpec::out_of_order().profiled()).unwrap();
     let held = Held::new(&device).unwrap();
-    let gate = buffer(&side, 1);
-    held.launch(&side.queue, gate.write_on(&side.queue).unwrap()).unwrap();
+    let host_signal = buffer(&side, 1);
+    held.launch(&side.queue, host_signal.write_on(&side.queue).unwrap()).unwrap();
     let buffers: Vec<Buffer<u32>> = (0..16).map(|_| buffer(&side, N)).collect();
     let start = |buffer: &Buffer<u32>| {
         side.step_view(buffer.write_on(&side.queue).unwrap(), N, Step::nth(1)).unwrap()

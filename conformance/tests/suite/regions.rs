@@ -1,7 +1,7 @@
 //! Regions of a buffer: written at the same time, narrowed for kernels, refused where the rules say so.
 
 use onebuf::{
-    Access, Buffer, Error, Hub, Kernel, Result, RouteKind, Rung, Signature, Strategy, args,
+    Access, Buffer, Error, Hub, Kernel, MemoryKind, Result, RouteKind, Signature, SyncMethod, args,
     fake::FakeConfig,
 };
 use onebuf_conformance::{
@@ -21,10 +21,10 @@ const N: usize = 2 * HALF + 77;
 fn each(test: impl Fn(&Machine, &Side, &Buffer<u32>, &str)) {
     let machine = machine();
     for side in &machine.sides {
-        for &strategy in &side.device.info().caps.strategies {
-            let what = format!("{} {strategy}", side.device);
+        for &memory_kind in &side.device.info().caps.memory_kinds {
+            let what = format!("{} {memory_kind}", side.device);
             let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
-            let built = builder.allocate_on(&side.device).strategy(strategy).build();
+            let built = builder.allocate_on(&side.device).memory_kind(memory_kind).build();
             test(&machine, side, &built.unwrap_or_else(|e| panic!("{what}: {e}")), &what);
         }
     }
@@ -94,9 +94,9 @@ fn a_half_does_not_wait_for_the_other() {
     let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
     let machine = Machine::open(builder.fake(FakeConfig::default()));
     let (side, device) = (machine.side("fake:0"), machine.hub.device("fake:0").unwrap());
-    for form in [Strategy::Device, Strategy::MappedDevice, Strategy::CoarseSvm] {
+    for memory_kind in [MemoryKind::Device, MemoryKind::MappedDevice, MemoryKind::CoarseSvm] {
         let (other, held) = (Side::open(&device).unwrap(), Held::new(&device).unwrap());
-        let buffer = machine.hub.buffer::<u32>(N).shared_with([&device]).strategy(form);
+        let buffer = machine.hub.buffer::<u32>(N).shared_with([&device]).memory_kind(memory_kind);
         let buffer = buffer.build().unwrap();
         let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
         let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
@@ -110,22 +110,22 @@ fn a_half_does_not_wait_for_the_other() {
             step_model(&mut model[HALF..], Step::nth(round));
         }
         right.fence().unwrap().wait(SECONDS).unwrap();
-        assert!(is_held(&left.fence().unwrap()), "{form}");
+        assert!(is_held(&left.fence().unwrap()), "{memory_kind}");
         assert!(
             is_held(&buffer.fence().unwrap()),
-            "{form}: the whole is done when both halves are"
+            "{memory_kind}: the whole is done when both halves are"
         );
 
         // The control: what overlaps the left does wait.
         let across = buffer.sub_buffer(HALF - PAGE..HALF + PAGE, Access::Read).unwrap();
         drop(across.read_on(&other.queue).unwrap());
         let behind = other.queue.fence();
-        assert!(is_held(&behind), "{form}: nothing was waited for");
+        assert!(is_held(&behind), "{memory_kind}: nothing was waited for");
         held.let_go();
         behind.wait(SECONDS).unwrap();
         left.fence().unwrap().wait(SECONDS).unwrap();
         model[..HALF].fill(1);
-        assert_same(&buffer.to_vec().unwrap(), &model, &form.to_string());
+        assert_same(&buffer.to_vec().unwrap(), &model, &memory_kind.to_string());
     }
 }
 
@@ -255,7 +255,7 @@ fn what_the_rules_forbid_is_refused_everywhere() {
 fn the_strictest_of_the_devices_says_where_a_region_begins() {
     let machine = machine();
     for (from, to) in pairs(&machine.sides) {
-        let buffer = shared(from, to, RouteKind::Staged, Rung::HostWait, N).unwrap();
+        let buffer = shared(from, to, RouteKind::Staged, SyncMethod::HostWait, N).unwrap();
         let align = [from, to].map(|side| side.device.info().caps.align_bytes);
         let strictest = align[0].max(align[1]);
         let what = format!("{} and {}", from.device, to.device);
@@ -272,7 +272,7 @@ fn a_region_written_on_one_device_is_seen_whole_on_the_other() {
     for (from, to) in pairs(&machine.sides) {
         for kind in kinds(&machine.hub, from, to) {
             let what = format!("{} -> {} {kind}", from.device, to.device);
-            let Some(buffer) = shared(from, to, kind, Rung::HostWait, N) else { continue };
+            let Some(buffer) = shared(from, to, kind, SyncMethod::HostWait, N) else { continue };
             let mut model = random_words(5, N);
             buffer.write(&model).unwrap();
             let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
@@ -330,7 +330,7 @@ fn the_host_reads_writes_fills_and_maps_a_region() {
         map.unmap().unwrap();
         model[PAGE..3 * PAGE].iter_mut().for_each(|x| *x ^= 3);
         let copied = implied() - before;
-        let hidden = buffer.plan().strategy == Strategy::Device;
+        let hidden = buffer.plan().memory_kind == MemoryKind::Device;
         assert!(!hidden || copied == 3 * bytes, "{what}: {copied} bytes");
         side.step_view(region.write_on(&side.queue).unwrap(), PAGE, Step::nth(1)).unwrap();
         step_model(&mut model[PAGE..2 * PAGE], Step::nth(1));

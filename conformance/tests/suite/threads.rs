@@ -1,6 +1,6 @@
 //! Several hubs, several threads, and lives that end in any order.
 
-use onebuf::{Buffer, Error, RouteKind, Rung};
+use onebuf::{Buffer, Error, RouteKind, SyncMethod};
 use onebuf_conformance::{
     Machine, Side, Step, assert_same, everything, machine, random_words, shared, step_model,
 };
@@ -68,8 +68,9 @@ fn threads_with_buffers_of_their_own_do_not_disturb_each_other() {
                 let other = if number == 0 { &own } else { host };
                 let other = Side::open(&other.device).unwrap();
                 let alone = side.device.hub().buffer::<u32>(n).shared_with([&side.device]);
-                let staged = (number > 0)
-                    .then(|| shared(&own, &other, RouteKind::Staged, Rung::HostWait, n).unwrap());
+                let staged = (number > 0).then(|| {
+                    shared(&own, &other, RouteKind::Staged, SyncMethod::HostWait, n).unwrap()
+                });
                 let buffers = [Some(alone.build().unwrap()), staged];
                 for buffer in buffers.iter().flatten() {
                     let mut model = vec![0; n];

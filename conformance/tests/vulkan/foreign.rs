@@ -2,7 +2,7 @@
 
 use super::{LOADER, N, alone, builder, machine};
 use onebuf::{
-    Buffer, CopyPolicy, Error, Hub, Probe, Result, RouteKind, Strategy,
+    Buffer, CopyPolicy, Error, Hub, MemoryKind, Probe, Result, RouteKind,
     foreign::{ForeignVulkan, VulkanBuffer, VulkanHandles, VulkanMemory},
 };
 use onebuf_conformance::{Side, Step, absent, assert_same, random_words, step_model};
@@ -200,33 +200,33 @@ fn foreign_buffers_are_used_in_place() {
     assert_eq!(context.device().id(), "vulkan:0@1");
     let side = Side::open(&context.device()).unwrap();
     let made = [owner.make(N, false), owner.make(N, true)];
-    let forms = [
+    let memory_kinds = [
         (
             VulkanBuffer { memory: None, ..made[0].told(N, false, false) },
             &made[0],
-            Strategy::Device,
+            MemoryKind::Device,
         ),
-        (made[0].told(N, false, true), &made[0], Strategy::MappedDevice),
-        (made[1].told(N, true, false), &made[1], Strategy::Exportable),
+        (made[0].told(N, false, true), &made[0], MemoryKind::MappedDevice),
+        (made[1].told(N, true, false), &made[1], MemoryKind::Exportable),
         // A buffer of ours over the owner's memory, which has one of its own.
         (
             VulkanBuffer { buffer: 0, ..made[0].told(N, false, true) },
             &made[0],
-            Strategy::MappedDevice,
+            MemoryKind::MappedDevice,
         ),
     ];
-    for (round, (told, theirs, form)) in (0..).zip(forms) {
+    for (round, (told, theirs, memory_kind)) in (0..).zip(memory_kinds) {
         let mut model = random_words(u64::from(round), N);
         theirs.set(&model);
         let buffer = wrap(hub, &context, told).unwrap();
-        assert_eq!(buffer.plan().strategy, form);
+        assert_eq!(buffer.plan().memory_kind, memory_kind);
         assert_same(&buffer.to_vec().unwrap(), &model, "what the owner wrote");
         for n in 0..3 {
             side.step(&buffer, Step::nth(round + n)).unwrap();
             step_model(&mut model, Step::nth(round + n));
         }
         assert_same(&side.look(&buffer).unwrap(), &model, "by its device");
-        if form == Strategy::MappedDevice {
+        if memory_kind == MemoryKind::MappedDevice {
             assert_eq!(*buffer.map().unwrap(), model[..]);
         }
         // The last work is waited for by the drop.
@@ -271,7 +271,7 @@ fn foreign_memory_is_shared_by_its_descriptor() {
     owner.end(vec![made]);
 }
 
-/// Who registers or wraps the same again shares it; what was taken over is released once; a seat serves again.
+/// Who registers or wraps the same again shares it; what was taken over is released once; a device entry serves again.
 #[test]
 fn foreign_devices_come_and_go() {
     let _alone = alone();

@@ -49,7 +49,7 @@ pub const WORKLOADS: &[Workload] = &[
     workload::wrap::WITHOUT_USE,
     workload::handoff::WORKLOAD,
     workload::host_time::WORKLOAD,
-    workload::rung::WORKLOAD,
+    workload::sync_method::WORKLOAD,
     workload::graft::HANDOFF,
     workload::graft::PIPELINE,
     workload::imported::WORKLOAD,

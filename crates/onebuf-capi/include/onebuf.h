@@ -184,7 +184,7 @@ typedef uint32_t onebuf_copies;
 // Refuse what would need one.
 #define ONEBUF_COPIES_FORBID 2
 
-// What a buffer's life will be like. A wish: it breaks ties, it forbids nothing.
+// What a buffer's life will be like. A builder: it breaks ties, it forbids nothing.
 typedef uint32_t onebuf_hint;
 // Nothing is known.
 #define ONEBUF_HINT_NONE 0
@@ -198,26 +198,26 @@ typedef uint32_t onebuf_hint;
 #define ONEBUF_HINT_STREAMING 4
 
 // In what form memory is allocated.
-typedef uint32_t onebuf_strategy;
+typedef uint32_t onebuf_memory_kind;
 // The plan chooses.
-#define ONEBUF_STRATEGY_ANY 0
+#define ONEBUF_MEMORY_KIND_ANY 0
 // Ordinary pages of this process.
-#define ONEBUF_STRATEGY_HOST_PAGES 1
+#define ONEBUF_MEMORY_KIND_HOST_PAGES 1
 // Shared virtual memory that CPU and device use at once.
-#define ONEBUF_STRATEGY_FINE_SVM 2
+#define ONEBUF_MEMORY_KIND_FINE_SVM 2
 // Shared virtual memory that is mapped and unmapped in turn.
-#define ONEBUF_STRATEGY_COARSE_SVM 3
+#define ONEBUF_MEMORY_KIND_COARSE_SVM 3
 // Device memory that the driver maps for the CPU.
-#define ONEBUF_STRATEGY_MAPPED_DEVICE 4
+#define ONEBUF_MEMORY_KIND_MAPPED_DEVICE 4
 // Memory on the chip itself.
-#define ONEBUF_STRATEGY_ON_CHIP 5
+#define ONEBUF_MEMORY_KIND_ON_CHIP 5
 // Device memory that the CPU reaches only by enqueued copies.
-#define ONEBUF_STRATEGY_DEVICE 6
+#define ONEBUF_MEMORY_KIND_DEVICE 6
 // Device memory that other APIs and processes can import by a file descriptor.
-#define ONEBUF_STRATEGY_EXPORTABLE 7
+#define ONEBUF_MEMORY_KIND_EXPORTABLE 7
 // Memory at one address for CPU and device, whose pages are moved to whoever takes over: counted as implied copies. Of hubs
 // with `managed_memory` only.
-#define ONEBUF_STRATEGY_MANAGED 8
+#define ONEBUF_MEMORY_KIND_MANAGED 8
 
 // How memory that lives on one device is seen on another.
 typedef uint32_t onebuf_route;
@@ -245,21 +245,21 @@ typedef uint32_t onebuf_route;
 #define ONEBUF_ROUTE_STAGED 10
 
 // A step of the synchronisation ladder, best first: how one queue waits for another's work.
-typedef uint32_t onebuf_rung;
+typedef uint32_t onebuf_sync_method;
 // Not asked for, or not known.
-#define ONEBUF_RUNG_ANY 0
+#define ONEBUF_SYNC_ANY 0
 // One in-order queue, or work that was over: nothing to do.
-#define ONEBUF_RUNG_SAME_QUEUE 1
+#define ONEBUF_SYNC_SAME_QUEUE 1
 // A semaphore that the device waits on.
-#define ONEBUF_RUNG_SEMAPHORE 2
+#define ONEBUF_SYNC_SEMAPHORE 2
 // An event of the API that both queues belong to.
-#define ONEBUF_RUNG_EVENT 3
+#define ONEBUF_SYNC_EVENT 3
 // The queue waits for a value in shared memory.
-#define ONEBUF_RUNG_WAIT_VALUE 4
-// A completion callback opens a gate in the other queue.
-#define ONEBUF_RUNG_CALLBACK 5
+#define ONEBUF_SYNC_WAIT_VALUE 4
+// A completion callback opens a host_signal in the other queue.
+#define ONEBUF_SYNC_CALLBACK 5
 // The calling thread waits.
-#define ONEBUF_RUNG_HOST_WAIT 6
+#define ONEBUF_SYNC_HOST_WAIT 6
 
 // Strings =========================================================================================
 //
@@ -380,7 +380,7 @@ typedef struct onebuf_hub_options {
     uint32_t without_cuda;
     // Not zero: looks for no HIP.
     uint32_t without_hip;
-    // Not zero: lets buffers ask for ONEBUF_STRATEGY_MANAGED; zero: what the environment says (`ONEBUF_MANAGED`).
+    // Not zero: lets buffers ask for ONEBUF_MEMORY_KIND_MANAGED; zero: what the environment says (`ONEBUF_MANAGED`).
     uint32_t managed_memory;
 } onebuf_hub_options;
 
@@ -442,7 +442,7 @@ onebuf_status onebuf_fence_wait(onebuf_fence fence, uint64_t timeout_ms);
 onebuf_status onebuf_fence_wait_ns(onebuf_fence fence, uint64_t timeout_ns);
 
 // By which step of the ladder the fence orders, or ordered, what comes after it.
-onebuf_status onebuf_fence_rung(onebuf_fence fence, onebuf_rung *rung);
+onebuf_status onebuf_fence_sync_method(onebuf_fence fence, onebuf_sync_method *sync_method);
 
 // When the work ran: for the fence of one launch, on a queue opened for profiling, once it is done.
 onebuf_status onebuf_fence_profile(onebuf_fence fence, onebuf_profile *profile);
@@ -494,11 +494,11 @@ onebuf_status onebuf_queue_finish(onebuf_queue queue, uint64_t timeout_ms);
 // The point that everything enqueued so far will have reached.
 onebuf_status onebuf_queue_fence(onebuf_queue queue, onebuf_fence *fence);
 
-// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best rung there is, and
-// says which. `rung` may be NULL.
+// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync_method there is, and
+// says which. `sync_method` may be NULL.
 onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
                                     onebuf_fence fence,
-                                    onebuf_rung *rung);
+                                    onebuf_sync_method *sync_method);
 
 // The native queue (a `cl_command_queue` for OpenCL, a `CUstream` for CUDA, a `hipStream_t` for HIP) for libraries that enqueue work of their own; NULL
 // where there is none. Work enqueued there while a view on this queue is held is fenced like work of
@@ -536,11 +536,11 @@ typedef struct onebuf_buffer_options {
     // What its life will be like.
     onebuf_hint hint;
     // Forces the form of the memory.
-    onebuf_strategy strategy;
+    onebuf_memory_kind memory_kind;
     // Forces how the other devices see it.
     onebuf_route route;
-    // Forces a rung of the ladder, or a lower one, between different APIs.
-    onebuf_rung sync;
+    // Forces a sync_method of the ladder, or a lower one, between different APIs.
+    onebuf_sync_method sync;
     // Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     uint32_t trust_declared;
     // Forces where the memory lives, unless null.
@@ -684,7 +684,7 @@ onebuf_status onebuf_view_hip_ptr(onebuf_view view,
                                   void **pointer);
 
 // By which step of the ladder the queue waited for the work before.
-onebuf_status onebuf_view_rung(onebuf_view view, onebuf_rung *rung);
+onebuf_status onebuf_view_sync_method(onebuf_view view, onebuf_sync_method *sync_method);
 
 // Frees a view: others may use the buffer, after what was enqueued.
 onebuf_status onebuf_view_free(onebuf_view view);
@@ -1291,10 +1291,10 @@ onebuf_status onebuf_buffer_written_until(onebuf_buffer buffer,
 onebuf_status onebuf_buffer_read_until(onebuf_buffer buffer, onebuf_fence fence);
 
 // Makes the newest contents visible on that queue and orders it after all work on the buffer, for commands
-// that its owner will enqueue there by itself. Says by which rung; `rung` may be NULL.
+// that its owner will enqueue there by itself. Says by which sync_method; `sync_method` may be NULL.
 onebuf_status onebuf_buffer_hand_to(onebuf_buffer buffer,
                                     onebuf_queue queue,
-                                    onebuf_rung *rung);
+                                    onebuf_sync_method *sync_method);
 
 // Gives the buffer up for its `cl_mem` on that device, which is the caller's then: one reference, to be
 // released. All work on it is over, the newest contents are in it, and what it lies over stays until the driver
@@ -1455,7 +1455,7 @@ typedef struct onebuf_import_options {
 // A descriptor of the buffer's memory. The newest contents are in it then, and nothing of onebuf's is at work on it;
 // what others do with it afterwards they order themselves. They can write the memory for good: from then on maps and host
 // functions as kernels are ONEBUF_UNSUPPORTED, as for a buffer that is offered. ONEBUF_UNSUPPORTED unless the buffer was made with
-// ONEBUF_STRATEGY_EXPORTABLE on a device that exports such, and for a region; ONEBUF_BUSY while a view is held.
+// ONEBUF_MEMORY_KIND_EXPORTABLE on a device that exports such, and for a region; ONEBUF_BUSY while a view is held.
 onebuf_status onebuf_buffer_export(onebuf_buffer buffer,
                                    onebuf_fd_kind kind,
                                    onebuf_exported *exported);

@@ -232,16 +232,16 @@ enum class Hint : onebuf_hint {
     Coherent = ONEBUF_HINT_COHERENT,
     Streaming = ONEBUF_HINT_STREAMING
 };
-enum class Strategy : onebuf_strategy {
-    Any = ONEBUF_STRATEGY_ANY,
-    HostPages = ONEBUF_STRATEGY_HOST_PAGES,
-    FineSvm = ONEBUF_STRATEGY_FINE_SVM,
-    CoarseSvm = ONEBUF_STRATEGY_COARSE_SVM,
-    MappedDevice = ONEBUF_STRATEGY_MAPPED_DEVICE,
-    OnChip = ONEBUF_STRATEGY_ON_CHIP,
-    Device = ONEBUF_STRATEGY_DEVICE,
-    Exportable = ONEBUF_STRATEGY_EXPORTABLE,
-    Managed = ONEBUF_STRATEGY_MANAGED
+enum class MemoryKind : onebuf_memory_kind {
+    Any = ONEBUF_MEMORY_KIND_ANY,
+    HostPages = ONEBUF_MEMORY_KIND_HOST_PAGES,
+    FineSvm = ONEBUF_MEMORY_KIND_FINE_SVM,
+    CoarseSvm = ONEBUF_MEMORY_KIND_COARSE_SVM,
+    MappedDevice = ONEBUF_MEMORY_KIND_MAPPED_DEVICE,
+    OnChip = ONEBUF_MEMORY_KIND_ON_CHIP,
+    Device = ONEBUF_MEMORY_KIND_DEVICE,
+    Exportable = ONEBUF_MEMORY_KIND_EXPORTABLE,
+    Managed = ONEBUF_MEMORY_KIND_MANAGED
 };
 enum class Route : onebuf_route {
     Any = ONEBUF_ROUTE_ANY,
@@ -256,14 +256,14 @@ enum class Route : onebuf_route {
     Ipc = ONEBUF_ROUTE_IPC,
     Staged = ONEBUF_ROUTE_STAGED
 };
-enum class Rung : onebuf_rung {
-    Any = ONEBUF_RUNG_ANY,
-    SameQueue = ONEBUF_RUNG_SAME_QUEUE,
-    Semaphore = ONEBUF_RUNG_SEMAPHORE,
-    Event = ONEBUF_RUNG_EVENT,
-    WaitValue = ONEBUF_RUNG_WAIT_VALUE,
-    Callback = ONEBUF_RUNG_CALLBACK,
-    HostWait = ONEBUF_RUNG_HOST_WAIT
+enum class SyncMethod : onebuf_sync_method {
+    Any = ONEBUF_SYNC_ANY,
+    SameQueue = ONEBUF_SYNC_SAME_QUEUE,
+    Semaphore = ONEBUF_SYNC_SEMAPHORE,
+    Event = ONEBUF_SYNC_EVENT,
+    WaitValue = ONEBUF_SYNC_WAIT_VALUE,
+    Callback = ONEBUF_SYNC_CALLBACK,
+    HostWait = ONEBUF_SYNC_HOST_WAIT
 };
 
 enum class Origin : onebuf_origin {
@@ -303,10 +303,10 @@ public:
     Result<void> wait_ns(std::chrono::nanoseconds time) const {
         return detail::check(onebuf_fence_wait_ns(handle(), detail::ns_of(time)));
     }
-    Result<Rung> rung() const {
-        onebuf_rung found = 0;
-        onebuf_status status = onebuf_fence_rung(handle(), &found);
-        return detail::result(status, [&] { return static_cast<Rung>(found); });
+    Result<SyncMethod> sync_method() const {
+        onebuf_sync_method found = 0;
+        onebuf_status status = onebuf_fence_sync_method(handle(), &found);
+        return detail::result(status, [&] { return static_cast<SyncMethod>(found); });
     }
     /// When the work ran: of one launch, on a queue opened for profiling, once it is done.
     Result<onebuf_profile> profile() const {
@@ -517,10 +517,10 @@ public:
         return detail::result(status, [&] { return Fence(made); });
     }
     /// Makes later work wait for a fence.
-    Result<Rung> wait_for(const Fence &fence) const {
-        onebuf_rung used = 0;
+    Result<SyncMethod> wait_for(const Fence &fence) const {
+        onebuf_sync_method used = 0;
         onebuf_status status = onebuf_queue_wait_for(handle(), fence.handle(), &used);
-        return detail::result(status, [&] { return static_cast<Rung>(used); });
+        return detail::result(status, [&] { return static_cast<SyncMethod>(used); });
     }
     /// The native queue whatever the API (`CUstream`, `hipStream_t`); valid as long as this lives.
     Result<void *> native() const {
@@ -626,11 +626,11 @@ public:
     }
     BufferOptions &copies(Copies copies) { return plain_.copies = static_cast<onebuf_copies>(copies), *this; }
     BufferOptions &hint(Hint hint) { return plain_.hint = static_cast<onebuf_hint>(hint), *this; }
-    BufferOptions &strategy(Strategy strategy) {
-        return plain_.strategy = static_cast<onebuf_strategy>(strategy), *this;
+    BufferOptions &memory_kind(MemoryKind memory_kind) {
+        return plain_.memory_kind = static_cast<onebuf_memory_kind>(memory_kind), *this;
     }
     BufferOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
-    BufferOptions &sync(Rung rung) { return plain_.sync = static_cast<onebuf_rung>(rung), *this; }
+    BufferOptions &sync(SyncMethod sync_method) { return plain_.sync = static_cast<onebuf_sync_method>(sync_method), *this; }
     BufferOptions &trust_declared(bool trust) { return plain_.trust_declared = trust, *this; }
     /// Also lets another API's kernels use the address that this one's kernels see; see onebuf.h.
     BufferOptions &raw_addresses(bool allow) { return plain_.raw_addresses = allow, *this; }
@@ -696,10 +696,10 @@ public:
     Result<void *> hip_ptr() const {
         return detail::value<void *>([&](void **to) { return onebuf_view_hip_ptr(this->handle(), to); });
     }
-    Result<Rung> rung() const {
-        onebuf_rung used = 0;
-        onebuf_status status = onebuf_view_rung(this->handle(), &used);
-        return detail::result(status, [&] { return static_cast<Rung>(used); });
+    Result<SyncMethod> sync_method() const {
+        onebuf_sync_method used = 0;
+        onebuf_status status = onebuf_view_sync_method(this->handle(), &used);
+        return detail::result(status, [&] { return static_cast<SyncMethod>(used); });
     }
 };
 
@@ -837,10 +837,10 @@ public:
         return detail::check(onebuf_buffer_read_until(this->handle(), fence.handle()));
     }
     /// Makes the newest contents visible on that queue, for commands that its owner enqueues there by itself.
-    Result<Rung> hand_to(const Queue &queue) const {
-        onebuf_rung used = 0;
+    Result<SyncMethod> hand_to(const Queue &queue) const {
+        onebuf_sync_method used = 0;
         onebuf_status status = onebuf_buffer_hand_to(this->handle(), queue.handle(), &used);
-        return detail::result(status, [&] { return static_cast<Rung>(used); });
+        return detail::result(status, [&] { return static_cast<SyncMethod>(used); });
     }
     /// A queue of onebuf's at the device where it lives, in its context.
     Result<Queue> queue() const {

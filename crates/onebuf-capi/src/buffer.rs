@@ -15,8 +15,8 @@ use crate::{
     status::onebuf_status,
     string::{self, onebuf_string},
     words::{
-        self, onebuf_access, onebuf_copies, onebuf_hint, onebuf_host_access, onebuf_route,
-        onebuf_rung, onebuf_strategy,
+        self, onebuf_access, onebuf_copies, onebuf_hint, onebuf_host_access, onebuf_memory_kind,
+        onebuf_route, onebuf_sync_method,
     },
 };
 use onebuf::{Buffer, BufferBuilder, Hub, SubBuffer};
@@ -56,11 +56,11 @@ pub struct onebuf_buffer_options {
     /// What its life will be like.
     pub hint: onebuf_hint,
     /// Forces the form of the memory.
-    pub strategy: onebuf_strategy,
+    pub memory_kind: onebuf_memory_kind,
     /// Forces how the other devices see it.
     pub route: onebuf_route,
-    /// Forces a rung of the ladder, or a lower one, between different APIs.
-    pub sync: onebuf_rung,
+    /// Forces a sync method of the ladder, or a lower one, between different APIs.
+    pub sync: onebuf_sync_method,
     /// Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     pub trust_declared: u32,
     /// Forces where the memory lives, unless null.
@@ -239,69 +239,73 @@ impl Asked {
     ///
     /// # Safety
     /// As for [`onebuf_buffer_create`].
-    pub unsafe fn shape<'c>(&self, wish: BufferBuilder<'c, u8>) -> Result<BufferBuilder<'c, u8>> {
+    pub unsafe fn shape<'c>(
+        &self,
+        builder: BufferBuilder<'c, u8>,
+    ) -> Result<BufferBuilder<'c, u8>> {
         let given = &self.given;
         // SAFETY: the caller's promise.
         let handles = unsafe { array(given.devices, given.device_count, "devices")? };
         let devices = handles.iter().map(|device| device.get()).collect::<Result<Vec<_>>>()?;
-        let mut wish = wish.shared_with(devices.iter().map(|device| &**device));
+        let mut builder = builder.shared_with(devices.iter().map(|device| &**device));
         if given.cl_flags != 0 {
-            wish = wish.cl_flags(given.cl_flags)?;
+            builder = builder.cl_flags(given.cl_flags)?;
         }
-        wish = choices(wish, given)?;
+        builder = choices(builder, given)?;
         if given.allocate_on.id != 0 {
-            wish = wish.allocate_on(&*given.allocate_on.get()?);
+            builder = builder.allocate_on(&*given.allocate_on.get()?);
         }
-        Ok(wish)
+        Ok(builder)
     }
 
     /// The wish that they are.
     ///
     /// # Safety
     /// As for [`onebuf_buffer_create`]. What it returns is built, or dropped, before the caller's contents go.
-    pub unsafe fn wish<'c>(self, hub: &'c Hub, count: usize) -> Result<BufferBuilder<'c, u8>> {
+    pub unsafe fn builder<'c>(self, hub: &'c Hub, count: usize) -> Result<BufferBuilder<'c, u8>> {
         // SAFETY: the caller's promise.
-        let mut wish = unsafe { self.shape(hub.buffer::<u8>(count))? };
+        let mut builder = unsafe { self.shape(hub.buffer::<u8>(count))? };
         let Self { given, owner } = self;
         if !given.contents.is_null() {
             // SAFETY: the caller's promise.
-            wish = wish.init(unsafe { bytes(given.contents, count, "contents")? });
+            builder = builder.init(unsafe { bytes(given.contents, count, "contents")? });
         }
         if let Some(memory) = NonNull::new(given.host_memory) {
             // SAFETY: the caller's promise.
-            wish = unsafe { wish.host_memory(memory.cast(), owner) };
+            builder = unsafe { builder.host_memory(memory.cast(), owner) };
         }
-        Ok(wish)
+        Ok(builder)
     }
 }
 
 fn choices<'c>(
-    mut wish: BufferBuilder<'c, u8>,
+    mut builder: BufferBuilder<'c, u8>,
     given: &onebuf_buffer_options,
 ) -> Result<BufferBuilder<'c, u8>> {
     // Zeroes leave what the flags said.
     let (access, host) = (words::access(given.access)?, words::host_access(given.host_access)?);
     if given.cl_flags == 0 || given.access != 0 {
-        wish = wish.access(access);
+        builder = builder.access(access);
     }
     if given.cl_flags == 0 || given.host_access != 0 {
-        wish = wish.host_access(host);
+        builder = builder.host_access(host);
     }
-    wish = wish.copies(words::copies(given.copies)?).trust_declared(given.trust_declared != 0);
-    wish = wish.raw_addresses(given.raw_addresses != 0);
+    builder =
+        builder.copies(words::copies(given.copies)?).trust_declared(given.trust_declared != 0);
+    builder = builder.raw_addresses(given.raw_addresses != 0);
     if let Some(hint) = words::hint(given.hint)? {
-        wish = wish.hint(hint);
+        builder = builder.hint(hint);
     }
-    if let Some(strategy) = words::strategy(given.strategy)? {
-        wish = wish.strategy(strategy);
+    if let Some(memory_kind) = words::memory_kind(given.memory_kind)? {
+        builder = builder.memory_kind(memory_kind);
     }
     if let Some(route) = words::route(given.route)? {
-        wish = wish.route(route);
+        builder = builder.route(route);
     }
-    if let Some(rung) = words::rung(given.sync)? {
-        wish = wish.sync(rung);
+    if let Some(sync_method) = words::sync_method(given.sync)? {
+        builder = builder.sync(sync_method);
     }
-    Ok(if given.align == 0 { wish } else { wish.align(given.align) })
+    Ok(if given.align == 0 { builder } else { builder.align(given.align) })
 }
 
 /// Makes a buffer of so many bytes. `options` may be NULL: the host alone uses it then.
@@ -317,7 +321,7 @@ pub unsafe extern "C" fn onebuf_buffer_create(
         let asked = unsafe { Asked::read(options)? };
         let buffer = out(buffer, "buffer")?;
         // SAFETY: as above.
-        let built = unsafe { asked.wish(&hub.get()?.hub, bytes)?.build()? };
+        let built = unsafe { asked.builder(&hub.get()?.hub, bytes)?.build()? };
         *buffer = onebuf_buffer::put(built.into())?;
         Ok(())
     })

@@ -7,7 +7,7 @@ use crate::{
     handle::{Noun, noun},
     input::{Slot, out, timeout},
     status::onebuf_status,
-    words::{self, onebuf_rung},
+    words::{self, onebuf_sync_method},
 };
 use onebuf::Fence;
 use std::time::Duration;
@@ -70,12 +70,12 @@ pub extern "C" fn onebuf_fence_wait_ns(fence: onebuf_fence, timeout_ns: u64) -> 
 
 /// By which step of the ladder the fence orders, or ordered, what comes after it.
 #[unsafe(no_mangle)]
-pub extern "C" fn onebuf_fence_rung(
+pub extern "C" fn onebuf_fence_sync_method(
     fence: onebuf_fence,
-    rung: Slot<'_, onebuf_rung>,
+    sync_method: Slot<'_, onebuf_sync_method>,
 ) -> onebuf_status {
     entry(|| {
-        *out(rung, "rung")? = words::rung_number(fence.get()?.rung());
+        *out(sync_method, "sync_method")? = words::sync_method_number(fence.get()?.sync_method());
         Ok(())
     })
 }

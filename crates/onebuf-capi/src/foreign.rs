@@ -37,18 +37,18 @@ pub struct Context {
     pub(crate) context: ForeignContext,
     devices: Vec<onebuf_device>,
     /// Those that go with this: all, unless the context is the hub's own.
-    guests: Vec<onebuf_device>,
+    foreign_devices: Vec<onebuf_device>,
 }
 
 impl Context {
     fn new(hub: &Hub, context: ForeignContext) -> Result<Self> {
         let devices = context.devices();
-        let mut all = Self { context, devices: Vec::new(), guests: Vec::new() };
+        let mut all = Self { context, devices: Vec::new(), foreign_devices: Vec::new() };
         for device in devices {
             let known = hub.handle(&device);
             let handle = known.map_or_else(|| onebuf_device::put(device), Ok)?;
             all.devices.push(handle);
-            all.guests.extend(known.is_none().then_some(handle));
+            all.foreign_devices.extend(known.is_none().then_some(handle));
         }
         Ok(all)
     }
@@ -63,7 +63,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.guests.iter().for_each(|device| drop(device.take()));
+        self.foreign_devices.iter().for_each(|device| drop(device.take()));
     }
 }
 
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn onebuf_foreign_queue_query(
 /// Registers a `cl_context` that somebody else made. Its devices become devices of the hub, with ids such as
 /// `opencl:0@1`: queues and programs of ours can be made in it, buffers shared with it. The same context
 /// again is the same registration. One reference is held until everything that was made in it is gone.
-/// ONEBUF_BUSY when the hub has no seat left for another device; ONEBUF_UNAVAILABLE for a hub without OpenCL.
+/// ONEBUF_BUSY when the hub has no device entry left for another device; ONEBUF_UNAVAILABLE for a hub without OpenCL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_context_wrap(
     hub: onebuf_hub,

@@ -83,7 +83,7 @@ pub struct End {
 
 enum Side {
     Owner(Visiting),
-    Guest(Attached<u8>),
+    Client(Attached<u8>),
 }
 
 /// The same call of either.
@@ -91,7 +91,7 @@ macro_rules! either {
     ($side:expr, $end:ident => $call:expr) => {
         match $side {
             Side::Owner(Visiting { visit: $end, .. }) => $call,
-            Side::Guest($end) => $call,
+            Side::Client($end) => $call,
         }
     };
 }
@@ -104,7 +104,7 @@ impl End {
 
     fn of_guest(attached: Attached<u8>) -> Self {
         let timeout = attached.buffer().hub().timeout();
-        Self { side: Mutex::new(Side::Guest(attached)), timeout }
+        Self { side: Mutex::new(Side::Client(attached)), timeout }
     }
 
     /// Who waits for the other process may do so for long: nobody else waits for that.
@@ -123,7 +123,7 @@ impl End {
         let side = self.lock()?;
         let peer = match &*side {
             Side::Owner(visiting) => visiting.visit.peer(),
-            Side::Guest(attached) => attached.owner(),
+            Side::Client(attached) => attached.owner(),
         };
         Ok(onebuf_peer_info {
             size: size_of::<onebuf_peer_info>(),
@@ -162,11 +162,11 @@ unsafe fn open(hub: &Hub, attach: &Attach, asked: &Asked) -> Result<Attached<u8>
         return Err(Fault::invalid("`contents` or `host_memory` for a buffer that exists already"));
     }
     let mut fault = None;
-    let attached = attach.open::<u8>(hub, |wish| {
+    let attached = attach.open::<u8>(hub, |builder| {
         // SAFETY: the caller's promise.
-        unsafe { asked.shape(wish.clone()) }.unwrap_or_else(|why| {
+        unsafe { asked.shape(builder.clone()) }.unwrap_or_else(|why| {
             fault = Some(why);
-            wish
+            builder
         })
     });
     match fault {

@@ -279,7 +279,7 @@ impl Plan {
                 return Err(Fault::invalid("`contents` or `host_memory` for a pipeline's slots"));
             }
             // SAFETY: as above.
-            let built = unsafe { asked.wish(hub, part.bytes)?.build()? };
+            let built = unsafe { asked.builder(hub, part.bytes)?.build()? };
             slot.add(built)?;
         }
         Ok(slot)

@@ -94,10 +94,10 @@ pub unsafe extern "C" fn onebuf_pool_get(
         let buffer = out(buffer, "buffer")?;
         let Pool { pool, hub } = &*pool.get()?;
         // SAFETY: as above.
-        let wish = unsafe { asked.wish(hub, bytes)? };
+        let builder = unsafe { asked.builder(hub, bytes)? };
         let got = match timeout(timeout_ms).unwrap_or(hub.timeout()) {
-            now if now.is_zero() => pool.get(&wish)?,
-            timeout => pool.get_within(&wish, timeout)?,
+            now if now.is_zero() => pool.get(&builder)?,
+            timeout => pool.get_within(&builder, timeout)?,
         };
         *buffer = onebuf_buffer::put(got.into())?;
         Ok(())

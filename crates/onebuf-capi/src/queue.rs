@@ -9,7 +9,7 @@ use crate::{
     handle::{Noun, noun},
     input::{Options, Slot, options, out, timeout},
     status::onebuf_status,
-    words::{self, onebuf_rung},
+    words::{self, onebuf_sync_method},
 };
 use onebuf::{Queue, QueueSpec};
 use std::ffi::c_void;
@@ -106,18 +106,18 @@ pub extern "C" fn onebuf_queue_fence(
     })
 }
 
-/// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best rung there is, and
-/// says which. `rung` may be NULL.
+/// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method there is, and
+/// says which. `sync_method` may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_queue_wait_for(
     queue: onebuf_queue,
     fence: onebuf_fence,
-    rung: Slot<'_, onebuf_rung>,
+    sync_method: Slot<'_, onebuf_sync_method>,
 ) -> onebuf_status {
     entry(|| {
         let used = queue.get()?.wait_for(&*fence.get()?)?;
-        if let Some(rung) = rung {
-            rung.write(words::rung_number(used));
+        if let Some(sync_method) = sync_method {
+            sync_method.write(words::sync_method_number(used));
         }
         Ok(())
     })

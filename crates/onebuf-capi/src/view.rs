@@ -11,9 +11,9 @@ use crate::{
     input::{Slot, out},
     queue::onebuf_queue,
     status::onebuf_status,
-    words::{self, onebuf_access, onebuf_rung},
+    words::{self, onebuf_access, onebuf_sync_method},
 };
-use onebuf::{Access, Arg, Error, IntoArg, Queue, Rung, hal::RawHandle};
+use onebuf::{Access, Arg, Error, IntoArg, Queue, SyncMethod, hal::RawHandle};
 use std::{
     ffi::c_void,
     sync::{Arc, Mutex, PoisonError},
@@ -33,7 +33,7 @@ noun!(onebuf_view, View, 7);
 pub struct View {
     /// Empty while a launch has it.
     arg: Mutex<Option<Arg<'static>>>,
-    rung: Rung,
+    sync_method: SyncMethod,
     _buffer: Arc<Kept>,
     queue: Arc<Queue>,
 }
@@ -41,8 +41,8 @@ pub struct View {
 impl View {
     pub(crate) fn new(buffer: Arc<Kept>, queue: Arc<Queue>, access: Access) -> Result<Self> {
         // SAFETY: the guard goes first.
-        let (arg, rung) = unsafe { take(&buffer, &queue, access)? };
-        Ok(Self { arg: Mutex::new(Some(arg)), rung, _buffer: buffer, queue })
+        let (arg, sync_method) = unsafe { take(&buffer, &queue, access)? };
+        Ok(Self { arg: Mutex::new(Some(arg)), sync_method, _buffer: buffer, queue })
     }
 
     /// For one launch, which gives it back. Two at once would be two writers.
@@ -78,7 +78,7 @@ impl View {
     }
 }
 
-/// Takes a view, and says by which rung.
+/// Takes a view, and says by which sync method.
 ///
 /// # Safety
 /// It is dropped before both `Arc`s.
@@ -87,24 +87,27 @@ pub(crate) unsafe fn take(
     buffer: &Arc<Kept>,
     queue: &Arc<Queue>,
     access: Access,
-) -> Result<(Arg<'static>, Rung)> {
+) -> Result<(Arg<'static>, SyncMethod)> {
     // SAFETY: both are where they are until the caller's `Arc`s are gone, and the guard goes before those.
     let (buffer, queue): (&'static Kept, &'static Queue) =
         unsafe { (&*Arc::as_ptr(buffer), &*Arc::as_ptr(queue)) };
     Ok(match (&buffer.buf, access) {
-        (Buf::Whole(buffer), Access::Read) => argument(buffer.read_on(queue)?, |v| v.rung()),
-        (Buf::Whole(buffer), _) => argument(buffer.write_on(queue)?, |v| v.rung()),
+        (Buf::Whole(buffer), Access::Read) => argument(buffer.read_on(queue)?, |v| v.sync_method()),
+        (Buf::Whole(buffer), _) => argument(buffer.write_on(queue)?, |v| v.sync_method()),
         (Buf::Region { region, .. }, Access::Read) => {
-            argument(region.read_on(queue)?, |v| v.rung())
+            argument(region.read_on(queue)?, |v| v.sync_method())
         }
-        (Buf::Region { region, .. }, _) => argument(region.write_on(queue)?, |v| v.rung()),
+        (Buf::Region { region, .. }, _) => argument(region.write_on(queue)?, |v| v.sync_method()),
     })
 }
 
 #[inline]
-fn argument<V: IntoArg<'static>>(view: V, rung: fn(&V) -> Rung) -> (Arg<'static>, Rung) {
-    let rung = rung(&view);
-    (view.into_arg(), rung)
+fn argument<V: IntoArg<'static>>(
+    view: V,
+    sync_method: fn(&V) -> SyncMethod,
+) -> (Arg<'static>, SyncMethod) {
+    let sync_method = sync_method(&view);
+    (view.into_arg(), sync_method)
 }
 
 /// Lets kernels on the queue read the buffer (ONEBUF_READ), or read and write it, until the view is freed.
@@ -199,12 +202,12 @@ pub extern "C" fn onebuf_view_hip_ptr(
 
 /// By which step of the ladder the queue waited for the work before.
 #[unsafe(no_mangle)]
-pub extern "C" fn onebuf_view_rung(
+pub extern "C" fn onebuf_view_sync_method(
     view: onebuf_view,
-    rung: Slot<'_, onebuf_rung>,
+    sync_method: Slot<'_, onebuf_sync_method>,
 ) -> onebuf_status {
     entry(|| {
-        *out(rung, "rung")? = words::rung_number(view.get()?.rung);
+        *out(sync_method, "sync_method")? = words::sync_method_number(view.get()?.sync_method);
         Ok(())
     })
 }

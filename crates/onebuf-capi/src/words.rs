@@ -4,7 +4,7 @@
 //! number that is no choice is ONEBUF_INVALID_ARGUMENT.
 
 use crate::entry::{Fault, Result};
-use onebuf::{Access, CopyPolicy, Hint, HostAccess, RouteKind, Rung, Strategy};
+use onebuf::{Access, CopyPolicy, Hint, HostAccess, MemoryKind, RouteKind, SyncMethod};
 
 /// A `timeout_ms` that means the hub's own timeout.
 pub const ONEBUF_DEFAULT_TIMEOUT: u64 = 0xffff_ffff_ffff_ffff;
@@ -52,26 +52,26 @@ pub const ONEBUF_HINT_COHERENT: onebuf_hint = 3;
 pub const ONEBUF_HINT_STREAMING: onebuf_hint = 4;
 
 /// In what form memory is allocated.
-pub type onebuf_strategy = u32;
+pub type onebuf_memory_kind = u32;
 /// The plan chooses.
-pub const ONEBUF_STRATEGY_ANY: onebuf_strategy = 0;
+pub const ONEBUF_MEMORY_KIND_ANY: onebuf_memory_kind = 0;
 /// Ordinary pages of this process.
-pub const ONEBUF_STRATEGY_HOST_PAGES: onebuf_strategy = 1;
+pub const ONEBUF_MEMORY_KIND_HOST_PAGES: onebuf_memory_kind = 1;
 /// Shared virtual memory that CPU and device use at once.
-pub const ONEBUF_STRATEGY_FINE_SVM: onebuf_strategy = 2;
+pub const ONEBUF_MEMORY_KIND_FINE_SVM: onebuf_memory_kind = 2;
 /// Shared virtual memory that is mapped and unmapped in turn.
-pub const ONEBUF_STRATEGY_COARSE_SVM: onebuf_strategy = 3;
+pub const ONEBUF_MEMORY_KIND_COARSE_SVM: onebuf_memory_kind = 3;
 /// Device memory that the driver maps for the CPU.
-pub const ONEBUF_STRATEGY_MAPPED_DEVICE: onebuf_strategy = 4;
+pub const ONEBUF_MEMORY_KIND_MAPPED_DEVICE: onebuf_memory_kind = 4;
 /// Memory on the chip itself.
-pub const ONEBUF_STRATEGY_ON_CHIP: onebuf_strategy = 5;
+pub const ONEBUF_MEMORY_KIND_ON_CHIP: onebuf_memory_kind = 5;
 /// Device memory that the CPU reaches only by enqueued copies.
-pub const ONEBUF_STRATEGY_DEVICE: onebuf_strategy = 6;
+pub const ONEBUF_MEMORY_KIND_DEVICE: onebuf_memory_kind = 6;
 /// Device memory that other APIs and processes can import by a file descriptor.
-pub const ONEBUF_STRATEGY_EXPORTABLE: onebuf_strategy = 7;
+pub const ONEBUF_MEMORY_KIND_EXPORTABLE: onebuf_memory_kind = 7;
 /// Memory at one address for CPU and device, whose pages are moved to whoever takes over: counted as implied copies. Of hubs
 /// with `managed_memory` only.
-pub const ONEBUF_STRATEGY_MANAGED: onebuf_strategy = 8;
+pub const ONEBUF_MEMORY_KIND_MANAGED: onebuf_memory_kind = 8;
 
 /// How memory that lives on one device is seen on another.
 pub type onebuf_route = u32;
@@ -99,29 +99,29 @@ pub const ONEBUF_ROUTE_IPC: onebuf_route = 9;
 pub const ONEBUF_ROUTE_STAGED: onebuf_route = 10;
 
 /// A step of the synchronisation ladder, best first: how one queue waits for another's work.
-pub type onebuf_rung = u32;
+pub type onebuf_sync_method = u32;
 /// Not asked for, or not known.
-pub const ONEBUF_RUNG_ANY: onebuf_rung = 0;
+pub const ONEBUF_SYNC_ANY: onebuf_sync_method = 0;
 /// One in-order queue, or work that was over: nothing to do.
-pub const ONEBUF_RUNG_SAME_QUEUE: onebuf_rung = 1;
+pub const ONEBUF_SYNC_SAME_QUEUE: onebuf_sync_method = 1;
 /// A semaphore that the device waits on.
-pub const ONEBUF_RUNG_SEMAPHORE: onebuf_rung = 2;
+pub const ONEBUF_SYNC_SEMAPHORE: onebuf_sync_method = 2;
 /// An event of the API that both queues belong to.
-pub const ONEBUF_RUNG_EVENT: onebuf_rung = 3;
+pub const ONEBUF_SYNC_EVENT: onebuf_sync_method = 3;
 /// The queue waits for a value in shared memory.
-pub const ONEBUF_RUNG_WAIT_VALUE: onebuf_rung = 4;
-/// A completion callback opens a gate in the other queue.
-pub const ONEBUF_RUNG_CALLBACK: onebuf_rung = 5;
+pub const ONEBUF_SYNC_WAIT_VALUE: onebuf_sync_method = 4;
+/// A completion callback opens a host signal in the other queue.
+pub const ONEBUF_SYNC_CALLBACK: onebuf_sync_method = 5;
 /// The calling thread waits.
-pub const ONEBUF_RUNG_HOST_WAIT: onebuf_rung = 6;
+pub const ONEBUF_SYNC_HOST_WAIT: onebuf_sync_method = 6;
 
-const RUNGS: [Rung; 6] = [
-    Rung::SameQueue,
-    Rung::Semaphore,
-    Rung::Event,
-    Rung::WaitValue,
-    Rung::Callback,
-    Rung::HostWait,
+const SYNC_METHODS: [SyncMethod; 6] = [
+    SyncMethod::SameQueue,
+    SyncMethod::Semaphore,
+    SyncMethod::Event,
+    SyncMethod::WaitValue,
+    SyncMethod::Callback,
+    SyncMethod::HostWait,
 ];
 
 /// A choice by its number.
@@ -162,19 +162,19 @@ pub(crate) fn hint(number: onebuf_hint) -> Result<Option<Hint>> {
 }
 
 /// In the order of their numbers, which never change.
-const STRATEGIES: [Strategy; Strategy::ALL.len()] = [
-    Strategy::HostPages,
-    Strategy::FineSvm,
-    Strategy::CoarseSvm,
-    Strategy::MappedDevice,
-    Strategy::OnChip,
-    Strategy::Device,
-    Strategy::Exportable,
-    Strategy::Managed,
+const MEMORY_KINDS: [MemoryKind; MemoryKind::ALL.len()] = [
+    MemoryKind::HostPages,
+    MemoryKind::FineSvm,
+    MemoryKind::CoarseSvm,
+    MemoryKind::MappedDevice,
+    MemoryKind::OnChip,
+    MemoryKind::Device,
+    MemoryKind::Exportable,
+    MemoryKind::Managed,
 ];
 
-pub(crate) fn strategy(number: onebuf_strategy) -> Result<Option<Strategy>> {
-    choose_if_given("strategy", number, &STRATEGIES)
+pub(crate) fn memory_kind(number: onebuf_memory_kind) -> Result<Option<MemoryKind>> {
+    choose_if_given("memory_kind", number, &MEMORY_KINDS)
 }
 
 pub(crate) fn route(number: onebuf_route) -> Result<Option<RouteKind>> {
@@ -203,12 +203,15 @@ pub(crate) fn host_access_number(access: HostAccess) -> onebuf_host_access {
     }
 }
 
-pub(crate) fn rung(number: onebuf_rung) -> Result<Option<Rung>> {
-    choose_if_given("rung", number, &RUNGS)
+pub(crate) fn sync_method(number: onebuf_sync_method) -> Result<Option<SyncMethod>> {
+    choose_if_given("sync_method", number, &SYNC_METHODS)
 }
 
-pub(crate) fn rung_number(rung: Rung) -> onebuf_rung {
-    RUNGS.iter().position(|known| *known == rung).map_or(ONEBUF_RUNG_ANY, |at| at as u32 + 1)
+pub(crate) fn sync_method_number(sync_method: SyncMethod) -> onebuf_sync_method {
+    SYNC_METHODS
+        .iter()
+        .position(|known| *known == sync_method)
+        .map_or(ONEBUF_SYNC_ANY, |at| at as u32 + 1)
 }
 
 #[cfg(test)]
@@ -217,15 +220,15 @@ mod tests {
 
     #[test]
     fn numbers_are_the_words_they_are_named_by() {
-        let is = |found: Result<Option<Strategy>>, want| assert_eq!(found.ok(), Some(Some(want)));
-        is(strategy(ONEBUF_STRATEGY_HOST_PAGES), Strategy::HostPages);
-        is(strategy(ONEBUF_STRATEGY_FINE_SVM), Strategy::FineSvm);
-        is(strategy(ONEBUF_STRATEGY_COARSE_SVM), Strategy::CoarseSvm);
-        is(strategy(ONEBUF_STRATEGY_MAPPED_DEVICE), Strategy::MappedDevice);
-        is(strategy(ONEBUF_STRATEGY_ON_CHIP), Strategy::OnChip);
-        is(strategy(ONEBUF_STRATEGY_DEVICE), Strategy::Device);
-        is(strategy(ONEBUF_STRATEGY_EXPORTABLE), Strategy::Exportable);
-        is(strategy(ONEBUF_STRATEGY_MANAGED), Strategy::Managed);
+        let is = |found: Result<Option<MemoryKind>>, want| assert_eq!(found.ok(), Some(Some(want)));
+        is(memory_kind(ONEBUF_MEMORY_KIND_HOST_PAGES), MemoryKind::HostPages);
+        is(memory_kind(ONEBUF_MEMORY_KIND_FINE_SVM), MemoryKind::FineSvm);
+        is(memory_kind(ONEBUF_MEMORY_KIND_COARSE_SVM), MemoryKind::CoarseSvm);
+        is(memory_kind(ONEBUF_MEMORY_KIND_MAPPED_DEVICE), MemoryKind::MappedDevice);
+        is(memory_kind(ONEBUF_MEMORY_KIND_ON_CHIP), MemoryKind::OnChip);
+        is(memory_kind(ONEBUF_MEMORY_KIND_DEVICE), MemoryKind::Device);
+        is(memory_kind(ONEBUF_MEMORY_KIND_EXPORTABLE), MemoryKind::Exportable);
+        is(memory_kind(ONEBUF_MEMORY_KIND_MANAGED), MemoryKind::Managed);
         assert_eq!(route(ONEBUF_ROUTE_SVM_POINTER).ok(), Some(Some(RouteKind::SvmPointer)));
         assert_eq!(route(ONEBUF_ROUTE_API_SHARE).ok(), Some(Some(RouteKind::ApiShare)));
         assert_eq!(route(ONEBUF_ROUTE_STAGED).ok(), Some(Some(RouteKind::Staged)));
@@ -233,9 +236,9 @@ mod tests {
         assert_eq!(host_access(ONEBUF_HOST_NONE).ok(), Some(HostAccess::None));
         assert_eq!(copies(ONEBUF_COPIES_FORBID).ok(), Some(CopyPolicy::Forbid));
         assert_eq!(access(ONEBUF_WRITE).ok(), Some(Access::Write));
-        for number in ONEBUF_RUNG_SAME_QUEUE..=ONEBUF_RUNG_HOST_WAIT {
-            let rung = rung(number).ok().flatten().map(rung_number);
-            assert_eq!(rung, Some(number));
+        for number in ONEBUF_SYNC_SAME_QUEUE..=ONEBUF_SYNC_HOST_WAIT {
+            let sync_method = sync_method(number).ok().flatten().map(sync_method_number);
+            assert_eq!(sync_method, Some(number));
         }
         for number in ONEBUF_ROUTE_SAME..=ONEBUF_ROUTE_STAGED {
             assert_eq!(route(number).ok().flatten().map(route_number), Some(number));
@@ -246,7 +249,9 @@ mod tests {
         for number in ONEBUF_READ_WRITE..=ONEBUF_WRITE {
             assert_eq!(access(number).ok().map(access_number), Some(number));
         }
-        for wrong in [access(3).is_ok(), strategy(9).is_ok(), route(11).is_ok(), rung(7).is_ok()] {
+        for wrong in
+            [access(3).is_ok(), memory_kind(9).is_ok(), route(11).is_ok(), sync_method(7).is_ok()]
+        {
             assert!(!wrong);
         }
     }

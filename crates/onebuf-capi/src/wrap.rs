@@ -21,7 +21,7 @@ use crate::{
     input::{Options, Slot, array, options, out},
     queue::onebuf_queue,
     status::onebuf_status,
-    words::{self, onebuf_copies, onebuf_route, onebuf_rung},
+    words::{self, onebuf_copies, onebuf_route, onebuf_sync_method},
 };
 use onebuf::{Buffer, Device, Fence, foreign::WrapBuilder};
 use std::{ffi::c_void, ptr::NonNull, sync::Arc};
@@ -78,13 +78,13 @@ impl Release {
 }
 
 /// Options that were read, and what their handles name.
-struct Wish {
+struct WrapOptions {
     given: onebuf_wrap_options,
     devices: Vec<Arc<Device>>,
     after: Vec<Arc<Fence>>,
 }
 
-impl Wish {
+impl WrapOptions {
     /// # Safety
     /// As for [`onebuf_buffer_wrap`].
     unsafe fn read(given: *const onebuf_wrap_options) -> Result<Self> {
@@ -99,23 +99,24 @@ impl Wish {
         Ok(Self { given, devices, after })
     }
 
-    fn build<'w>(&'w self, mut wish: WrapBuilder<'w, u8>) -> Result<Buffer<u8>> {
+    fn build<'w>(&'w self, mut builder: WrapBuilder<'w, u8>) -> Result<Buffer<u8>> {
         let given = &self.given;
-        wish = wish.shared_with(self.devices.iter().map(|device| &**device));
-        wish = wish.copies(words::copies(given.copies)?).trust_declared(given.trust_declared != 0);
-        wish = wish.raw_addresses(given.raw_addresses != 0);
+        builder = builder.shared_with(self.devices.iter().map(|device| &**device));
+        builder =
+            builder.copies(words::copies(given.copies)?).trust_declared(given.trust_declared != 0);
+        builder = builder.raw_addresses(given.raw_addresses != 0);
         if let Some(route) = words::route(given.route)? {
-            wish = wish.route(route);
+            builder = builder.route(route);
         }
         if given.bytes > 0 {
-            wish = wish.len(given.bytes);
+            builder = builder.len(given.bytes);
         }
-        wish = self.after.iter().fold(wish, |wish, fence| wish.after(fence));
+        builder = self.after.iter().fold(builder, |builder, fence| builder.after(fence));
         if let Some(run) = given.release {
             let release = Release { run, user: given.release_user };
-            wish = wish.owned(move |native| release.call(native));
+            builder = builder.owned(move |native| release.call(native));
         }
-        Ok(wish.build()?)
+        Ok(builder.build()?)
     }
 }
 
@@ -139,8 +140,8 @@ pub unsafe extern "C" fn onebuf_buffer_wrap(
         let (hub, cl_mem) = (hub.get()?, native(cl_mem, "cl_mem")?);
         // SAFETY: the caller's promise, also about what the options point at.
         let made = unsafe {
-            let wish = Wish::read(options)?;
-            wish.build(hub.hub.wrap_buffer(cl_mem))?
+            let builder = WrapOptions::read(options)?;
+            builder.build(hub.hub.wrap_buffer(cl_mem))?
         };
         *buffer = onebuf_buffer::put(made.into())?;
         Ok(())
@@ -163,11 +164,11 @@ pub unsafe extern "C" fn onebuf_buffer_wrap_svm(
         let pointer = NonNull::new(pointer.cast()).ok_or(Fault::Null("pointer"))?;
         // SAFETY: the caller's promise, also about what the options point at.
         let made = unsafe {
-            let wish = Wish::read(options)?;
-            if ![0, bytes].contains(&wish.given.bytes) {
+            let builder = WrapOptions::read(options)?;
+            if ![0, bytes].contains(&builder.given.bytes) {
                 return Err(Fault::invalid("options of another number of bytes"));
             }
-            wish.build(context.hub().wrap_svm(context, pointer, bytes))?
+            builder.build(context.hub().wrap_svm(context, pointer, bytes))?
         };
         *buffer = onebuf_buffer::put(made.into())?;
         Ok(())
@@ -239,17 +240,17 @@ pub extern "C" fn onebuf_buffer_read_until(
 }
 
 /// Makes the newest contents visible on that queue and orders it after all work on the buffer, for commands
-/// that its owner will enqueue there by itself. Says by which rung; `rung` may be NULL.
+/// that its owner will enqueue there by itself. Says by which sync method; `sync_method` may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_hand_to(
     buffer: onebuf_buffer,
     queue: onebuf_queue,
-    rung: Slot<'_, onebuf_rung>,
+    sync_method: Slot<'_, onebuf_sync_method>,
 ) -> onebuf_status {
     entry(|| {
         let used = buffer.get()?.whole().0.hand_to(&*queue.get()?)?;
-        if let Some(rung) = rung {
-            rung.write(words::rung_number(used));
+        if let Some(sync_method) = sync_method {
+            sync_method.write(words::sync_method_number(used));
         }
         Ok(())
     })

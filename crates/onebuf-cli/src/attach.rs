@@ -44,10 +44,10 @@ pub fn run(args: &Args, output: &Output) -> Result<Answer> {
     let (hands, devices) = Hands::open(&hub, &args.devices)?;
     let timeout = Duration::from_secs(args.timeout);
     let attach = Attach::to(&args.name).timeout(timeout);
-    let mut attached = attach.open::<u32>(&hub, |wish| wish.shared_with(&devices))?;
+    let mut attached = attach.open::<u32>(&hub, |builder| builder.shared_with(&devices))?;
     let (owner, buffer) = (attached.owner(), attached.buffer());
     let (bytes, count) = (buffer.size_bytes() as u64, pages(buffer.len()));
-    let (seen_by, memory) = (devices_json(buffer), buffer.plan().strategy);
+    let (seen_by, memory) = (devices_json(buffer), buffer.plan().memory_kind);
     output.tell(&format!("{} of process {} at {path}", units::bytes(bytes), owner.pid))?;
     let mut seen = Seen::default();
     for _ in 0..args.rounds {

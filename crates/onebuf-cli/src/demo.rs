@@ -175,35 +175,36 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let (hub, devices) = machine(args, shape)?;
     let watched = Watched::open(&hub, args.trace.as_deref());
     let one = devices[0].index() == devices[1].index();
-    let wish = hub.buffer::<Complex32>(shape.samples()).name("frame").shared_with(&devices);
-    let (setup, adapted) = adapt(args, &devices, setup, &wish, &mut supply)?;
+    let request = hub.buffer::<Complex32>(shape.samples()).name("frame").shared_with(&devices);
+    let (setup, adapted) = adapt(args, &devices, setup, &request, &mut supply)?;
     let graft = Graft::of(args, &devices, &setup);
     let native = Pipeline::open(&devices, setup.clone())?;
     let in_place = hub.buffer::<Complex32>(shape.samples()).shared_with([&devices[1]]);
     // In one queue of one device there is nothing to share.
     let (best, direct) = match graft.pipeline() {
         Some(grafted) => (grafted, in_place),
-        None => (&native, wish.clone()),
+        None => (&native, request.clone()),
     };
     let (policy, obstacle) = policy(&direct);
-    let shared = wish.clone();
+    let shared = request.clone();
     let direct = (!args.staged).then(|| (best, direct.copies(policy)));
-    let staged = (!one).then(|| (&native, wish.allocate_on(&devices[0]).route(RouteKind::Staged)));
+    let staged =
+        (!one).then(|| (&native, request.allocate_on(&devices[0]).route(RouteKind::Staged)));
 
     let wishes: Vec<&(&Pipeline, _)> = [&direct, &staged].into_iter().flatten().collect();
-    let (pipeline, wish) = wishes[0];
-    let batch = batch(args, pipeline, wish)?;
+    let (pipeline, request) = wishes[0];
+    let batch = batch(args, pipeline, request)?;
     // Drivers compile and pages appear on first use.
-    pipeline.run(&pipeline.frames(wish, 1)?)?;
+    pipeline.run(&pipeline.frames(request, 1)?)?;
     let mut feed = supply.start(&setup)?;
-    let streamed = stream(args, pipeline, wish, batch.frames, &mut feed, &watched)?;
+    let streamed = stream(args, pipeline, request, batch.frames, &mut feed, &watched)?;
     let mut frames = match feed {
         Feed::Frames(frames) => frames,
         Feed::Wire(wire) => Frames::again(&setup, wire.into_kept())?,
     };
     let mut ways = Vec::new();
-    for (pipeline, wish) in &wishes {
-        ways.push(way(pipeline, wish, batch.frames)?);
+    for (pipeline, request) in &wishes {
+        ways.push(way(pipeline, request, batch.frames)?);
     }
     let count = COMPARED.min(args.frames as usize);
     let mut measured = pipeline::measure(ways, &mut frames, count)?.into_iter();
@@ -257,7 +258,7 @@ fn adapt(
     args: &Args,
     devices: &[Device; 2],
     setup: Setup,
-    wish: &BufferBuilder<'_, Complex32>,
+    request: &BufferBuilder<'_, Complex32>,
     supply: &mut Supply<'_>,
 ) -> Result<(Setup, Option<Adapted>)> {
     if args.adaptive.is_none() {
@@ -265,7 +266,7 @@ fn adapt(
     }
     let pipeline = Pipeline::open(devices, setup.clone())?;
     let samples = supply.first(&setup)?;
-    let adapted = pipeline.adapt(&pipeline.frame(wish)?, &samples)?;
+    let adapted = pipeline.adapt(&pipeline.frame(request)?, &samples)?;
     let (error, by) = (adapted.max_rel_error, &adapted.device);
     if error.is_nan() || error > WEIGHTS_TOLERANCE {
         return Err(Failure::new(format!(
@@ -278,31 +279,35 @@ fn adapt(
 fn stream(
     args: &Args,
     pipeline: &Pipeline,
-    wish: &BufferBuilder<'_, Complex32>,
+    request: &BufferBuilder<'_, Complex32>,
     batch: usize,
     feed: &mut Feed,
     watched: &Watched<'_>,
 ) -> Result<Streamed> {
     let ring = args.ring.map_or((2 * batch).max(4), |ring| ring as usize);
-    let (wish, batch, count) = (wish.clone(), batch.min(ring), args.frames.into());
+    let (request, batch, count) = (request.clone(), batch.min(ring), args.frames.into());
     let grafts = !args.no_graft && !args.staged;
-    Stream { pipeline, wish, frames: count, ring, batch, grafts, watched }.run(feed)
+    Stream { pipeline, request, frames: count, ring, batch, grafts, watched }.run(feed)
 }
 
 fn way<'p>(
     pipeline: &'p Pipeline,
-    wish: &BufferBuilder<'_, Complex32>,
+    request: &BufferBuilder<'_, Complex32>,
     frames: usize,
 ) -> onebuf::Result<Way<'p>> {
-    Ok(Way::new(pipeline, pipeline.frames(wish, frames)?))
+    Ok(Way::new(pipeline, pipeline.frames(request, frames)?))
 }
 
 /// Frames per switch: as asked, or as the better way's costs advise.
-fn batch(args: &Args, pipeline: &Pipeline, wish: &BufferBuilder<'_, Complex32>) -> Result<Batch> {
+fn batch(
+    args: &Args,
+    pipeline: &Pipeline,
+    request: &BufferBuilder<'_, Complex32>,
+) -> Result<Batch> {
     match args.batch {
         Some(batch) => Ok(Batch::asked(batch as usize)),
         None => {
-            let frame = pipeline.frames(wish, 1)?;
+            let frame = pipeline.frames(request, 1)?;
             Batch::measured(pipeline, &frame[0], args.frames as usize)
         }
     }
@@ -359,8 +364,8 @@ fn try_routes(hub: &Hub, ids: &[String; 2], bytes: u64) -> Result<Option<Cached>
 }
 
 /// Copies are forbidden where a proven route makes that possible; else the reason why it is not.
-fn policy(wish: &BufferBuilder<'_, Complex32>) -> (CopyPolicy, Option<String>) {
-    match wish.clone().copies(CopyPolicy::Forbid).plan() {
+fn policy(request: &BufferBuilder<'_, Complex32>) -> (CopyPolicy, Option<String>) {
+    match request.clone().copies(CopyPolicy::Forbid).plan() {
         Ok(_) => (CopyPolicy::Forbid, None),
         Err(Error::CopyForbidden { route, why }) => {
             (CopyPolicy::Allow, Some(format!("{route} would copy: {why}")))

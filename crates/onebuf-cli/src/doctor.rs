@@ -190,7 +190,9 @@ fn table(report: &Report, screen: Screen) -> String {
             Cell::from(route.kind.to_string()),
             state(verdict.state),
             Cell::from(zero_copy),
-            Cell::from(verdict.sync.map_or_else(|| "-".into(), |rung| rung.to_string())),
+            Cell::from(
+                verdict.sync.map_or_else(|| "-".into(), |sync_method| sync_method.to_string()),
+            ),
             Cell::number(units::known(verdict.handoff_us)),
             Cell::number(units::known(verdict.gb_per_s)),
         ];

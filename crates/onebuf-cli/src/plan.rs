@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use onebuf::{
-    CopyPolicy, Device, Hint, Hub, Strategy,
+    CopyPolicy, Device, Hint, Hub, MemoryKind,
     plan::{Plan, Rejected},
     topology::{State, Verdict},
 };
@@ -43,8 +43,8 @@ pub struct Args {
     #[arg(long, value_parser = word::<Hint>(&["cpu_preferred", "gpu_preferred", "coherent", "streaming"]))]
     hint: Option<Hint>,
     /// Force the form of the memory
-    #[arg(long, value_parser = word::<Strategy>(&STRATEGIES))]
-    strategy: Option<Strategy>,
+    #[arg(long, value_parser = word::<MemoryKind>(&MEMORY_KINDS))]
+    memory_kind: Option<MemoryKind>,
     /// Tell the whole story, rejected routes included
     #[arg(long)]
     explain: bool,
@@ -53,7 +53,7 @@ pub struct Args {
     no_graft: bool,
 }
 
-const STRATEGIES: [&str; 8] = [
+const MEMORY_KINDS: [&str; 8] = [
     "host_pages",
     "fine_svm",
     "coarse_svm",
@@ -78,17 +78,17 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let devices: Vec<Device> =
         args.devices.iter().map(|selector| hub.device(selector)).collect::<onebuf::Result<_>>()?;
     let bytes = args.bytes.unwrap_or(args.size);
-    let mut wish = hub.buffer::<u8>(usize::try_from(bytes)?).shared_with(&devices);
+    let mut builder = hub.buffer::<u8>(usize::try_from(bytes)?).shared_with(&devices);
     if args.forbid_copies {
-        wish = wish.copies(CopyPolicy::Forbid);
+        builder = builder.copies(CopyPolicy::Forbid);
     }
     if let Some(hint) = args.hint {
-        wish = wish.hint(hint);
+        builder = builder.hint(hint);
     }
-    if let Some(strategy) = args.strategy {
-        wish = wish.strategy(strategy);
+    if let Some(memory_kind) = args.memory_kind {
+        builder = builder.memory_kind(memory_kind);
     }
-    let plan = wish.plan()?;
+    let plan = builder.plan()?;
     let grafts = grafts(&hub, &devices, args.no_graft);
     let mut text = match args.explain {
         true => plan.explain(hub.topology()).trim_end().to_owned() + "\n",
@@ -146,7 +146,7 @@ fn grafts(hub: &Hub, devices: &[Device], off: bool) -> Vec<Graft> {
 fn short(hub: &Hub, plan: &Plan, bytes: u64, screen: Screen) -> String {
     let id = |device| hub.topology().node(device).id.as_str();
     let home = id(plan.allocate_on);
-    let mut text = format!("{} on {home} as {}\n\n", units::bytes(bytes), plan.strategy);
+    let mut text = format!("{} on {home} as {}\n\n", units::bytes(bytes), plan.memory_kind);
     let mut table = Table::new(["seen by", "route", "sync", "zero-copy"]).remark("why");
     for hop in &plan.routes {
         let zero_copy = match hop.zero_copy {
@@ -175,12 +175,12 @@ fn is_untried(hub: &Hub, rejected: &Rejected) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Graft, STRATEGIES, State, Strategy, Verdict};
+    use super::{Graft, MEMORY_KINDS, MemoryKind, State, Verdict};
     use onebuf::Hub;
 
     #[test]
-    fn every_strategy_can_be_asked_for() {
-        assert_eq!(Strategy::ALL.map(|strategy| strategy.to_string()), STRATEGIES);
+    fn every_memory_kind_can_be_asked_for() {
+        assert_eq!(MemoryKind::ALL.map(|memory_kind| memory_kind.to_string()), MEMORY_KINDS);
     }
 
     #[test]

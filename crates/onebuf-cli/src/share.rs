@@ -7,7 +7,7 @@ use crate::{
     units,
 };
 use onebuf::{
-    Buffer, Device, Error, Strategy,
+    Buffer, Device, Error, MemoryKind,
     peer::{Offer, Visit},
 };
 use serde_json::{Value, json};
@@ -65,19 +65,19 @@ enum Place {
 
 impl Args {
     /// The device whose memory it is to be, and in which form; none for host pages.
-    fn home<'d>(&self, devices: &'d [Device]) -> Result<Option<(&'d Device, Strategy)>> {
-        let first = |form, has: fn(&Device) -> bool| {
+    fn home<'d>(&self, devices: &'d [Device]) -> Result<Option<(&'d Device, MemoryKind)>> {
+        let first = |memory_kind, has: fn(&Device) -> bool| {
             let fits = |device: &&Device| has(device) && device.info().physical.uuid.is_some();
-            devices.iter().find(fits).map(|device| (device, form))
+            devices.iter().find(fits).map(|device| (device, memory_kind))
         };
         let exports = |device: &Device| {
             let caps = &device.info().caps;
-            caps.strategies.contains(&Strategy::Exportable) && !caps.parses_fds
+            caps.memory_kinds.contains(&MemoryKind::Exportable) && !caps.parses_fds
         };
         let home = match self.memory {
             Some(Place::Pages) => return Ok(None),
-            Some(Place::Handle) => first(Strategy::Device, |device| device.info().caps.ipc),
-            Some(Place::Device) | None => first(Strategy::Exportable, exports),
+            Some(Place::Handle) => first(MemoryKind::Device, |device| device.info().caps.ipc),
+            Some(Place::Device) | None => first(MemoryKind::Exportable, exports),
         };
         match self.memory {
             Some(place) if home.is_none() => Err(Failure::new(format!(
@@ -109,10 +109,10 @@ pub fn run(args: &Args, output: &Output) -> Result<Answer> {
     let elements = args.elements()?;
     let hub = devices::discover()?;
     let (hands, devices) = Hands::open(&hub, &args.devices)?;
-    let wish = hub.buffer::<u32>(elements).shared_with(&devices);
+    let builder = hub.buffer::<u32>(elements).shared_with(&devices);
     let buffer = match args.home(&devices)? {
-        Some((home, form)) => wish.strategy(form).allocate_on(home).build()?,
-        None => wish.strategy(Strategy::HostPages).allocate_on(&hub.host()).build()?,
+        Some((home, memory_kind)) => builder.memory_kind(memory_kind).allocate_on(home).build()?,
+        None => builder.memory_kind(MemoryKind::HostPages).allocate_on(&hub.host()).build()?,
     };
     let name = args.name.clone().unwrap_or_else(|| format!("share-{}", std::process::id()));
     let mut offer = Offer::open(&buffer, &name)?;
@@ -144,7 +144,7 @@ fn answer(buffer: &Buffer<u32>, path: &str, name: &str, visits: &[Visited], all:
         "bytes": buffer.size_bytes(),
         "pages": pages(buffer.len()),
         "devices": devices_json(buffer),
-        "memory": buffer.plan().strategy,
+        "memory": buffer.plan().memory_kind,
         "peers": visits.iter().map(Visited::json).collect::<Vec<_>>(),
         "bytes_copied": buffer.hub().ledger().implied_bytes(),
     });

@@ -155,13 +155,13 @@ fn rate(seen: &PipelineSeen) -> String {
 
 /// All of it in tables, in lines that fit.
 fn view(seen: &Snapshot, screen: Screen) -> String {
-    let fences = seen.fences.iter().map(|(rung, count)| format!(" {rung} {count}"));
+    let fences = seen.fences.iter().map(|(sync_method, count)| format!(" {sync_method} {count}"));
     let fences = match seen.fences.is_empty() {
         true => " none yet".to_owned(),
         false => fences.collect::<Vec<_>>().join(","),
     };
     let head = format!(
-        "{}, process {}, {:.1} s\nhand-overs by rung:{fences}\n",
+        "{}, process {}, {:.1} s\nhand-overs by sync method:{fences}\n",
         printable(&seen.program),
         seen.pid,
         seen.uptime_us as f64 / 1e6,
@@ -219,7 +219,9 @@ fn buffer_cells(buffer: &BufferSeen) -> [Cell; 7] {
         buffer.routes.iter().map(|route| format!("{} {}", printable(&route.to), route.kind));
     let last = buffer.last.as_ref().map_or_else(
         || "-".into(),
-        |last| format!("{} -> {} by {}", printable(&last.from), printable(&last.to), last.rung),
+        |last| {
+            format!("{} -> {} by {}", printable(&last.from), printable(&last.to), last.sync_method)
+        },
     );
     [
         Cell::from(printable(&buffer.name)),
@@ -302,7 +304,7 @@ mod tests {
     fn lines_fit_a_narrow_screen() {
         let mut seen = pipeline_of(PipelineSeen::default());
         seen.pipelines[0].name = "フレーム".repeat(20);
-        seen.fences = vec![(onebuf::Rung::HostWait, u64::MAX); 5];
+        seen.fences = vec![(onebuf::SyncMethod::HostWait, u64::MAX); 5];
         for room in [10, 40, 79, 80] {
             let screen = Screen { width: Some(room), ..Screen::default() };
             for line in view(&seen, screen).lines() {

@@ -15,12 +15,12 @@ pub struct Device {
     hub: Hub,
     ix: DeviceIx,
     /// Keeps the foreign context that it belongs to, if it does.
-    guest: Option<Arc<Registration>>,
+    foreign_device: Option<Arc<Registration>>,
 }
 
 impl Device {
     pub(crate) fn new(hub: &Hub, ix: DeviceIx) -> Self {
-        Self { hub: hub.clone(), ix, guest: hub.guests().of(ix) }
+        Self { hub: hub.clone(), ix, foreign_device: hub.foreign_devices().of(ix) }
     }
 
     /// Its id, such as `opencl:0`.
@@ -39,8 +39,8 @@ impl Device {
     }
 
     /// Whether it is one of a foreign context.
-    pub(crate) fn is_guest(&self) -> bool {
-        self.guest.is_some()
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign_device.is_some()
     }
 
     /// The hub it belongs to.
@@ -51,7 +51,7 @@ impl Device {
     /// A new in-order queue.
     pub fn queue(&self) -> Result<Queue> {
         let plain = QueueSpec::default();
-        if self.hub.tap().wants_device_times() {
+        if self.hub.tracer().wants_device_times() {
             match self.queue_with(plain.profiled()) {
                 Err(Error::Unsupported { .. }) => {}
                 opened => return opened,

@@ -2,8 +2,8 @@
 
 use crate::{
     Error, Result,
-    hal::{Event, Profile, Rung},
-    queue::{Line, Position},
+    hal::{Event, Profile, SyncMethod},
+    queue::{QueuePoint, QueueState},
     sync::{Arc, Mutex, lock, thread},
 };
 use std::{
@@ -20,32 +20,38 @@ use std::{
 /// A fence holds no driver object until the first question.
 pub struct Fence {
     /// At least one.
-    positions: Vec<Position>,
+    points: Vec<QueuePoint>,
     timeout: Duration,
-    rung: Rung,
+    sync_method: SyncMethod,
     alarm: Alarm,
     /// The event that the alarm is set at.
     awaited: Option<Arc<dyn Event>>,
 }
 
 impl Fence {
-    pub(crate) fn new(position: Position, timeout: Duration) -> Self {
-        Self::of(vec![position], timeout)
+    pub(crate) fn new(point: QueuePoint, timeout: Duration) -> Self {
+        Self::of(vec![point], timeout)
     }
 
-    pub(crate) fn of(positions: Vec<Position>, timeout: Duration) -> Self {
-        Self { positions, timeout, rung: Rung::HostWait, alarm: Alarm::default(), awaited: None }
+    pub(crate) fn of(points: Vec<QueuePoint>, timeout: Duration) -> Self {
+        Self {
+            points,
+            timeout,
+            sync_method: SyncMethod::HostWait,
+            alarm: Alarm::default(),
+            awaited: None,
+        }
     }
 
-    pub(crate) fn with_rung(mut self, rung: Rung) -> Self {
-        self.rung = rung;
+    pub(crate) fn with_sync_method(mut self, sync_method: SyncMethod) -> Self {
+        self.sync_method = sync_method;
         self
     }
 
     /// The step of the ladder by which this fence orders (or ordered) what comes after it: that of
     /// the hand-over it stands for, or `HostWait` for one that only the CPU waits on.
-    pub fn rung(&self) -> Rung {
-        self.rung
+    pub fn sync_method(&self) -> SyncMethod {
+        self.sync_method
     }
 
     /// When the work ran, on a queue opened for profiling. Only for the fence of one launch, once it is
@@ -54,7 +60,7 @@ impl Fence {
     /// # Errors
     /// [`Error::Unsupported`] for any other fence or queue; [`Error::Busy`] before the work is done.
     pub fn profile(&self) -> Result<Profile> {
-        match self.positions.as_slice() {
+        match self.points.as_slice() {
             [only] => only.profile(),
             _ => Err(Error::unsupported(
                 "the time of several pieces of work",
@@ -63,8 +69,8 @@ impl Fence {
         }
     }
 
-    pub(crate) fn positions(&self) -> &[Position] {
-        &self.positions
+    pub(crate) fn points(&self) -> &[QueuePoint] {
+        &self.points
     }
 
     /// Whether the work is done.
@@ -72,14 +78,14 @@ impl Fence {
     /// # Errors
     /// When the work failed, what the driver said.
     pub fn is_done(&self) -> Result<bool> {
-        self.unreached().map(|position| position.is_none())
+        self.unreached().map(|point| point.is_none())
     }
 
     /// The first position that was not reached yet.
-    fn unreached(&self) -> Result<Option<&Position>> {
-        for position in &self.positions {
-            if !position.poll()? {
-                return Ok(Some(position));
+    fn unreached(&self) -> Result<Option<&QueuePoint>> {
+        for point in &self.points {
+            if !point.poll()? {
+                return Ok(Some(point));
             }
         }
         Ok(None)
@@ -92,7 +98,7 @@ impl Fence {
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
-        self.positions.iter().try_for_each(|position| position.wait(left()))
+        self.points.iter().try_for_each(|point| point.wait(left()))
     }
 
     /// Waits for the hub's timeout at most.
@@ -102,14 +108,14 @@ impl Fence {
 
     /// Has the waker called when the first position that was not reached yet is; false when all were.
     fn register(&mut self, waker: &Waker) -> Result<bool> {
-        while let Some(position) = self.unreached()? {
-            let Some(event) = position.event()? else { continue };
-            let (event, line) = (event.clone(), position.line.clone());
+        while let Some(point) = self.unreached()? {
+            let Some(event) = point.event()? else { continue };
+            let (event, queue_state) = (event.clone(), point.queue_state.clone());
             if !self.awaited.as_ref().is_some_and(|awaited| Arc::ptr_eq(awaited, &event)) {
                 self.alarm = Alarm::default();
                 self.awaited = Some(event.clone());
             }
-            self.alarm.set(&event, Some(&line), waker)?;
+            self.alarm.set(&event, Some(&queue_state), waker)?;
             // The work may have ended between the question and the registration.
             if !event.poll()? {
                 return Ok(true);
@@ -133,7 +139,7 @@ impl Future for Fence {
 
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fence").field("rung", &self.rung).finish_non_exhaustive()
+        f.debug_struct("Fence").field("sync", &self.sync_method).finish_non_exhaustive()
     }
 }
 
@@ -151,7 +157,7 @@ impl Alarm {
     pub fn set(
         &mut self,
         event: &Arc<dyn Event>,
-        line: Option<&Line>,
+        queue_state: Option<&QueueState>,
         waker: &Waker,
     ) -> Result<()> {
         if let Some(slot) = &self.0 {
@@ -167,7 +173,7 @@ impl Alarm {
         };
         let refused = event.on_complete(Box::new(wake.clone())).err().map(|(error, _)| error);
         // What waits for others may never call back: then the future asks after them, now and then.
-        let watches = line.is_some_and(Line::waits_for_others);
+        let watches = queue_state.is_some_and(QueueState::waits_for_others);
         if refused.is_some() || watches {
             let (event, future) = (event.clone(), Arc::downgrade(&slot));
             let wait = move || {

@@ -7,20 +7,20 @@ mod pending;
 use crate::{
     BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend, cache,
     device::Device,
+    device_table::{DeviceEntry, DeviceTable, MAX_FOREIGN_DEVICES},
     doctor::{Verdicts, identity},
-    foreign::Guests,
+    foreign::ForeignDevices,
     hal::{self, DeviceKind, Domain, QueueSpec},
     libs::{Libraries, Library},
-    live::Cards,
-    mailbox::Mailboxes,
+    live::StatisticsTable,
     program::Programs,
-    queue::{Courier, Line},
-    roster::{GUESTS, Roster, Seat},
-    route::bay::Bay,
+    queue::{CallbackThread, QueueState},
+    route::staging_pool::StagingPool,
     semaphores::Semaphores,
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
-    trace::Tap,
+    trace::Tracer,
+    wait_value_words::WaitValueTable,
 };
 use bytemuck::Pod;
 use found::{Found, Switch, Switches};
@@ -49,8 +49,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Hub(Arc<Inner>);
 
 struct Inner {
-    roster: Roster,
-    guests: Guests,
+    device_table: DeviceTable,
+    foreign_devices: ForeignDevices,
     ledger: Ledger,
     policy: CopyPolicy,
     timeout: Duration,
@@ -59,15 +59,15 @@ struct Inner {
     /// The libraries that were asked for, as their environment variables have them.
     libraries: Vec<(&'static str, String)>,
     programs: Programs,
-    mailboxes: Mailboxes,
+    wait_value_table: WaitValueTable,
     semaphores: Semaphores,
-    courier: Arc<Courier>,
+    callback_thread: Arc<CallbackThread>,
     maths: Libraries,
-    tap: Tap,
+    tracer: Tracer,
     /// Of buffers, once somebody may look.
-    cards: OnceLock<Arc<Cards>>,
+    statistics_table: OnceLock<Arc<StatisticsTable>>,
     /// The host's service queue, once it was needed: maps take it without a lock.
-    host_line: OnceLock<Arc<Line>>,
+    host_queue_state: OnceLock<Arc<QueueState>>,
     /// What is under way. The last field: what the others leave is waited for.
     pending: Arc<Pending>,
 }
@@ -109,7 +109,7 @@ impl Hub {
 
     /// Every device that was found, the host first. Devices of foreign contexts are their contexts'.
     pub fn devices(&self) -> Vec<Device> {
-        let found = self.0.roster.found() as u16;
+        let found = self.0.device_table.found() as u16;
         (0..found).map(|ix| Device::new(self, DeviceIx(ix))).collect()
     }
 
@@ -120,14 +120,14 @@ impl Hub {
     /// [`Error::Unavailable`] that lists what there is, and what could not be loaded.
     pub fn device(&self, selector: &str) -> Result<Device> {
         let found = self.select(selector).into_iter().next();
-        found.or_else(|| self.guest(selector)).ok_or_else(|| self.no_device(selector))
+        found.or_else(|| self.foreign_device(selector)).ok_or_else(|| self.no_device(selector))
     }
 
     /// A device of a foreign context, by its whole id.
-    fn guest(&self, id: &str) -> Option<Device> {
+    fn foreign_device(&self, id: &str) -> Option<Device> {
         let at = self.topology().nodes().iter().position(|node| node.id == id.trim())?;
         let ix = DeviceIx(at as u16);
-        self.guests().of(ix).map(|_| Device::new(self, ix))
+        self.foreign_devices().of(ix).map(|_| Device::new(self, ix))
     }
 
     /// Every device that fits, as for [`Hub::device`]; the kind of match that comes first there wins.
@@ -148,7 +148,7 @@ impl Hub {
     }
 
     fn no_device(&self, selector: &str) -> Error {
-        let found = &self.topology().nodes()[..self.0.roster.found()];
+        let found = &self.topology().nodes()[..self.0.device_table.found()];
         let tried = found.iter().map(|n| format!("{} ({})", n.id, n.info.name));
         let missing = self.0.unavailable.iter();
         let missing = missing.map(|u| {
@@ -176,7 +176,7 @@ impl Hub {
 
     /// The devices and routes, as [`crate::plan::plan`] takes them.
     pub fn topology(&self) -> &Topology {
-        self.0.roster.topology()
+        self.0.device_table.topology()
     }
 
     /// What was moved so far by buffers of this hub.
@@ -197,7 +197,7 @@ impl Hub {
 
     /// What the hub knew of its routes when it was made, as the doctor found it.
     pub fn verdicts(&self) -> &Verdicts {
-        self.0.roster.verdicts()
+        self.0.device_table.verdicts()
     }
 
     /// How long waits of this hub last.
@@ -226,20 +226,20 @@ impl Hub {
     }
 
     pub(crate) fn hal(&self, device: DeviceIx) -> &dyn hal::Device {
-        &*self.seat(device).device
+        &*self.entry(device).device
     }
 
-    pub(crate) fn seat(&self, device: DeviceIx) -> &Seat {
-        self.0.roster.seat(device)
+    pub(crate) fn entry(&self, device: DeviceIx) -> &DeviceEntry {
+        self.0.device_table.entry(device)
     }
 
-    pub(crate) fn roster(&self) -> &Roster {
-        &self.0.roster
+    pub(crate) fn device_table(&self) -> &DeviceTable {
+        &self.0.device_table
     }
 
     /// What is known of foreign contexts and of what was wrapped.
-    pub(crate) fn guests(&self) -> &Guests {
-        &self.0.guests
+    pub(crate) fn foreign_devices(&self) -> &ForeignDevices {
+        &self.0.foreign_devices
     }
 
     /// A number for another context.
@@ -256,13 +256,13 @@ impl Hub {
         &self.0.pending
     }
 
-    pub(crate) fn mailboxes(&self) -> &Mailboxes {
-        &self.0.mailboxes
+    pub(crate) fn wait_value_table(&self) -> &WaitValueTable {
+        &self.0.wait_value_table
     }
 
-    /// Who opens gates when callbacks come.
-    pub(crate) fn courier(&self) -> &Arc<Courier> {
-        &self.0.courier
+    /// Who opens host signals when callbacks come.
+    pub(crate) fn callback_thread(&self) -> &Arc<CallbackThread> {
+        &self.0.callback_thread
     }
 
     pub(crate) fn semaphores(&self) -> &Semaphores {
@@ -280,50 +280,51 @@ impl Hub {
 
     /// Where what happens is recorded.
     #[inline]
-    pub(crate) fn tap(&self) -> &Tap {
-        &self.0.tap
+    pub(crate) fn tracer(&self) -> &Tracer {
+        &self.0.tracer
     }
 
     /// What is kept of buffers for whoever watches; nothing while nobody can.
     #[inline]
-    pub(crate) fn cards(&self) -> Option<&Arc<Cards>> {
-        self.0.cards.get()
+    pub(crate) fn statistics_table(&self) -> Option<&Arc<StatisticsTable>> {
+        self.0.statistics_table.get()
     }
 
     /// The same, from now on.
-    pub(crate) fn watched_cards(&self) -> &Arc<Cards> {
-        self.0.cards.get_or_init(Arc::default)
+    pub(crate) fn watched_statistics(&self) -> &Arc<StatisticsTable> {
+        self.0.statistics_table.get_or_init(Arc::default)
     }
 
     /// Host memory for copies to and from a device.
-    pub(crate) fn bay(&self, device: DeviceIx) -> &Bay {
-        &self.seat(device).bay
+    pub(crate) fn staging_pool(&self, device: DeviceIx) -> &StagingPool {
+        &self.entry(device).staging_pool
     }
 
-    /// The host's [service queue](Self::service_line).
-    pub(crate) fn host_line(&self) -> Result<&Arc<Line>> {
-        match self.0.host_line.get() {
-            Some(line) => Ok(line),
+    /// The host's [service queue](Self::service_queue_state).
+    pub(crate) fn host_queue_state(&self) -> Result<&Arc<QueueState>> {
+        match self.0.host_queue_state.get() {
+            Some(queue_state) => Ok(queue_state),
             None => {
-                let line = self.service_line(self.host_index())?;
-                Ok(self.0.host_line.get_or_init(|| line))
+                let queue_state = self.service_queue_state(self.host_index())?;
+                Ok(self.0.host_queue_state.get_or_init(|| queue_state))
             }
         }
     }
 
     /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
-    pub(crate) fn service_line(&self, device: DeviceIx) -> Result<Arc<Line>> {
-        let mut slot = lock(&self.seat(device).service);
+    pub(crate) fn service_queue_state(&self, device: DeviceIx) -> Result<Arc<QueueState>> {
+        let mut slot = lock(&self.entry(device).service);
         match &*slot {
-            Some(line) => Ok(line.clone()),
+            Some(queue_state) => Ok(queue_state.clone()),
             None => {
                 let (hal, spec) = (self.hal(device), QueueSpec::default());
-                let line = Line::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tap());
-                let line = line.drained_by(&self.0.pending);
-                if let Some(recorder) = self.tap().recorder() {
-                    recorder.name_queue(line.number, "onebuf's own");
+                let queue_state =
+                    QueueState::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tracer());
+                let queue_state = queue_state.drained_by(&self.0.pending);
+                if let Some(recorder) = self.tracer().recorder() {
+                    recorder.name_queue(queue_state.number, "onebuf's own");
                 }
-                Ok(slot.insert(line).clone())
+                Ok(slot.insert(queue_state).clone())
             }
         }
     }
@@ -453,17 +454,17 @@ impl HubBuilder {
         self
     }
 
-    /// Lets buffers of CUDA's and HIP's ask for [`Strategy::Managed`](crate::Strategy::Managed), whatever the environment says
+    /// Lets buffers of CUDA's and HIP's ask for [`MemoryKind::Managed`](crate::MemoryKind::Managed), whatever the environment says
     /// (`ONEBUF_MANAGED=1`): one address for host and kernels on a chip that has memory of its own, for libraries that want one
     /// pointer. Its pages move to whoever takes the buffer, which is counted as implied copies; so no plan chooses it, and
     /// [`CopyPolicy::Forbid`] refuses it to the host. Where a device has none, [`Hub::notes`] says why.
     ///
     /// ```
-    /// # use onebuf::{Error, Hub, Strategy};
+    /// # use onebuf::{Error, Hub, MemoryKind};
     /// let hub = Hub::builder().managed_memory(true).build()?;
     /// let Ok(gpu) = hub.device("cuda") else { return Ok(()) };
-    /// let wish = hub.buffer::<f32>(1 << 20).shared_with([&hub.host(), &gpu]);
-    /// match wish.strategy(Strategy::Managed).build() {
+    /// let builder = hub.buffer::<f32>(1 << 20).shared_with([&hub.host(), &gpu]);
+    /// match builder.memory_kind(MemoryKind::Managed).build() {
     ///     Ok(both) => {
     ///         both.map_mut()?.fill(1.0);
     ///         let (queue, here) = (gpu.queue()?, both.map()?.as_ptr().addr() as u64);
@@ -586,8 +587,8 @@ impl HubBuilder {
         };
         found.notes.extend(note);
         let ids = found.nodes.iter().map(|node| node.id.clone());
-        let ledger = Ledger::new(ids.collect(), GUESTS);
-        let guests = Guests::new(found.opencl, found.others, found.devices.len());
+        let ledger = Ledger::new(ids.collect(), MAX_FOREIGN_DEVICES);
+        let foreign_devices = ForeignDevices::new(found.opencl, found.others, found.devices.len());
         let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
         for (node, device) in found.nodes.iter().zip(&found.devices) {
             if let Some(post) = device.post() {
@@ -597,8 +598,8 @@ impl HubBuilder {
         // After the drivers were loaded: its handler runs before theirs.
         let pending = Pending::new(timeout);
         Ok(Hub(Arc::new(Inner {
-            roster: Roster::new(found.devices, found.nodes, verdicts),
-            guests,
+            device_table: DeviceTable::new(found.devices, found.nodes, verdicts),
+            foreign_devices,
             ledger,
             policy: self.policy,
             timeout,
@@ -606,13 +607,16 @@ impl HubBuilder {
             unavailable: found.unavailable,
             notes: found.notes,
             programs,
-            mailboxes: Mailboxes::default(),
+            wait_value_table: WaitValueTable::default(),
             semaphores: Semaphores::default(),
-            courier: Arc::default(),
+            callback_thread: Arc::default(),
             maths,
-            tap: self.trace.map(|most| Tap::new(most, self.trace_devices)).unwrap_or_default(),
-            cards: OnceLock::new(),
-            host_line: OnceLock::new(),
+            tracer: self
+                .trace
+                .map(|most| Tracer::new(most, self.trace_devices))
+                .unwrap_or_default(),
+            statistics_table: OnceLock::new(),
+            host_queue_state: OnceLock::new(),
             pending,
         })))
     }

@@ -10,7 +10,7 @@
 //!    │                      ├─ view: "this queue reads (or writes) this buffer now"
 //!    └──── buffer ──────────┘        taken: release → fence → acquire.   dropped: position noted.
 //!            │
-//!          plan: where it is allocated, by which route each device sees it, by which rung they sync
+//!          plan: where it is allocated, by which route each device sees it, by which sync_method they sync
 //! ```
 //!
 //! # Twenty lines
@@ -65,6 +65,7 @@ pub mod bridge;
 mod buffer;
 pub mod cache;
 mod device;
+mod device_table;
 pub mod doctor;
 mod error;
 mod fence;
@@ -75,7 +76,6 @@ mod hub;
 mod ledger;
 pub mod libs;
 pub mod live;
-mod mailbox;
 pub mod peer;
 pub mod pipeline;
 pub mod plan;
@@ -83,7 +83,6 @@ pub mod pool;
 mod program;
 mod queue;
 mod queues;
-mod roster;
 mod route;
 mod semaphores;
 mod sync;
@@ -92,6 +91,7 @@ mod tests;
 pub mod topology;
 pub mod trace;
 mod view;
+mod wait_value_words;
 mod watchdog;
 
 pub use buffer::{
@@ -104,8 +104,8 @@ pub use foreign::{
     Borrowed, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, WrapBuilder,
 };
 pub use hal::{
-    Access, CopyPolicy, FdKind, Hint, HostAccess, NativeArgs, Profile, QueueOrder, QueueSpec,
-    RouteKind, Rung, Source, Strategy, printable,
+    Access, CopyPolicy, FdKind, Hint, HostAccess, MemoryKind, NativeArgs, Profile, QueueOrder,
+    QueueSpec, RouteKind, Source, SyncMethod, printable,
 };
 pub use hub::{Hub, HubBuilder, Unavailable};
 pub use ledger::{Cause, Entry, Ledger};

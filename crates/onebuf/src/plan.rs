@@ -6,7 +6,9 @@
 
 use crate::{
     Error, Result,
-    hal::{AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Hint, RouteKind, Rung, Strategy},
+    hal::{
+        AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Hint, MemoryKind, RouteKind, SyncMethod,
+    },
     route::{are_apart, is_host, semaphore_maker, serves, share_events, zero_copy_by_contract},
     topology::{DeviceIx, Route, State, Topology},
 };
@@ -27,7 +29,7 @@ pub struct Request {
     /// A wish about its form.
     pub hint: Option<Hint>,
     /// The form it must have.
-    pub strategy: Option<Strategy>,
+    pub memory_kind: Option<MemoryKind>,
     /// The device that must allocate it; it need not be one of `devices`.
     pub allocate_on: Option<DeviceIx>,
     /// The kind of route that every device but the allocator must get.
@@ -54,7 +56,7 @@ pub struct Plan {
     /// Who allocates.
     pub allocate_on: DeviceIx,
     /// In which form.
-    pub strategy: Strategy,
+    pub memory_kind: MemoryKind,
     /// One per requested device, by index.
     pub routes: Vec<Hop>,
     /// Better routes from this allocator that could not be taken.
@@ -78,7 +80,7 @@ pub struct Hop {
     /// By which route.
     pub kind: RouteKind,
     /// How its queues are joined with the allocator's.
-    pub sync: Rung,
+    pub sync: SyncMethod,
     /// Whether handing over copies nothing; `None` when nobody knows.
     pub zero_copy: Option<bool>,
     /// On what ground the route is used.
@@ -119,9 +121,9 @@ pub struct Score {
     /// As `host_blind`, for those: there it only breaks ties.
     pub host_blind_late: bool,
     /// How far the form is from the device's natural one.
-    pub off_form: u8,
+    pub off_memory_kind: u8,
     /// The allocator's index, and the form, so that no two ways tie.
-    pub place: Option<(DeviceIx, Strategy)>,
+    pub place: Option<(DeviceIx, MemoryKind)>,
 }
 
 /// Chooses. The same topology and request give the same plan, whatever the order of the devices.
@@ -166,7 +168,7 @@ fn check(topology: &Topology, request: &Request) -> Result<()> {
 #[derive(Clone, Copy)]
 struct Place {
     on: DeviceIx,
-    form: Strategy,
+    memory_kind: MemoryKind,
 }
 
 /// A usable way for one device to see the memory.
@@ -209,7 +211,7 @@ impl Obstacle<'_> {
     /// to lift.
     fn rank(&self) -> (bool, usize, bool, Bar, RouteKind) {
         let (bar, kind) = self.bar.map_or((Bar::OtherKind, RouteKind::Staged), |b| (b.0, b.1.kind));
-        (bar >= Bar::WrongForm, self.missing, kind == RouteKind::Staged, bar, kind)
+        (bar >= Bar::WrongMemoryKind, self.missing, kind == RouteKind::Staged, bar, kind)
     }
 }
 
@@ -221,16 +223,17 @@ struct Planner<'t> {
 impl<'t> Planner<'t> {
     /// Where there is nothing to choose: one device, which allocates, in a form that it has.
     fn only_place(&self) -> Option<Place> {
-        let (on, form) = (self.request.allocate_on?, self.request.strategy?);
-        let has_it = self.request.devices == [on] && self.info(on).caps.strategies.contains(&form);
-        has_it.then_some(Place { on, form })
+        let (on, memory_kind) = (self.request.allocate_on?, self.request.memory_kind?);
+        let has_it =
+            self.request.devices == [on] && self.info(on).caps.memory_kinds.contains(&memory_kind);
+        has_it.then_some(Place { on, memory_kind })
     }
 
     /// What [`Self::draft`] makes of such a place, without the lists: whoever wraps memory waits for this.
     fn alone(&self, place: Place) -> Plan {
         Plan {
             allocate_on: place.on,
-            strategy: place.form,
+            memory_kind: place.memory_kind,
             routes: vec![self.hop(place.on, place.on, &Way::SAME)],
             rejected: Vec::new(),
             score: self.score(place, &[(place.on, Way::SAME)]),
@@ -238,13 +241,19 @@ impl<'t> Planner<'t> {
     }
 
     fn places(&self) -> Result<Vec<Place>> {
-        let forms = |on| self.info(on).caps.strategies.iter().map(move |&form| Place { on, form });
-        // Memory on the chip is scarce, and managed memory moves: whoever wants them says so.
-        let wanted = |place: &Place| match self.request.strategy {
-            Some(form) => form == place.form,
-            None => !place.form.is_asked_for(),
+        let memory_kinds = |on| {
+            self.info(on)
+                .caps
+                .memory_kinds
+                .iter()
+                .map(move |&memory_kind| Place { on, memory_kind })
         };
-        Ok(self.allocators()?.into_iter().flat_map(forms).filter(wanted).collect())
+        // Memory on the chip is scarce, and managed memory moves: whoever wants them says so.
+        let wanted = |place: &Place| match self.request.memory_kind {
+            Some(memory_kind) => memory_kind == place.memory_kind,
+            None => !place.memory_kind.is_asked_for(),
+        };
+        Ok(self.allocators()?.into_iter().flat_map(memory_kinds).filter(wanted).collect())
     }
 
     /// Whoever may allocate. The host may even when nobody asked for it: its pages are what most
@@ -272,11 +281,12 @@ impl<'t> Planner<'t> {
 
     fn no_place(&self) -> Error {
         let on = self.request.allocate_on.map_or("any of the devices", |device| self.id(device));
-        let form = self.request.strategy.map_or("any".into(), |form| form.to_string());
-        let what = format!("memory of the form {form} on {on}");
-        let needs = match self.request.strategy {
-            Some(Strategy::OnChip) => "the MSMC memory of a Texas Instruments platform",
-            Some(Strategy::Managed) => {
+        let memory_kind =
+            self.request.memory_kind.map_or("any".into(), |memory_kind| memory_kind.to_string());
+        let what = format!("memory of the form {memory_kind} on {on}");
+        let needs = match self.request.memory_kind {
+            Some(MemoryKind::OnChip) => "the MSMC memory of a Texas Instruments platform",
+            Some(MemoryKind::Managed) => {
                 "a hub with `managed_memory(true)` or ONEBUF_MANAGED=1, and a CUDA or HIP device with memory of its own whose \
                  driver has concurrent managed access (`Hub::notes` says what is missing)"
             }
@@ -291,7 +301,7 @@ impl<'t> Planner<'t> {
         let ways = ways.map_err(|to| self.obstacle(place, to))?;
         Ok(Plan {
             allocate_on: place.on,
-            strategy: place.form,
+            memory_kind: place.memory_kind,
             routes: ways.iter().map(|(to, way)| self.hop(place.on, *to, way)).collect(),
             rejected: ways.iter().flat_map(|(to, way)| self.rejected(place, *to, way)).collect(),
             score: self.score(place, &ways),
@@ -314,8 +324,8 @@ impl<'t> Planner<'t> {
     }
 
     fn assess(&self, place: Place, route: &'t Route) -> Result<Way<'t>, Bar> {
-        if !serves(route, place.form) {
-            return Err(Bar::WrongForm);
+        if !serves(route, place.memory_kind) {
+            return Err(Bar::WrongMemoryKind);
         }
         let raw = route.kind == RouteKind::RawAddress && self.request.route.is_none();
         if raw && !self.request.raw_addresses {
@@ -368,8 +378,8 @@ impl<'t> Planner<'t> {
             kinds: sum(|way| way.kind_rank()),
             handoff_ns: sum(|way| way.handoff_ns),
             host_blind_late: host_blind,
-            off_form: self.off_form(place),
-            place: Some((place.on, place.form)),
+            off_memory_kind: self.off_memory_kind(place),
+            place: Some((place.on, place.memory_kind)),
         }
     }
 
@@ -391,11 +401,11 @@ impl<'t> Planner<'t> {
     /// Only where the device's own memory comes first; else host memory is what was wished for. Coarse-grained SVM that
     /// others use in place lies in host memory too: it is host pages that they import.
     fn over_bus(&self, place: Place) -> u64 {
-        use Strategy::{CoarseSvm, FineSvm, HostPages, MappedDevice};
+        use MemoryKind::{CoarseSvm, FineSvm, HostPages, MappedDevice};
         // Where a runtime has an address space for its chips, it is their own memory.
         let space = self.info(place.on).caps.address_space;
-        let own = matches!((place.form, space), (CoarseSvm, Some(AddressSpace::Runtime(_))));
-        let host = matches!(place.form, HostPages | MappedDevice | FineSvm | CoarseSvm);
+        let own = matches!((place.memory_kind, space), (CoarseSvm, Some(AddressSpace::Runtime(_))));
+        let host = matches!(place.memory_kind, HostPages | MappedDevice | FineSvm | CoarseSvm);
         let in_host_memory = host && !own;
         let apart = self.devices().filter(|&device| self.is_apart(device)).count();
         if in_host_memory && self.device_first() { apart as u64 } else { 0 }
@@ -404,7 +414,7 @@ impl<'t> Planner<'t> {
     /// Plain pages are the same whoever allocated them, so for those either direction tells. A
     /// forced kind has no say: it is about the devices that were asked for.
     fn host_sees(&self, place: Place) -> bool {
-        let plain = place.form == Strategy::HostPages;
+        let plain = place.memory_kind == MemoryKind::HostPages;
         let mut hosts = self.topology.indices().filter(|&device| is_host(self.info(device)));
         let back = |on| plain && self.sees(Place { on, ..place }, place.on);
         hosts.any(|on| self.sees(place, on) || back(on))
@@ -416,81 +426,82 @@ impl<'t> Planner<'t> {
     }
 
     fn off_hint(&self, place: Place, host_blind: bool) -> u8 {
-        use Strategy::{FineSvm, HostPages, MappedDevice};
-        let (form, gpu) = (place.form, self.info(place.on).kind == DeviceKind::Gpu);
-        match (self.request.hint, form) {
+        use MemoryKind::{FineSvm, HostPages, MappedDevice};
+        let (memory_kind, gpu) = (place.memory_kind, self.info(place.on).kind == DeviceKind::Gpu);
+        match (self.request.hint, memory_kind) {
             (None, _) => 0,
-            (Some(Hint::CpuPreferred), _) => (form != HostPages && host_blind).into(),
+            (Some(Hint::CpuPreferred), _) => (memory_kind != HostPages && host_blind).into(),
             (Some(Hint::GpuPreferred), HostPages | FineSvm) => 1,
             (Some(Hint::GpuPreferred), _) => (!gpu).into(),
             (Some(Hint::Coherent), FineSvm) => 0,
             (Some(Hint::Coherent), HostPages) => 1,
             (Some(Hint::Coherent), _) => 2,
-            (Some(Hint::Streaming), _) => (!matches!(form, MappedDevice | HostPages)).into(),
+            (Some(Hint::Streaming), _) => (!matches!(memory_kind, MappedDevice | HostPages)).into(),
         }
     }
 
     /// A chip with memory of its own is best served from there; one without loses nothing by a map.
-    fn off_form(&self, place: Place) -> u8 {
+    fn off_memory_kind(&self, place: Place) -> u8 {
         let unified = self.info(place.on).caps.unified_memory;
-        match place.form {
-            Strategy::MappedDevice => (!unified).into(),
-            Strategy::Device | Strategy::OnChip => unified.into(),
-            Strategy::Exportable => 1 + u8::from(unified),
-            Strategy::CoarseSvm => 2,
-            Strategy::FineSvm => 3,
-            Strategy::HostPages => 4,
-            Strategy::Managed => 5,
+        match place.memory_kind {
+            MemoryKind::MappedDevice => (!unified).into(),
+            MemoryKind::Device | MemoryKind::OnChip => unified.into(),
+            MemoryKind::Exportable => 1 + u8::from(unified),
+            MemoryKind::CoarseSvm => 2,
+            MemoryKind::FineSvm => 3,
+            MemoryKind::HostPages => 4,
+            MemoryKind::Managed => 5,
         }
     }
 
     fn hop(&self, from: DeviceIx, to: DeviceIx, way: &Way<'_>) -> Hop {
-        let sync = way.route.map_or(Rung::SameQueue, |route| self.rung(from, to, route));
-        let why = way.route.map_or("one device".into(), |route| self.ground(route).into());
+        let sync =
+            way.route.map_or(SyncMethod::SameQueue, |route| self.sync_method(from, to, route));
+        let why = way.route.map_or("one device".into(), |route| self.base_device(route).into());
         Hop { to, kind: way.kind, sync, zero_copy: way.zero_copy, why }
     }
 
-    /// The rung that was measured, else the best that an API promises: by semaphores both ways; to the home by numbers in memory
+    /// The sync method that was measured, else the best that an API promises: by semaphores both ways; to the home by numbers in memory
     /// where it waits for such. No API promises that callbacks join two others: unproven, the thread waits, unless the
     /// caller trusts what is declared.
-    fn rung(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> Rung {
+    fn sync_method(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> SyncMethod {
         let linked = |d| {
             let info = self.info(d);
-            info.caps.callbacks && info.caps.gates && !is_host(info)
+            info.caps.callbacks && info.caps.host_signals && !is_host(info)
         };
         let by_fd = matches!(route.kind, RouteKind::OpaqueFd | RouteKind::DmaBuf);
         let signals = semaphore_maker(self.topology, [from, to]).is_some();
         let best = match linked(from) && linked(to) {
             // One API's streams wait for the events of all its devices.
-            _ if route.kind == RouteKind::Peer => Rung::Event,
-            _ if share_events(self.topology, [from, to]) => Rung::Event,
-            _ if by_fd && signals => Rung::Semaphore,
-            true if by_fd && self.info(from).caps.wait_values => Rung::WaitValue,
-            true => Rung::Callback,
-            false => Rung::HostWait,
+            _ if route.kind == RouteKind::Peer => SyncMethod::Event,
+            _ if share_events(self.topology, [from, to]) => SyncMethod::Event,
+            _ if by_fd && signals => SyncMethod::Semaphore,
+            true if by_fd && self.info(from).caps.wait_values => SyncMethod::WaitValue,
+            true => SyncMethod::Callback,
+            false => SyncMethod::HostWait,
         };
         let unproven = match best {
-            Rung::Callback
+            SyncMethod::Callback
                 if !self.request.trust_declared && !self.topology.has_callbacks([from, to]) =>
             {
-                Rung::HostWait
+                SyncMethod::HostWait
             }
             promised => promised,
         };
         match route.verdict.sync {
             // Whoever makes semaphores was there when it was measured, and is not now.
-            Some(Rung::Semaphore) if !signals => unproven,
+            Some(SyncMethod::Semaphore) if !signals => unproven,
             measured => measured.unwrap_or(unproven),
         }
     }
 
-    fn ground(&self, route: &Route) -> String {
-        let ground = match route {
+    fn base_device(&self, route: &Route) -> String {
+        let base_device = match route {
             _ if route.verdict.proven_for(self.request.bytes) => "proven",
             _ if route.guaranteed => "by contract",
             _ => "on the caller's word",
         };
-        format!("{ground}: {}", route.verdict.why)
+        format!("{base_device}: {}", route.verdict.why)
     }
 
     fn rejected(&self, place: Place, to: DeviceIx, taken: &Way<'_>) -> Vec<Rejected> {

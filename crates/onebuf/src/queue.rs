@@ -1,21 +1,21 @@
 //! Queues: streams of work, and how one is made to wait for another.
 
-mod courier;
+mod callback_thread;
 mod joined;
-mod position;
+mod point;
 #[cfg(all(test, not(onebuf_shuttle)))]
 pub(crate) mod tests;
 mod watch;
 
-pub(crate) use courier::Courier;
+pub(crate) use callback_thread::CallbackThread;
 use joined::Joined;
-pub(crate) use position::Position;
+pub(crate) use point::QueuePoint;
 
 use crate::{
     Error, Fence, Hub, Result,
     device::Device,
     foreign::Registration,
-    hal::{self, QueueOrder, QueueSpec, Rung},
+    hal::{self, QueueOrder, QueueSpec, SyncMethod},
     hub::Pending,
     libs::Shelf,
     program::{Arg, Grid, Kernel},
@@ -23,7 +23,7 @@ use crate::{
     semaphores,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
-    trace::{Tap, What},
+    trace::{Tracer, What},
 };
 use std::{
     fmt,
@@ -38,24 +38,26 @@ use std::{
 #[derive(Clone)]
 pub struct Queue {
     pub(crate) hub: Hub,
-    pub(crate) line: Arc<Line>,
+    pub(crate) queue_state: Arc<QueueState>,
 }
 
 impl Queue {
     pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
-        let (native, guest) = (hub.hal(device).queue(spec)?, hub.guests().of(device));
-        let line = Line::of(device, native, hub.hal(device), spec, guest).traced(hub.tap());
-        Ok(Self { hub: hub.clone(), line: line.drained_by(hub.pending()) })
+        let (native, foreign_device) =
+            (hub.hal(device).queue(spec)?, hub.foreign_devices().of(device));
+        let queue_state = QueueState::of(device, native, hub.hal(device), spec, foreign_device)
+            .traced(hub.tracer());
+        Ok(Self { hub: hub.clone(), queue_state: queue_state.drained_by(hub.pending()) })
     }
 
     /// The device that runs this queue's work.
     pub fn device(&self) -> Device {
-        Device::new(&self.hub, self.line.device)
+        Device::new(&self.hub, self.queue_state.device)
     }
 
     /// How it was opened.
     pub fn spec(&self) -> QueueSpec {
-        self.line.spec
+        self.queue_state.spec
     }
 
     /// Starts a kernel on the views given, which were taken on this queue. Given by value, as
@@ -86,7 +88,7 @@ impl Queue {
     ) -> Result<Fence> {
         let event = kernel.launch_on(self, &grid.into(), args.as_ref(), true)?;
         let event = event.ok_or_else(|| Error::unsupported("a launch's own fence", "an event"))?;
-        Ok(Fence::new(self.line.at_event(event), self.hub.timeout()))
+        Ok(Fence::new(self.queue_state.at_event(event), self.hub.timeout()))
     }
 
     /// Launches once, waits, and tells how long that took: what a driver leaves to the first launch
@@ -107,37 +109,43 @@ impl Queue {
         Ok(clock.elapsed())
     }
 
-    /// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best rung there
+    /// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method there
     /// is, and says which. Callbacks are used where the doctor has proven them for the two devices; otherwise the
     /// calling thread waits.
     ///
     /// # Errors
     /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
-    pub fn wait_for(&self, fence: &Fence) -> Result<Rung> {
-        let after = |position: &Position| {
-            let routes = self.hub.topology().between(position.line.device, self.line.device).iter();
+    pub fn wait_for(&self, fence: &Fence) -> Result<SyncMethod> {
+        let after = |point: &QueuePoint| {
+            let routes = self
+                .hub
+                .topology()
+                .between(point.queue_state.device, self.queue_state.device)
+                .iter();
             // None better than what was proven; unproven, the best that an API's contract promises.
             let best = routes.filter_map(|route| route.verdict.sync).max();
-            let best = Limit::new(best.unwrap_or(Rung::SameQueue));
-            self.line.after(&self.hub, position, best)
+            let best = Limit::new(best.unwrap_or(SyncMethod::SameQueue));
+            self.queue_state.after(&self.hub, point, best)
         };
-        let mut rungs = fence.positions().iter().map(after);
-        rungs.try_fold(Rung::SameQueue, |lowest, rung| rung.map(|rung| lowest.max(rung)))
+        let mut sync_methods = fence.points().iter().map(after);
+        sync_methods.try_fold(SyncMethod::SameQueue, |lowest, sync_method| {
+            sync_method.map(|sync_method| lowest.max(sync_method))
+        })
     }
 
     /// The point that everything enqueued so far will have reached.
     pub fn fence(&self) -> Fence {
-        let position = self.line.note();
-        if self.line.is_foreign {
+        let point = self.queue_state.note();
+        if self.queue_state.is_foreign {
             // Marked now: what its owner enqueues later may wait for us. A failure comes again when asked.
-            let _ = position.event();
+            let _ = point.event();
         }
-        Fence::new(position, self.hub.timeout())
+        Fence::new(point, self.hub.timeout())
     }
 
     /// Sees to it that enqueued work starts without further calls.
     pub fn flush(&self) -> Result<()> {
-        self.line.hal.flush()
+        self.queue_state.hal.flush()
     }
 
     /// Waits until everything enqueued so far is done, for the hub's timeout at most.
@@ -149,8 +157,8 @@ impl Queue {
     /// own; zero where there is none. Work enqueued there while a view of this queue is held is
     /// fenced like work of our own. The handle is valid while the `Queue` lives.
     pub fn raw(&self) -> usize {
-        self.line.given_away.store(true, Ordering::Relaxed);
-        self.line.hal.raw()
+        self.queue_state.given_away.store(true, Ordering::Relaxed);
+        self.queue_state.hal.raw()
     }
 }
 
@@ -164,14 +172,14 @@ impl fmt::Debug for Queue {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     /// None better than this, across APIs.
-    pub best: Rung,
+    pub best: SyncMethod,
     /// Callbacks, too, that no experiment has seen to work between the two.
     pub trusts: bool,
 }
 
 impl Limit {
     /// What was proven, and what APIs promise.
-    pub fn new(best: Rung) -> Self {
+    pub fn new(best: SyncMethod) -> Self {
         Self { best, trusts: false }
     }
 
@@ -183,14 +191,14 @@ impl Limit {
 
 /// One native queue and how far it is.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct QueueState {
     pub hal: Arc<dyn hal::Queue>,
     pub device: DeviceIx,
     pub spec: QueueSpec,
     /// By which it is known as long as the process lives.
     pub number: usize,
     callbacks: bool,
-    gates: bool,
+    host_signals: bool,
     wait_values: bool,
     /// Work that was noted is done.
     at_once: bool,
@@ -215,23 +223,23 @@ pub(crate) struct Line {
     /// Only one thread can ask it for a mark: it is made when a view is given back.
     pub marks_at_once: bool,
     /// Where what happens is recorded.
-    pub tap: Tap,
+    pub tracer: Tracer,
     /// What libraries keep with it: handles and plans, which keep the native queue.
     pub libs: Shelf,
     /// What keeps a foreign context; none for what the hub itself opens there.
-    _guest: Option<Arc<Registration>>,
+    _registration: Option<Arc<Registration>>,
     /// Who waits for its work when all else is gone.
     pending: Option<Arc<Pending>>,
 }
 
-impl Line {
+impl QueueState {
     /// Over a native queue of that device.
     pub fn of(
         device: DeviceIx,
         native: Arc<dyn hal::Queue>,
         hal: &dyn hal::Device,
         spec: QueueSpec,
-        guest: Option<Arc<Registration>>,
+        foreign_device: Option<Arc<Registration>>,
     ) -> Self {
         let (caps, at_once) = (&hal.info().caps, native.runs_at_once());
         Self {
@@ -240,7 +248,7 @@ impl Line {
             spec,
             number: next_number(),
             callbacks: caps.callbacks,
-            gates: caps.gates,
+            host_signals: caps.host_signals,
             wait_values: caps.wait_values,
             at_once,
             launching: Mutex::new(()),
@@ -253,28 +261,28 @@ impl Line {
             given_away: AtomicBool::new(false),
             is_foreign: false,
             marks_at_once: false,
-            tap: Tap::default(),
+            tracer: Tracer::default(),
             libs: Shelf::default(),
-            _guest: guest,
+            _registration: foreign_device,
             pending: None,
         }
     }
 
     /// What happens there is recorded where its hub's is.
-    pub fn traced(mut self, tap: &Tap) -> Self {
-        self.tap = tap.clone();
+    pub fn traced(mut self, tracer: &Tracer) -> Self {
+        self.tracer = tracer.clone();
         self
     }
 
     /// Its work is waited for when its hub or the process ends, but that of a foreign context is its owner's.
     pub fn drained_by(mut self, pending: &Arc<Pending>) -> Arc<Self> {
-        if self.at_once || self._guest.is_some() {
+        if self.at_once || self._registration.is_some() {
             return Arc::new(self);
         }
         self.pending = Some(pending.clone());
-        let line = Arc::new(self);
-        pending.add(&line);
-        line
+        let queue_state = Arc::new(self);
+        pending.add(&queue_state);
+        queue_state
     }
 
     /// The native queue is somebody else's.
@@ -310,13 +318,13 @@ impl Line {
 
     /// Notes that work was enqueued; call it after the enqueue. The position covers everything so far,
     /// on an out-of-order queue too: events that are made of it are marks.
-    pub fn note(self: &Arc<Self>) -> Position {
-        Self::position_at(self, self.advance())
+    pub fn note(self: &Arc<Self>) -> QueuePoint {
+        Self::point_at(self, self.advance())
     }
 
     /// Where so many pieces of work are done.
-    pub fn position_at(line: &Arc<Self>, at: u64) -> Position {
-        Position { line: line.clone(), at, event: OnceLock::new(), own: None }
+    pub fn point_at(queue_state: &Arc<Self>, at: u64) -> QueuePoint {
+        QueuePoint { queue_state: queue_state.clone(), at, event: OnceLock::new(), own: None }
     }
 
     /// Counts a piece of work that was enqueued. What is over need not be counted.
@@ -325,36 +333,39 @@ impl Line {
     }
 
     /// The point that one piece of work will have reached, by its own event.
-    pub fn at_event(self: &Arc<Self>, event: Arc<dyn hal::Event>) -> Position {
-        let mut position = self.note();
-        position.own = Some(event);
-        position
+    pub fn at_event(self: &Arc<Self>, event: Arc<dyn hal::Event>) -> QueuePoint {
+        let mut point = self.note();
+        point.own = Some(event);
+        point
     }
 
-    /// Makes later work wait for a position, by the best rung there is within the limit. Returns the rung that was used.
-    pub fn after(self: &Arc<Self>, hub: &Hub, position: &Position, limit: Limit) -> Result<Rung> {
-        self.after_or(hub, position, limit, |event| {
-            self.wait_by_event(position, event, hub.timeout())
-        })
+    /// Makes later work wait for a position, by the best sync method there is within the limit. Returns the sync method that was used.
+    pub fn after(
+        self: &Arc<Self>,
+        hub: &Hub,
+        point: &QueuePoint,
+        limit: Limit,
+    ) -> Result<SyncMethod> {
+        self.after_or(hub, point, limit, |event| self.wait_by_event(point, event, hub.timeout()))
     }
 
     /// The same; an event of this queue's own API is given to `same_api` instead of waited for.
     pub fn after_or(
         self: &Arc<Self>,
         hub: &Hub,
-        position: &Position,
+        point: &QueuePoint,
         limit: Limit,
-        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
-    ) -> Result<Rung> {
-        if self.is_in_order() && Arc::ptr_eq(&position.line, self) {
-            return Ok(Rung::SameQueue);
+        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<SyncMethod>,
+    ) -> Result<SyncMethod> {
+        if self.is_in_order() && Arc::ptr_eq(&point.queue_state, self) {
+            return Ok(SyncMethod::SameQueue);
         }
-        let began = self.tap.begin(What::Wait);
-        let joined = self.join(hub, position, limit, same_api);
-        if joined != Ok(Rung::SameQueue) {
+        let began = self.tracer.begin(What::Wait);
+        let joined = self.join(hub, point, limit, same_api);
+        if joined != Ok(SyncMethod::SameQueue) {
             began.end(self, |event| {
-                event.came_from(&position.line);
-                event.rung = joined.as_ref().ok().copied();
+                event.came_from(&point.queue_state);
+                event.sync_method = joined.as_ref().ok().copied();
                 event.failed = joined.is_err();
             });
         }
@@ -365,73 +376,77 @@ impl Line {
     fn join(
         self: &Arc<Self>,
         hub: &Hub,
-        position: &Position,
+        point: &QueuePoint,
         limit: Limit,
-        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<Rung>,
-    ) -> Result<Rung> {
+        same_api: impl FnOnce(Arc<dyn hal::Event>) -> Result<SyncMethod>,
+    ) -> Result<SyncMethod> {
         let best = limit.best;
-        let ends = [position.line.device, self.device];
-        let signals = best <= Rung::Semaphore && self.may_signal(hub, ends, position);
-        if signals && self.after_signal(hub, position) {
-            return Ok(Rung::Semaphore);
+        let ends = [point.queue_state.device, self.device];
+        let signals = best <= SyncMethod::Semaphore && self.may_signal(hub, ends, point);
+        if signals && self.after_signal(hub, point) {
+            return Ok(SyncMethod::Semaphore);
         }
-        let Some(event) = position.event()? else { return Ok(Rung::SameQueue) };
+        let Some(event) = point.event()? else { return Ok(SyncMethod::SameQueue) };
         if event.poll()? {
-            return Ok(Rung::SameQueue);
+            return Ok(SyncMethod::SameQueue);
         }
         let is_own = event.domain() == self.hal.domain();
-        if (is_own || best <= Rung::Event) && self.hal.takes(&**event) {
+        if (is_own || best <= SyncMethod::Event) && self.hal.takes(&**event) {
             match !is_own && share_events(hub.topology(), ends) {
-                true => self.note_joined(position, event),
-                false => self.watch_with(position, event),
+                true => self.note_joined(point, event),
+                false => self.watch_with(point, event),
             }
             return same_api(event.clone());
         }
-        if best <= Rung::Semaphore && !signals && self.after_semaphore(hub, &position.line) {
-            self.note_joined(position, event);
-            return Ok(Rung::Semaphore);
+        if best <= SyncMethod::Semaphore
+            && !signals
+            && self.after_semaphore(hub, &point.queue_state)
+        {
+            self.note_joined(point, event);
+            return Ok(SyncMethod::Semaphore);
         }
-        if best <= Rung::WaitValue && self.after_value(hub, &position.line) {
-            self.note_joined(position, event);
-            return Ok(Rung::WaitValue);
+        if best <= SyncMethod::WaitValue && self.after_value(hub, &point.queue_state) {
+            self.note_joined(point, event);
+            return Ok(SyncMethod::WaitValue);
         }
-        let calls = self.gates && position.line.callbacks && best <= Rung::Callback;
+        let calls =
+            self.host_signals && point.queue_state.callbacks && best <= SyncMethod::Callback;
         if calls && limit.allows_callbacks(hub, ends) {
-            self.watch_with(position, event);
-            return self.after_callback(hub, position, &**event);
+            self.watch_with(point, event);
+            return self.after_callback(hub, point, &**event);
         }
-        position.wait_by(&**event, hub.timeout())?;
-        Ok(Rung::HostWait)
+        point.wait_by(&**event, hub.timeout())?;
+        Ok(SyncMethod::HostWait)
     }
 
     /// Waits for a semaphore, where this queue does not yet wait for one that is behind the same work. False where they have
     /// no such way.
-    fn after_signal(self: &Arc<Self>, hub: &Hub, position: &Position) -> bool {
-        if self.is_in_order() && self.joined.is_behind(position) {
+    fn after_signal(self: &Arc<Self>, hub: &Hub, point: &QueuePoint) -> bool {
+        if self.is_in_order() && self.joined.is_behind(point) {
             return true;
         }
         // Read before the signal: all work noted by now is before it.
-        let covered = position.line.noted.load(Ordering::Acquire);
-        let joined = self.after_semaphore(hub, &position.line);
+        let covered = point.queue_state.noted.load(Ordering::Acquire);
+        let joined = self.after_semaphore(hub, &point.queue_state);
         if joined {
-            self.joined.put_behind(position.line.number, covered);
+            self.joined.put_behind(point.queue_state.number, covered);
         }
         joined
     }
 
     /// Whether a semaphore is tried before there is an event: one that was made now would cost three calls, and hardly be
-    /// reached already. Behind a gate only an event tells how the work ended.
-    fn may_signal(&self, hub: &Hub, ends: [DeviceIx; 2], position: &Position) -> bool {
-        let (sender, known) = (&*position.line.hal, hub.topology().nodes().len());
+    /// reached already. Behind a host signal only an event tells how the work ended.
+    fn may_signal(&self, hub: &Hub, ends: [DeviceIx; 2], point: &QueuePoint) -> bool {
+        let (sender, known) = (&*point.queue_state.hal, hub.topology().nodes().len());
         // A fence may be another hub's, of a device that this one does not have.
         let here = ends.iter().all(|end| end.get() < known) && sender.domain() != self.hal.domain();
         let apart = here && !share_events(hub.topology(), ends);
-        apart && !position.is_marked() && !sender.has_gates()
+        apart && !point.is_marked() && !sender.has_host_signals()
     }
 
     /// Makes later work wait for a semaphore that the other queue signals behind everything it was given. False where they
     /// have no such way.
-    fn after_semaphore(self: &Arc<Self>, hub: &Hub, sender: &Arc<Line>) -> bool {
+    fn after_semaphore(self: &Arc<Self>, hub: &Hub, sender: &Arc<QueueState>) -> bool {
         if !sender.is_in_order() || sender.is_foreign || self.is_foreign {
             return false;
         }
@@ -444,27 +459,28 @@ impl Line {
 
     /// Makes later work wait for a number that the other queue writes behind everything it was given. False where
     /// they have no such way.
-    fn after_value(&self, hub: &Hub, sender: &Arc<Line>) -> bool {
+    fn after_value(&self, hub: &Hub, sender: &Arc<QueueState>) -> bool {
         if !self.wait_values || !sender.is_in_order() || sender.is_foreign {
             return false;
         }
-        let mailbox = hub.mailboxes().between(hub, sender.device, self.device);
+        let wait_value_words = hub.wait_value_table().between(hub, sender.device, self.device);
         self.joined.expect(|| {
-            let joined = mailbox.and_then(|mailbox| mailbox.join(sender, self));
+            let joined =
+                wait_value_words.and_then(|wait_value_words| wait_value_words.join(sender, self));
             let joined = joined.map(|()| self.note_signal(sender, sender.advance(), self.next()));
             joined.inspect_err(|why| tracing::debug!(%why, "no number to wait for")).is_ok()
         })
     }
 
-    /// The best rung by which this queue can be made to wait for another API's.
-    pub fn best_across(&self, hub: &Hub, sender: DeviceIx, limit: Limit) -> Rung {
+    /// The best sync method by which this queue can be made to wait for another API's.
+    pub fn best_across(&self, hub: &Hub, sender: DeviceIx, limit: Limit) -> SyncMethod {
         let ends = [sender, self.device];
-        match (self.wait_values, self.gates) {
-            _ if semaphores::are_between(hub, ends) => Rung::Semaphore,
-            _ if share_events(hub.topology(), ends) => Rung::Event,
-            (true, _) => Rung::WaitValue,
-            (false, true) if limit.allows_callbacks(hub, ends) => Rung::Callback,
-            (false, _) => Rung::HostWait,
+        match (self.wait_values, self.host_signals) {
+            _ if semaphores::are_between(hub, ends) => SyncMethod::Semaphore,
+            _ if share_events(hub.topology(), ends) => SyncMethod::Event,
+            (true, _) => SyncMethod::WaitValue,
+            (false, true) if limit.allows_callbacks(hub, ends) => SyncMethod::Callback,
+            (false, _) => SyncMethod::HostWait,
         }
     }
 
@@ -475,7 +491,7 @@ impl Line {
         if noted <= done {
             return Ok(0);
         }
-        match Self::position_at(self, noted).ask() {
+        match Self::point_at(self, noted).ask() {
             Ok(true) => Ok(0),
             Ok(false) => Ok(noted - done),
             Err(error) => {
@@ -548,41 +564,41 @@ impl Line {
     /// Makes later work wait for an event of this queue's own API, of that position.
     pub fn wait_by_event(
         &self,
-        position: &Position,
+        point: &QueuePoint,
         event: Arc<dyn hal::Event>,
         timeout: Duration,
-    ) -> Result<Rung> {
+    ) -> Result<SyncMethod> {
         match self.hal.wait_for(std::slice::from_ref(&event)) {
-            Ok(()) => Ok(Rung::Event),
-            Err(error) => wait_instead(position, &*event, timeout, &error),
+            Ok(()) => Ok(SyncMethod::Event),
+            Err(error) => wait_instead(point, &*event, timeout, &error),
         }
     }
 
-    /// Puts a gate into this queue that the event's callback has opened.
+    /// Puts a host signal into this queue that the event's callback has opened.
     fn after_callback(
         &self,
         hub: &Hub,
-        position: &Position,
+        point: &QueuePoint,
         event: &dyn hal::Event,
-    ) -> Result<Rung> {
-        let (place, timeout) = (hub.courier().place(), hub.timeout());
-        let kept = place.and_then(|place| Ok(place.keep(self.hal.gate()?)));
+    ) -> Result<SyncMethod> {
+        let (place, timeout) = (hub.callback_thread().place(), hub.timeout());
+        let kept = place.and_then(|place| Ok(place.keep(self.hal.host_signal()?)));
         let kept = match kept {
             Ok(kept) => kept,
-            Err(error) => return wait_instead(position, event, timeout, &error),
+            Err(error) => return wait_instead(point, event, timeout, &error),
         };
         let Err((error, callback)) = event.on_complete(Box::new(move |outcome| kept.open(outcome)))
         else {
-            return Ok(Rung::Callback);
+            return Ok(SyncMethod::Callback);
         };
         tracing::warn!(%error, "no callback from this event: the thread waits instead");
-        let outcome = position.wait_by(event, timeout);
+        let outcome = point.wait_by(event, timeout);
         callback(outcome.clone());
-        outcome.map(|()| Rung::HostWait)
+        outcome.map(|()| SyncMethod::HostWait)
     }
 }
 
-impl Drop for Line {
+impl Drop for QueueState {
     fn drop(&mut self) {
         let Some(pending) = self.pending.take() else { return };
         let (noted, done) =
@@ -603,12 +619,12 @@ fn next_number() -> usize {
 
 /// A queue could not be made to wait: the thread does. Work that failed says so here as well.
 fn wait_instead(
-    position: &Position,
+    point: &QueuePoint,
     event: &dyn hal::Event,
     timeout: Duration,
     error: &Error,
-) -> Result<Rung> {
+) -> Result<SyncMethod> {
     tracing::warn!(%error, "a queue could not be made to wait: the thread waits instead");
-    position.wait_by(event, timeout)?;
-    Ok(Rung::HostWait)
+    point.wait_by(event, timeout)?;
+    Ok(SyncMethod::HostWait)
 }

@@ -45,7 +45,7 @@ impl QueuePool {
     pub fn least_busy(&self) -> Queue {
         let mut best: Option<(u64, &Queue)> = None;
         for queue in self.in_turn() {
-            let backlog = queue.line.backlog().unwrap_or(u64::MAX);
+            let backlog = queue.queue_state.backlog().unwrap_or(u64::MAX);
             if best.is_none_or(|(least, _)| backlog < least) {
                 best = Some((backlog, queue));
             }

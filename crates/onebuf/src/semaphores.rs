@@ -1,4 +1,4 @@
-//! Semaphores between queues of different APIs on one chip: the `semaphore` rung.
+//! Semaphores between queues of different APIs on one chip: the `semaphore` sync method.
 //!
 //! A binary semaphore is one signal and one wait for it, and then again. So each hand-over has a semaphore of its own, and
 //! the next gets it only when its wait is known to have ended well. A signal that nobody waited for, and a wait whose signal
@@ -6,7 +6,7 @@
 
 use crate::{
     Error, Hub, Result, hal,
-    queue::{Line, Position},
+    queue::{QueuePoint, QueueState},
     route::semaphore_maker,
     sync::{Arc, Mutex, lock},
     topology::DeviceIx,
@@ -31,7 +31,12 @@ pub(crate) struct Semaphores(Mutex<HashMap<[DeviceIx; 2], Option<Arc<Exchange>>>
 impl Semaphores {
     /// Makes the receiver's later work wait for everything that the sender was given. Where the signal is among the one's
     /// work, and the wait among the other's.
-    pub fn join(&self, hub: &Hub, sender: &Arc<Line>, receiver: &Arc<Line>) -> Result<[u64; 2]> {
+    pub fn join(
+        &self,
+        hub: &Hub,
+        sender: &Arc<QueueState>,
+        receiver: &Arc<QueueState>,
+    ) -> Result<[u64; 2]> {
         let ends = [sender.device, receiver.device];
         let mut known = lock(&self.0);
         let exchange = known.entry(ends).or_insert_with(|| Exchange::between(hub, ends)).clone();
@@ -47,8 +52,8 @@ fn no_maker() -> Error {
 
 /// Whether queues of one device can signal those of another, as far as the devices say.
 pub(crate) fn are_between(hub: &Hub, ends: [DeviceIx; 2]) -> bool {
-    let guest = ends.iter().any(|device| hub.guests().of(*device).is_some());
-    !guest && semaphore_maker(hub.topology(), ends).is_some()
+    let foreign_device = ends.iter().any(|device| hub.foreign_devices().of(*device).is_some());
+    !foreign_device && semaphore_maker(hub.topology(), ends).is_some()
 }
 
 /// The semaphores by which one device's queues signal another's.
@@ -71,8 +76,8 @@ struct Link {
 #[derive(Debug)]
 struct Used {
     link: Link,
-    sent: Position,
-    taken: Position,
+    sent: QueuePoint,
+    taken: QueuePoint,
 }
 
 impl Exchange {
@@ -82,7 +87,12 @@ impl Exchange {
     }
 
     /// Signals behind everything that the sender was given, and makes the receiver wait for that.
-    fn join(&self, hub: &Hub, sender: &Arc<Line>, receiver: &Arc<Line>) -> Result<[u64; 2]> {
+    fn join(
+        &self,
+        hub: &Hub,
+        sender: &Arc<QueueState>,
+        receiver: &Arc<QueueState>,
+    ) -> Result<[u64; 2]> {
         let link = self.take(hub)?;
         let sent = sender.hal.signal(&*link.far);
         let joined = sent.and_then(|()| receiver.hal.wait_signal(&*link.near));
@@ -178,14 +188,14 @@ impl Stock {
         if self.fresh.len() < BATCH {
             return;
         }
-        let mut by_line = BTreeMap::<usize, Vec<Used>>::new();
+        let mut by_queue = BTreeMap::<usize, Vec<Used>>::new();
         for used in std::mem::take(&mut self.fresh) {
-            by_line.entry(used.taken.line.number).or_default().push(used);
+            by_queue.entry(used.taken.queue_state.number).or_default().push(used);
         }
-        for (line, batch) in by_line {
+        for (queue_state, batch) in by_queue {
             match is_over(&batch) {
                 Ok(true) => self.idle.extend(links(batch)),
-                Ok(false) => self.busy.entry(line).or_default().push_back(batch),
+                Ok(false) => self.busy.entry(queue_state).or_default().push_back(batch),
                 Err(_) => self.spent.extend(batch),
             }
         }
@@ -193,21 +203,21 @@ impl Stock {
 
     /// Takes back those whose wait has ended well.
     fn collect(&mut self) {
-        for line in self.busy.values_mut() {
-            while let Some(outcome) = line.front().map(|batch| is_over(batch)) {
+        for queue_state in self.busy.values_mut() {
+            while let Some(outcome) = queue_state.front().map(|batch| is_over(batch)) {
                 let over = outcome != Ok(false);
-                let Some(batch) = over.then(|| line.pop_front()).flatten() else { break };
+                let Some(batch) = over.then(|| queue_state.pop_front()).flatten() else { break };
                 match outcome {
                     Ok(_) => self.idle.extend(links(batch)),
                     Err(_) => self.spent.extend(batch),
                 }
             }
         }
-        self.busy.retain(|_, line| !line.is_empty());
+        self.busy.retain(|_, queue_state| !queue_state.is_empty());
         self.spent.retain(|used| {
             let over = used.sent.is_over() && used.taken.is_over();
             if over {
-                used.taken.line.pass(used.taken.at);
+                used.taken.queue_state.pass(used.taken.at);
             }
             !over
         });
@@ -221,7 +231,7 @@ fn is_over(batch: &[Used]) -> Result<bool> {
     };
     let over = last.event()?.map_or(Ok(true), |event| event.poll())?;
     if over {
-        last.line.pass(last.at);
+        last.queue_state.pass(last.at);
     }
     Ok(over)
 }
@@ -243,10 +253,10 @@ impl Drop for Stock {
 impl Used {
     /// Drivers want nothing to use what is destroyed: it is lost where that does not come to an end.
     fn destroy(self, until: Instant) {
-        let over = |position: &Position| {
+        let over = |point: &QueuePoint| {
             let left = until.saturating_duration_since(Instant::now());
             // An error may be that of the sender, whose signal is still waited for.
-            position.wait(left).is_ok() || position.is_over()
+            point.wait(left).is_ok() || point.is_over()
         };
         if !(over(&self.sent) && over(&self.taken)) {
             tracing::warn!("a semaphore is kept: work may still use it");
@@ -276,12 +286,12 @@ mod tests {
         let own = maker.semaphore().unwrap().own;
         let link = Link { far: own.clone(), near: own.clone(), _own: own };
         let sender = failed();
-        let (receiver, gate) = behind(&sender);
+        let (receiver, host_signal) = behind(&sender);
         if passed {
-            gate.open(Ok(()));
+            host_signal.open(Ok(()));
             receiver.note().wait(LAST_WAIT).unwrap();
         } else {
-            std::mem::forget(gate);
+            std::mem::forget(host_signal);
         }
         let used = Used { link, sent: sender.note(), taken: receiver.note() };
         let mut stock = Stock::default();

@@ -1,7 +1,7 @@
 //! The immutable graph over devices: which routes there are, and what is known of each.
 
 use crate::{
-    hal::{DeviceInfo, RouteKind, Rung, Strategy},
+    hal::{DeviceInfo, MemoryKind, RouteKind, SyncMethod},
     route,
 };
 use serde::{Deserialize, Serialize};
@@ -60,8 +60,8 @@ pub struct Verdict {
     pub zero_copy: Option<bool>,
     /// The reason, in a sentence.
     pub why: String,
-    /// The best rung that joins the two devices' queues over this route.
-    pub sync: Option<Rung>,
+    /// The best sync method that joins the two devices' queues over this route.
+    pub sync: Option<SyncMethod>,
     /// One hand-over, in microseconds.
     pub handoff_us: Option<f64>,
     /// What the receiving device reads and writes through the route, or what the copy moves.
@@ -87,7 +87,7 @@ pub struct Route {
     /// How.
     pub kind: RouteKind,
     /// The form the memory must have on `from`; any when `None`.
-    pub strategy: Option<Strategy>,
+    pub memory_kind: Option<MemoryKind>,
     /// What has to be there for it to work, in words.
     pub needs: String,
     /// Whether the API's contract guarantees that data arrives, experiment or not.
@@ -185,9 +185,10 @@ impl Topology {
     /// only: callbacks came back.
     pub fn has_callbacks(&self, [a, b]: [DeviceIx; 2]) -> bool {
         let seen = |route: &Route| {
-            let rungs = [Rung::Semaphore, Rung::WaitValue, Rung::Callback];
+            let sync_methods = [SyncMethod::Semaphore, SyncMethod::WaitValue, SyncMethod::Callback];
             let Verdict { state, sync, .. } = &route.verdict;
-            *state == State::Proven && sync.is_some_and(|rung| rungs.contains(&rung))
+            *state == State::Proven
+                && sync.is_some_and(|sync_method| sync_methods.contains(&sync_method))
         };
         self.between(a, b).iter().chain(self.between(b, a)).any(seen)
     }

@@ -9,10 +9,10 @@
 
 use crate::{
     Access, Cause, Error, Result, RouteKind,
-    buffer::{Core, Few, Mark, Part, Seen, Span, Taken},
-    hal::{self, Event, Memory, Racing, RawHandle, Rung},
+    buffer::{Core, Few, GuardEntry, Part, Seen, Span, Taken},
+    hal::{self, Event, Memory, RawHandle, SyncMethod, VolatileBytes},
     program::{Arg, IntoArg},
-    queue::{Line, Queue},
+    queue::{Queue, QueueState},
     sync::{Arc, Mutex, lock},
     topology::DeviceIx,
     trace::Began,
@@ -27,7 +27,7 @@ use std::{fmt, marker::PhantomData, ptr::NonNull};
 pub(crate) struct Hold<'b> {
     core: &'b Core,
     span: Span,
-    line: OnLine<'b>,
+    queue_state: OnQueue<'b>,
     access: Access,
     /// What the buffer or region was made for.
     made_for: Access,
@@ -37,8 +37,8 @@ pub(crate) struct Hold<'b> {
 /// How a guard was taken.
 struct How<'b> {
     memory: Seen<'b>,
-    site: usize,
-    rung: Rung,
+    alias: usize,
+    sync_method: SyncMethod,
     /// Taken on a lease, without a mark.
     leased: bool,
     /// What is newest is elsewhere, until this says that it has overwritten everything.
@@ -51,17 +51,17 @@ struct How<'b> {
 }
 
 /// The queue of a guard: the caller's, or one of ours.
-pub(crate) enum OnLine<'b> {
-    Borrowed(&'b Arc<Line>),
-    Own(Arc<Line>),
+pub(crate) enum OnQueue<'b> {
+    Borrowed(&'b Arc<QueueState>),
+    Own(Arc<QueueState>),
 }
 
-impl OnLine<'_> {
+impl OnQueue<'_> {
     #[inline]
-    fn get(&self) -> &Arc<Line> {
+    fn get(&self) -> &Arc<QueueState> {
         match self {
-            OnLine::Borrowed(line) => line,
-            OnLine::Own(line) => line,
+            OnQueue::Borrowed(queue_state) => queue_state,
+            OnQueue::Own(queue_state) => queue_state,
         }
     }
 }
@@ -80,24 +80,30 @@ struct Links {
 
 impl<'b> How<'b> {
     #[inline(always)]
-    fn leased(site: usize, memory: Seen<'b>) -> Self {
-        let rung = Rung::SameQueue;
+    fn leased(alias: usize, memory: Seen<'b>) -> Self {
+        let sync_method = SyncMethod::SameQueue;
         // No lease is granted of memory that is exposed.
         let exposed = false;
-        Self { memory, site, rung, leased: true, overwrites: false, exposed, links: None }
+        Self { memory, alias, sync_method, leased: true, overwrites: false, exposed, links: None }
     }
 
     /// The way without a lease.
     #[inline(never)]
-    fn handed_over(part: Part<'b>, line: &Arc<Line>, access: Access, keep: bool) -> Result<Self> {
-        let Taken { site, memory, rung, after, overwrites, exposed } =
-            part.core.take(&part, line, access.writes(), keep)?;
+    fn handed_over(
+        part: Part<'b>,
+        queue_state: &Arc<QueueState>,
+        access: Access,
+        keep: bool,
+    ) -> Result<Self> {
+        let Taken { alias, memory, sync_method, after, overwrites, exposed } =
+            part.core.take(&part, queue_state, access.writes(), keep)?;
         // Whoever gives foreign memory back waits for our work: its own event tells, where else a mark would have
         // to be enqueued for that. A queue that was given away is marked all the same.
-        let watched = part.core.wrapped.is_some() && !line.is_foreign && !line.was_given_away();
-        let links = (watched || !line.is_in_order())
+        let watched =
+            part.core.wrapped.is_some() && !queue_state.is_foreign && !queue_state.was_given_away();
+        let links = (watched || !queue_state.is_in_order())
             .then(|| Box::new(Mutex::new(Links { after, ..Links::default() })));
-        Ok(Self { memory, site, rung, leased: false, overwrites, exposed, links })
+        Ok(Self { memory, alias, sync_method, leased: false, overwrites, exposed, links })
     }
 }
 
@@ -108,45 +114,45 @@ impl<'b> Hold<'b> {
         if !part.core.hub.is(&queue.hub) {
             return Err(foreign(queue));
         }
-        Self::new(part, &queue.line, OnLine::Borrowed(&queue.line), access, true)
+        Self::new(part, &queue.queue_state, OnQueue::Borrowed(&queue.queue_state), access, true)
     }
 
     /// For the host itself.
     pub fn by_host(part: Part<'b>, access: Access) -> Result<Self> {
-        let line = part.core.hub.host_line()?;
-        Self::new(part, line, OnLine::Borrowed(line), access, true)
+        let queue_state = part.core.hub.host_queue_state()?;
+        Self::new(part, queue_state, OnQueue::Borrowed(queue_state), access, true)
     }
 
-    pub fn take(part: Part<'b>, line: &Arc<Line>, access: Access) -> Result<Self> {
-        Self::new(part, line, OnLine::Own(line.clone()), access, true)
+    pub fn take(part: Part<'b>, queue_state: &Arc<QueueState>, access: Access) -> Result<Self> {
+        Self::new(part, queue_state, OnQueue::Own(queue_state.clone()), access, true)
     }
 
     /// For whoever will overwrite everything: older contents need not come along.
-    pub fn overwrite(part: Part<'b>, line: &Arc<Line>) -> Result<Self> {
+    pub fn overwrite(part: Part<'b>, queue_state: &Arc<QueueState>) -> Result<Self> {
         let keep = !part.is_whole();
-        Self::new(part, line, OnLine::Own(line.clone()), Access::ReadWrite, keep)
+        Self::new(part, queue_state, OnQueue::Own(queue_state.clone()), Access::ReadWrite, keep)
     }
 
     #[inline(always)]
     fn new(
         part: Part<'b>,
-        line: &Arc<Line>,
-        keeps: OnLine<'b>,
+        queue_state: &Arc<QueueState>,
+        keeps: OnQueue<'b>,
         access: Access,
         keep: bool,
     ) -> Result<Self> {
-        let how = match part.take_leased(line, access.writes()) {
-            Some((site, memory)) => How::leased(site, memory),
-            None => How::handed_over(part, line, access, keep)?,
+        let how = match part.take_leased(queue_state, access.writes()) {
+            Some((alias, memory)) => How::leased(alias, memory),
+            None => How::handed_over(part, queue_state, access, keep)?,
         };
         let Part { core, span, access: made_for, .. } = part;
-        Ok(Self { core, span, line: keeps, access, made_for, how })
+        Ok(Self { core, span, queue_state: keeps, access, made_for, how })
     }
 
     /// Everything has been overwritten.
     pub fn overwritten(&self) {
         if self.how.overwrites {
-            self.core.overwritten(self.how.site);
+            self.core.overwritten(self.how.alias);
         }
     }
 
@@ -159,8 +165,8 @@ impl<'b> Hold<'b> {
         self.access
     }
 
-    pub fn rung(&self) -> Rung {
-        self.how.rung
+    pub fn sync_method(&self) -> SyncMethod {
+        self.how.sync_method
     }
 
     pub fn bytes(&self) -> usize {
@@ -182,10 +188,10 @@ impl<'b> Hold<'b> {
         to: DeviceIx,
         bytes: usize,
     ) {
-        began.end(self.line.get(), |event| {
+        began.end(self.queue_state.get(), |event| {
             event.name = name.into();
             let in_place = self.device() == self.core.hub.host_index();
-            let kind = self.core.sites[self.how.site].kind();
+            let kind = self.core.aliases[self.how.alias].kind();
             event.route = Some(if in_place { kind } else { RouteKind::Staged });
             self.core.tell_copy(event, cause, from, to, bytes);
         });
@@ -205,7 +211,7 @@ impl<'b> Hold<'b> {
     }
 
     pub fn device(&self) -> DeviceIx {
-        self.core.sites[self.how.site].device
+        self.core.aliases[self.how.alias].device
     }
 
     pub fn api(&self) -> &'static str {
@@ -214,12 +220,12 @@ impl<'b> Hold<'b> {
 
     /// The queue it was taken on.
     pub fn queue(&self) -> &dyn hal::Queue {
-        &*self.line.get().hal
+        &*self.queue_state.get().hal
     }
 
     #[inline]
     pub fn is_on(&self, queue: &Queue) -> bool {
-        Arc::ptr_eq(self.line.get(), &queue.line)
+        Arc::ptr_eq(self.queue_state.get(), &queue.queue_state)
     }
 
     /// On an out-of-order queue, adds what a launch must wait for.
@@ -246,7 +252,7 @@ impl<'b> Hold<'b> {
     pub fn launched(&self, event: Arc<dyn Event>) {
         let Some(links) = &self.how.links else { return };
         let mut links = lock(links);
-        if self.access.writes() || self.line.get().is_in_order() {
+        if self.access.writes() || self.queue_state.get().is_in_order() {
             links.ends.clear();
         }
         links.ends.push(event);
@@ -255,10 +261,10 @@ impl<'b> Hold<'b> {
     /// Makes the whole queue wait for what this guard waits for, before somebody else's work may follow.
     fn give_away(&self) -> Result<()> {
         let Some(links) = &self.how.links else { return Ok(()) };
-        let _turn = lock(&self.line.get().launching);
+        let _turn = lock(&self.queue_state.get().launching);
         let mut links = lock(links);
         links.given_away = true;
-        if self.line.get().is_in_order() {
+        if self.queue_state.get().is_in_order() {
             return Ok(());
         }
         let before: Vec<_> = links.after.iter().chain(&*links.ends).cloned().collect();
@@ -271,11 +277,12 @@ impl<'b> Hold<'b> {
     /// The way without a lease.
     #[inline(never)]
     fn let_go(&mut self) {
-        let mark = Mark { span: self.span, site: self.how.site, write: self.access.writes() };
+        let entry =
+            GuardEntry { span: self.span, alias: self.how.alias, write: self.access.writes() };
         let links = self.how.links.as_mut().map(|links| links.get_mut());
         let links = links.map(|links| links.unwrap_or_else(|poisoned| poisoned.into_inner()));
         let ends = links.and_then(Links::take_ends);
-        self.core.give_back(&mark, self.line.get(), ends);
+        self.core.give_back(&entry, self.queue_state.get(), ends);
     }
 
     /// The native handle, given away.
@@ -348,10 +355,10 @@ impl<'b> Hold<'b> {
     }
 
     /// The bytes, when this is the host's own guard and another process can write them.
-    pub fn racing(&self) -> Option<Racing<'_>> {
+    pub fn volatile(&self) -> Option<VolatileBytes<'_>> {
         let start = self.host_pointer().filter(|_| self.is_exposed())?;
         // SAFETY: the memory has as many bytes, mapped for as long as this guard keeps the buffer.
-        Some(unsafe { Racing::new(start, self.bytes()) })
+        Some(unsafe { VolatileBytes::new(start, self.bytes()) })
     }
 
     /// The bytes themselves; `None` on any other device's guard, and where another process can write them.
@@ -381,7 +388,9 @@ fn foreign(queue: &Queue) -> Error {
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !(self.how.leased && self.core.lease.give_back(self.line.get(), self.access.writes())) {
+        if !(self.how.leased
+            && self.core.lease.give_back(self.queue_state.get(), self.access.writes()))
+        {
             self.let_go();
         }
     }
@@ -397,7 +406,7 @@ impl Links {
 impl fmt::Debug for Hold<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let device = self.core.device_id(self.device());
-        write!(f, "{} view on {device} by {}", self.access, self.how.rung)
+        write!(f, "{} view on {device} by {}", self.access, self.how.sync_method)
     }
 }
 
@@ -431,8 +440,8 @@ macro_rules! view {
             }
 
             /// The step of the ladder by which this queue waited for the work before it.
-            pub fn rung(&self) -> Rung {
-                self.hold.rung()
+            pub fn sync_method(&self) -> SyncMethod {
+                self.hold.sync_method()
             }
 
             /// The native handle or address. Valid until the view is dropped.

@@ -32,7 +32,8 @@ fn allowed(from: &[String], to: &[String]) -> bool {
         // Backends never see each other; these are what two of them share.
         "backend" if theirs == "backend" => {
             to.get(1) == from.get(1)
-                || ["checks", "native", "gates", "patience", "shaders"].contains(&to[1].as_str())
+                || ["checks", "native", "host signals", "patience", "shaders"]
+                    .contains(&to[1].as_str())
         }
         "backend" => theirs == "hal",
         "hal" | "error" | "sync" | "watchdog" => false,

@@ -2,8 +2,8 @@
 #![cfg(not(onebuf_shuttle))]
 
 use onebuf::{
-    Access, Buffer, Device, Error, HostAccess, Hub, Kernel, NativeArgs, Pool, Probe, Queue,
-    QueueSpec, Result, RouteKind, Signature, Source, Strategy, args, doctor::Verdicts,
+    Access, Buffer, Device, Error, HostAccess, Hub, Kernel, MemoryKind, NativeArgs, Pool, Probe,
+    Queue, QueueSpec, Result, RouteKind, Signature, Source, args, doctor::Verdicts,
     fake::FakeConfig,
 };
 use std::{ptr::NonNull, sync::Arc, time::Duration};
@@ -82,8 +82,8 @@ fn staged(probe: &Arc<Probe>) -> (Kernel, Queue, Buffer<u32>) {
     let first = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };
     let hub = hub_of([first, FakeConfig::default()]);
     let (home, other) = (hub.device("fake:0").unwrap(), hub.device("fake:1").unwrap());
-    let wish = hub.buffer::<u32>(1024).shared_with([&home, &other]).allocate_on(&home);
-    let buffer = wish.route(RouteKind::Staged).build().unwrap();
+    let builder = hub.buffer::<u32>(1024).shared_with([&home, &other]).allocate_on(&home);
+    let buffer = builder.route(RouteKind::Staged).build().unwrap();
     buffer.fill(1).unwrap();
     let twos = kernel(&other, |args| {
         args.slice_mut::<u32>(0)?.fill(2);
@@ -118,13 +118,13 @@ fn a_write_that_failed_before_it_began_loses_nothing() {
 fn a_longer_life_of_a_pooled_buffer_has_no_bytes_that_nobody_wrote() {
     let hub = hub_of([FakeConfig::default(), FakeConfig::default()]);
     let (home, other) = (hub.device("fake:0").unwrap(), hub.device("fake:1").unwrap());
-    let wish = |bytes| {
-        let wish = hub.buffer::<u8>(bytes).shared_with([&home, &other]).allocate_on(&home);
-        wish.route(RouteKind::Staged)
+    let builder = |bytes| {
+        let builder = hub.buffer::<u8>(bytes).shared_with([&home, &other]).allocate_on(&home);
+        builder.route(RouteKind::Staged)
     };
     let (pool, queue) = (Pool::new(&hub), other.queue().unwrap());
-    drop(pool.get(&wish((1 << 20) - 4096)).unwrap().write_on(&queue).unwrap());
-    let second = pool.get(&wish(1 << 20)).unwrap();
+    drop(pool.get(&builder((1 << 20) - 4096)).unwrap().write_on(&queue).unwrap());
+    let second = pool.get(&builder(1 << 20)).unwrap();
     assert_eq!(pool.statistics().made, 1, "the same buffer again");
     assert!(second.to_vec().unwrap().iter().all(|&byte| byte == 0));
 }
@@ -138,24 +138,24 @@ fn memory_of_the_callers_is_one_buffers() {
     let page = Arc::new(Page([7; 1024]));
     let pointer = NonNull::from(&page.0).cast::<u32>();
     // SAFETY: nobody looks at the page but through buffers, which keep it.
-    let wish = || unsafe { hub.buffer::<u32>(1024).host_memory(pointer, page.clone()) };
-    let first = wish();
+    let builder = || unsafe { hub.buffer::<u32>(1024).host_memory(pointer, page.clone()) };
+    let first = builder();
     first.clone().build().unwrap_err();
     assert_eq!(first.build().unwrap().to_vec().unwrap(), [7; 1024]);
-    wish().strategy(Strategy::Device).build().unwrap_err();
-    wish().allocate_on(&hub.device("fake:0").unwrap()).build().unwrap_err();
+    builder().memory_kind(MemoryKind::Device).build().unwrap_err();
+    builder().allocate_on(&hub.device("fake:0").unwrap()).build().unwrap_err();
 }
 
 #[test]
 fn a_host_that_must_keep_away_does_not_copy_either() {
     let hub = hub_of([FakeConfig::default()]);
     let device = hub.device("fake:0").unwrap();
-    let wish = hub.buffer::<u32>(64).shared_with([&device]).init(vec![7; 64]);
-    let hidden = wish.clone().host_access(HostAccess::None).build().unwrap();
+    let builder = hub.buffer::<u32>(64).shared_with([&device]).init(vec![7; 64]);
+    let hidden = builder.clone().host_access(HostAccess::None).build().unwrap();
     // Inside the device it needs no host; one that overlaps by much goes through it, and must not.
     hidden.copy_from(32, &hidden, ..32).unwrap();
     assert!(matches!(hidden.copy_from(1, &hidden, ..63), Err(Error::InvalidArgument(_))));
-    let read_only = wish.host_access(HostAccess::Read);
+    let read_only = builder.host_access(HostAccess::Read);
     let refused = Pool::new(&hub).get(&read_only).unwrap_err().to_string();
     assert!(refused.contains("build it instead"), "{refused}");
     read_only.build().unwrap();
@@ -166,8 +166,8 @@ fn what_fits_exactly_is_not_rounded_out_of_reach() {
     let most = 1000 << 10;
     let hub = hub_of([FakeConfig { max_alloc_bytes: most, ..FakeConfig::default() }]);
     let device = hub.device("fake:0").unwrap();
-    let wish = hub.buffer::<u8>(most as usize).shared_with([&device]);
-    Pool::new(&hub).get(&wish).unwrap();
+    let builder = hub.buffer::<u8>(most as usize).shared_with([&device]);
+    Pool::new(&hub).get(&builder).unwrap();
     let limited = Pool::with_limit(&hub, most);
     drop(limited.get(&hub.buffer::<u8>(most as usize)).unwrap());
     limited.get(&hub.buffer::<u8>(most as usize + 1)).unwrap_err();

@@ -1,8 +1,8 @@
 //! What several guards at once may and may not do, on a device that keeps its memory apart.
 
 use onebuf::{
-    Access, Buffer, CopyPolicy, Error, Hub, Kernel, Queue, Result, RouteKind, Signature, Source,
-    Strategy, args,
+    Access, Buffer, CopyPolicy, Error, Hub, Kernel, MemoryKind, Queue, Result, RouteKind,
+    Signature, Source, args,
     doctor::Verdicts,
     fake::{Delay, FakeConfig, Sharing},
     topology::{State, Verdict},
@@ -39,10 +39,11 @@ fn launch(buffer: &Buffer<u32>, queue: &Queue, kernel: &Kernel) -> Result<()> {
 
 #[test]
 fn readers_never_unmap_what_another_looks_through() {
-    for form in [Strategy::MappedDevice, Strategy::CoarseSvm] {
+    for memory_kind in [MemoryKind::MappedDevice, MemoryKind::CoarseSvm] {
         let hub = hub_of([FakeConfig::default()]);
         let device = hub.device("fake:0").unwrap();
-        let buffer = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).strategy(form);
+        let buffer =
+            hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).memory_kind(memory_kind);
         let buffer = buffer.allocate_on(&device).trust_declared(true).build().unwrap();
         buffer.map_mut().unwrap().fill(7);
         let queue = device.queue().unwrap();
@@ -51,13 +52,13 @@ fn readers_never_unmap_what_another_looks_through() {
         let at = first.as_ptr();
         let view = buffer.read_on(&queue).unwrap();
         let second = buffer.map().unwrap();
-        assert_eq!((at, first.as_ptr()), (second.as_ptr(), at), "{form}: the map has moved");
-        assert!(first.iter().chain(second.iter()).all(|&x| x == 7), "{form}");
+        assert_eq!((at, first.as_ptr()), (second.as_ptr(), at), "{memory_kind}: the map has moved");
+        assert!(first.iter().chain(second.iter()).all(|&x| x == 7), "{memory_kind}");
         drop((first, second, view));
 
         let kernel = add_one(&queue);
         launch(&buffer, &queue, &kernel).unwrap();
-        assert!(buffer.map().unwrap().iter().all(|&x| x == 8), "{form}");
+        assert!(buffer.map().unwrap().iter().all(|&x| x == 8), "{memory_kind}");
     }
 }
 
@@ -66,7 +67,7 @@ fn the_home_is_busy_while_another_reads_through_it_what_it_wrote() {
     let hub = hub_of([FakeConfig::default(), FakeConfig::default()]);
     let [home, other] = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap());
     let buffer = hub.buffer::<u32>(64).shared_with([&home, &other]).allocate_on(&home);
-    let buffer = buffer.strategy(Strategy::MappedDevice).trust_declared(true).build().unwrap();
+    let buffer = buffer.memory_kind(MemoryKind::MappedDevice).trust_declared(true).build().unwrap();
     let (at_home, away) = (home.queue().unwrap(), other.queue().unwrap());
     launch(&buffer, &away, &add_one(&away)).unwrap();
 
@@ -147,8 +148,9 @@ fn a_refuted_map_is_not_used() {
         .fake(FakeConfig::default());
     let hub = builder.build().unwrap();
     let device = hub.device("fake:0").unwrap();
-    let form = Strategy::MappedDevice;
-    let buffer = hub.buffer::<u32>(64).shared_with([&device]).strategy(form).build().unwrap();
+    let memory_kind = MemoryKind::MappedDevice;
+    let buffer =
+        hub.buffer::<u32>(64).shared_with([&device]).memory_kind(memory_kind).build().unwrap();
     buffer.map_mut().unwrap().fill(3);
     assert_eq!(buffer.to_vec().unwrap(), [3; 64]);
     // Down and up again: a copy each way, counted.

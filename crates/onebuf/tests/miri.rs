@@ -3,8 +3,8 @@
 #![cfg(not(onebuf_shuttle))]
 
 use onebuf::{
-    Access, Arg, Buffer, Cause, CopyPolicy, Error, Grid, Hub, Kernel, NativeArgs, Queue, Result,
-    RouteKind, Signature, Source, Strategy, args,
+    Access, Arg, Buffer, Cause, CopyPolicy, Error, Grid, Hub, Kernel, MemoryKind, NativeArgs,
+    Queue, Result, RouteKind, Signature, Source, args,
     doctor::Verdicts,
     fake::{FakeConfig, Sharing},
     plan::{Request, plan},
@@ -181,10 +181,10 @@ fn hand_overs_carry_the_data_by_every_route() {
         let hub = hub(&[sharing, sharing]);
         let sides = ["fake:0", "fake:1", "host"].map(|id| adds_one(&hub, id));
         let devices = sides.each_ref().map(|(queue, _)| queue.device());
-        let wish = hub.buffer::<u32>(3).shared_with(&devices).trust_declared(true);
-        let wish = wish.allocate_on(&hub.device(on).unwrap());
+        let builder = hub.buffer::<u32>(3).shared_with(&devices).trust_declared(true);
+        let builder = builder.allocate_on(&hub.device(on).unwrap());
         let buffer: Buffer<u32> =
-            route.into_iter().fold(wish, |wish, kind| wish.route(kind)).build().unwrap();
+            route.into_iter().fold(builder, |builder, kind| builder.route(kind)).build().unwrap();
         for (queue, kernel) in sides.iter().cycle().take(6) {
             queue.launch(kernel, [3], args![buffer.write_on(queue).unwrap()]).unwrap();
         }
@@ -196,8 +196,8 @@ fn hand_overs_carry_the_data_by_every_route() {
 fn transfers_own_their_vectors() {
     let hub = hub(&[Sharing::No]);
     let card = hub.device("fake:0").unwrap();
-    let wish = hub.buffer::<u32>(4).shared_with([&card]).strategy(Strategy::Device);
-    let buffer = wish.build().unwrap();
+    let builder = hub.buffer::<u32>(4).shared_with([&card]).memory_kind(MemoryKind::Device);
+    let buffer = builder.build().unwrap();
     let mut write = buffer.write_async(.., vec![1, 2, 3, 4]).unwrap();
     let vector = write.wait(hub.timeout()).unwrap();
     assert!(write.wait(hub.timeout()).is_err(), "given back already");

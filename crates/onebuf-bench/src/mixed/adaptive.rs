@@ -200,8 +200,8 @@ mod tests {
     fn adapted(device: &Device, setup: &Setup, samples: &[Complex32]) -> Result<Adapted> {
         let devices = [device.clone(), device.clone()];
         let pipeline = Pipeline::open(&devices, setup.clone())?;
-        let wish = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
-        pipeline.adapt(&pipeline.frame(&wish)?, samples)
+        let builder = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
+        pipeline.adapt(&pipeline.frame(&builder)?, samples)
     }
 
     /// How loud a wave is in each beam.

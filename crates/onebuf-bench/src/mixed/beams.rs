@@ -2,7 +2,7 @@
 
 use super::{Setup, Shape, has_kernels, opencl::BeamsKernel};
 use onebuf::{
-    Buffer, Complex32, Device, Queue, Result, Rung, args,
+    Buffer, Complex32, Device, Queue, Result, SyncMethod, args,
     libs::{Blas, Gemm},
 };
 
@@ -33,8 +33,8 @@ impl Beams {
             // Now, not at the first frame, one learns that it is not installed.
             false => Blas::on(&queue).map(|_| Way::Library)?,
         };
-        let wish = device.hub().buffer(setup.weights.len()).shared_with([device]);
-        Ok(Self { queue, weights: wish.init(&setup.weights).build()?, way })
+        let builder = device.hub().buffer(setup.weights.len()).shared_with([device]);
+        Ok(Self { queue, weights: builder.init(&setup.weights).build()?, way })
     }
 
     /// Its queue.
@@ -52,7 +52,7 @@ impl Beams {
         shape: &Shape,
         spectrum: &Buffer<Complex32>,
         out: &Buffer<Complex32>,
-    ) -> Result<Rung> {
+    ) -> Result<SyncMethod> {
         self.run_on(&self.queue, shape, spectrum, out)
     }
 
@@ -66,10 +66,10 @@ impl Beams {
         shape: &Shape,
         spectrum: &Buffer<Complex32>,
         out: &Buffer<Complex32>,
-    ) -> Result<Rung> {
+    ) -> Result<SyncMethod> {
         let Shape { length, channels, beams } = *shape;
         let (x, w) = (spectrum.read_on(queue)?, self.weights.read_on(queue)?);
-        let (rung, mut out) = (x.rung(), out.write_on(queue)?);
+        let (sync_method, mut out) = (x.sync_method(), out.write_on(queue)?);
         match &self.way {
             Way::Kernel(product) => {
                 let [l, c, b] = [length, channels, beams].map(|size| size as u32);
@@ -83,6 +83,6 @@ impl Beams {
                 Blas::on(queue)?.gemm(&product, &x, &w, &mut out)?;
             }
         }
-        Ok(rung)
+        Ok(sync_method)
     }
 }

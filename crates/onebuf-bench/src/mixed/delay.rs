@@ -7,8 +7,8 @@
 
 use super::{Interpolator, Place, Setup, Shape};
 use onebuf::{
-    Access, Buffer, Call, Complex32, Device, Grid, Kernel, Queue, Result, Rung, Signature, Source,
-    args, hal::NativeArgs,
+    Access, Buffer, Call, Complex32, Device, Grid, Kernel, Queue, Result, Signature, Source,
+    SyncMethod, args, hal::NativeArgs,
 };
 
 /// Work-items that share a channel, at most.
@@ -89,10 +89,10 @@ pub struct Tables {
 impl Tables {
     pub fn upload(device: &Device, setup: &Setup) -> Result<Self> {
         let places: Vec<_> = setup.places.iter().map(|place| [place.shift, place.mu]).collect();
-        let wish = device.hub().buffer(places.len()).shared_with([device]);
-        let places = wish.init(places).build()?;
-        let wish = device.hub().buffer(setup.window.len()).shared_with([device]);
-        Ok(Self { places, window: wish.init(&setup.window).build()? })
+        let builder = device.hub().buffer(places.len()).shared_with([device]);
+        let places = builder.init(places).build()?;
+        let builder = device.hub().buffer(setup.window.len()).shared_with([device]);
+        Ok(Self { places, window: builder.init(&setup.window).build()? })
     }
 }
 
@@ -110,8 +110,8 @@ impl DelayKernel {
         // only launches through of as many groups as there are channels for, and with a window of `length`. Taps
         // are held against the channel's ends before they are read.
         let kernel = unsafe { program.kernel("delay", signature(length, group, long))? };
-        let wish = device.hub().buffer(setup.shape.samples()).shared_with([device]);
-        let scratch = if long { Some(wish.build()?) } else { None };
+        let builder = device.hub().buffer(setup.shape.samples()).shared_with([device]);
+        let scratch = if long { Some(builder.build()?) } else { None };
         Ok(Self { kernel, length, group, tables: Tables::upload(device, setup)?, scratch })
     }
 
@@ -121,19 +121,25 @@ impl DelayKernel {
     }
 
     /// Starts it on the first channels, and says how the queue waits for its turn.
-    pub fn run(&self, queue: &Queue, signal: &Buffer<Complex32>, channels: usize) -> Result<Rung> {
+    pub fn run(
+        &self,
+        queue: &Queue,
+        signal: &Buffer<Complex32>,
+        channels: usize,
+    ) -> Result<SyncMethod> {
         let (places, window) =
             (self.tables.places.read_on(queue)?, self.tables.window.read_on(queue)?);
         let Some(scratch) = &self.scratch else {
             let signal = signal.write_on(queue)?;
-            let (rung, grid) = (signal.rung(), self.grid(channels));
+            let (sync_method, grid) = (signal.sync_method(), self.grid(channels));
             queue.launch(&self.kernel, grid, args![signal, places, window])?;
-            return Ok(rung);
+            return Ok(sync_method);
         };
         let (from, to) = (signal.read_on(queue)?, scratch.write_on(queue)?);
-        let (rung, grid) = (from.rung(), self.grid(channels * (self.length / self.group)));
+        let (sync_method, grid) =
+            (from.sync_method(), self.grid(channels * (self.length / self.group)));
         queue.launch(&self.kernel, grid, args![from, to, places, window])?;
-        Ok(rung)
+        Ok(sync_method)
     }
 
     fn grid(&self, groups: usize) -> Grid {
@@ -221,8 +227,8 @@ mod tests {
     fn worst(device: &Device, setup: &Setup) -> f64 {
         let Shape { length, channels, .. } = setup.shape;
         let samples = noise(setup.shape.samples());
-        let wish = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
-        let (signal, queue) = (wish.init(&samples).build().unwrap(), device.queue().unwrap());
+        let builder = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
+        let (signal, queue) = (builder.init(&samples).build().unwrap(), device.queue().unwrap());
         let kernel = DelayKernel::build(device, setup).unwrap();
         kernel.run(&queue, &signal, channels).unwrap();
         let found = kernel.scratch().unwrap_or(&signal).to_vec().unwrap();

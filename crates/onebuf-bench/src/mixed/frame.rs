@@ -1,7 +1,7 @@
 //! Both stages, and what goes through them.
 
 use super::{Beams, Setup, Shape, Spectrum};
-use onebuf::{Access, Buffer, BufferBuilder, Complex32, Device, Result, Rung};
+use onebuf::{Access, Buffer, BufferBuilder, Complex32, Device, Result, SyncMethod};
 
 /// One frame's memory: the buffer that both devices share, and the second's own for what comes out.
 pub struct Frame {
@@ -68,18 +68,22 @@ impl Pipeline {
     ///
     /// # Errors
     /// Those of [`BufferBuilder::build`].
-    pub fn frame(&self, wish: &BufferBuilder<'_, Complex32>) -> Result<Frame> {
+    pub fn frame(&self, builder: &BufferBuilder<'_, Complex32>) -> Result<Frame> {
         let second = &self.devices[1];
         let beams = second.hub().buffer(self.shape().results()).shared_with([second]).build()?;
-        Ok(Frame { signal: wish.clone().build()?, beams })
+        Ok(Frame { signal: builder.clone().build()?, beams })
     }
 
     /// So many frames' memory.
     ///
     /// # Errors
     /// Those of [`BufferBuilder::build`].
-    pub fn frames(&self, wish: &BufferBuilder<'_, Complex32>, count: usize) -> Result<Vec<Frame>> {
-        (0..count).map(|_| self.frame(wish)).collect()
+    pub fn frames(
+        &self,
+        builder: &BufferBuilder<'_, Complex32>,
+        count: usize,
+    ) -> Result<Vec<Frame>> {
+        (0..count).map(|_| self.frame(builder)).collect()
     }
 
     /// Brings the shared buffers to the first device and waits: what follows is the pipeline's own.
@@ -93,28 +97,29 @@ impl Pipeline {
         self.first.queue().finish()
     }
 
-    /// All frames through the first stage, then all through the second, and waits. Says the lowest rung by which
+    /// All frames through the first stage, then all through the second, and waits. Says the lowest sync method by which
     /// each stage waited.
     ///
     /// # Errors
     /// The drivers'.
-    pub fn run(&self, frames: &[Frame]) -> Result<[Rung; 2]> {
-        let mut rungs = [Rung::SameQueue; 2];
+    pub fn run(&self, frames: &[Frame]) -> Result<[SyncMethod; 2]> {
+        let mut sync_methods = [SyncMethod::SameQueue; 2];
         for frame in frames {
-            rungs[0] = rungs[0].max(self.first.run(&frame.signal, self.shape().channels)?);
+            sync_methods[0] =
+                sync_methods[0].max(self.first.run(&frame.signal, self.shape().channels)?);
         }
         if frames.len() > 1 && self.grafted_from.is_none() {
             self.leave_first(frames)?;
         }
         for frame in frames {
-            rungs[1] = rungs[1].max(self.second.run(
+            sync_methods[1] = sync_methods[1].max(self.second.run(
                 &self.setup.product(),
                 &frame.signal,
                 &frame.beams,
             )?);
         }
         self.second.queue().finish()?;
-        Ok(rungs)
+        Ok(sync_methods)
     }
 
     /// One switch for all of them: a GPU that is given work by two APIs at once goes back and forth between their contexts. So
@@ -182,8 +187,8 @@ mod tests {
             let samples = noise(shape.samples());
             let devices = [device.clone(), device.clone()];
             let pipeline = Pipeline::open(&devices, setup.clone()).unwrap();
-            let wish = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
-            let frames = pipeline.frames(&wish, 2).unwrap();
+            let builder = device.hub().buffer::<Complex32>(samples.len()).shared_with([device]);
+            let frames = pipeline.frames(&builder, 2).unwrap();
             frames[1].signal.write(&samples).unwrap();
             pipeline.run(&frames).unwrap();
             let error = |setup: &Setup, frame: usize, input: &[Complex32]| {

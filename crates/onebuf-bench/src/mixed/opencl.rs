@@ -213,8 +213,8 @@ mod tests {
     fn off(device: &Device, shape: Shape) -> f64 {
         let setup = Setup::new(shape, Interpolator::new(3).unwrap());
         let pipeline = Pipeline::open(&[device.clone(), device.clone()], setup.clone()).unwrap();
-        let wish = device.hub().buffer::<Complex32>(shape.samples()).shared_with([device]);
-        let frames = pipeline.frames(&wish, 1).unwrap();
+        let builder = device.hub().buffer::<Complex32>(shape.samples()).shared_with([device]);
+        let frames = pipeline.frames(&builder, 1).unwrap();
         let samples = noise(shape.samples());
         frames[0].signal.write(&samples).unwrap();
         // What was there before is in no sum.

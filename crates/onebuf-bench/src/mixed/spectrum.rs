@@ -2,7 +2,7 @@
 
 use super::{Setup, Transform, delay::DelayKernel, has_kernels};
 use onebuf::{
-    Buffer, Complex32, Device, Kernel, Queue, Result, Rung,
+    Buffer, Complex32, Device, Kernel, Queue, Result, SyncMethod,
     libs::{Fft, Fft1d},
 };
 
@@ -67,7 +67,7 @@ impl Spectrum {
     ///
     /// # Errors
     /// The driver's.
-    pub fn run(&self, signal: &Buffer<Complex32>, channels: usize) -> Result<Rung> {
+    pub fn run(&self, signal: &Buffer<Complex32>, channels: usize) -> Result<SyncMethod> {
         self.run_on(&self.queue, signal, channels)
     }
 
@@ -80,18 +80,18 @@ impl Spectrum {
         queue: &Queue,
         signal: &Buffer<Complex32>,
         channels: usize,
-    ) -> Result<Rung> {
+    ) -> Result<SyncMethod> {
         let delay = match &self.way {
             Way::Kernels(transform) => return transform.run(queue, signal, channels),
             Way::Library(delay) => delay,
         };
-        let rung = delay.run(queue, signal, channels)?;
+        let sync_method = delay.run(queue, signal, channels)?;
         let (fft, plan) = (Fft::on(queue)?, Fft1d::forward(self.length, channels));
         let mut to = signal.write_on(queue)?;
         match delay.scratch() {
             None => fft.transform(&plan, &mut to)?,
             Some(from) => fft.transform_into(&plan, &from.read_on(queue)?, &mut to)?,
         }
-        Ok(rung)
+        Ok(sync_method)
     }
 }

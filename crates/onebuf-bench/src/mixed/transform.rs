@@ -23,8 +23,8 @@ use super::{
     stockham::{Stockham, turns},
 };
 use onebuf::{
-    Buffer, Complex32, Device, Error, Grid, Kernel, Queue, Result, Rung, Source, Strategy, args,
-    hal::DeviceKind,
+    Buffer, Complex32, Device, Error, Grid, Kernel, MemoryKind, Queue, Result, Source, SyncMethod,
+    args, hal::DeviceKind,
 };
 
 /// Points that a group has at once, at most.
@@ -87,19 +87,24 @@ impl Transform {
     }
 
     /// Starts it on the first channels, and says how the queue waits for its turn.
-    pub fn run(&self, queue: &Queue, signal: &Buffer<Complex32>, channels: usize) -> Result<Rung> {
+    pub fn run(
+        &self,
+        queue: &Queue,
+        signal: &Buffer<Complex32>,
+        channels: usize,
+    ) -> Result<SyncMethod> {
         let (columns, rows, scratch) = match &self.way {
             Way::Whole(step) => return self.run_whole(queue, step, signal, channels),
             Way::Long { columns, rows, scratch } => (columns, rows, scratch),
         };
-        let rung = signal.write_on(queue)?.rung();
+        let sync_method = signal.write_on(queue)?.sync_method();
         let at_once = scratch.len() / self.channel;
         for first in (0..channels).step_by(at_once) {
             let part = [first, (channels - first).min(at_once)];
             self.run_columns(queue, columns, signal, scratch, part)?;
             self.run_rows(queue, rows, scratch, signal, part)?;
         }
-        Ok(rung)
+        Ok(sync_method)
     }
 
     fn run_whole(
@@ -108,9 +113,9 @@ impl Transform {
         step: &Step,
         signal: &Buffer<Complex32>,
         channels: usize,
-    ) -> Result<Rung> {
+    ) -> Result<SyncMethod> {
         let (view, turns) = (signal.write_on(queue)?, step.turns.read_on(queue)?);
-        let (rung, grid, count) = (view.rung(), step.grid(channels), channels as u32);
+        let (sync_method, grid, count) = (view.sync_method(), step.grid(channels), channels as u32);
         match &self.tables {
             None => queue.launch(&step.kernel, grid, args![view, turns, count])?,
             Some(Tables { places, window }) => {
@@ -118,7 +123,7 @@ impl Transform {
                 queue.launch(&step.kernel, grid, args![view, turns, places, window, count])?;
             }
         }
-        Ok(rung)
+        Ok(sync_method)
     }
 
     fn run_columns(
@@ -193,12 +198,12 @@ impl Site<'_> {
         let rows = self.step(pass(Part::Rows, rows, panel), turns(across).collect())?;
         let columns = self.step(pass(Part::Columns, columns, panel), both)?;
         let scratch = self.device.hub().buffer(SCRATCH).shared_with([self.device]);
-        let scratch = scratch.strategy(Strategy::Device).build()?;
+        let scratch = scratch.memory_kind(MemoryKind::Device).build()?;
         Ok(Way::Long { columns, rows, scratch })
     }
 
     /// As many columns as fit a group, up to those wished for; `None` where one is too many.
-    fn plan(&self, length: usize, wish: impl Fn(usize) -> usize) -> Option<Stockham> {
+    fn plan(&self, length: usize, builder: impl Fn(usize) -> usize) -> Option<Stockham> {
         let info = self.compiler.info();
         let (caps, cpu) = (&info.caps, info.kind == DeviceKind::Cpu);
         let most = GROUP.min(caps.max_group_size).min(caps.max_group_sizes[0]);
@@ -215,7 +220,7 @@ impl Site<'_> {
             [plan, split, Stockham { padded: false, ..split }]
         };
         let twice = |plan: Stockham| [plan, Stockham { butterflies: 2, ..plan }];
-        let widest = wish(one.items()).next_power_of_two();
+        let widest = builder(one.items()).next_power_of_two();
         let widths = (0..=widest.ilog2()).rev().map(|log| Stockham { columns: 1 << log, ..one });
         widths.flat_map(forms).flat_map(twice).find(fits)
     }
@@ -231,8 +236,8 @@ impl Site<'_> {
         if self.compiler.index() != self.device.index() {
             kernel.graft(self.device)?;
         }
-        let wish = self.device.hub().buffer(turns.len()).shared_with([self.device]);
-        Ok(Step { kernel, pass, turns: wish.init(turns).build()? })
+        let builder = self.device.hub().buffer(turns.len()).shared_with([self.device]);
+        Ok(Step { kernel, pass, turns: builder.init(turns).build()? })
     }
 }
 
@@ -252,8 +257,8 @@ mod tests {
     }
 
     fn transformed(device: &Device, length: usize, samples: &[Complex32]) -> Vec<Complex32> {
-        let wish = device.hub().buffer(samples.len()).shared_with([device]);
-        let (signal, queue) = (wish.init(samples).build().unwrap(), device.queue().unwrap());
+        let builder = device.hub().buffer(samples.len()).shared_with([device]);
+        let (signal, queue) = (builder.init(samples).build().unwrap(), device.queue().unwrap());
         let transform = Transform::plain(device, device, length).unwrap();
         transform.run(&queue, &signal, samples.len() / length).unwrap();
         signal.to_vec().unwrap()

@@ -9,7 +9,7 @@ use super::{absent, per_platform};
 use crate::{
     Bar, Bench, Case, RawCopy, RawWrite, Row, Stop, Unit, Workload, abba::compare, platforms,
 };
-use onebuf::{Buffer, Device, Error, Result, RouteKind, Strategy, bridge};
+use onebuf::{Buffer, Device, Error, MemoryKind, Result, RouteKind, bridge};
 use std::{cell::RefCell, time::Instant};
 
 const ALIASED_NAME: &str = "bridge_aliased_ratio";
@@ -36,9 +36,19 @@ fn first_two(bench: &Bench) -> Vec<Device> {
 
 /// Memory of one device alone.
 fn on(bench: &Bench, device: &Device) -> Result<Buffer<u8>> {
-    let forms = &device.info().caps.strategies;
-    let form = if forms.contains(&Strategy::Device) { Strategy::Device } else { forms[0] };
-    bench.hub.buffer(bench.bytes).shared_with([device]).allocate_on(device).strategy(form).build()
+    let memory_kinds = &device.info().caps.memory_kinds;
+    let memory_kind = if memory_kinds.contains(&MemoryKind::Device) {
+        MemoryKind::Device
+    } else {
+        memory_kinds[0]
+    };
+    bench
+        .hub
+        .buffer(bench.bytes)
+        .shared_with([device])
+        .allocate_on(device)
+        .memory_kind(memory_kind)
+        .build()
 }
 
 fn aliased(bench: &Bench, device: &Device) -> Result<Row, Stop> {

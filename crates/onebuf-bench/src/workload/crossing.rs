@@ -31,11 +31,11 @@ fn case(pair: [Device; 2]) -> Case {
 
 fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     let [cl, cuda] = pair;
-    let wish = bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with(pair);
-    let wish = wish.trust_declared(true).allocate_on(cuda).route(RouteKind::OpaqueFd);
-    wish.plan().map_err(|error| Stop::Absent(error.to_string()))?;
+    let builder = bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with(pair);
+    let builder = builder.trust_declared(true).allocate_on(cuda).route(RouteKind::OpaqueFd);
+    builder.plan().map_err(|error| Stop::Absent(error.to_string()))?;
     // Buffers of their own: what the raw calls do is nothing that onebuf knows of.
-    let (ours, theirs) = (wish.clone().build()?, wish.build()?);
+    let (ours, theirs) = (builder.clone().build()?, builder.build()?);
     let sides = [Side::new(cl)?, Side::new(cuda)?];
     let mem = theirs.write_on(&sides[0].queue)?.cl_mem()?;
     let at = theirs.write_on(&sides[1].queue)?.cuda_ptr()?;

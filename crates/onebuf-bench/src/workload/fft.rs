@@ -11,7 +11,7 @@ use crate::{
     platforms, solo::try_timed, too_few_platforms,
 };
 use onebuf::{
-    Buffer, Complex32, Complex64, Device, Error, Queue, Result, Strategy,
+    Buffer, Complex32, Complex64, Device, Error, MemoryKind, Queue, Result,
     hal::DeviceKind,
     libs::{Fft, Fft1d},
 };
@@ -97,8 +97,8 @@ impl Batch {
 
     /// Memory of the device itself: a `cl_mem` on OpenCL.
     fn buffer(&self, device: &Device) -> Result<Buffer<Complex32>> {
-        let wish = device.hub().buffer(self.length * self.count).shared_with([device]);
-        wish.strategy(Strategy::Device).init(self.samples()).build()
+        let builder = device.hub().buffer(self.length * self.count).shared_with([device]);
+        builder.memory_kind(MemoryKind::Device).init(self.samples()).build()
     }
 
     /// A wrong result is not worth measuring. Leaves silence behind: what is transformed again and again has to stay finite.

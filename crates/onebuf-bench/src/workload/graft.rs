@@ -100,10 +100,10 @@ pub(super) fn absent(error: Error) -> Stop {
 fn run_pipeline(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     let (setup, cuda) = (setup(bench, pair)?, &pair[1]);
     let shape = setup.shape;
-    let wish = bench.hub.buffer::<Complex32>(shape.samples()).shared_with([cuda]);
+    let builder = bench.hub.buffer::<Complex32>(shape.samples()).shared_with([cuda]);
     let grafted = Pipeline::grafted(pair, setup.clone()).map_err(absent)?;
     let native = Pipeline::open(&[cuda.clone(), cuda.clone()], setup).map_err(absent)?;
-    let (ours, theirs) = (grafted.frames(&wish, 1)?, native.frames(&wish, 1)?);
+    let (ours, theirs) = (grafted.frames(&builder, 1)?, native.frames(&builder, 1)?);
     check_frames(&grafted, &ours)?;
     check_frames(&native, &theirs)?;
     let found = compare(bench.effort, || round(&grafted, &ours), || round(&native, &theirs))?;

@@ -117,7 +117,7 @@ fn size_name(bytes: usize) -> String {
 /// One way through both stages.
 struct Way<'w> {
     pipeline: Pipeline,
-    wish: BufferBuilder<'w, Complex32>,
+    request: BufferBuilder<'w, Complex32>,
 }
 
 /// Zero-copy, and its rival.
@@ -139,16 +139,16 @@ fn ways<'w>(
     let open = |pair: &[Device; 2]| Pipeline::open(pair, setup.clone()).map_err(absent);
     let rival = match rival {
         Rival::Staged => {
-            let wish = shared(pair).allocate_on(&pair[0]).route(RouteKind::Staged);
-            Way { pipeline: open(pair)?, wish }
+            let request = shared(pair).allocate_on(&pair[0]).route(RouteKind::Staged);
+            Way { pipeline: open(pair)?, request }
         }
         Rival::OneApi => {
             let [_, second] = pair;
             let pipeline = open(&[second.clone(), second.clone()])?;
-            Way { pipeline, wish: shared(std::slice::from_ref(second)) }
+            Way { pipeline, request: shared(std::slice::from_ref(second)) }
         }
     };
-    Ok([Way { pipeline: open(pair)?, wish: direct }, rival])
+    Ok([Way { pipeline: open(pair)?, request: direct }, rival])
 }
 
 fn run_size(bench: &Bench, pair: &[Device; 2], rival: Rival, bytes: usize) -> Result<Row, Stop> {
@@ -157,7 +157,7 @@ fn run_size(bench: &Bench, pair: &[Device; 2], rival: Rival, bytes: usize) -> Re
     let setup = Setup::new(shape, Interpolator::new(ORDER).map_err(Error::invalid)?);
     let [ours, theirs] = ways(bench, pair, &setup, rival)?;
     let frames = |way: &Way<'_>| -> Result<Vec<Frame>> {
-        let frames = way.pipeline.frames(&way.wish, 1)?;
+        let frames = way.pipeline.frames(&way.request, 1)?;
         check(&way.pipeline, &frames)?;
         Ok(frames)
     };
@@ -200,7 +200,7 @@ fn run_ring(bench: &Bench, pair: &[Device; 2], rival: Rival, slots: usize) -> Re
     let setup = setup(bench, pair)?;
     let both = ways(bench, pair, &setup, rival)?;
     for way in &both {
-        check(&way.pipeline, &way.pipeline.frames(&way.wish, 1)?)?;
+        check(&way.pipeline, &way.pipeline.frames(&way.request, 1)?)?;
     }
     let frames = if bench.effort == Effort::QUICK { QUICK_FRAMES } else { FRAMES };
     let [ours, theirs] = both.each_ref().map(|way| ring(way, slots, frames).map(RefCell::new));
@@ -216,7 +216,7 @@ fn ring<'r>(way: &'r Way<'_>, slots: usize, frames: u64) -> Result<Ring<'r>> {
     let (run, shape) = (&way.pipeline, way.pipeline.shape());
     let product = run.setup.product();
     let builder = pipeline::Pipeline::builder(slots, |_| {
-        let frame = run.frame(&way.wish)?;
+        let frame = run.frame(&way.request)?;
         frame.signal.fill(Complex32::ZERO)?;
         Ok(frame)
     });

@@ -38,12 +38,12 @@ fn case(pair: [Device; 2]) -> Case {
 
 fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     // Declared routes will do: a benchmark compares, and `onebuf doctor` proves.
-    let wish = bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with(pair);
-    let wish = wish.trust_declared(true);
-    let shared = wish.clone().allocate_on(&bench.hub.host()).route(RouteKind::HostPointer);
+    let builder = bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with(pair);
+    let builder = builder.trust_declared(true);
+    let shared = builder.clone().allocate_on(&bench.hub.host()).route(RouteKind::HostPointer);
     let remark = remark(bench, pair, &shared)?;
     let shared = shared.build()?;
-    let staged = wish.allocate_on(&pair[0]).route(RouteKind::Staged).build()?;
+    let staged = builder.allocate_on(&pair[0]).route(RouteKind::Staged).build()?;
     // Sides of their own, so that the launches on each buffer can be added up.
     let sides = || -> Result<[Side; 2]> { Ok([Side::new(&pair[0])?, Side::new(&pair[1])?]) };
     let (for_shared, for_staged) = (sides()?, sides()?);

@@ -11,7 +11,7 @@ use crate::{
     Bar, Bench, Case, RawCuda, RawLaunch, RawSemaphores, Row, Side, Stop, Unit, Workload,
     abba::compare, machine::check, solo::try_timed,
 };
-use onebuf::{Device, Result, RouteKind, Rung};
+use onebuf::{Device, Result, RouteKind, SyncMethod};
 
 /// Rounds that are enqueued before they are waited for, which is not timed.
 const BATCH: u64 = 8;
@@ -43,14 +43,14 @@ fn case(pair: [Device; 2]) -> Case {
 
 fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     let [cl, cuda] = pair;
-    let wish = bench.hub.buffer::<u32>(WORDS).shared_with(pair).trust_declared(true);
-    let wish = wish.allocate_on(cuda).route(RouteKind::OpaqueFd).sync(Rung::Semaphore);
-    let plan = wish.plan().map_err(|error| Stop::Absent(error.to_string()))?;
-    if !plan.routes.iter().any(|hop| hop.sync == Rung::Semaphore) {
+    let builder = bench.hub.buffer::<u32>(WORDS).shared_with(pair).trust_declared(true);
+    let builder = builder.allocate_on(cuda).route(RouteKind::OpaqueFd).sync(SyncMethod::Semaphore);
+    let plan = builder.plan().map_err(|error| Stop::Absent(error.to_string()))?;
+    if !plan.routes.iter().any(|hop| hop.sync == SyncMethod::Semaphore) {
         let why = "semaphores between OpenCL and CUDA: a Vulkan driver of the chip makes them";
         return Err(Stop::Absent(why.into()));
     }
-    let (ours, theirs) = (wish.clone().build()?, wish.build()?);
+    let (ours, theirs) = (builder.clone().build()?, builder.build()?);
     let sides = [Side::new(cl)?, Side::new(cuda)?];
     // Queues of their own: of one whose handle was given away onebuf cannot know what is in it.
     let (cl_queue, cuda_queue) = (cl.queue()?, cuda.queue()?);

@@ -7,8 +7,8 @@
 
 use crate::{Bar, Bench, Case, Row, Stop, Unit, Workload, abba::compare};
 use onebuf::{
-    Access, Buffer, Call, Device, Error, Grid, Hub, Kernel, Queue, Result, RouteKind, Signature,
-    Source, Strategy, args, hal::DeviceKind,
+    Access, Buffer, Call, Device, Error, Grid, Hub, Kernel, MemoryKind, Queue, Result, RouteKind,
+    Signature, Source, args, hal::DeviceKind,
 };
 use std::{cell::Cell, time::Instant};
 
@@ -129,7 +129,7 @@ fn run(bench: &Bench, [from, to]: &[Device; 2]) -> Result<Row, Stop> {
     let imported = imported.allocate_on(from).route(RouteKind::OpaqueFd);
     imported.plan().map_err(|error| Stop::Absent(error.to_string()))?;
     let native = bench.hub.buffer::<Four>(count).shared_with([to]).allocate_on(to);
-    let sides = [imported.build()?, native.strategy(Strategy::Device).build()?];
+    let sides = [imported.build()?, native.memory_kind(MemoryKind::Device).build()?];
     let sides = sides.map(|buffer| Side { buffer, launches, steps: Cell::new(0) });
     let (queue, step) = (to.queue()?, kernel(to)?);
     let found =

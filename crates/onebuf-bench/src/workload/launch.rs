@@ -13,7 +13,7 @@ use crate::{
     Bar, Bench, RawLaunch, Row, Side, Stop, Unit, Workload, abba::compare, machine::check,
     solo::try_timed,
 };
-use onebuf::{Device, Result, Strategy};
+use onebuf::{Device, MemoryKind, Result};
 
 const HELD: &str = "launch_enqueue_ratio";
 const TAKEN: &str = "launch_view_ratio";
@@ -36,10 +36,10 @@ pub const WITH_TAKEN: Workload = Workload {
 fn run(bench: &Bench, device: &Device, held: bool) -> Result<Row, Stop> {
     let side = Side::new(device)?;
     // A `cl_mem`, for the raw call.
-    let wish = bench.hub.buffer::<u32>(1024).shared_with([device]);
-    let wish = wish.strategy(Strategy::MappedDevice);
-    wish.plan().map_err(|error| Stop::Absent(error.to_string()))?;
-    let buffer = wish.build()?;
+    let builder = bench.hub.buffer::<u32>(1024).shared_with([device]);
+    let builder = builder.memory_kind(MemoryKind::MappedDevice);
+    builder.plan().map_err(|error| Stop::Absent(error.to_string()))?;
+    let buffer = builder.build()?;
     let mem = buffer.write_on(&side.queue)?.cl_mem()?;
     // SAFETY: the hub loaded OpenCL by its default name, and the memory is of this queue's context. Only
     // the launches below use it, all on this queue, which is finished after each batch.

@@ -70,8 +70,8 @@ fn case(pair: [Device; 2], batch: usize) -> Case {
 fn run(bench: &Bench, pair: &[Device; 2], batch: usize) -> Result<Row, Stop> {
     let setup = setup(bench, pair)?;
     let shape = setup.shape;
-    let wish = bench.hub.buffer::<Complex32>(shape.samples()).shared_with(pair);
-    let direct = wish.clone().trust_declared(true);
+    let builder = bench.hub.buffer::<Complex32>(shape.samples()).shared_with(pair);
+    let direct = builder.clone().trust_declared(true);
     let plan = direct.plan().map_err(|error| Stop::Absent(error.to_string()))?;
     if plan.routes.iter().any(|hop| hop.kind == RouteKind::Staged) {
         return Err(Stop::Absent(format!(
@@ -79,7 +79,7 @@ fn run(bench: &Bench, pair: &[Device; 2], batch: usize) -> Result<Row, Stop> {
             pair[0], pair[1]
         )));
     }
-    let staged = wish.allocate_on(&pair[0]).route(RouteKind::Staged);
+    let staged = builder.allocate_on(&pair[0]).route(RouteKind::Staged);
     let pipeline = match Pipeline::open(pair, setup) {
         Err(missing @ Error::Unavailable { .. }) => return Err(Stop::Absent(missing.to_string())),
         opened => opened?,

@@ -15,9 +15,9 @@ pub const WORKLOAD: Workload = Workload {
 fn run(bench: &Bench) -> Result<Row, Stop> {
     let device = platforms(&bench.hub).into_iter().next().unwrap_or_else(|| bench.hub.host());
     let pool = Pool::new(&bench.hub);
-    let wish = bench.hub.buffer::<u8>(BYTES).shared_with([&device]);
-    pool.prepare(&wish, 1)?;
-    let get_put = || pool.get(&wish).map(drop);
+    let builder = bench.hub.buffer::<u8>(BYTES).shared_with([&device]);
+    pool.prepare(&builder, 1)?;
+    let get_put = || pool.get(&builder).map(drop);
     let found = solo::measure(bench.effort, |times| solo::try_timed(times, get_put))?;
     let row = found.row(NAME, Unit::Ns).bar(Bar::ValueAtMost(100.0));
     Ok(row.remark(device.info().platform.trim()))

@@ -26,8 +26,8 @@ fn first_two(bench: &Bench) -> Vec<Device> {
 }
 
 fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
-    let wish = bench.hub.buffer::<u8>(bench.bytes).shared_with(pair).allocate_on(&pair[0]);
-    let buffer = wish.route(RouteKind::Staged).build()?;
+    let builder = bench.hub.buffer::<u8>(bench.bytes).shared_with(pair).allocate_on(&pair[0]);
+    let buffer = builder.route(RouteKind::Staged).build()?;
     let queues = [pair[0].queue()?, pair[1].queue()?];
     // SAFETY: the hub loaded OpenCL by its default name.
     let raw = unsafe { RawCopy::new([&queues[0], &queues[1]], bench.bytes)? };

@@ -166,10 +166,10 @@ static void views(onebuf_queue queue, onebuf_kernel kernel) {
     onebuf_view view, second;
     OK(onebuf_view_take(buffer, queue, ONEBUF_READ_WRITE, &view));
     ENDS(ONEBUF_BUSY, onebuf_view_take(buffer, queue, ONEBUF_READ, &second));
-    onebuf_rung rung;
+    onebuf_sync_method sync_method;
     void *native = NULL;
-    OK(onebuf_view_rung(view, &rung));
-    TRUE(rung >= ONEBUF_RUNG_SAME_QUEUE && rung <= ONEBUF_RUNG_HOST_WAIT);
+    OK(onebuf_view_sync_method(view, &sync_method));
+    TRUE(sync_method >= ONEBUF_SYNC_SAME_QUEUE && sync_method <= ONEBUF_SYNC_HOST_WAIT);
     onebuf_status object = onebuf_view_cl_mem(view, &native), address = onebuf_view_address(view, &native);
     TRUE((object == ONEBUF_OK) != (address == ONEBUF_OK));
     uint32_t n = 2;
@@ -185,7 +185,7 @@ static void views(onebuf_queue queue, onebuf_kernel kernel) {
     args[0] = onebuf_arg_view(view);
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_queue_launch(queue, kernel, &grid, args, 2, NULL));
     OK(onebuf_buffer_free(buffer)); // the views keep it
-    OK(onebuf_view_rung(view, &rung));
+    OK(onebuf_view_sync_method(view, &sync_method));
     OK(onebuf_view_free(view));
     OK(onebuf_view_free(second));
 }
@@ -203,13 +203,13 @@ static void launches(onebuf_queue queue, onebuf_kernel kernel) {
     bool done;
     OK(onebuf_fence_poll(fence, &done));
     TRUE(done);
-    onebuf_rung rung;
-    OK(onebuf_fence_rung(fence, &rung));
+    onebuf_sync_method sync_method;
+    OK(onebuf_fence_sync_method(fence, &sync_method));
     onebuf_profile times;
     onebuf_status profile = onebuf_fence_profile(fence, &times);
     TRUE(profile == ONEBUF_UNSUPPORTED || times.ended_ns >= times.started_ns);
     OK(onebuf_queue_fence(queue, &later));
-    OK(onebuf_queue_wait_for(queue, later, &rung));
+    OK(onebuf_queue_wait_for(queue, later, &sync_method));
     OK(onebuf_queue_wait_for(queue, fence, NULL));
     OK(onebuf_fence_free(later));
     OK(onebuf_fence_free(fence));

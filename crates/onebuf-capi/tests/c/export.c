@@ -34,7 +34,7 @@ static onebuf_buffer exportable(onebuf_hub hub, onebuf_device device) {
     onebuf_buffer_options options = ONEBUF_OPTIONS(onebuf_buffer_options);
     options.devices = &device;
     options.device_count = 1;
-    options.strategy = ONEBUF_STRATEGY_EXPORTABLE;
+    options.memory_kind = ONEBUF_MEMORY_KIND_EXPORTABLE;
     onebuf_buffer buffer;
     OK(onebuf_buffer_create(hub, BYTES, &options, &buffer));
     return buffer;
@@ -136,7 +136,7 @@ static void one_pointer(const char *library, bool hip) {
     onebuf_buffer_options options = ONEBUF_OPTIONS(onebuf_buffer_options);
     options.devices = devices;
     options.device_count = 2;
-    options.strategy = ONEBUF_STRATEGY_MANAGED;
+    options.memory_kind = ONEBUF_MEMORY_KIND_MANAGED;
     onebuf_buffer buffer, none;
     OK(onebuf_buffer_create(hub, BYTES, &options, &buffer));
     options.copies = ONEBUF_COPIES_FORBID;
@@ -172,7 +172,7 @@ int main(int argc, char **argv) {
     onebuf_buffer_options managed = ONEBUF_OPTIONS(onebuf_buffer_options);
     managed.devices = &device;
     managed.device_count = 1;
-    managed.strategy = ONEBUF_STRATEGY_MANAGED;
+    managed.memory_kind = ONEBUF_MEMORY_KIND_MANAGED;
     onebuf_buffer none;
     ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_create(hub, BYTES, &managed, &none)); // without leave
     OK(onebuf_hub_free(hub));

@@ -296,9 +296,9 @@ static void both_orders(const owner *a) {
 
     // onebuf first: its work, then a copy of the owner's behind it.
     add(buffer, 2);
-    onebuf_rung rung = 99;
-    OK(onebuf_buffer_hand_to(buffer, theirs, &rung));
-    TRUE(rung >= ONEBUF_RUNG_SAME_QUEUE && rung <= ONEBUF_RUNG_HOST_WAIT);
+    onebuf_sync_method sync_method = 99;
+    OK(onebuf_buffer_hand_to(buffer, theirs, &sync_method));
+    TRUE(sync_method >= ONEBUF_SYNC_SAME_QUEUE && sync_method <= ONEBUF_SYNC_HOST_WAIT);
     CL(clEnqueueCopyBuffer(a->queue, a->mem, a->other, 0, 0, BYTES, 0, NULL, NULL));
     OK(onebuf_queue_fence(theirs, &fence));
     OK(onebuf_buffer_read_until(buffer, fence));
@@ -471,11 +471,11 @@ static void bridges(const owner *a) {
     for (size_t at = 0; at < devices; at++) {
         onebuf_device far_device;
         OK(onebuf_hub_device_at(hub, at, &far_device));
-        onebuf_buffer_options wish = ONEBUF_OPTIONS(onebuf_buffer_options);
-        wish.devices = &far_device;
-        wish.device_count = 1;
+        onebuf_buffer_options builder = ONEBUF_OPTIONS(onebuf_buffer_options);
+        builder.devices = &far_device;
+        builder.device_count = 1;
         onebuf_buffer far;
-        OK(onebuf_buffer_create(hub, BYTES, &wish, &far));
+        OK(onebuf_buffer_create(hub, BYTES, &builder, &far));
         onebuf_crossing went = ONEBUF_OPTIONS(onebuf_crossing);
         OK(onebuf_bridge_copy(theirs, 0, far, 0, BYTES, &went));
         TRUE(went.bytes == BYTES && went.way != ONEBUF_ROUTE_ANY);
@@ -509,13 +509,13 @@ static void bridges(const owner *a) {
 
 // A buffer of onebuf's becomes the owner's.
 static void given_away(const owner *a) {
-    onebuf_buffer_options wish = ONEBUF_OPTIONS(onebuf_buffer_options);
-    wish.devices = &device;
-    wish.device_count = 1;
-    wish.strategy = ONEBUF_STRATEGY_MAPPED_DEVICE;
-    wish.contents = model;
+    onebuf_buffer_options builder = ONEBUF_OPTIONS(onebuf_buffer_options);
+    builder.devices = &device;
+    builder.device_count = 1;
+    builder.memory_kind = ONEBUF_MEMORY_KIND_MAPPED_DEVICE;
+    builder.contents = model;
     onebuf_buffer buffer;
-    OK(onebuf_buffer_create(hub, BYTES, &wish, &buffer));
+    OK(onebuf_buffer_create(hub, BYTES, &builder, &buffer));
     onebuf_queue queue;
     OK(onebuf_queue_for(buffer, &queue));
     onebuf_view view;

@@ -190,7 +190,7 @@ static void queues(void) {
     onebuf_queue queue = PICK(onebuf_queue, QUEUE), made = {0};
     onebuf_fence fence = {0};
     void *native;
-    onebuf_rung rung;
+    onebuf_sync_method sync_method;
     switch (below(8)) {
     case 0:
         blank();
@@ -207,7 +207,7 @@ static void queues(void) {
     case 4:
         if (TRY(onebuf_queue_fence(queue, rarely() ? NULL : &fence))) keep(FENCE, fence.id);
         break;
-    case 5: TRY(onebuf_queue_wait_for(queue, PICK(onebuf_fence, FENCE), below(2) ? NULL : &rung)); break;
+    case 5: TRY(onebuf_queue_wait_for(queue, PICK(onebuf_fence, FENCE), below(2) ? NULL : &sync_method)); break;
     default: TRY(onebuf_queue_native(queue, rarely() ? NULL : &native));
     }
 }
@@ -215,22 +215,22 @@ static void queues(void) {
 static void *buffer_options(size_t bytes) {
     static onebuf_device several[4];
     blank();
-    onebuf_buffer_options *wish = &options.buffer;
-    wish->size = sizeof *wish;
+    onebuf_buffer_options *builder = &options.buffer;
+    builder->size = sizeof *builder;
     for (int i = 0; i < 4; i++) several[i] = PICK(onebuf_device, DEVICE);
-    wish->devices = rarely() ? NULL : several;
-    wish->device_count = below(3);
+    builder->devices = rarely() ? NULL : several;
+    builder->device_count = below(3);
     if (below(3) == 0) {
-        uint32_t *choices[] = {&wish->access, &wish->host_access, &wish->copies, &wish->hint, &wish->strategy,
-                               &wish->route, &wish->sync, &wish->trust_declared, &wish->raw_addresses};
+        uint32_t *choices[] = {&builder->access, &builder->host_access, &builder->copies, &builder->hint, &builder->memory_kind,
+                               &builder->route, &builder->sync, &builder->trust_declared, &builder->raw_addresses};
         *choices[below(9)] = choice();
         *choices[below(9)] = choice();
-        if (rarely()) wish->allocate_on = PICK(onebuf_device, DEVICE);
-        if (rarely()) wish->align = size();
-        if (rarely()) wish->cl_flags = below(2) ? any() : 1ull << below(12);
-        if (rarely() && bytes <= AREA) wish->contents = area;
+        if (rarely()) builder->allocate_on = PICK(onebuf_device, DEVICE);
+        if (rarely()) builder->align = size();
+        if (rarely()) builder->cl_flags = below(2) ? any() : 1ull << below(12);
+        if (rarely() && bytes <= AREA) builder->contents = area;
     }
-    size_options(sizeof *wish);
+    size_options(sizeof *builder);
     return given();
 }
 
@@ -287,7 +287,7 @@ static void guards(void) {
     onebuf_transfer transfer = PICK(onebuf_transfer, TRANSFER);
     void *pointer = NULL;
     const void *bytes = NULL;
-    onebuf_rung rung;
+    onebuf_sync_method sync_method;
     size_t found;
     bool done;
     switch (below(10)) {
@@ -303,7 +303,7 @@ static void guards(void) {
         break;
     case 4: case 5: TRY(onebuf_view_free(view)); break;
     case 6: TRY(below(2) ? onebuf_view_cl_mem(view, &pointer) : onebuf_view_address(view, rarely() ? NULL : &pointer)); break;
-    case 7: TRY(onebuf_view_rung(view, &rung)); break;
+    case 7: TRY(onebuf_view_sync_method(view, &sync_method)); break;
     case 8:
         if (TRY(onebuf_transfer_wait(transfer, timeout())) && TRY(onebuf_transfer_data(transfer, &bytes, &found))) memcpy(area, bytes, found);
         TRY(onebuf_transfer_data(transfer, rarely() ? NULL : &bytes, NULL));
@@ -374,12 +374,12 @@ static void descriptors(void) {
 static void fences(void) {
     onebuf_fence fence = PICK(onebuf_fence, FENCE);
     onebuf_profile profile;
-    onebuf_rung rung;
+    onebuf_sync_method sync_method;
     bool done;
     switch (below(5)) {
     case 0: TRY(onebuf_fence_poll(fence, rarely() ? NULL : &done)); break;
     case 1: TRY(below(2) ? onebuf_fence_wait(fence, timeout()) : onebuf_fence_wait_ns(fence, below(1000000))); break;
-    case 2: TRY(onebuf_fence_rung(fence, rarely() ? NULL : &rung)); break;
+    case 2: TRY(onebuf_fence_sync_method(fence, rarely() ? NULL : &sync_method)); break;
     case 3: TRY(onebuf_fence_profile(fence, rarely() ? NULL : &profile)); break;
     default: TRY(onebuf_fence_free(fence));
     }
@@ -511,13 +511,13 @@ static void make_natives(onebuf_hub hub, onebuf_device device) {
         OK(onebuf_user_event_complete(event)); // nobody waits for ever
         OK(onebuf_user_event_native(event, &natives.event));
     }
-    onebuf_buffer_options wish = ONEBUF_OPTIONS(onebuf_buffer_options);
-    wish.devices = &device;
-    wish.device_count = 1;
-    wish.strategy = ONEBUF_STRATEGY_MAPPED_DEVICE;
+    onebuf_buffer_options builder = ONEBUF_OPTIONS(onebuf_buffer_options);
+    builder.devices = &device;
+    builder.device_count = 1;
+    builder.memory_kind = ONEBUF_MEMORY_KIND_MAPPED_DEVICE;
     for (int i = 0; i < MEMS; i++) {
         onebuf_buffer buffer;
-        OK(onebuf_buffer_create(hub, 4096, &wish, &buffer));
+        OK(onebuf_buffer_create(hub, 4096, &builder, &buffer));
         OK(onebuf_buffer_into_cl_mem(buffer, device, &natives.mems[i]));
     }
 }
@@ -526,16 +526,16 @@ static void *wrap_options(void) {
     static onebuf_device several[4];
     static onebuf_fence fences[4];
     blank();
-    onebuf_wrap_options *wish = &options.wrap;
+    onebuf_wrap_options *builder = &options.wrap;
     for (int i = 0; i < 4; i++) several[i] = PICK(onebuf_device, DEVICE), fences[i] = PICK(onebuf_fence, FENCE);
-    wish->devices = rarely() ? NULL : several;
-    wish->device_count = below(2);
-    wish->after = rarely() ? NULL : fences;
-    wish->after_count = below(2);
-    wish->bytes = below(3) ? 0 : below(2) ? 4096 : size();
-    uint32_t *choices[] = {&wish->copies, &wish->route, &wish->trust_declared};
+    builder->devices = rarely() ? NULL : several;
+    builder->device_count = below(2);
+    builder->after = rarely() ? NULL : fences;
+    builder->after_count = below(2);
+    builder->bytes = below(3) ? 0 : below(2) ? 4096 : size();
+    uint32_t *choices[] = {&builder->copies, &builder->route, &builder->trust_declared};
     if (rarely()) *choices[below(3)] = choice();
-    size_options(sizeof *wish);
+    size_options(sizeof *builder);
     return given();
 }
 
@@ -549,7 +549,7 @@ static void foreigners(void) {
     void *mem = rarely() ? NULL : natives.mems[below(MEMS)], *native;
     size_t count;
     bool foreign;
-    onebuf_rung rung;
+    onebuf_sync_method sync_method;
     switch (below(18)) {
     case 0:
         if (TRY(onebuf_context_wrap(hub, rarely() ? NULL : natives.context, rarely() ? NULL : &made_context))) keep(CONTEXT, made_context.id);
@@ -577,7 +577,7 @@ static void foreigners(void) {
         break;
     case 12: TRY(onebuf_buffer_is_foreign(buffer, rarely() ? NULL : &foreign)); break;
     case 13: TRY(below(2) ? onebuf_buffer_written_until(buffer, PICK(onebuf_fence, FENCE)) : onebuf_buffer_read_until(buffer, PICK(onebuf_fence, FENCE))); break;
-    case 14: TRY(onebuf_buffer_hand_to(buffer, PICK(onebuf_queue, QUEUE), below(2) ? NULL : &rung)); break;
+    case 14: TRY(onebuf_buffer_hand_to(buffer, PICK(onebuf_queue, QUEUE), below(2) ? NULL : &sync_method)); break;
     case 15:
         if (rarely() && TRY(onebuf_buffer_into_cl_mem(buffer, PICK(onebuf_device, DEVICE), rarely() ? NULL : &native))) natives.mems[below(MEMS)] = native;
         break;

@@ -47,13 +47,13 @@ void manager(onebuf::Hub &hub, onebuf::Device &device) {
 
 void buffers(onebuf::Hub &hub, onebuf::Device &device) {
     auto any = hub.buffer<float>(n, {device});                 // the plan chooses
-    auto regular = hub.buffer<float>(n, onebuf::BufferOptions{device}.strategy(onebuf::Strategy::Device));
+    auto regular = hub.buffer<float>(n, onebuf::BufferOptions{device}.memory_kind(onebuf::MemoryKind::Device));
     auto input = hub.buffer<float>(n, onebuf::BufferOptions{device}
         .access(onebuf::Access::Read)                          // of kernels
         .copies(onebuf::Copies::Forbid));                      // an error rather than a copy
     std::puts(any.explain().c_str());                          // what became of it, and why
     if (device.has("svm_coarse")) {
-        auto svm = hub.buffer<float>(n, onebuf::BufferOptions{device}.strategy(onebuf::Strategy::CoarseSvm));
+        auto svm = hub.buffer<float>(n, onebuf::BufferOptions{device}.memory_kind(onebuf::MemoryKind::CoarseSvm));
         svm.map()[0] = 1.0f;                                   // mapped and unmapped for you
         TRUE(svm.map_read()[0] == 1.0f);
     }
@@ -70,7 +70,7 @@ void buffers(onebuf::Hub &hub, onebuf::Device &device) {
 }
 
 void libraries(onebuf::Hub &hub, onebuf::Device &device) {
-    auto x = hub.buffer<float>(n, onebuf::BufferOptions{device}.strategy(onebuf::Strategy::Device));
+    auto x = hub.buffer<float>(n, onebuf::BufferOptions{device}.memory_kind(onebuf::MemoryKind::Device));
     auto queue = device.queue();
     {
         auto view = x.write_on(queue);                         // waits for earlier work, wherever it was
@@ -129,7 +129,7 @@ void owner(const onebuf::Hub &hub, const onebuf::Device &device) {
     auto context = other.second_context(other.device(device.id().c_str()));
     auto apart = context.device();
     auto queue = apart.queue();
-    auto made = other.buffer<float>(n, onebuf::BufferOptions{apart}.strategy(onebuf::Strategy::Device));
+    auto made = other.buffer<float>(n, onebuf::BufferOptions{apart}.memory_kind(onebuf::MemoryKind::Device));
     made.fill(21.0f);
     void *mem = std::move(made).into_cl_mem(apart);            // never released: there is no OpenCL to call here
     foreign(hub, context.cl_context(), queue.cl_queue(), mem);

@@ -19,9 +19,9 @@ int main(int argc, char **argv) {
     options.cuda_library = options.nvrtc_library = argv[1];
     auto hub = onebuf::Hub::discover(options);
     auto device = hub.device("cuda:0");
-    onebuf::BufferOptions wish{device};
-    wish.strategy(onebuf::Strategy::Exportable);
-    auto ours = hub.buffer<std::uint32_t>(1 << 20, wish), apart = hub.buffer<std::uint32_t>(1 << 20, wish);
+    onebuf::BufferOptions builder{device};
+    builder.memory_kind(onebuf::MemoryKind::Exportable);
+    auto ours = hub.buffer<std::uint32_t>(1 << 20, builder), apart = hub.buffer<std::uint32_t>(1 << 20, builder);
 
     auto out = ours.export_fd(onebuf::FdKind::Opaque);
     onebuf::ImportOptions in(out.fd, onebuf::FdKind::Opaque, out.allocation_bytes);

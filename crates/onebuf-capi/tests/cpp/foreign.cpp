@@ -134,17 +134,17 @@ void try_device(const cl::Device &raw) {
             TRUE(status_of([&] { shared.fill(0); }) == ONEBUF_BUSY);
         }
         try {
-            auto gate = foreign.user_event();
-            std::vector<cl::Event> wait{onebuf::cl_event(gate)};
+            auto host_signal = foreign.user_event();
+            std::vector<cl::Event> wait{onebuf::cl_event(host_signal)};
             buffer.hand_to(theirs);
             cl::Event late;
             queue.enqueueWriteBuffer(mem, CL_FALSE, 0, 4 * N, fresh.data(), &wait, &late);
             queue.flush();
             buffer.written_until(hub.wrap_event(late()));
-            TRUE(!gate.fence().done());
-            gate.complete();
+            TRUE(!host_signal.fence().done());
+            host_signal.complete();
             model = fresh;
-            TRUE(shared.to_vector() == model && gate.fence().done());
+            TRUE(shared.to_vector() == model && host_signal.fence().done());
         } catch (const onebuf::Error &error) {
             TRUE(error.status() == ONEBUF_UNSUPPORTED);
             std::printf("skip: events of the host: %s\n", error.what());
@@ -166,7 +166,7 @@ void try_device(const cl::Device &raw) {
         }
 
         // A buffer of onebuf's becomes the owner's.
-        auto options = onebuf::BufferOptions{foreign.device()}.strategy(onebuf::Strategy::MappedDevice);
+        auto options = onebuf::BufferOptions{foreign.device()}.memory_kind(onebuf::MemoryKind::MappedDevice);
         auto mine = hub.buffer(model, options);
         {
             auto map = mine.map_read();

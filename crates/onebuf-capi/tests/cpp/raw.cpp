@@ -40,7 +40,7 @@ int main() {
 
     Words model(1000);
     for (std::uint32_t i = 0; i < 1000; ++i) model[i] = i * 3;
-    auto options = onebuf::BufferOptions{device}.strategy(onebuf::Strategy::MappedDevice);
+    auto options = onebuf::BufferOptions{device}.memory_kind(onebuf::MemoryKind::MappedDevice);
     auto made = hub.buffer(model, options).value();
     TRUE(!made.is_foreign().value());
     void *mem = std::move(made).into_cl_mem(device).value();
@@ -48,15 +48,15 @@ int main() {
 
     int released = 0;
     auto fence = theirs.fence().value();
-    auto wish = onebuf::WrapOptions().after(fence).owned([&](void *native) { released += native == mem; });
-    auto wrong = hub.wrap<std::uint32_t>(mem, onebuf::WrapOptions(wish).count(999));
+    auto builder = onebuf::WrapOptions().after(fence).owned([&](void *native) { released += native == mem; });
+    auto wrong = hub.wrap<std::uint32_t>(mem, onebuf::WrapOptions(builder).count(999));
     TRUE(!wrong && wrong.error().status() == ONEBUF_INVALID_ARGUMENT && released == 0);
     struct Odd {
         char bytes[7];
     };
-    TRUE(!hub.wrap<Odd>(mem, wish) && !hub.wrap<int>(nullptr, wish) && released == 0);
+    TRUE(!hub.wrap<Odd>(mem, builder) && !hub.wrap<int>(nullptr, builder) && released == 0);
     {
-        auto buffer = hub.wrap<std::uint32_t>(mem, wish).value();
+        auto buffer = hub.wrap<std::uint32_t>(mem, builder).value();
         TRUE(buffer.is_foreign().value() && buffer.size() == 1000 && buffer.to_vector().value() == model);
         TRUE(buffer.hand_to(theirs) && buffer.written_until(fence) && buffer.read_until(fence) && buffer.queue());
         TRUE(theirs.fence()->cl_events()->size() <= 1);

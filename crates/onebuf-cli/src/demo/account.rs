@@ -49,11 +49,11 @@ pub fn take(trace: &Trace, best: Way<'_>, native: Way<'_>, batch: usize) -> Resu
     let alone = if first.hub().could_graft(first, second) { second } else { first };
     match Pipeline::open(&[alone.clone(), alone.clone()], setup.clone()) {
         Ok(limit) => {
-            let wish = alone.hub().buffer(setup.shape.samples()).shared_with([alone]);
+            let request = alone.hub().buffer(setup.shape.samples()).shared_with([alone]);
             let mut sizes: Vec<usize> = columns.iter().map(|column| column.frames).collect();
             sizes.dedup();
             for frames in sizes {
-                columns.push(Column::take(trace, "one API", (&limit, &wish), frames)?);
+                columns.push(Column::take(trace, "one API", (&limit, &request), frames)?);
             }
         }
         Err(why) => out::warn(format!("no limit to compare with, all on {alone}: {why}")),
@@ -66,10 +66,11 @@ impl Column {
     fn take(
         trace: &Trace,
         label: &'static str,
-        (pipeline, wish): Way<'_>,
+        (pipeline, request): Way<'_>,
         frames: usize,
     ) -> Result<Self> {
-        let (slots, mut stretches) = (pipeline.frames(wish, frames)?, Vec::with_capacity(ROUNDS));
+        let (slots, mut stretches) =
+            (pipeline.frames(request, frames)?, Vec::with_capacity(ROUNDS));
         for round in 0..WARM + ROUNDS {
             trace.catch_up();
             let start = trace.now();

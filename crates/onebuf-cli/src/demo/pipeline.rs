@@ -3,7 +3,7 @@
 use super::{batch::handoff_us, signal::Frames};
 use crate::out::{Failure, Result};
 use onebuf::{
-    Complex32, Rung,
+    Complex32, SyncMethod,
     plan::{Hop, Plan},
 };
 use onebuf_bench::mixed::{Expected, Frame, Pipeline};
@@ -23,8 +23,8 @@ pub struct Measured {
     /// The same outside of that: while frames were uploaded and results read.
     pub io_bytes_copied: u64,
     pub max_rel_error: f64,
-    /// The lowest rung by which each stage waited.
-    pub sync: [Rung; 2],
+    /// The lowest sync method by which each stage waited.
+    pub sync: [SyncMethod; 2],
     pub plan: Plan,
 }
 
@@ -42,12 +42,12 @@ pub struct Way<'p> {
     copied: u64,
     io_copied: u64,
     max_rel_error: f64,
-    sync: [Rung; 2],
+    sync: [SyncMethod; 2],
 }
 
 impl<'p> Way<'p> {
     pub fn new(pipeline: &'p Pipeline, slots: Vec<Frame>) -> Self {
-        let sync = [Rung::SameQueue; 2];
+        let sync = [SyncMethod::SameQueue; 2];
         Self {
             pipeline,
             slots,
@@ -112,7 +112,7 @@ impl<'p> Way<'p> {
     fn sum_up(self) -> Result<Measured> {
         let plan = self.slots[0].signal.plan().clone();
         // A hand-over that found the work done already had nothing to wait for: the plan says by what.
-        let planned = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(Rung::SameQueue);
+        let planned = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(SyncMethod::SameQueue);
         Ok(Measured {
             frame_us: median(self.batch_us),
             handoff_us: handoff_us(self.pipeline, &self.slots[0])?,

@@ -192,19 +192,19 @@ impl Report<'_> {
         let hub = self.pipeline.devices[0].hub();
         let mut table =
             Table::new(["stage", "device", "sees it by", "waits by"]).remark("which is");
-        for ((name, device), rung) in self.stages().zip(measured.sync) {
+        for ((name, device), sync_method) in self.stages().zip(measured.sync) {
             let hops = hops(self.pipeline, &measured.plan);
             let hop = hops.iter().find(|hop| hop.to == device.index());
             let kind = hop.map_or_else(|| "same".into(), |hop| hop.kind.to_string());
             let info = device.info();
-            let cells = [name, device.id(), &kind, &rung.to_string()].map(Cell::from);
+            let cells = [name, device.id(), &kind, &sync_method.to_string()].map(Cell::from);
             table.row(cells, format!("{} ({})", info.name.trim(), info.platform.trim()));
         }
         let home = &hub.topology().node(measured.plan.allocate_on).id;
         format!(
             "{}\nthe buffer lies on {home} as {}\n",
             table.render(screen),
-            measured.plan.strategy
+            measured.plan.memory_kind
         )
     }
 

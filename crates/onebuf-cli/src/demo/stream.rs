@@ -19,7 +19,7 @@ use std::{sync::mpsc::channel, thread, time::Instant};
 pub struct Stream<'s> {
     pub pipeline: &'s Pipeline,
     /// The memory that the stages share.
-    pub wish: BufferBuilder<'s, Complex32>,
+    pub request: BufferBuilder<'s, Complex32>,
     pub frames: u64,
     /// Slots of the ring.
     pub ring: usize,
@@ -123,7 +123,7 @@ impl Stream<'_> {
     }
 
     fn slots<'f>(&'f self) -> Builder<'f, Frame> {
-        let slot = |_| self.pipeline.frame(&self.wish);
+        let slot = |_| self.pipeline.frame(&self.request);
         pipeline::Pipeline::builder(self.ring, slot).batch(self.batch)
     }
 

@@ -144,7 +144,7 @@ fn details(report: &Report) -> Element {
         let verdict = &route.verdict;
         let id = |device: DeviceIx| &report.devices[device.get()];
         let to = if route.from == route.to { "another context" } else { id(route.to) };
-        let sync = verdict.sync.map_or_else(|| "-".into(), |rung| rung.to_string());
+        let sync = verdict.sync.map_or_else(|| "-".into(), |sync_method| sync_method.to_string());
         let reach = verdict.envelope.as_ref().map(|envelope| units::bytes(envelope.max_bytes));
         el("tr")
             .child(el("th").attr("scope", "row").text(id(route.from)))

@@ -2,7 +2,7 @@
 
 use super::*;
 use onebuf::{
-    Hub, RouteKind, Rung,
+    Hub, RouteKind, SyncMethod,
     doctor::Report,
     fake::FakeConfig,
     topology::{DeviceIx, Route, State, Verdict},
@@ -33,7 +33,7 @@ fn route(from: u16, to: u16, kind: RouteKind, state: State, zero_copy: Option<bo
         state,
         zero_copy,
         why: format!("because of {HOSTILE}"),
-        sync: Some(Rung::Callback),
+        sync: Some(SyncMethod::Callback),
         handoff_us: Some(12.5),
         gb_per_s: Some(33.0),
         envelope: None,
@@ -42,7 +42,7 @@ fn route(from: u16, to: u16, kind: RouteKind, state: State, zero_copy: Option<bo
         from: DeviceIx(from),
         to: DeviceIx(to),
         kind,
-        strategy: None,
+        memory_kind: None,
         needs: String::new(),
         guaranteed: false,
         cost: 1,

@@ -2,7 +2,7 @@
 
 use crate::support::{Cli, Ran, skip};
 use onebuf::{
-    Error, FdKind, Hub, Strategy,
+    Error, FdKind, Hub, MemoryKind,
     peer::{Attach, Offer},
 };
 use rustix::{
@@ -161,7 +161,7 @@ fn mesa() -> Option<(Hub, [u8; 16], MutexGuard<'static, ()>)> {
 fn forged(hub: &Hub) -> File {
     let device = hub.device("vulkan").unwrap();
     let buffer = hub.buffer::<u8>(BYTES as usize).shared_with([&device]).allocate_on(&device);
-    let buffer = buffer.strategy(Strategy::Exportable).build().unwrap();
+    let buffer = buffer.memory_kind(MemoryKind::Exportable).build().unwrap();
     let file = File::from(buffer.export(FdKind::OpaqueFd).unwrap().fd);
     let mut header = [0; 16];
     file.read_exact_at(&mut header, 0).unwrap();
@@ -187,7 +187,7 @@ fn forged_files_of_a_software_renderer_are_refused() {
         let (asked, file) = (asked.clone(), file.try_clone().unwrap());
         let owner = thread::spawn(move || drop(answer(&door, &asked, file.as_fd())));
         let attach = Attach::to(liar.path().to_str().unwrap());
-        let error = attach.open::<u32>(&hub, |wish| wish.shared_with([&device])).map(drop);
+        let error = attach.open::<u32>(&hub, |builder| builder.shared_with([&device])).map(drop);
         let error = error.unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(BELIEVES), "{error}");
@@ -196,7 +196,7 @@ fn forged_files_of_a_software_renderer_are_refused() {
     // Nor is such memory offered, whose peers could forge the header of the owner's own file.
     let device = hub.device("vulkan").unwrap();
     let buffer = hub.buffer::<u32>(4096).shared_with([&device]).allocate_on(&device);
-    let buffer = buffer.strategy(Strategy::Exportable).build().unwrap();
+    let buffer = buffer.memory_kind(MemoryKind::Exportable).build().unwrap();
     let refused = Offer::open(&buffer, liar.folder.path().join("own.sock").to_str().unwrap());
     assert!(matches!(refused.map(drop), Err(Error::Unsupported { .. })));
     // Shorter than it says, so that touching it would be a bus error.

@@ -44,7 +44,7 @@ const DEMO: [&str; 23] = [
     "stream",
     "detections",
 ];
-const RUNGS: [&str; 6] =
+const SYNC_METHODS: [&str; 6] =
     ["same_queue", "semaphore", "event", "wait_value", "callback", "host_wait"];
 
 #[track_caller]
@@ -61,8 +61,11 @@ fn assert_device_lists(value: &Value) {
 }
 
 #[track_caller]
-fn assert_rung(value: &Value) {
-    assert!(RUNGS.iter().any(|rung| value == rung), "not a rung: {value}");
+fn assert_sync_method(value: &Value) {
+    assert!(
+        SYNC_METHODS.iter().any(|sync_method| value == sync_method),
+        "not a sync method: {value}"
+    );
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn wrong_usage_is_status_2() {
         ("plan --devices host --bytes 0", "0"),
         ("plan --devices host --bytes 1 --size 1k", "--size"),
         ("plan --devices host --hint lucky", "cpu_preferred"),
-        ("plan --devices host --strategy magic", "host_pages"),
+        ("plan --devices host --memory-kind magic", "host_pages"),
         ("demo --devices host", "two devices"),
         ("demo --samples 1", "samples"),
         ("demo --samples 4097", "4096 or 4160"),
@@ -370,7 +373,7 @@ fn assert_demo(demo: &Value) {
     assert_has(demo, &DEMO);
     assert_fields(&demo["stages"], &["name", "device"]);
     assert_fields(&demo["routes"], &["to", "kind", "sync"]);
-    demo["sync"].as_array().unwrap().iter().for_each(assert_rung);
+    demo["sync"].as_array().unwrap().iter().for_each(assert_sync_method);
     for time in ["frame_us", "staged_frame_us", "speedup"] {
         assert!(demo[time].as_f64().unwrap() > 0.0, "{time} in {demo:#}");
     }

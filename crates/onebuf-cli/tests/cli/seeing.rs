@@ -108,7 +108,10 @@ fn a_demonstration_can_be_looked_at() {
     assert!(seen["buffers"].as_array().is_some_and(|all| all.iter().any(|b| b["name"] == "frame")));
     let text = run(&format!("top demo-{} --once", demo.0.id()));
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    assert!(text.contains("pipeline demo:") && text.contains("hand-overs by rung"), "{text}");
+    assert!(
+        text.contains("pipeline demo:") && text.contains("hand-overs by sync method"),
+        "{text}"
+    );
 
     // It ends with the program that it looks at.
     let mut top = bare(&cli, "top", folder.path());

@@ -153,17 +153,17 @@ fn events_are_counted_where_they_are_asked_for() {
         cl.enqueue_write_buffer(queue, mem, CL_TRUE, 0, 64, from, 0, none, &mut wrote).unwrap();
         assert_eq!(probe.live()["event"], 1);
 
-        let gate = cl.create_user_event(context).unwrap();
+        let host_signal = cl.create_user_event(context).unwrap();
         probe.fail_nth(1, -5);
-        let done = cl.set_user_event_status(gate, CL_COMPLETE);
+        let done = cl.set_user_event_status(host_signal, CL_COMPLETE);
         assert_eq!(done, Err(ClStatus::OUT_OF_RESOURCES), "reported, but done: nobody hangs");
-        let (to, waits) = (back.as_mut_ptr().cast(), [wrote, gate]);
+        let (to, waits) = (back.as_mut_ptr().cast(), [wrote, host_signal]);
         let no_event = ptr::null_mut();
         cl.enqueue_read_buffer(queue, mem, CL_TRUE, 0, 64, to, 2, waits.as_ptr(), no_event)
             .unwrap();
         assert_eq!(probe.live()["event"], 2);
 
-        cl.release_event(gate).unwrap();
+        cl.release_event(host_signal).unwrap();
         cl.release_event(wrote).unwrap();
         cl.release_mem_object(mem).unwrap();
         cl.release_command_queue(queue).unwrap();

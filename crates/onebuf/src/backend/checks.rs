@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Result,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Strategy},
+    hal::{Access, AllocSpec, DeviceInfo, Domain, MemoryKind},
 };
 use std::{
     ops::Range,
@@ -34,24 +34,24 @@ pub(crate) fn allocation(
     contents: Option<&[u8]>,
 ) -> Result<()> {
     bytes(info, spec.bytes)?;
-    strategy(info, spec.strategy)?;
+    memory_kind(info, spec.memory_kind)?;
     if !spec.align.is_power_of_two() {
         return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
     }
     contents.map_or(Ok(()), |contents| self::contents(spec.bytes, contents))
 }
 
-fn strategy(info: &DeviceInfo, strategy: Strategy) -> Result<()> {
-    let have = &info.caps.strategies;
-    if have.contains(&strategy) {
+fn memory_kind(info: &DeviceInfo, memory_kind: MemoryKind) -> Result<()> {
+    let have = &info.caps.memory_kinds;
+    if have.contains(&memory_kind) {
         return Ok(());
     }
-    let have: Vec<_> = have.iter().map(Strategy::to_string).collect();
-    let or = match strategy {
-        Strategy::OnChip => "the MSMC memory of a Texas Instruments platform, or ",
+    let have: Vec<_> = have.iter().map(MemoryKind::to_string).collect();
+    let or = match memory_kind {
+        MemoryKind::OnChip => "the MSMC memory of a Texas Instruments platform, or ",
         _ => "",
     };
-    let what = format!("{strategy} memory on {}", info.name);
+    let what = format!("{memory_kind} memory on {}", info.name);
     Err(Error::unsupported(what, format!("{or}one of {}", have.join(", "))))
 }
 

@@ -5,7 +5,7 @@ mod checks;
 #[allow(unsafe_code)]
 pub mod cuda_like;
 pub mod fake;
-mod gates;
+mod host_signals;
 // Every call into a driver is unsafe; each says which fact makes it sound.
 #[allow(unsafe_code)]
 pub mod gl;

@@ -2,9 +2,9 @@
 
 use super::Crossing;
 use crate::{
-    Access, Cause, Result, RouteKind, Strategy,
-    buffer::{Core, Part, Site},
-    queue::{Line, Position},
+    Access, Cause, MemoryKind, Result, RouteKind,
+    buffer::{Alias, Core, Part},
+    queue::{QueuePoint, QueueState},
     route::staged::{self, End, Order, Stretch},
     sync::{Arc, Ordering},
     trace::{Began, What},
@@ -24,9 +24,9 @@ pub(crate) struct Went {
     pub way: RouteKind,
     pub bytes: usize,
     pub chunks: usize,
-    pub under_way: Option<Position>,
+    pub under_way: Option<QueuePoint>,
     /// The queue that had most to do.
-    pub on: Option<Arc<Line>>,
+    pub on: Option<Arc<QueueState>>,
 }
 
 /// Copies within one memory that are so small that overlapping takes more calls than this go through the host.
@@ -54,10 +54,10 @@ impl<'b> At<'b> {
     }
 
     /// To be overwritten: older contents need not come along where all of them are.
-    pub fn target(&self, line: &Arc<Line>, bytes: usize) -> Result<Hold<'b>> {
+    pub fn target(&self, queue_state: &Arc<QueueState>, bytes: usize) -> Result<Hold<'b>> {
         match self.is_all(bytes) {
-            true => Hold::overwrite(self.part, line),
-            false => Hold::take(self.part, line, Access::ReadWrite),
+            true => Hold::overwrite(self.part, queue_state),
+            false => Hold::take(self.part, queue_state, Access::ReadWrite),
         }
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn measured(
     to: At<'_>,
     bytes: usize,
     go: impl FnOnce(At<'_>, At<'_>, usize) -> Result<Went>,
-) -> Result<(Crossing, Option<Position>)> {
+) -> Result<(Crossing, Option<QueuePoint>)> {
     let (a, b) = (from.part.core, to.part.core);
     let implied = || {
         let other = if std::ptr::eq(a, b) { 0 } else { b.implied.load(Ordering::Relaxed) };
@@ -94,11 +94,11 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     if !a.hub.is(&b.hub) {
         return between_hubs(from, to, bytes);
     }
-    let (one, began) = (std::ptr::eq(a, b), b.hub.tap().begin(What::Copy));
+    let (one, began) = (std::ptr::eq(a, b), b.hub.tracer().begin(What::Copy));
     let went = match common(from, to, bytes) {
         _ if (one || is_one_memory(a, b)) && from.absolute() == to.absolute() => Went::nowhere(),
         _ if one => within(from, to, bytes)?,
-        Some(sites) => in_device(from, to, bytes, sites)?,
+        Some(aliases) => in_device(from, to, bytes, aliases)?,
         None => through(from, to, bytes)?,
     };
     if went.bytes > 0 {
@@ -111,8 +111,8 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
 impl Went {
     /// Records it.
     pub fn tell(&self, began: Began<'_>, from: &Core, to: &Core) {
-        let Some(line) = &self.on else { return };
-        began.end(line, |event| {
+        let Some(queue_state) = &self.on else { return };
+        began.end(queue_state, |event| {
             event.route = Some(self.way);
             let (from, home) = (from.plan.allocate_on, to.plan.allocate_on);
             to.tell_copy(event, Cause::Asked, from, home, self.bytes);
@@ -122,18 +122,19 @@ impl Went {
 
 /// Whether two buffers were made of one native object.
 fn is_one_memory(a: &Core, b: &Core) -> bool {
-    let (a, b) = (&a.sites[0], &b.sites[0]);
-    let raw = |site: &Site| site.memory().map(|memory| memory.raw());
+    let (a, b) = (&a.aliases[0], &b.aliases[0]);
+    let raw = |alias: &Alias| alias.memory().map(|memory| memory.raw());
     a.device == b.device && raw(a).is_some() && raw(a) == raw(b)
 }
 
-/// Sites of one device at which both have their bytes at hand.
+/// Aliases of one device at which both have their bytes at hand.
 pub(super) fn common(from: At<'_>, to: At<'_>, bytes: usize) -> Option<(usize, usize)> {
     let (a, b) = (from.part.core, to.part.core);
     let theirs = b.at_hand(true, to.is_all(bytes));
-    let on =
-        |site: usize| theirs.iter().find(|&&other| b.sites[other].device == a.sites[site].device);
-    a.at_hand(false, false).into_iter().find_map(|site| on(site).map(|&other| (site, other)))
+    let on = |alias: usize| {
+        theirs.iter().find(|&&other| b.aliases[other].device == a.aliases[alias].device)
+    };
+    a.at_hand(false, false).into_iter().find_map(|alias| on(alias).map(|&other| (alias, other)))
 }
 
 /// One copy inside a device, enqueued.
@@ -141,30 +142,33 @@ pub(super) fn in_device(
     from: At<'_>,
     to: At<'_>,
     bytes: usize,
-    (site, _): (usize, usize),
+    (alias, _): (usize, usize),
 ) -> Result<Went> {
     let core = from.part.core;
-    let line = core.line_at(site)?;
-    let source = Hold::take(from.part, &line, Access::Read)?;
-    let mut target = to.target(&line, bytes)?;
+    let queue_state = core.queue_state_at(alias)?;
+    let source = Hold::take(from.part, &queue_state, Access::Read)?;
+    let mut target = to.target(&queue_state, bytes)?;
     match (source.host_bytes(), target.host_bytes_mut()) {
         (Some(source), Some(target)) => target[to.offset..to.offset + bytes]
             .copy_from_slice(&source[from.offset..from.offset + bytes]),
-        _ => line.hal.copy(source.memory(), from.offset, target.memory(), to.offset, bytes)?,
+        _ => {
+            queue_state.hal.copy(source.memory(), from.offset, target.memory(), to.offset, bytes)?
+        }
     }
     target.overwritten();
-    let foreign = [core, to.part.core].into_iter().find(|core| core.sites[0].device != line.device);
+    let foreign =
+        [core, to.part.core].into_iter().find(|core| core.aliases[0].device != queue_state.device);
     let way = match foreign {
-        Some(core) if line.device == core.hub.host_index() => pointer_way(core),
+        Some(core) if queue_state.device == core.hub.host_index() => pointer_way(core),
         _ => RouteKind::Same,
     };
-    Ok(Went { way, bytes, chunks: 0, under_way: Some(line.note()), on: Some(line) })
+    Ok(Went { way, bytes, chunks: 0, under_way: Some(queue_state.note()), on: Some(queue_state) })
 }
 
 /// How the host sees a buffer in place.
 fn pointer_way(core: &Core) -> RouteKind {
-    match core.plan.strategy {
-        Strategy::FineSvm | Strategy::CoarseSvm | Strategy::Managed => RouteKind::SvmPointer,
+    match core.plan.memory_kind {
+        MemoryKind::FineSvm | MemoryKind::CoarseSvm | MemoryKind::Managed => RouteKind::SvmPointer,
         _ => RouteKind::HostPointer,
     }
 }
@@ -173,7 +177,7 @@ fn pointer_way(core: &Core) -> RouteKind {
 pub(super) fn host_way(core: &Core, bytes: usize) -> (RouteKind, usize) {
     let host = core.hub.host_index();
     match () {
-        () if core.sites[core.newest_site()].device != host => {
+        () if core.aliases[core.newest_alias()].device != host => {
             (RouteKind::Staged, staged::chunks(bytes))
         }
         () if core.plan.allocate_on == host => (RouteKind::Same, 0),
@@ -186,23 +190,23 @@ fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let (a, b) = (from.part.core, to.part.core);
     from.part.check_host(true, false)?;
     to.part.check_host(false, true)?;
-    let site = if to.is_all(bytes) { b.overwrite_site() } else { b.newest_site() };
-    let (from_line, to_line) = (a.line_at(a.newest_site())?, b.line_at(site)?);
-    let source = Hold::take(from.part, &from_line, Access::Read)?;
-    let mut target = to.target(&to_line, bytes)?;
+    let alias = if to.is_all(bytes) { b.overwrite_alias() } else { b.newest_alias() };
+    let (from_queue, to_queue) = (a.queue_state_at(a.newest_alias())?, b.queue_state_at(alias)?);
+    let source = Hold::take(from.part, &from_queue, Access::Read)?;
+    let mut target = to.target(&to_queue, bytes)?;
     let written = target.host_bytes_mut().map(|bytes| NonNull::from(&mut bytes[to.offset..]));
     let read = source.host_bytes().map(|bytes| NonNull::from(&bytes[from.offset..]));
     let ends = (end(&source, read, from.offset), end(&target, written, to.offset));
     let copied =
-        staged::copy(&ends.0, &ends.1, bytes, b.means_between(from_line.device, to_line.device)?);
+        staged::copy(&ends.0, &ends.1, bytes, b.means_between(from_queue.device, to_queue.device)?);
     if copied.is_ok() {
         target.overwritten();
     }
     drop((source, target));
     if let Err(error) = &copied {
         // Either queue may still be at work on the other's memory.
-        a.keep_for(&to_line, error);
-        b.keep_for(&from_line, error);
+        a.keep_for(&to_queue, error);
+        b.keep_for(&from_queue, error);
     }
     let chunks = copied?;
     let way = match (read, written) {
@@ -212,7 +216,7 @@ fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         // Neither in chunks nor by a pointer: from one device straight to the other.
         (None, None) => RouteKind::Peer,
     };
-    Ok(Went { way, bytes, chunks, under_way: None, on: Some(to_line) })
+    Ok(Went { way, bytes, chunks, under_way: None, on: Some(to_queue) })
 }
 
 /// A guard as one end of a copy.
@@ -228,34 +232,34 @@ fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let (core, a, b) = (from.part.core, from.absolute(), to.absolute());
     let whole = Part::whole(core);
     let pieces = bytes.div_ceil(a.abs_diff(b));
-    let site = core.newest_site();
-    let line = core.line_at(site)?;
-    let mut hold = Hold::take(whole, &line, Access::ReadWrite)?;
+    let alias = core.newest_alias();
+    let queue_state = core.queue_state_at(alias)?;
+    let mut hold = Hold::take(whole, &queue_state, Access::ReadWrite)?;
     if let Some(all) = hold.host_bytes_mut() {
         all.copy_within(a..a + bytes, b);
         let home = core.plan.allocate_on == core.hub.host_index();
         let way = if home { RouteKind::Same } else { pointer_way(core) };
-        return Ok(Went { way, bytes, chunks: 0, under_way: None, on: Some(line) });
+        return Ok(Went { way, bytes, chunks: 0, under_way: None, on: Some(queue_state) });
     }
     if pieces <= MOST_PIECES {
-        move_in_pieces(&line, &hold, (a, b), bytes)?;
-        let under_way = Some(line.note());
+        move_in_pieces(&queue_state, &hold, (a, b), bytes)?;
+        let under_way = Some(queue_state.note());
         let way = RouteKind::Same;
-        return Ok(Went { way, bytes, chunks: 0, under_way, on: Some(line) });
+        return Ok(Went { way, bytes, chunks: 0, under_way, on: Some(queue_state) });
     }
     whole.check_host(true, true)?;
     let at = |offset| Stretch(hold.queue(), hold.memory(), offset);
     let order = if b > a { Order::Down } else { Order::Up };
-    let moved = staged::relay(at(a), at(b), bytes, order, core.means(line.device)?);
+    let moved = staged::relay(at(a), at(b), bytes, order, core.means(queue_state.device)?);
     drop(hold);
-    let chunks = moved.inspect_err(|error| core.keep_for(&line, error))?;
-    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: Some(line) })
+    let chunks = moved.inspect_err(|error| core.keep_for(&queue_state, error))?;
+    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: Some(queue_state) })
 }
 
 /// A piece is as long as the way it goes, so that none overlaps its own target; the order is away from the
 /// target, so that none overwrites what is still to be read.
 fn move_in_pieces(
-    line: &Line,
+    queue_state: &QueueState,
     hold: &Hold<'_>,
     (from, to): (usize, usize),
     bytes: usize,
@@ -267,7 +271,7 @@ fn move_in_pieces(
     }
     starts.into_iter().try_for_each(|start| {
         let len = from.abs_diff(to).min(bytes - start);
-        line.hal.copy(memory, from + start, memory, to + start, len)
+        queue_state.hal.copy(memory, from + start, memory, to + start, len)
     })
 }
 

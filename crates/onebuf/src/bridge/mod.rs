@@ -33,8 +33,8 @@
 //! The ledger counts what was asked for as asked. What hand-overs had to copy besides, because a driver keeps a
 //! copy of its own or a route failed, is implied, and in the report.
 
+mod async_copy;
 mod cross;
-mod parcel;
 
 pub(crate) use cross::{At, cross};
 
@@ -141,8 +141,8 @@ pub fn copy<'a, 'b, T: Pod>(
     let (from, bytes) = from.elements(range)?;
     let (to, _) = to.starting(at, bytes / size_of::<T>())?;
     let (crossing, under_way) = cross::measured(from, to, bytes, cross)?;
-    let Some(position) = under_way else { return Ok(crossing) };
-    let done = position.wait(to.part.core.hub.timeout());
+    let Some(point) = under_way else { return Ok(crossing) };
+    let done = point.wait(to.part.core.hub.timeout());
     [from, to].into_iter().try_for_each(|end| end.part.core.watch(done.clone()))?;
     Ok(crossing)
 }
@@ -174,13 +174,13 @@ pub fn copy_async<'a, 'b, T: Pod>(
     let (from, to) = (from.into(), to.into());
     let (from, bytes) = from.elements(range)?;
     let (to, _) = to.starting(at, bytes / size_of::<T>())?;
-    let (crossing, under_way) = cross::measured(from, to, bytes, parcel::cross)?;
+    let (crossing, under_way) = cross::measured(from, to, bytes, async_copy::cross)?;
     let hub = &to.part.core.hub;
-    let position = match under_way {
-        Some(position) => position,
-        None => hub.service_line(hub.host_index())?.note(),
+    let point = match under_way {
+        Some(point) => point,
+        None => hub.service_queue_state(hub.host_index())?.note(),
     };
-    Ok((crossing, Fence::new(position, hub.timeout())))
+    Ok((crossing, Fence::new(point, hub.timeout())))
 }
 
 /// Copies a slice to the elements from `at` on.

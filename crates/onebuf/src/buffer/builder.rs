@@ -11,7 +11,7 @@ use super::{
     make::{Shape, make},
 };
 use crate::{
-    Access, CopyPolicy, Error, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
+    Access, CopyPolicy, Error, Hint, HostAccess, Hub, MemoryKind, Result, RouteKind, SyncMethod,
     device::Device,
     hal::{Export, HostRange},
     plan::{Plan, plan},
@@ -89,7 +89,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         for device in devices {
             self.check_hub(device);
             self.shape.add_device(device.index());
-            self.keeps.extend(device.is_guest().then(|| device.clone()));
+            self.keeps.extend(device.is_foreign().then(|| device.clone()));
         }
         self
     }
@@ -143,8 +143,8 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     }
 
     /// Forces the form of the memory.
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.shape.strategy = Some(strategy);
+    pub fn memory_kind(mut self, memory_kind: MemoryKind) -> Self {
+        self.shape.memory_kind = Some(memory_kind);
         self
     }
 
@@ -152,7 +152,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     pub fn allocate_on(mut self, device: &Device) -> Self {
         self.check_hub(device);
         self.shape.allocate_on = Some(device.index());
-        self.keeps.extend(device.is_guest().then(|| device.clone()));
+        self.keeps.extend(device.is_foreign().then(|| device.clone()));
         self
     }
 
@@ -162,9 +162,9 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
-    /// Forces a rung of the sync ladder, or a lower one, between different APIs.
-    pub fn sync(mut self, rung: Rung) -> Self {
-        self.shape.sync = Some(rung);
+    /// Forces a sync method of the sync ladder, or a lower one, between different APIs.
+    pub fn sync(mut self, sync_method: SyncMethod) -> Self {
+        self.shape.sync = Some(sync_method);
         self
     }
 
@@ -214,7 +214,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     ) -> Self {
         let bytes = self.len.saturating_mul(size_of::<T>());
         self.memory = Some(HostRange { pointer: pointer.cast(), bytes, owner });
-        self.shape.strategy = Some(Strategy::HostPages);
+        self.shape.memory_kind = Some(MemoryKind::HostPages);
         self.shape.allocate_on = Some(self.hub.host_index());
         self
     }
@@ -225,10 +225,10 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     /// |---|---|
     /// | `READ_WRITE`, `READ_ONLY`, `WRITE_ONLY` | [`access`](Self::access): about kernels |
     /// | `USE_HOST_PTR` | wants [`host_memory`](Self::host_memory) |
-    /// | `ALLOC_HOST_PTR` | [`Strategy::MappedDevice`] |
+    /// | `ALLOC_HOST_PTR` | [`MemoryKind::MappedDevice`] |
     /// | `COPY_HOST_PTR` | wants [`init`](Self::init) |
     /// | `HOST_READ_ONLY`, `HOST_WRITE_ONLY`, `HOST_NO_ACCESS` | [`host_access`](Self::host_access) |
-    /// | `USE_MSMC_TI` (1 << 20) | [`Strategy::OnChip`]: refused on every platform but TI's |
+    /// | `USE_MSMC_TI` (1 << 20) | [`MemoryKind::OnChip`]: refused on every platform but TI's |
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for flags that exclude each other, whatever a driver would make of them,
@@ -237,7 +237,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         let flags = super::flags::Flags::parse(bits)?;
         self.shape.access = flags.access;
         self.shape.host = flags.host;
-        self.shape.strategy = flags.strategy.or(self.shape.strategy);
+        self.shape.memory_kind = flags.memory_kind.or(self.shape.memory_kind);
         self.needs = Needs { memory: flags.uses_memory, contents: flags.copies_contents };
         Ok(self)
     }
@@ -324,7 +324,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     /// Whether nothing that was said after `host_memory` contradicts it.
     fn stays_host_pages(&self) -> bool {
         let home = self.shape.allocate_on == Some(self.hub.host_index());
-        home && self.shape.strategy == Some(Strategy::HostPages)
+        home && self.shape.memory_kind == Some(MemoryKind::HostPages)
     }
 
     /// Whether a pool can have such a buffer ready: nothing in it is the caller's own.

@@ -1,8 +1,8 @@
 //! One allocation, who sees it, and the hand-over between them.
 //!
-//! A *site* is one device's view of the buffer. Sites that see the same bytes form a *group*: the home
-//! allocation and its aliases are one, each staged copy is another. A hand-over inside a group moves
-//! residency (release, fence, acquire); between groups it copies, and the ledger says so.
+//! An *alias* is one device's view of the buffer. Aliases that see the same bytes form a *replica*: the home
+//! allocation and its aliases are one, each staged copy is another. A hand-over inside a replica moves
+//! access state (release, fence, acquire); between replicas it copies, and the ledger says so.
 //!
 //! Two sets of positions order everything: `writes` (what must be done before anybody uses the buffer)
 //! and `reads` (what must also be done before anybody writes it). Each tells which bytes it is about.
@@ -10,9 +10,9 @@
 use super::{
     failover::Spare,
     few::Few,
+    guard_entries::GuardEntry,
     label::Label,
     lease::Lease,
-    marks::Mark,
     pages::PAGES_MOVE,
     part::{Part, Seen},
     span::Span,
@@ -22,12 +22,12 @@ use crate::{
     Access, CopyPolicy, Error, Hub, Result,
     fence::Fence,
     foreign::{Claim, Registration},
-    hal::{Event, Export, HostAccess, HostRange, Memory, RouteKind, Rung},
+    hal::{Event, Export, HostAccess, HostRange, Memory, RouteKind, SyncMethod},
     ledger::Cause,
-    live::Card,
+    live::BufferStatistics,
     plan::Plan,
     pool::Link,
-    queue::{Line, Position},
+    queue::{QueuePoint, QueueState},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     topology::DeviceIx,
     trace::{Event as TraceEvent, What},
@@ -36,12 +36,12 @@ use std::{any::Any, ptr::NonNull, sync::OnceLock, time::Duration};
 
 /// One device's view of the buffer.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct Alias {
     pub device: DeviceIx,
     pub kind: RouteKind,
     /// The memory as this device sees it; `None` for the host looking through the home's mapping.
     pub memory: Option<Arc<dyn Memory>>,
-    pub group: usize,
+    pub replica: usize,
     /// Whether its memory is the home's own: the home, and the other devices of a foreign context.
     pub is_home: bool,
     /// Whether it uses the home's memory where it lies, while that is attached, and not through a mapping: by its address, or
@@ -49,8 +49,8 @@ pub(crate) struct Site {
     pub in_place: bool,
     /// Whether a hand-over to or from it copies, or is not proven not to.
     pub copies: bool,
-    /// The best rung that may join it to the others.
-    pub sync: Rung,
+    /// The best sync method that may join it to the others.
+    pub sync: SyncMethod,
     /// Whether the plan has it; the host may be there unasked.
     pub planned: bool,
     /// Why it is a staged copy and not what the plan says; known since the buffer was built.
@@ -58,7 +58,7 @@ pub(crate) struct Site {
     /// What it uses since its route failed.
     pub spare: OnceLock<Spare>,
     /// The foreign context that it needs: goes last.
-    pub guest: Option<Arc<Registration>>,
+    pub registration: Option<Arc<Registration>>,
 }
 
 /// The part of a buffer that has no type.
@@ -74,7 +74,7 @@ pub(crate) struct Core {
     pub access: Access,
     /// What the host may.
     pub host: HostAccess,
-    pub sites: Vec<Site>,
+    pub aliases: Vec<Alias>,
     pub plan: Arc<Plan>,
     pub policy: CopyPolicy,
     pub state: Mutex<State>,
@@ -94,14 +94,14 @@ pub(crate) struct Core {
     /// What people call it.
     pub label: Label,
     /// What is kept for whoever watches.
-    pub card: Option<Arc<Card>>,
+    pub statistics: Option<Arc<BufferStatistics>>,
 }
 
 /// What a guard gets when it is taken.
 pub(crate) struct Taken<'b> {
-    pub site: usize,
+    pub alias: usize,
     pub memory: Seen<'b>,
-    pub rung: Rung,
+    pub sync_method: SyncMethod,
     /// What launches on an out-of-order queue wait for.
     pub after: Vec<Arc<dyn Event>>,
     /// The newest contents are elsewhere until the taker says that they were overwritten.
@@ -110,7 +110,7 @@ pub(crate) struct Taken<'b> {
     pub exposed: bool,
 }
 
-/// The home allocation is the first site and the first group.
+/// The home allocation is the first alias and the first replica.
 pub(crate) const HOME: usize = 0;
 
 impl Core {
@@ -118,13 +118,13 @@ impl Core {
         &self.hub.topology().node(device).id
     }
 
-    pub fn site_of(&self, device: DeviceIx) -> Option<usize> {
-        self.sites.iter().position(|s| s.device == device)
+    pub fn alias_of(&self, device: DeviceIx) -> Option<usize> {
+        self.aliases.iter().position(|s| s.device == device)
     }
 
     /// The host's view, if it has one; staged or not.
-    pub fn host_site(&self) -> Option<usize> {
-        self.site_of(self.hub.host_index())
+    pub fn host_alias(&self) -> Option<usize> {
+        self.alias_of(self.hub.host_index())
     }
 
     /// Marks the bytes, hands them over to the queue, and says as what memory the queue sees them. The
@@ -132,103 +132,109 @@ impl Core {
     pub fn take<'b>(
         &'b self,
         part: &Part<'b>,
-        line: &Arc<Line>,
+        queue_state: &Arc<QueueState>,
         write: bool,
         keep: bool,
     ) -> Result<Taken<'b>> {
-        let site = self.site_of(line.device).ok_or_else(|| self.not_shared(line.device))?;
-        self.check_policy(site)?;
-        let mark = Mark { span: part.span, site, write };
+        let alias =
+            self.alias_of(queue_state.device).ok_or_else(|| self.not_shared(queue_state.device))?;
+        self.check_policy(alias)?;
+        let entry = GuardEntry { span: part.span, alias, write };
         let mut state = self.lock_reclaimed()?;
-        state.marks.take(mark)?;
+        state.guard_entries.take(entry)?;
         state.settled = None;
         // What is newest elsewhere stays so until it has been overwritten here.
-        let keep = keep || state.groups[self.sites[site].group()].current;
+        let keep = keep || state.replicas[self.aliases[alias].replica()].current;
         let mut after = Vec::new();
-        let began = self.hub.tap().begin(What::HandOver);
-        let told = began.is_on() || self.card.is_some();
-        let from = if told { state.last_other(line) } else { None };
-        let taken = match self.begins_with(site, &state) {
+        let began = self.hub.tracer().begin(What::HandOver);
+        let told = began.is_on() || self.statistics.is_some();
+        let from = if told { state.last_other(queue_state) } else { None };
+        let taken = match self.begins_with(alias, &state) {
             true => Ok(self.begin(&mut state, write)),
-            false => self.hand_over(&mut state, &mark, line, keep, &mut after),
+            false => self.hand_over(&mut state, &entry, queue_state, keep, &mut after),
         };
         if let Some(from) = from {
-            if let (Some(card), Ok(rung)) = (&self.card, &taken) {
-                card.note_hand_over(from.device, line.device, *rung);
+            if let (Some(statistics), Ok(sync_method)) = (&self.statistics, &taken) {
+                statistics.note_hand_over(from.device, queue_state.device, *sync_method);
             }
-            began.end(line, |event| {
+            began.end(queue_state, |event| {
                 event.came_from(&from);
                 event.bytes = Some(part.span.len() as u64);
                 event.buffer = Some(self.label.to_string());
-                event.route = Some(self.sites[site].kind());
-                event.rung = taken.as_ref().ok().copied();
+                event.route = Some(self.aliases[alias].kind());
+                event.sync_method = taken.as_ref().ok().copied();
                 event.failed = taken.is_err();
             });
         }
-        let taken = taken.and_then(|rung| Ok((part.memory(site)?, rung)));
-        let (memory, rung) = taken.inspect_err(|_| state.marks.give_back(&mark))?;
+        let taken = taken.and_then(|sync_method| Ok((part.memory(alias)?, sync_method)));
+        let (memory, sync_method) = taken.inspect_err(|_| state.guard_entries.give_back(&entry))?;
         // A view through another device's mapping is made anew each time.
-        let has_own = self.sites[site].memory().is_some();
-        let leases = line.is_in_order() && !line.marks_at_once;
+        let has_own = self.aliases[alias].memory().is_some();
+        let leases = queue_state.is_in_order() && !queue_state.marks_at_once;
         if keep && part.is_whole() && leases && has_own {
-            state.settled = Some(Settled { line: line.clone(), site, write });
+            state.settled = Some(Settled { queue_state: queue_state.clone(), alias, write });
         }
-        Ok(Taken { site, memory, rung, after, overwrites: !keep, exposed: state.exposed })
+        Ok(Taken { alias, memory, sync_method, after, overwrites: !keep, exposed: state.exposed })
     }
 
     /// Whether the home's own queue is the first to use it, and nobody else sees the bytes: then there is nothing to wait for,
     /// and nothing to move. As with most memory of others, which is wrapped for one launch.
-    fn begins_with(&self, site: usize, state: &State) -> bool {
-        let alone = || self.sites.iter().all(|site| site.is_home || site.memory.is_none());
-        let home = || site == HOME && self.sites[HOME].spare.get().is_none();
+    fn begins_with(&self, alias: usize, state: &State) -> bool {
+        let alone = || self.aliases.iter().all(|alias| alias.is_home || alias.memory.is_none());
+        let home = || alias == HOME && self.aliases[HOME].spare.get().is_none();
         // New memory may have been filled on either side.
         let stays = !self.moves_pages();
         state.is_unused() && stays && home() && self.is_at_home(state) && alone()
     }
 
-    fn begin(&self, state: &mut State, write: bool) -> Rung {
+    fn begin(&self, state: &mut State, write: bool) -> SyncMethod {
         if write {
-            state.written_at(HOME, self.sites[HOME].group());
+            state.written_at(HOME, self.aliases[HOME].replica());
         }
-        state.rung = Rung::SameQueue;
-        state.rung
+        state.sync_method = SyncMethod::SameQueue;
+        state.sync_method
     }
 
-    /// The site holds everything: it was overwritten.
-    pub fn overwritten(&self, site: usize) {
-        self.lock_state().written_at(site, self.sites[site].group());
+    /// The alias holds everything: it was overwritten.
+    pub fn overwritten(&self, alias: usize) {
+        self.lock_state().written_at(alias, self.aliases[alias].replica());
     }
 
     /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
     /// out-of-order queue the work's own events tell its end, where they are all there is. Where there are
     /// none nothing was done, nor waited for: what came before stays what the next one waits for.
-    pub fn give_back(&self, mark: &Mark, line: &Arc<Line>, ends: Option<Few<Arc<dyn Event>>>) {
+    pub fn give_back(
+        &self,
+        entry: &GuardEntry,
+        queue_state: &Arc<QueueState>,
+        ends: Option<Few<Arc<dyn Event>>>,
+    ) {
         let mut state = self.lock_state();
-        state.marks.give_back(mark);
+        state.guard_entries.give_back(entry);
         match ends {
-            _ if line.marks_at_once => match line.hal.mark() {
-                Ok(mark_here) => state.note(mark, line.at_event(mark_here)),
+            _ if queue_state.marks_at_once => match queue_state.hal.mark() {
+                Ok(mark_here) => state.note(entry, queue_state.at_event(mark_here)),
                 // Whoever has to wait for it asks again, and is told.
-                Err(_) => state.note_line(mark, line),
+                Err(_) => state.note_queue_state(entry, queue_state),
             },
-            Some(ends) if !line.is_in_order() => {
-                for position in ends.into_vec().into_iter().map(|event| line.at_event(event)) {
-                    state.note(mark, position);
+            Some(ends) if !queue_state.is_in_order() => {
+                for point in ends.into_vec().into_iter().map(|event| queue_state.at_event(event)) {
+                    state.note(entry, point);
                 }
                 return;
             }
             // In order, the last one's end is everybody's. Transfers have none.
-            Some(mut ends) if !line.was_given_away() => match ends.pop() {
-                Some(last) => state.note(mark, line.at_event(last)),
-                None => state.note_line(mark, line),
+            Some(mut ends) if !queue_state.was_given_away() => match ends.pop() {
+                Some(last) => state.note(entry, queue_state.at_event(last)),
+                None => state.note_queue_state(entry, queue_state),
             },
-            _ => state.note_line(mark, line),
+            _ => state.note_queue_state(entry, queue_state),
         }
         // Nothing of ours goes to a queue of somebody else's unless the caller says so.
-        if line.is_in_order() && !line.is_foreign {
-            let last = &mut state.lines[mark.site];
-            if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, line)) {
-                *last = Some(line.clone());
+        if queue_state.is_in_order() && !queue_state.is_foreign {
+            let last = &mut state.queue_states[entry.alias];
+            if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, queue_state)) {
+                *last = Some(queue_state.clone());
             }
         }
         self.lease.grant(&state);
@@ -236,12 +242,12 @@ impl Core {
 
     /// The plan has no copies under `Forbid`; but the host, where it was not asked for, may look through
     /// a mapping that copies.
-    pub(super) fn check_policy(&self, site: usize) -> Result<()> {
-        let Site { device, kind, planned, .. } = self.sites[site];
-        if self.policy != CopyPolicy::Forbid || !self.sites[site].copies() || planned {
+    pub(super) fn check_policy(&self, alias: usize) -> Result<()> {
+        let Alias { device, kind, planned, .. } = self.aliases[alias];
+        if self.policy != CopyPolicy::Forbid || !self.aliases[alias].copies() || planned {
             return Ok(());
         }
-        let (home, device) = (self.device_id(self.sites[HOME].device), self.device_id(device));
+        let (home, device) = (self.device_id(self.aliases[HOME].device), self.device_id(device));
         let route = format!("{home} -> {device}");
         let why = match self.moves_pages() {
             true => PAGES_MOVE.into(),
@@ -253,7 +259,7 @@ impl Core {
     }
 
     pub fn not_shared(&self, device: DeviceIx) -> Error {
-        let ids: Vec<&str> = self.sites.iter().map(|s| self.device_id(s.device)).collect();
+        let ids: Vec<&str> = self.aliases.iter().map(|s| self.device_id(s.device)).collect();
         Error::NotShared { device: self.device_id(device).into(), shared_with: ids.join(", ") }
     }
 
@@ -279,23 +285,23 @@ impl Core {
             tracing::warn!(target: "onebuf::copies", buffer, from, to, bytes, "an implied copy");
         }
         self.implied.fetch_add(bytes as u64, Ordering::Relaxed);
-        if let Some(card) = &self.card {
-            card.implied.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(statistics) = &self.statistics {
+            statistics.implied.fetch_add(bytes as u64, Ordering::Relaxed);
         }
         self.hub.ledger().record(from, to, Cause::Implied, bytes);
     }
 
-    /// What the site's kernels, or the host, see of some bytes.
-    pub fn memory(&self, site: usize, span: Span) -> Result<Seen<'_>> {
-        match self.sites[site].memory() {
-            Some(memory) => Ok(Seen::Site(&**memory)),
+    /// What the alias's kernels, or the host, see of some bytes.
+    pub fn memory(&self, alias: usize, span: Span) -> Result<Seen<'_>> {
+        match self.aliases[alias].memory() {
+            Some(memory) => Ok(Seen::Alias(&**memory)),
             None => self.through_home(span).map(Seen::Mapped),
         }
     }
 
     /// The home's mapping as memory of the host.
     pub(super) fn through_home(&self, span: Span) -> Result<Arc<dyn Memory>> {
-        let Some(home) = self.sites[HOME].memory.clone() else {
+        let Some(home) = self.aliases[HOME].memory.clone() else {
             return Err(Error::unsupported("a host view of this buffer", "a home"));
         };
         let pointer = home.host_pointer().ok_or_else(|| {
@@ -323,35 +329,38 @@ impl Core {
         host.import(&Export::Host(range), Access::ReadWrite)
     }
 
-    /// A site that holds the newest contents, for copies that the caller asked for: the host's if it
+    /// An alias that holds the newest contents, for copies that the caller asked for: the host's if it
     /// can see them, else the last writer's.
-    pub fn newest_site(&self) -> usize {
+    pub fn newest_alias(&self) -> usize {
         let state = self.lock_state();
-        let group = (0..state.groups.len()).find(|&g| state.groups[g].current).unwrap_or(HOME);
-        self.source_site(&state, group)
+        let replica =
+            (0..state.replicas.len()).find(|&g| state.replicas[g].current).unwrap_or(HOME);
+        self.source_alias(&state, replica)
     }
 
     /// Where to overwrite everything: at the home, by the host if it sees the bytes themselves.
-    pub fn overwrite_site(&self) -> usize {
-        self.source_site(&self.lock_state(), HOME)
+    pub fn overwrite_alias(&self) -> usize {
+        self.source_alias(&self.lock_state(), HOME)
     }
 
-    /// A site other than the host's that sees the newest contents, the last writer's if it does.
-    pub fn newest_device_site(&self) -> Option<usize> {
+    /// An alias other than the host's that sees the newest contents, the last writer's if it does.
+    pub fn newest_device_alias(&self) -> Option<usize> {
         let state = self.lock_state();
         let host = self.hub.host_index();
         let fits = |s: &usize| {
-            let site = &self.sites[*s];
-            site.device != host && site.takes_transfers() && state.groups[site.group()].current
+            let alias = &self.aliases[*s];
+            alias.device != host
+                && alias.takes_transfers()
+                && state.replicas[alias.replica()].current
         };
-        let writers = state.groups.iter().filter_map(|g| g.writer);
-        writers.chain(0..self.sites.len()).find(fits)
+        let writers = state.replicas.iter().filter_map(|g| g.writer);
+        writers.chain(0..self.aliases.len()).find(fits)
     }
 
-    /// The queue on which to do the caller's copies at a site.
-    pub fn line_at(&self, site: usize) -> Result<Arc<Line>> {
+    /// The queue on which to do the caller's copies at an alias.
+    pub fn queue_state_at(&self, alias: usize) -> Result<Arc<QueueState>> {
         let state = self.lock_state();
-        self.line_for(&state, site)
+        self.queue_state_for(&state, alias)
     }
 
     /// The last writes of the bytes as a fence, or the last reads where nothing was written.
@@ -367,18 +376,18 @@ impl Core {
     fn fence_of(
         &self,
         span: Span,
-        choose: impl FnOnce(Vec<Position>, Vec<Position>) -> Vec<Position>,
+        choose: impl FnOnce(Vec<QueuePoint>, Vec<QueuePoint>) -> Vec<QueuePoint>,
     ) -> Option<Fence> {
         let state = self.lock_state();
-        let all = |uses: &[Use]| -> Vec<Position> {
+        let all = |uses: &[Use]| -> Vec<QueuePoint> {
             let mine = uses.iter().filter(|used| used.span.overlaps(span));
-            mine.map(|used| used.position.clone()).collect()
+            mine.map(|used| used.point.clone()).collect()
         };
-        let positions = choose(all(&state.writes), all(&state.reads));
-        if positions.is_empty() {
+        let points = choose(all(&state.writes), all(&state.reads));
+        if points.is_empty() {
             return None;
         }
-        Some(Fence::of(positions, self.hub.timeout()).with_rung(state.rung))
+        Some(Fence::of(points, self.hub.timeout()).with_sync_method(state.sync_method))
     }
 
     /// The state, brought up to date.
@@ -425,9 +434,9 @@ impl Core {
     #[inline]
     pub fn is_reusable(&mut self) -> bool {
         // One whose route failed is not what its pool was asked for.
-        let whole_route = self.sites.iter().all(|site| site.spare.get().is_none());
+        let whole_route = self.aliases.iter().all(|alias| alias.spare.get().is_none());
         let state = self.state_mut();
-        whole_route && !(state.marks.any() || state.quarantined || state.detached)
+        whole_route && !(state.guard_entries.any() || state.quarantined || state.detached)
     }
 }
 
@@ -440,9 +449,8 @@ impl Drop for Core {
             self.return_to_owner();
         }
         let state = self.state_mut();
-        let forgotten = state.marks.any();
-        let running =
-            |used: &Use| used.position.wait(LAST_WAIT).is_err() && !used.position.is_over();
+        let forgotten = state.guard_entries.any();
+        let running = |used: &Use| used.point.wait(LAST_WAIT).is_err() && !used.point.is_over();
         let late = state.quarantined && state.writes.iter().chain(&*state.reads).any(running);
         if forgotten || late {
             // A guard that was never dropped, or work that never ended, may still use the memory.
@@ -451,15 +459,15 @@ impl Drop for Core {
                 forgotten,
                 "a buffer's memory is kept: it may still be in use"
             );
-            for site in self.sites.drain(..) {
-                std::mem::forget((site.memory, site.spare));
+            for alias in self.aliases.drain(..) {
+                std::mem::forget((alias.memory, alias.spare));
             }
             std::mem::forget(std::mem::take(&mut *lock(&self.claims)));
             // A foreign one stays known, so that who wraps it again is refused and does not meet that work.
             return;
         }
         if let Some(key) = self.wrapped {
-            self.hub.guests().wrapped.forget(key);
+            self.hub.foreign_devices().wrapped.forget(key);
         }
     }
 }

@@ -44,7 +44,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the memory cannot be exported so: build the buffer with
-    /// [`Strategy::Exportable`](crate::Strategy::Exportable) on a device whose features name the descriptor. (Where ROCr
+    /// [`MemoryKind::Exportable`](crate::MemoryKind::Exportable) on a device whose features name the descriptor. (Where ROCr
     /// exports, any memory of HIP's will do, and SVM that HIP uses in place; then the descriptor is of the whole
     /// block that the runtime has put it in, and shows what lies beside it.)
     /// [`Error::Busy`] while a view is held; [`Error::Timeout`].
@@ -56,9 +56,9 @@ impl<T: Pod> Buffer<T> {
                 "the whole: others would see what lies beside it",
             ));
         }
-        let device = Device::new(&core.hub, core.sites[HOME].device);
-        let line = core.hub.service_line(device.index())?;
-        let queue = Queue { hub: core.hub.clone(), line };
+        let device = Device::new(&core.hub, core.aliases[HOME].device);
+        let queue_state = core.hub.service_queue_state(device.index())?;
+        let queue = Queue { hub: core.hub.clone(), queue_state };
         // As if somebody wrote it there: everybody else lets go of it.
         drop(self.write_on(&queue)?);
         queue.finish()?;
@@ -128,7 +128,7 @@ pub struct ImportBuilder<T: Pod> {
     bytes: usize,
     allocation_bytes: usize,
     shape: Shape,
-    /// Kept until it is built: a guest's seat is another's once it is left.
+    /// Kept until it is built: a foreign device's device entry is another's once it is left.
     devices: Vec<Device>,
     element: PhantomData<T>,
 }

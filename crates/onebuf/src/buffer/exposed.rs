@@ -6,13 +6,13 @@
 use super::{
     Core,
     core::HOME,
-    marks::{Mark, Turn, not_ours},
+    guard_entries::{GuardEntry, Turn, not_ours},
     part::Part,
     state::State,
 };
 use crate::{
-    Error, Result, Strategy,
-    hal::{Export, FdRange, HostRange, IpcRange, Residency},
+    Error, MemoryKind, Result,
+    hal::{AccessState, Export, FdRange, HostRange, IpcRange},
     sync::{Arc, MutexGuard},
 };
 
@@ -22,14 +22,14 @@ impl Core {
         let why_not = match () {
             () if self.pool.is_some() => "a pooled buffer has what others left",
             () if self.wrapped.is_some() => "its memory is somebody else's",
-            () if self.plan.strategy != Strategy::HostPages => "it is not host pages",
-            () if self.sites[HOME].device != self.hub.host_index() => "it is not the host's",
+            () if self.plan.memory_kind != MemoryKind::HostPages => "it is not host pages",
+            () if self.aliases[HOME].device != self.hub.host_index() => "it is not the host's",
             () => return self.home_pages(),
         };
         Err(Error::unsupported(
             format!("sharing this buffer with another process ({why_not})"),
-            "a buffer of its own host pages (`strategy(Strategy::HostPages)`, `allocate_on(&hub.host())`) or of a \
-             device's memory (`strategy(Strategy::Exportable)`, or plain memory of an API with handles for that)",
+            "a buffer of its own host pages (`memory_kind(MemoryKind::HostPages)`, `allocate_on(&hub.host())`) or of a \
+             device's memory (`memory_kind(MemoryKind::Exportable)`, or plain memory of an API with handles for that)",
         ))
     }
 
@@ -50,7 +50,7 @@ impl Core {
     /// A descriptor of a device's memory that another process may be given, of the first sort that the device
     /// exports.
     pub fn descriptor_for_peers(&self) -> Result<FdRange> {
-        let device = &self.hub.topology().node(self.sites[HOME].device);
+        let device = &self.hub.topology().node(self.aliases[HOME].device);
         self.check_pool()?;
         let caps = &device.info.caps;
         if caps.parses_fds {
@@ -68,8 +68,8 @@ impl Core {
     }
 
     fn home_pages(&self) -> Result<HostRange> {
-        let line = self.hub.service_line(self.sites[HOME].device)?;
-        match self.home().export(&*line.hal)? {
+        let queue_state = self.hub.service_queue_state(self.aliases[HOME].device)?;
+        match self.home().export(&*queue_state.hal)? {
             Export::Host(range) => Ok(range),
             // `Export` may grow; the host's memory is pages.
             #[allow(unreachable_patterns)]
@@ -101,7 +101,7 @@ impl Core {
     pub fn arrive(&self) {
         let mut state = self.lock_state();
         (state.exposed, state.detached, state.settled) = (true, true, None);
-        state.marks.set_turn(Turn::Theirs);
+        state.guard_entries.set_turn(Turn::Theirs);
     }
 
     /// It is the other process's turn: the newest contents are in the home, and nothing of ours is at work.
@@ -111,23 +111,23 @@ impl Core {
 
     fn lend_as(&self, turn: Turn) -> Result<()> {
         let mut state = self.bring_home()?;
-        state.marks.set_turn(turn);
+        state.guard_entries.set_turn(turn);
         check_turn(&state, turn)
     }
 
     /// The newest contents are in the home, and nothing of ours is at work, until the state is unlocked.
     fn bring_home(&self) -> Result<MutexGuard<'_, State>> {
-        let line = self.hub.service_line(self.sites[HOME].device)?;
-        drop(self.take(&Part::whole(self), &line, true, true)?);
+        let queue_state = self.hub.service_queue_state(self.aliases[HOME].device)?;
+        drop(self.take(&Part::whole(self), &queue_state, true, true)?);
         let mut state = self.lock_state();
         // Where the home itself is another's memory that was acquired, it is released.
-        let released = match self.residency(HOME) {
+        let released = match self.access_state(HOME) {
             None => Ok(()),
-            Some(_) => self.reside_elsewhere(&mut state, HOME, Residency::Away),
+            Some(_) => self.reside_elsewhere(&mut state, HOME, AccessState::Released),
         };
         let waited = self.wait_for_uses(&state);
         let settled = state.settle(released.and(waited));
-        state.marks.give_back(&self.mark_of_all());
+        state.guard_entries.give_back(&self.entry_of_all());
         settled?;
         state.settled = None;
         Ok(state)
@@ -135,55 +135,55 @@ impl Core {
 
     fn wait_for_uses(&self, state: &State) -> Result<()> {
         let mut uses = state.writes.iter().chain(&*state.reads);
-        uses.try_for_each(|used| used.position.wait(self.hub.timeout()))
+        uses.try_for_each(|used| used.point.wait(self.hub.timeout()))
     }
 
-    /// It is this process's turn again. Other devices were sent away, so they see what was written meanwhile. A guest that
+    /// It is this process's turn again. Other devices were sent away, so they see what was written meanwhile. A client that
     /// lost the buffer for good does not get it back: its owner may be using it.
     pub fn take_back(&self) -> Result<()> {
         let mut state = self.lock_state();
-        if state.marks.turn() == Turn::Lost {
+        if state.guard_entries.turn() == Turn::Lost {
             let reason = "the owner ended the visit".into();
             return Err(Error::PeerLost { reason });
         }
-        state.marks.set_turn(Turn::Ours);
+        state.guard_entries.set_turn(Turn::Ours);
         Ok(())
     }
 
     /// The connection to the owner is gone: there is no turn here any more. Guards that are held stay.
     pub fn orphan(&self) {
-        self.lock_state().marks.set_turn(Turn::Lost);
+        self.lock_state().guard_entries.set_turn(Turn::Lost);
     }
 
-    /// A visit is over: the buffer is its owner's again. A guest in this process may not have noticed, or may have left work
+    /// A visit is over: the buffer is its owner's again. A client in this process may not have noticed, or may have left work
     /// behind; it loses the buffer when the owner uses it next, and that waits for its work.
-    pub fn claim_back(&self, mut guests: Vec<Arc<Core>>) {
-        guests.retain(|guest| !guest.has_let_go());
+    pub fn claim_back(&self, mut clients: Vec<Arc<Core>>) {
+        clients.retain(|client| !client.has_let_go());
         let mut state = self.lock_state();
-        state.tenants.extend(guests);
+        state.tenants.extend(clients);
         let turn = if state.tenants.is_empty() { Turn::Ours } else { Turn::Claimed };
-        state.marks.set_turn(turn);
+        state.guard_entries.set_turn(turn);
     }
 
-    /// Takes the buffer from guests in this process whose visits are over. Busy while one of them holds a guard.
+    /// Takes the buffer from clients in this process whose visits are over. Busy while one of them holds a guard.
     fn reclaim(&self) -> Result<()> {
-        // The list's own references are never the last ones, so that no guest is dropped while the state is locked.
+        // The list's own references are never the last ones, so that no client is dropped while the state is locked.
         let tenants = self.lock_state().tenants.clone();
-        for guest in &tenants {
-            guest.evict()?;
-            self.lock_state().tenants.retain(|other| !Arc::ptr_eq(other, guest));
+        for client in &tenants {
+            client.evict()?;
+            self.lock_state().tenants.retain(|other| !Arc::ptr_eq(other, client));
         }
         let mut state = self.lock_state();
-        if state.tenants.is_empty() && state.marks.turn() == Turn::Claimed {
-            state.marks.set_turn(Turn::Ours);
+        if state.tenants.is_empty() && state.guard_entries.turn() == Turn::Claimed {
+            state.guard_entries.set_turn(Turn::Ours);
         }
         Ok(())
     }
 
-    /// The state, for who is about to take the buffer: after the guests whose visits are over.
+    /// The state, for who is about to take the buffer: after the clients whose visits are over.
     pub(super) fn lock_reclaimed(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock_state();
-        if state.marks.turn() != Turn::Claimed {
+        if state.guard_entries.turn() != Turn::Claimed {
             return Ok(state);
         }
         drop(state);
@@ -191,17 +191,17 @@ impl Core {
         Ok(self.lock_state())
     }
 
-    /// Whether a guest has lost the buffer, and nothing of its work is left.
+    /// Whether a client has lost the buffer, and nothing of its work is left.
     fn has_let_go(&self) -> bool {
         let state = self.lock_state();
         let mut uses = state.writes.iter().chain(&*state.reads);
-        let over = uses.all(|used| used.position.is_over());
-        over && state.marks.turn() == Turn::Lost && !state.marks.any()
+        let over = uses.all(|used| used.point.is_over());
+        over && state.guard_entries.turn() == Turn::Lost && !state.guard_entries.any()
     }
 
-    /// Ends a guest's turn for good, and waits for its work.
+    /// Ends a client's turn for good, and waits for its work.
     fn evict(&self) -> Result<()> {
-        let is_ours = || self.lock_state().marks.turn() == Turn::Ours;
+        let is_ours = || self.lock_state().guard_entries.turn() == Turn::Ours;
         if is_ours() {
             // It may have handed the buffer over meanwhile.
             match self.lend_as(Turn::Lost) {
@@ -210,8 +210,8 @@ impl Core {
             }
         }
         let mut state = self.lock_state();
-        state.marks.set_turn(Turn::Lost);
-        match state.marks.any() {
+        state.guard_entries.set_turn(Turn::Lost);
+        match state.guard_entries.any() {
             true => Err(in_use(Error::Busy { what: "a guard".into() })),
             false => {
                 let waited = self.wait_for_uses(&state);
@@ -220,20 +220,20 @@ impl Core {
         }
     }
 
-    fn mark_of_all(&self) -> Mark {
-        Mark { span: self.whole(), site: HOME, write: true }
+    fn entry_of_all(&self) -> GuardEntry {
+        GuardEntry { span: self.whole(), alias: HOME, write: true }
     }
 }
 
-/// An owner in this process may have ended a guest's visit in the meantime.
+/// An owner in this process may have ended a client's visit in the meantime.
 fn check_turn(state: &State, turn: Turn) -> Result<()> {
-    match state.marks.turn() {
+    match state.guard_entries.turn() {
         now if now == turn => Ok(()),
         now => Err(not_ours(now)),
     }
 }
 
-/// Why an owner does not get its buffer back from a guest in this process.
+/// Why an owner does not get its buffer back from a client in this process.
 fn in_use(error: Error) -> Error {
     match error {
         Error::Busy { .. } => not_ours(Turn::Claimed),

@@ -1,6 +1,6 @@
 //! A list that mostly has one element, or none: no allocation for those.
 //!
-//! Most buffers are of one group, and are used by one queue through one guard at a time. A buffer that is wrapped for
+//! Most buffers are of one replica, and are used by one queue through one guard at a time. A buffer that is wrapped for
 //! one launch would otherwise spend more on its lists than on what is in them.
 
 use std::{

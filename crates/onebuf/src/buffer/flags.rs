@@ -1,6 +1,6 @@
 //! OpenCL's creation flags, read as onebuf's own words.
 
-use crate::{Access, Error, HostAccess, Result, Strategy};
+use crate::{Access, Error, HostAccess, MemoryKind, Result};
 use onebuf_sys::opencl::consts as cl;
 
 /// What a set of flags asks for.
@@ -8,12 +8,12 @@ use onebuf_sys::opencl::consts as cl;
 pub(super) struct Flags {
     pub access: Access,
     pub host: HostAccess,
-    pub strategy: Option<Strategy>,
+    pub memory_kind: Option<MemoryKind>,
     pub uses_memory: bool,
     pub copies_contents: bool,
 }
 
-/// Shared virtual memory is a strategy here, and no flag of a buffer's.
+/// Shared virtual memory is a memory kind here, and no flag of a buffer's.
 const NOT_OF_BUFFERS: u64 = cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS;
 
 fn known() -> impl Iterator<Item = (u64, &'static str)> {
@@ -48,9 +48,9 @@ impl Flags {
         Ok(Self {
             access: access(bits),
             host: host_access(bits),
-            strategy: match () {
-                () if has(cl::CL_MEM_USE_MSMC_TI) => Some(Strategy::OnChip),
-                () if has(cl::CL_MEM_ALLOC_HOST_PTR) => Some(Strategy::MappedDevice),
+            memory_kind: match () {
+                () if has(cl::CL_MEM_USE_MSMC_TI) => Some(MemoryKind::OnChip),
+                () if has(cl::CL_MEM_ALLOC_HOST_PTR) => Some(MemoryKind::MappedDevice),
                 () => None,
             },
             uses_memory: has(cl::CL_MEM_USE_HOST_PTR),
@@ -95,7 +95,10 @@ mod tests {
         assert_eq!(Flags::parse(cl::CL_MEM_READ_ONLY).unwrap().access, Access::Read);
         assert_eq!(Flags::parse(cl::CL_MEM_HOST_NO_ACCESS).unwrap().host, HostAccess::None);
         let mapped = Flags::parse(cl::CL_MEM_ALLOC_HOST_PTR | cl::CL_MEM_COPY_HOST_PTR).unwrap();
-        assert_eq!((mapped.strategy, mapped.copies_contents), (Some(Strategy::MappedDevice), true));
+        assert_eq!(
+            (mapped.memory_kind, mapped.copies_contents),
+            (Some(MemoryKind::MappedDevice), true)
+        );
     }
 
     /// Every pair of known flags, against the rules as the specification has them.

@@ -5,7 +5,7 @@ use super::{
     make::{Maker, Shape, assemble},
 };
 use crate::{
-    CopyPolicy, Error, Hub, Result, RouteKind, Rung, Strategy,
+    CopyPolicy, Error, Hub, MemoryKind, Result, RouteKind, SyncMethod,
     hal::{Export, FdKind},
     plan::{Hop, Plan, Score},
     sync::Arc,
@@ -24,8 +24,8 @@ pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: &Export) -> Result<C
     let maker = Maker { hub, shape, plan: &plan, came_by };
     let home = hub.hal(plan.allocate_on).import(from, shape.access)?;
     let bytes = home.bytes();
-    let sites = maker.sites(&home, &maker.spec(bytes))?;
-    Ok(assemble(hub, shape, bytes, Arc::new(plan), sites))
+    let aliases = maker.aliases(&home, &maker.spec(bytes))?;
+    Ok(assemble(hub, shape, bytes, Arc::new(plan), aliases))
 }
 
 fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {
@@ -48,15 +48,15 @@ fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {
         };
         let known = topology.between(allocate_on, to).iter().find(|route| route.kind == kind);
         let proven = known.and_then(|route| route.verdict.sync);
-        let sync = if to == allocate_on { Rung::SameQueue } else { Rung::HostWait };
+        let sync = if to == allocate_on { SyncMethod::SameQueue } else { SyncMethod::HostWait };
         let (sync, why) = (proven.unwrap_or(sync), why.into());
         Hop { to, kind, sync, zero_copy: Some(zero_copy), why }
     };
     // The host never sees what another process may write.
     let score = Score { host_blind_late: true, ..Score::default() };
     let routes = shape.devices.iter().map(hop).collect();
-    let strategy = if sort.is_some() { Strategy::Exportable } else { Strategy::Device };
-    Plan { allocate_on, strategy, routes, rejected: Vec::new(), score }
+    let memory_kind = if sort.is_some() { MemoryKind::Exportable } else { MemoryKind::Device };
+    Plan { allocate_on, memory_kind, routes, rejected: Vec::new(), score }
 }
 
 /// A plan that was made without the planner keeps to the policy, too.

@@ -11,14 +11,14 @@
 
 use super::{
     Buffer, Core, Part, Pending, WriteBatch,
-    core::{HOME, Site},
+    core::{Alias, HOME},
 };
 use crate::{
-    Access, Error, Queue, Result, Strategy,
+    Access, Error, MemoryKind, Queue, Result,
     bridge::{self, At},
-    hal::Residency,
+    hal::AccessState,
     ledger::Cause,
-    queue::Line,
+    queue::QueueState,
     route::staged,
     sync::Arc,
     topology::DeviceIx,
@@ -130,18 +130,18 @@ impl<T: Pod> Buffer<T> {
     ) -> Result<Pending<T>> {
         let (offset, bytes) = self.checked(range, into.len())?;
         self.part().check_host(true, false)?;
-        let Some((line, hold)) = self.part().device_hold(Access::Read)? else {
+        let Some((queue_state, hold)) = self.part().device_hold(Access::Read)? else {
             self.part().read_asked(offset, bytemuck::cast_slice_mut(&mut into))?;
             return Ok(Pending::ready(into, self.core.hub.timeout()));
         };
-        let began = line.tap.begin(What::Copy);
+        let began = queue_state.tracer.begin(What::Copy);
         let pointer = into.as_mut_ptr().cast();
         // SAFETY: the pending owns the vector until the event completes, and leaks it otherwise.
-        let event = unsafe { line.hal.read(hold.memory(), offset, pointer, bytes)? };
+        let event = unsafe { queue_state.hal.read(hold.memory(), offset, pointer, bytes)? };
         self.part().count_read(bytes);
         hold.tell_asked(began, "read", true, bytes);
-        let pending = Pending::new(into, event, &line, self.core.hub.timeout());
-        line.hal.flush()?;
+        let pending = Pending::new(into, event, &queue_state, self.core.hub.timeout());
+        queue_state.hal.flush()?;
         Ok(pending)
     }
 
@@ -152,17 +152,18 @@ impl<T: Pod> Buffer<T> {
     pub fn write_async(&self, range: impl RangeBounds<usize>, from: Vec<T>) -> Result<Pending<T>> {
         let (offset, bytes) = self.checked(range, from.len())?;
         self.part().check_host(false, true)?;
-        let Some((line, hold)) = self.part().device_hold(Access::ReadWrite)? else {
+        let Some((queue_state, hold)) = self.part().device_hold(Access::ReadWrite)? else {
             self.part().write_asked(offset, bytemuck::cast_slice(&from))?;
             return Ok(Pending::ready(from, self.core.hub.timeout()));
         };
-        let began = line.tap.begin(What::Copy);
+        let began = queue_state.tracer.begin(What::Copy);
         // SAFETY: as for `read_async`.
-        let event = unsafe { line.hal.write(hold.memory(), offset, from.as_ptr().cast(), bytes)? };
+        let event =
+            unsafe { queue_state.hal.write(hold.memory(), offset, from.as_ptr().cast(), bytes)? };
         self.part().count_write(bytes);
         hold.tell_asked(began, "write", false, bytes);
-        let pending = Pending::new(from, event, &line, self.core.hub.timeout());
-        line.hal.flush()?;
+        let pending = Pending::new(from, event, &queue_state, self.core.hub.timeout());
+        queue_state.hal.flush()?;
         Ok(pending)
     }
 
@@ -174,14 +175,15 @@ impl<T: Pod> Buffer<T> {
     /// Whether the queue's own API reads and writes the buffer's memory; else only its kernels use it.
     pub(crate) fn transfers_on(&self, queue: &Queue) -> bool {
         let core = self.core();
-        core.site_of(queue.line.device).is_some_and(|site| core.sites[site].takes_transfers())
+        core.alias_of(queue.queue_state.device)
+            .is_some_and(|alias| core.aliases[alias].takes_transfers())
     }
 
     /// Writes everything through one queue's own API, whatever way would be best.
     pub(crate) fn write_through(&self, queue: &Queue, from: &[T]) -> Result<()> {
         let (_, bytes) = self.checked(.., from.len())?;
         let all = std::iter::once((0, bytemuck::cast_slice(from)));
-        self.part().write_parts_on(&queue.line, all)?;
+        self.part().write_parts_on(&queue.queue_state, all)?;
         self.part().count_write(bytes);
         Ok(())
     }
@@ -196,7 +198,7 @@ impl<T: Pod> Buffer<T> {
     /// The elements from `at` on.
     pub(crate) fn read_through_at(&self, queue: &Queue, at: usize, into: &mut [T]) -> Result<()> {
         let (offset, bytes) = self.checked(at..at + into.len(), into.len())?;
-        self.part().read_bytes_on(&queue.line, offset, bytemuck::cast_slice_mut(into))?;
+        self.part().read_bytes_on(&queue.queue_state, offset, bytemuck::cast_slice_mut(into))?;
         self.part().count_read(bytes);
         Ok(())
     }
@@ -237,29 +239,29 @@ impl Core {
     }
 
     /// Work of another queue's that failed, or did not end in time, may still be using the memory.
-    pub fn keep_for(&self, line: &Arc<Line>, error: &Error) {
+    pub fn keep_for(&self, queue_state: &Arc<QueueState>, error: &Error) {
         let mut state = self.lock_state();
-        state.note_change(self.use_of_all(line));
+        state.note_change(self.use_of_all(queue_state));
         if matches!(error, Error::Timeout { .. }) {
             state.quarantine();
         }
     }
 
-    /// The sites that have the newest contents (any, to overwrite `all` of them), and get at them without a
+    /// The aliases that have the newest contents (any, to overwrite `all` of them), and get at them without a
     /// copy that nobody asked for.
     pub fn at_hand(&self, write: bool, all: bool) -> Vec<usize> {
         let state = self.lock_state();
-        let has = |site: &Site| (write && all) || state.groups[site.group()].current;
-        let ready = |site: &Site| match site.memory().map(|memory| memory.residency()) {
+        let has = |alias: &Alias| (write && all) || state.replicas[alias.replica()].current;
+        let ready = |alias: &Alias| match alias.memory().map(|memory| memory.access_state()) {
             None => false,
-            Some(Residency::Published) => !write,
-            Some(residency) => residency == Residency::Attached,
+            Some(AccessState::SharedRead) => !write,
+            Some(access_state) => access_state == AccessState::Acquired,
         };
         let fits = |&index: &usize| {
-            let site = &self.sites[index];
-            has(site) && site.takes_transfers() && (!site.copies() || ready(site))
+            let alias = &self.aliases[index];
+            has(alias) && alias.takes_transfers() && (!alias.copies() || ready(alias))
         };
-        (0..self.sites.len()).filter(fits).collect()
+        (0..self.aliases.len()).filter(fits).collect()
     }
 
     /// What new memory holds, where it could not be created with it.
@@ -269,12 +271,12 @@ impl Core {
 
     /// Zeroes new memory, unless the kernel has.
     pub(super) fn clear(&self) -> Result<()> {
-        if self.plan.strategy == Strategy::HostPages {
+        if self.plan.memory_kind == MemoryKind::HostPages {
             return Ok(());
         }
-        let line = self.line_at(HOME)?;
-        let hold = Hold::take(Part::whole(self), &line, Access::ReadWrite)?;
-        line.hal.fill(hold.memory(), 0, self.bytes, &[0])
+        let queue_state = self.queue_state_at(HOME)?;
+        let hold = Hold::take(Part::whole(self), &queue_state, Access::ReadWrite)?;
+        queue_state.hal.fill(hold.memory(), 0, self.bytes, &[0])
     }
 }
 
@@ -331,25 +333,25 @@ impl<'b> Part<'b> {
         self.fill_asked(offset, bytes, pattern)
     }
 
-    /// A queue at the site that has the newest contents.
-    fn newest_line(&self) -> Result<Arc<Line>> {
-        self.core.line_at(self.core.newest_site())
+    /// A queue at the alias that has the newest contents.
+    fn newest_queue_state(&self) -> Result<Arc<QueueState>> {
+        self.core.queue_state_at(self.core.newest_alias())
     }
 
     /// The same on a device other than the host; `None` when only the host has the contents.
-    fn device_hold(&self, access: Access) -> Result<Option<(Arc<Line>, Hold<'b>)>> {
-        let Some(site) = self.core.newest_device_site() else { return Ok(None) };
-        let line = self.core.line_at(site)?;
-        let hold = Hold::take(*self, &line, access)?;
-        Ok(Some((line, hold)))
+    fn device_hold(&self, access: Access) -> Result<Option<(Arc<QueueState>, Hold<'b>)>> {
+        let Some(alias) = self.core.newest_device_alias() else { return Ok(None) };
+        let queue_state = self.core.queue_state_at(alias)?;
+        let hold = Hold::take(*self, &queue_state, access)?;
+        Ok(Some((queue_state, hold)))
     }
 
     fn write_bytes(&self, offset: usize, from: &[u8]) -> Result<()> {
         if from.len() < self.core.bytes {
             return self.write_parts(std::iter::once((offset, from)));
         }
-        let line = self.core.line_at(self.core.overwrite_site())?;
-        self.write_held(Hold::overwrite(*self, &line)?, std::iter::once((0, from)))
+        let queue_state = self.core.queue_state_at(self.core.overwrite_alias())?;
+        self.write_held(Hold::overwrite(*self, &queue_state)?, std::iter::once((0, from)))
     }
 
     /// Several writes in one hand-over.
@@ -357,15 +359,15 @@ impl<'b> Part<'b> {
         &self,
         parts: impl Iterator<Item = (usize, &'p [u8])>,
     ) -> Result<()> {
-        self.write_parts_on(&self.newest_line()?, parts)
+        self.write_parts_on(&self.newest_queue_state()?, parts)
     }
 
     fn write_parts_on<'p>(
         &self,
-        line: &Arc<Line>,
+        queue_state: &Arc<QueueState>,
         parts: impl Iterator<Item = (usize, &'p [u8])>,
     ) -> Result<()> {
-        self.write_held(Hold::take(*self, line, Access::ReadWrite)?, parts)
+        self.write_held(Hold::take(*self, queue_state, Access::ReadWrite)?, parts)
     }
 
     fn write_held<'p>(
@@ -373,14 +375,14 @@ impl<'b> Part<'b> {
         mut hold: Hold<'_>,
         mut parts: impl Iterator<Item = (usize, &'p [u8])>,
     ) -> Result<()> {
-        let (began, mut all) = (self.core.hub.tap().begin(What::Copy), 0);
+        let (began, mut all) = (self.core.hub.tracer().begin(What::Copy), 0);
         parts.try_for_each(|(offset, from)| {
             all += from.len();
             if let Some(bytes) = hold.host_bytes_mut() {
                 bytes[offset..offset + from.len()].copy_from_slice(from);
                 return Ok(());
             }
-            match hold.racing() {
+            match hold.volatile() {
                 Some(bytes) => bytes.write(offset, from),
                 None => self.core.upload(&hold, offset, from),
             }
@@ -391,13 +393,18 @@ impl<'b> Part<'b> {
     }
 
     fn read_bytes(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.read_bytes_on(&self.newest_line()?, offset, into)
+        self.read_bytes_on(&self.newest_queue_state()?, offset, into)
     }
 
-    fn read_bytes_on(&self, line: &Arc<Line>, offset: usize, into: &mut [u8]) -> Result<()> {
-        let hold = Hold::take(*self, line, Access::Read)?;
-        let began = self.core.hub.tap().begin(What::Copy);
-        match (hold.host_bytes(), hold.racing()) {
+    fn read_bytes_on(
+        &self,
+        queue_state: &Arc<QueueState>,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let hold = Hold::take(*self, queue_state, Access::Read)?;
+        let began = self.core.hub.tracer().begin(What::Copy);
+        match (hold.host_bytes(), hold.volatile()) {
             (Some(bytes), _) => into.copy_from_slice(&bytes[offset..offset + into.len()]),
             (None, Some(bytes)) => bytes.read(offset, into)?,
             (None, None) => self.core.download(&hold, offset, into)?,
@@ -407,15 +414,15 @@ impl<'b> Part<'b> {
     }
 
     fn fill_bytes(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
-        let line = self.newest_line()?;
-        let mut hold = Hold::take(*self, &line, Access::ReadWrite)?;
-        let began = self.core.hub.tap().begin(What::Copy);
+        let queue_state = self.newest_queue_state()?;
+        let mut hold = Hold::take(*self, &queue_state, Access::ReadWrite)?;
+        let began = self.core.hub.tracer().begin(What::Copy);
         match hold.host_bytes_mut() {
             Some(all) => {
                 let elements = all[offset..offset + bytes].chunks_exact_mut(pattern.len());
                 elements.for_each(|element| element.copy_from_slice(pattern));
             }
-            None => line.hal.fill(hold.memory(), offset, bytes, pattern)?,
+            None => queue_state.hal.fill(hold.memory(), offset, bytes, pattern)?,
         }
         hold.tell_asked(began, "fill", false, bytes);
         Ok(())
@@ -423,7 +430,7 @@ impl<'b> Part<'b> {
 
     /// The whole contents in a vector, and the guard they were read under.
     pub(super) fn copied_hold<T: Pod>(&self, access: Access) -> Result<(Vec<T>, Hold<'b>)> {
-        let hold = Hold::take(*self, &self.newest_line()?, access)?;
+        let hold = Hold::take(*self, &self.newest_queue_state()?, access)?;
         let mut data = vec![T::zeroed(); hold.bytes() / size_of::<T>()];
         self.core.download(&hold, 0, bytemuck::cast_slice_mut(&mut data))?;
         Ok((data, hold))

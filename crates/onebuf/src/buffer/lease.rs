@@ -12,10 +12,10 @@
 //! all the same. A lease is granted only when no mark is left, so a guard whose lease was recalled can never mistake a
 //! later lease for its own.
 
-use super::{marks::Mark, span::Span, state::State};
+use super::{guard_entries::GuardEntry, span::Span, state::State};
 use crate::{
-    hal::Rung,
-    queue::Line,
+    hal::SyncMethod,
+    queue::QueueState,
     sync::{Arc, AtomicBool, AtomicU64, Ordering},
 };
 
@@ -35,14 +35,14 @@ pub(crate) struct Lease {
     at: AtomicU64,
     /// Whether one of them wrote.
     wrote: AtomicBool,
-    /// The queue's site. Whoever holds a guard on the lease may read it: it changes only with the lease.
-    site: AtomicU64,
+    /// The queue's alias. Whoever holds a guard on the lease may read it: it changes only with the lease.
+    alias: AtomicU64,
 }
 
 impl Default for Lease {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
-        Self { word: zero(), at: zero(), wrote: AtomicBool::new(false), site: zero() }
+        Self { word: zero(), at: zero(), wrote: AtomicBool::new(false), alias: zero() }
     }
 }
 
@@ -52,27 +52,27 @@ fn held(write: bool) -> u64 {
 
 impl Lease {
     /// Takes the whole buffer, if this queue has a lease that allows it and no guard is out, and says at
-    /// which site.
+    /// which alias.
     #[inline]
-    pub fn take(&self, line: &Arc<Line>, write: bool) -> Option<usize> {
+    pub fn take(&self, queue_state: &Arc<QueueState>, write: bool) -> Option<usize> {
         let word = self.word.load(Ordering::Relaxed);
-        let idle = word & !MAY_WRITE == line.lease_key() | IDLE;
+        let idle = word & !MAY_WRITE == queue_state.lease_key() | IDLE;
         if !idle || (write && word & MAY_WRITE == 0) {
             return None;
         }
         let taken = word & !STATE | held(write);
         self.word.compare_exchange(word, taken, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(self.site.load(Ordering::Relaxed) as usize)
+        Some(self.alias.load(Ordering::Relaxed) as usize)
     }
 
     /// Gives it back; false when the lease was recalled meanwhile.
     #[inline]
-    pub fn give_back(&self, line: &Arc<Line>, write: bool) -> bool {
+    pub fn give_back(&self, queue_state: &Arc<QueueState>, write: bool) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        if word & !MAY_WRITE != line.lease_key() | held(write) {
+        if word & !MAY_WRITE != queue_state.lease_key() | held(write) {
             return false;
         }
-        self.at.store(line.advance(), Ordering::Relaxed);
+        self.at.store(queue_state.advance(), Ordering::Relaxed);
         if write {
             self.wrote.store(true, Ordering::Relaxed);
         }
@@ -83,13 +83,13 @@ impl Lease {
     /// Grants a lease to the queue that took the buffer last, if nobody holds anything of it, and no other
     /// process has turns of it. The state is locked, and a lease that was there recalled.
     pub fn grant(&self, state: &State) {
-        let free = !(state.marks.any() || state.exposed);
+        let free = !(state.guard_entries.any() || state.exposed);
         let Some(settled) = state.settled.as_ref().filter(|_| free) else { return };
         self.at.store(0, Ordering::Relaxed);
         self.wrote.store(false, Ordering::Relaxed);
-        self.site.store(settled.site as u64, Ordering::Relaxed);
+        self.alias.store(settled.alias as u64, Ordering::Relaxed);
         let may_write = if settled.write { MAY_WRITE } else { 0 };
-        self.word.store(settled.line.lease_key() | may_write | IDLE, Ordering::Release);
+        self.word.store(settled.queue_state.lease_key() | may_write | IDLE, Ordering::Release);
     }
 
     /// Ends the lease, if there is one, and brings the state up to date. The state is locked.
@@ -107,13 +107,13 @@ impl Lease {
         let at = self.at.load(Ordering::Relaxed);
         if at > 0 {
             let write = self.wrote.load(Ordering::Relaxed);
-            let mark = Mark { span: whole, site: settled.site, write };
-            state.note(&mark, Line::position_at(&settled.line, at));
-            state.rung = Rung::SameQueue;
+            let entry = GuardEntry { span: whole, alias: settled.alias, write };
+            state.note(&entry, QueueState::point_at(&settled.queue_state, at));
+            state.sync_method = SyncMethod::SameQueue;
         }
         if matches!(word & STATE, READ | WRITE) {
             let write = word & STATE == WRITE;
-            state.marks.put(Mark { span: whole, site: settled.site, write });
+            state.guard_entries.put(GuardEntry { span: whole, alias: settled.alias, write });
         }
         state.settled = Some(settled);
     }

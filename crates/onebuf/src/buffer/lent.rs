@@ -3,7 +3,7 @@
 use super::{
     Core,
     core::HOME,
-    marks::Mark,
+    guard_entries::GuardEntry,
     part::Part,
     span::Span,
     state::{State, Use, shorten},
@@ -11,20 +11,20 @@ use super::{
 use crate::{
     Access, Error, Fence, Result,
     fence::is_timeout,
-    hal::{Memory, Residency},
+    hal::{AccessState, Memory},
     view::Hold,
 };
 
 impl Core {
-    /// The home as its own device sees it; the first site always has memory.
+    /// The home as its own device sees it; the first alias always has memory.
     pub fn home(&self) -> &dyn Memory {
-        self.sites[HOME].memory.as_deref().expect("the home has memory")
+        self.aliases[HOME].memory.as_deref().expect("the home has memory")
     }
 
     /// Somebody else's work on these bytes ends there.
     pub fn note_foreign(&self, span: Span, fence: &Fence, write: bool) -> Result<()> {
         let mut state = self.lock_state();
-        state.marks.check(&Mark { span, site: HOME, write })?;
+        state.guard_entries.check(&GuardEntry { span, alias: HOME, write })?;
         if !self.is_at_home(&state) {
             return Err(Error::Busy {
                 what: "the memory is mapped, or newer elsewhere: hand it to its owner first".into(),
@@ -32,34 +32,35 @@ impl Core {
         }
         state.settled = None;
         let uses = if write { &mut state.writes } else { &mut state.reads };
-        for position in fence.positions() {
+        for point in fence.points() {
             // Nothing is known of what it waited for: what was before stays, until it is over.
-            uses.push(Use { span, position: position.clone() });
+            uses.push(Use { span, point: point.clone() });
         }
         shorten(uses);
         if write {
-            state.written_at(HOME, self.sites[HOME].group);
+            state.written_at(HOME, self.aliases[HOME].replica);
         }
         Ok(())
     }
 
     /// Whether the newest contents are in the home, and its owner's kernels may use it.
     pub(super) fn is_at_home(&self, state: &State) -> bool {
-        self.is_attached() && state.groups[HOME].current
+        self.is_acquired() && state.replicas[HOME].current
     }
 
-    fn is_attached(&self) -> bool {
-        matches!(self.residency(HOME), None | Some(Residency::Attached))
+    fn is_acquired(&self) -> bool {
+        matches!(self.access_state(HOME), None | Some(AccessState::Acquired))
     }
 
-    /// Whether another site has it by calls of its own, which must be taken back before the owner can count on it.
+    /// Whether another alias has it by calls of its own, which must be taken back before the owner can count on it.
     fn is_held_elsewhere(&self) -> bool {
-        let group = self.sites[HOME].group();
-        let held = |site: usize| {
-            let at = self.residency(site);
-            self.sites[site].group() == group && !matches!(at, None | Some(Residency::Away))
+        let replica = self.aliases[HOME].replica();
+        let held = |alias: usize| {
+            let at = self.access_state(alias);
+            self.aliases[alias].replica() == replica
+                && !matches!(at, None | Some(AccessState::Released))
         };
-        (0..self.sites.len()).filter(|&site| site != HOME).any(held)
+        (0..self.aliases.len()).filter(|&alias| alias != HOME).any(held)
     }
 
     /// At the end: the owner finds the newest contents, and nothing of ours at work. Once more after a failure:
@@ -76,15 +77,15 @@ impl Core {
 
     /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
     fn return_home(&mut self) -> Result<()> {
-        let at_home = self.is_attached() && self.state_mut().groups[HOME].current;
+        let at_home = self.is_acquired() && self.state_mut().replicas[HOME].current;
         if !at_home || self.is_held_elsewhere() {
-            let line = self.hub.service_line(self.sites[HOME].device)?;
-            drop(Hold::take(Part::whole(self), &line, Access::ReadWrite)?);
+            let queue_state = self.hub.service_queue_state(self.aliases[HOME].device)?;
+            drop(Hold::take(Part::whole(self), &queue_state, Access::ReadWrite)?);
         }
         let (timeout, state) = (self.hub.timeout(), self.state_mut());
-        let ours = |used: &&Use| !used.position.line.is_foreign;
+        let ours = |used: &&Use| !used.point.queue_state.is_foreign;
         let mut uses = state.writes.iter().chain(&*state.reads).filter(ours);
-        let waited = uses.try_for_each(|used| used.position.wait(timeout));
+        let waited = uses.try_for_each(|used| used.point.wait(timeout));
         state.settle(waited)
     }
 }

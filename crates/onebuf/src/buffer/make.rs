@@ -2,17 +2,18 @@
 
 use super::{
     Core,
-    core::{HOME, Site},
+    core::{Alias, HOME},
     label::Label,
     lease::Lease,
     state::State,
 };
 use crate::{
-    Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, Result, RouteKind, Rung, Strategy,
+    Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, MemoryKind, Result, RouteKind,
+    SyncMethod,
     foreign::Registration,
-    hal::{AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory, Residency},
+    hal::{AccessState, AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory},
     ledger::Cause,
-    live::{Card, Cards, Sight},
+    live::{BufferStatistics, Sight, StatisticsTable},
     plan::{Hop, Plan, Rejected, Request, plan},
     route::by_address,
     sync::{Arc, AtomicU64, Mutex},
@@ -32,10 +33,10 @@ pub(crate) struct Shape {
     pub policy: CopyPolicy,
     /// In bytes, a power of two, at least the element's.
     pub align: usize,
-    pub strategy: Option<Strategy>,
+    pub memory_kind: Option<MemoryKind>,
     pub allocate_on: Option<DeviceIx>,
     pub route: Option<RouteKind>,
-    pub sync: Option<Rung>,
+    pub sync: Option<SyncMethod>,
     pub trust_declared: bool,
     pub raw_addresses: bool,
     pub name: Option<Arc<str>>,
@@ -50,7 +51,7 @@ impl Shape {
             hint: None,
             policy,
             align,
-            strategy: None,
+            memory_kind: None,
             allocate_on: None,
             route: None,
             sync: None,
@@ -80,7 +81,7 @@ impl Shape {
             bytes: bytes as u64,
             policy: self.policy,
             hint: self.hint,
-            strategy: self.strategy,
+            memory_kind: self.memory_kind,
             allocate_on: self.allocate_on,
             route: self.route,
             trust_declared: self.trust_declared,
@@ -88,7 +89,7 @@ impl Shape {
         }
     }
 
-    fn rung(&self, planned: Rung) -> Rung {
+    fn sync_method(&self, planned: SyncMethod) -> SyncMethod {
         self.sync.map_or(planned, |forced| planned.max(forced))
     }
 }
@@ -102,9 +103,9 @@ pub(crate) fn make(
     contents: Option<&[u8]>,
     memory: Option<HostRange>,
 ) -> Result<Core> {
-    let (adopted, began) = (memory.is_some(), hub.tap().begin(What::Copy));
-    let Placed { plan, sites, at_creation } = place(hub, shape, bytes, contents, memory)?;
-    let core = assemble(hub, shape, bytes, Arc::new(plan), sites);
+    let (adopted, began) = (memory.is_some(), hub.tracer().begin(What::Copy));
+    let Placed { plan, aliases, at_creation } = place(hub, shape, bytes, contents, memory)?;
+    let core = assemble(hub, shape, bytes, Arc::new(plan), aliases);
     match contents {
         _ if adopted => {}
         None => core.clear()?,
@@ -133,7 +134,7 @@ pub(crate) struct Lent<'a> {
     /// The owner's work on it.
     pub after: &'a [&'a Fence],
     /// What keeps its context, where that is the owner's.
-    pub guest: Option<Arc<Registration>>,
+    pub registration: Option<Arc<Registration>>,
 }
 
 /// The same around memory that somebody else made, and that the siblings see as it is.
@@ -143,13 +144,13 @@ pub(crate) fn make_around(
     lent: Lent<'_>,
     siblings: &[DeviceIx],
 ) -> Result<Arc<Core>> {
-    let Lent { key, memory: home, spec, pages, after, guest } = lent;
+    let Lent { key, memory: home, spec, pages, after, registration } = lent;
     let others = std::mem::take(&mut shape.devices);
     let (shape, beside) = (&shape, shape.request_for(others, spec.bytes));
     let over_pages = pages.and_then(|pages| plan_over(hub, &beside.with_home(), pages));
     let plan = match over_pages {
         Some(plan) => Arc::new(plan),
-        None => hub.guests().plan(hub.topology(), &beside)?,
+        None => hub.foreign_devices().plan(hub.topology(), &beside)?,
     };
     check_host_access(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan, came_by: None };
@@ -158,24 +159,30 @@ pub(crate) fn make_around(
         // as it does for the map.
         after.iter().try_for_each(|fence| fence.wait_default())?;
     }
-    let sites = maker.sites(&home, &spec);
-    let mut sites = sites.inspect_err(|_| take_back(hub, plan.allocate_on, &*home))?;
+    let aliases = maker.aliases(&home, &spec);
+    let mut aliases = aliases.inspect_err(|_| take_back(hub, plan.allocate_on, &*home))?;
     for &device in siblings {
-        let memory = sites[HOME].memory.clone();
-        let guest = guest.clone();
-        sites.push(Site { device, memory, guest, sync: shape.rung(Rung::Event), ..home_site() });
+        let memory = aliases[HOME].memory.clone();
+        let registration = registration.clone();
+        aliases.push(Alias {
+            device,
+            memory,
+            registration,
+            sync: shape.sync_method(SyncMethod::Event),
+            ..home_alias()
+        });
     }
-    sites[HOME].guest = guest;
-    let mut core = assemble(hub, shape, spec.bytes, plan, sites);
+    aliases[HOME].registration = registration;
+    let mut core = assemble(hub, shape, spec.bytes, plan, aliases);
     core.wrapped = Some(key);
     Ok(Arc::new(core))
 }
 
 /// What was mapped for others who then could not see it: its owner finds it as it was.
 fn take_back(hub: &Hub, device: DeviceIx, home: &dyn Memory) {
-    let back = hub.service_line(device).and_then(|line| {
-        line.hal.reside(home, Residency::Attached)?;
-        line.note().wait(hub.timeout())
+    let back = hub.service_queue_state(device).and_then(|queue_state| {
+        queue_state.hal.reside(home, AccessState::Acquired)?;
+        queue_state.note().wait(hub.timeout())
     });
     if let Err(why) = back {
         tracing::error!("a foreign buffer was not given back as it should be: {why}");
@@ -191,38 +198,38 @@ fn plan_over(hub: &Hub, request: &Request, pages: NonNull<u8>) -> Option<Plan> {
     if request.devices.len() < 2 || !request.devices.iter().all(aligned) {
         return None;
     }
-    let (allocate_on, strategy) = (Some(host), Some(Strategy::HostPages));
-    let as_pages = Request { allocate_on, strategy, ..request.clone() };
+    let (allocate_on, memory_kind) = (Some(host), Some(MemoryKind::HostPages));
+    let as_pages = Request { allocate_on, memory_kind, ..request.clone() };
     let mut plan = plan(hub.topology(), &as_pages).ok().filter(|plan| plan.score.copies == 0)?;
     for hop in &mut plan.routes {
         match hop.to {
-            to if to == home => (hop.kind, hop.sync) = (RouteKind::Same, Rung::SameQueue),
+            to if to == home => (hop.kind, hop.sync) = (RouteKind::Same, SyncMethod::SameQueue),
             to if to == host => hop.kind = RouteKind::HostPointer,
             _ => {}
         }
     }
-    (plan.allocate_on, plan.strategy) = (home, request.strategy?);
+    (plan.allocate_on, plan.memory_kind) = (home, request.memory_kind?);
     Some(plan)
 }
 
 /// Drivers that use pages in place want whole ones.
 const PAGE_BYTES: usize = 4096;
 
-/// What the site of the home is, but for its device and memory.
-fn home_site() -> Site {
-    Site {
+/// What the alias of the home is, but for its device and memory.
+fn home_alias() -> Alias {
+    Alias {
         device: DeviceIx(0),
         kind: RouteKind::Same,
         memory: None,
-        group: HOME,
+        replica: HOME,
         is_home: true,
         in_place: false,
         copies: false,
-        sync: Rung::SameQueue,
+        sync: SyncMethod::SameQueue,
         planned: true,
         lost: None,
         spare: OnceLock::new(),
-        guest: None,
+        registration: None,
     }
 }
 
@@ -232,13 +239,15 @@ pub(super) fn assemble(
     shape: &Shape,
     bytes: usize,
     plan: Arc<Plan>,
-    mut sites: Vec<Site>,
+    mut aliases: Vec<Alias>,
 ) -> Core {
-    for site in sites.iter_mut().filter(|site| site.guest.is_none()) {
-        site.guest = hub.guests().of(site.device);
+    for alias in aliases.iter_mut().filter(|alias| alias.registration.is_none()) {
+        alias.registration = hub.foreign_devices().of(alias.device);
     }
     let label = Label::new(shape.name.clone());
-    let card = hub.cards().map(|cards| card(cards, &label, bytes, &plan, &sites));
+    let statistics = hub
+        .statistics_table()
+        .map(|statistics_table| statistics(statistics_table, &label, bytes, &plan, &aliases));
     Core {
         hub: hub.clone(),
         bytes,
@@ -246,33 +255,39 @@ pub(super) fn assemble(
         align: shape.align,
         access: shape.access,
         host: shape.host,
-        state: Mutex::new(State::new(&sites)),
+        state: Mutex::new(State::new(&aliases)),
         lease: Lease::default(),
         ordered: shape.route.is_some(),
         trusts: shape.trust_declared,
         implied: AtomicU64::new(0),
-        sites,
+        aliases,
         plan,
         policy: shape.policy,
         pool: None,
         wrapped: None,
         claims: Mutex::default(),
         label,
-        card,
+        statistics,
     }
 }
 
 /// What is kept of it for whoever watches.
 #[cold]
-fn card(cards: &Arc<Cards>, label: &Label, bytes: usize, plan: &Plan, sites: &[Site]) -> Arc<Card> {
-    let sights = sites.iter().map(|site| Sight::new(site.device, site.kind)).collect();
-    cards.add((label.to_string(), label.number), bytes as u64, plan.allocate_on, sights)
+fn statistics(
+    statistics_table: &Arc<StatisticsTable>,
+    label: &Label,
+    bytes: usize,
+    plan: &Plan,
+    aliases: &[Alias],
+) -> Arc<BufferStatistics> {
+    let sights = aliases.iter().map(|alias| Sight::new(alias.device, alias.kind)).collect();
+    statistics_table.add((label.to_string(), label.number), bytes as u64, plan.allocate_on, sights)
 }
 
 /// Memory in its place, and whether it holds the contents already.
 struct Placed {
     plan: Plan,
-    sites: Vec<Site>,
+    aliases: Vec<Alias>,
     at_creation: bool,
 }
 
@@ -289,23 +304,24 @@ fn place(
     let best = plan(hub.topology(), &request)?;
     let attempt = |plan: Plan| {
         check_host_access(hub, shape, &plan)?;
-        let at_creation = contents.filter(|_| takes_contents(plan.strategy));
+        let at_creation = contents.filter(|_| takes_contents(plan.memory_kind));
         let maker = Maker { hub, shape, plan: &plan, came_by: None };
         let spec = maker.spec(bytes);
-        let sites = maker.sites(&maker.home(&spec, at_creation, memory.clone())?, &spec)?;
-        Ok(Placed { at_creation: at_creation.is_some(), sites, plan })
+        let aliases = maker.aliases(&maker.home(&spec, at_creation, memory.clone())?, &spec)?;
+        Ok(Placed { at_creation: at_creation.is_some(), aliases, plan })
     };
-    let (failed, on, form) = (best.score.place, best.allocate_on, best.strategy);
+    let (failed, on, memory_kind) = (best.score.place, best.allocate_on, best.memory_kind);
     let first = match attempt(best) {
         Err(error) if may_go_on(&error) || matches!(error, Error::CopyForbidden { .. }) => error,
         placed => return placed,
     };
-    let why = format!("allocated as {form} it failed ({first})");
+    let why = format!("allocated as {memory_kind} it failed ({first})");
     let rejected = Rejected { to: on, from: on, kind: RouteKind::Same, why };
     for plan in other_plans(hub, &request).filter(|plan| plan.score.place != failed) {
-        let (on, strategy) = (hub.topology().node(plan.allocate_on).id.clone(), plan.strategy);
+        let (on, memory_kind) =
+            (hub.topology().node(plan.allocate_on).id.clone(), plan.memory_kind);
         if let Ok(mut placed) = attempt(plan) {
-            tracing::warn!(%on, %strategy, error = %first, "no memory as planned: allocated elsewhere");
+            tracing::warn!(%on, %memory_kind, error = %first, "no memory as planned: allocated elsewhere");
             placed.plan.rejected.push(rejected);
             return Ok(placed);
         }
@@ -322,19 +338,21 @@ fn may_go_on(error: &Error) -> bool {
 /// Every other place that the request leaves open, the best first.
 fn other_plans(hub: &Hub, request: &Request) -> impl Iterator<Item = Plan> {
     let devices = request.devices.iter().copied().chain([hub.host_index()]);
-    let forms = |device: DeviceIx| {
-        let forms = hub.hal(device).info().caps.strategies.iter();
-        forms.filter(|form| !form.is_asked_for()).map(move |&form| (device, form))
+    let memory_kinds = |device: DeviceIx| {
+        let memory_kinds = hub.hal(device).info().caps.memory_kinds.iter();
+        memory_kinds
+            .filter(|memory_kind| !memory_kind.is_asked_for())
+            .map(move |&memory_kind| (device, memory_kind))
     };
     let mut plans: Vec<Plan> = devices
-        .flat_map(forms)
-        .filter(|&(device, form)| {
+        .flat_map(memory_kinds)
+        .filter(|&(device, memory_kind)| {
             request.allocate_on.is_none_or(|on| on == device)
-                && request.strategy.is_none_or(|asked| asked == form)
+                && request.memory_kind.is_none_or(|asked| asked == memory_kind)
         })
-        .filter_map(|(device, form)| {
-            let (allocate_on, strategy) = (Some(device), Some(form));
-            plan(hub.topology(), &Request { allocate_on, strategy, ..request.clone() }).ok()
+        .filter_map(|(device, memory_kind)| {
+            let (allocate_on, memory_kind) = (Some(device), Some(memory_kind));
+            plan(hub.topology(), &Request { allocate_on, memory_kind, ..request.clone() }).ok()
         })
         .collect();
     plans.sort_by_key(|plan| plan.score);
@@ -344,10 +362,10 @@ fn other_plans(hub: &Hub, request: &Request) -> impl Iterator<Item = Plan> {
 
 /// Memory that a device has for itself, in the least shared form that it gives.
 pub(super) fn allocate_own(device: &dyn Device, spec: &AllocSpec) -> Result<Arc<dyn Memory>> {
-    let forms = device.info().caps.strategies.iter().rev();
+    let memory_kinds = device.info().caps.memory_kinds.iter().rev();
     let mut outcome = Err(Error::unsupported("memory of its own", "a device that allocates"));
-    for &strategy in forms.filter(|form| !form.is_asked_for()) {
-        outcome = device.allocate(&AllocSpec { strategy, ..*spec }, None);
+    for &memory_kind in memory_kinds.filter(|memory_kind| !memory_kind.is_asked_for()) {
+        outcome = device.allocate(&AllocSpec { memory_kind, ..*spec }, None);
         if outcome.is_ok() {
             break;
         }
@@ -356,8 +374,8 @@ pub(super) fn allocate_own(device: &dyn Device, spec: &AllocSpec) -> Result<Arc<
 }
 
 /// Shared virtual memory is not created with contents.
-fn takes_contents(strategy: Strategy) -> bool {
-    !matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm | Strategy::Managed)
+fn takes_contents(memory_kind: MemoryKind) -> bool {
+    !matches!(memory_kind, MemoryKind::FineSvm | MemoryKind::CoarseSvm | MemoryKind::Managed)
 }
 
 /// A buffer that the host may not read and write is for one device, or for several that see it without the host's
@@ -405,8 +423,8 @@ impl Maker<'_> {
 
     pub fn spec(&self, bytes: usize) -> AllocSpec {
         let Shape { access, host, hint, .. } = *self.shape;
-        let (align, strategy) = (self.alignment(), self.plan.strategy);
-        AllocSpec { bytes, align, strategy, access, host, hint }
+        let (align, memory_kind) = (self.alignment(), self.plan.memory_kind);
+        AllocSpec { bytes, align, memory_kind, access, host, hint }
     }
 
     /// Allocates the home, or takes the caller's memory for it.
@@ -423,23 +441,23 @@ impl Maker<'_> {
     }
 
     /// Lets every device see the home.
-    pub fn sites(&self, home: &Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Site>> {
+    pub fn aliases(&self, home: &Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Alias>> {
         let (plan, shape) = (self.plan, self.shape);
         // With the home, which may be no hop's, and with the host.
-        let mut sites = Vec::with_capacity(plan.routes.len() + 2);
-        sites.push(Site {
+        let mut aliases = Vec::with_capacity(plan.routes.len() + 2);
+        aliases.push(Alias {
             device: plan.allocate_on,
             memory: Some(home.clone()),
-            sync: shape.rung(Rung::SameQueue),
-            ..home_site()
+            sync: shape.sync_method(SyncMethod::SameQueue),
+            ..home_alias()
         });
         for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
-            let groups = sites.iter().map(|s| s.group).max().unwrap_or(HOME);
-            let site = self.site(home, hop, groups + 1, spec)?;
-            sites.push(site);
+            let replicas = aliases.iter().map(|s| s.replica).max().unwrap_or(HOME);
+            let alias = self.alias(home, hop, replicas + 1, spec)?;
+            aliases.push(alias);
         }
-        self.add_host(&mut sites);
-        Ok(sites)
+        self.add_host(&mut aliases);
+        Ok(aliases)
     }
 
     /// The caller's memory as the home. An address that a device could not use in place is refused: some
@@ -454,45 +472,45 @@ impl Maker<'_> {
         self.hub.hal(self.plan.allocate_on).import(&Export::Host(range), self.shape.access)
     }
 
-    fn site(
+    fn alias(
         &self,
         home: &Arc<dyn Memory>,
         hop: &Hop,
-        next_group: usize,
+        next_replica: usize,
         spec: &AllocSpec,
-    ) -> Result<Site> {
+    ) -> Result<Alias> {
         let device = self.hub.hal(hop.to);
         let (mut lost, mut in_place) = (None, false);
-        let (memory, group) = match hop.kind {
-            RouteKind::Staged => (Some(allocate_own(device, spec)?), next_group),
+        let (memory, replica) = match hop.kind {
+            RouteKind::Staged => (Some(allocate_own(device, spec)?), next_replica),
             _ if hop.to == self.hub.host_index() => (None, HOME),
-            _ => match self.alias(home, hop) {
-                Ok(alias) => {
+            _ => match self.alias_memory(home, hop) {
+                Ok(alias_memory) => {
                     in_place = self.goes_by_address(hop);
-                    (Some(alias), HOME)
+                    (Some(alias_memory), HOME)
                 }
                 Err(error) => {
                     self.check_next(hop, &error)?;
                     let own = allocate_own(device, spec).map_err(|_| error.clone())?;
                     lost = Some(error.to_string());
-                    (Some(own), next_group)
+                    (Some(own), next_replica)
                 }
             },
         };
         let kind = if lost.is_some() { RouteKind::Staged } else { hop.kind };
-        Ok(Site {
+        Ok(Alias {
             device: hop.to,
             kind,
             memory,
-            group,
+            replica,
             is_home: false,
             in_place,
             copies: kind != RouteKind::Staged && hop.zero_copy != Some(true),
-            sync: self.shape.rung(hop.sync),
+            sync: self.shape.sync_method(hop.sync),
             planned: true,
             lost,
             spare: OnceLock::new(),
-            guest: None,
+            registration: None,
         })
     }
 
@@ -516,14 +534,14 @@ impl Maker<'_> {
     }
 
     /// The home as another device sees it.
-    fn alias(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Arc<dyn Memory>> {
+    fn alias_memory(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Arc<dyn Memory>> {
         let export = match hop.kind {
             _ if self.goes_by_address(hop) => self.by_address(home, hop)?,
             RouteKind::OpaqueFd => Export::Fd(self.descriptor(home, FdKind::OpaqueFd)?),
             RouteKind::DmaBuf => Export::Fd(self.descriptor(home, FdKind::DmaBuf)?),
             RouteKind::ApiShare => Export::Object(home.export_object()?),
             RouteKind::Peer => Export::Peer(home.clone()),
-            _ => home.export(&*self.hub.service_line(self.plan.allocate_on)?.hal)?,
+            _ => home.export(&*self.hub.service_queue_state(self.plan.allocate_on)?.hal)?,
         };
         self.hub.hal(hop.to).import(&export, self.shape.access)
     }
@@ -537,7 +555,8 @@ impl Maker<'_> {
 
     /// The home's address, or a descriptor that the other's runtime makes of what lies there.
     fn by_address(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Export> {
-        let range = home.export_address(&*self.hub.service_line(self.plan.allocate_on)?.hal)?;
+        let range =
+            home.export_address(&*self.hub.service_queue_state(self.plan.allocate_on)?.hal)?;
         match hop.kind {
             RouteKind::DmaBuf => Ok(Export::Fd(self.hub.hal(hop.to).descriptor(&range)?)),
             _ => Ok(Export::Address(range)),
@@ -549,36 +568,41 @@ impl Maker<'_> {
     }
 
     /// The host sees host-visible memory whether it was named or not, unless it is to keep away.
-    fn add_host(&self, sites: &mut Vec<Site>) {
+    fn add_host(&self, aliases: &mut Vec<Alias>) {
         let (plan, host) = (self.plan, self.hub.host_index());
         let routes = self.hub.topology().between(plan.allocate_on, host);
         let refuted = |route: &Route| {
-            route.strategy == Some(plan.strategy) && route.verdict.state == RouteState::Refuted
+            route.memory_kind == Some(plan.memory_kind)
+                && route.verdict.state == RouteState::Refuted
         };
-        let hidden =
-            matches!(plan.strategy, Strategy::Device | Strategy::OnChip | Strategy::Exportable);
+        let hidden = matches!(
+            plan.memory_kind,
+            MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable
+        );
         let kept_away = self.shape.host != HostAccess::ReadWrite;
         let blind = hidden || kept_away || routes.iter().any(refuted);
-        if blind || sites.iter().any(|site| site.device == host) {
+        if blind || aliases.iter().any(|alias| alias.device == host) {
             return;
         }
-        let kind = match plan.strategy {
-            Strategy::FineSvm | Strategy::CoarseSvm | Strategy::Managed => RouteKind::SvmPointer,
+        let kind = match plan.memory_kind {
+            MemoryKind::FineSvm | MemoryKind::CoarseSvm | MemoryKind::Managed => {
+                RouteKind::SvmPointer
+            }
             _ => RouteKind::HostPointer,
         };
-        sites.push(Site {
+        aliases.push(Alias {
             device: host,
             kind,
             memory: None,
-            group: HOME,
+            replica: HOME,
             is_home: false,
             in_place: false,
             copies: !plan.host_sees(),
-            sync: self.shape.rung(Rung::HostWait),
+            sync: self.shape.sync_method(SyncMethod::HostWait),
             planned: false,
             lost: None,
             spare: OnceLock::new(),
-            guest: None,
+            registration: None,
         });
     }
 }

@@ -20,7 +20,7 @@ impl<'b, T: Pod> Slice<'b, T> {
     fn open(part: Part<'b>, access: Access) -> Result<Self> {
         let core = part.core;
         part.check_host(true, access.writes())?;
-        if core.host_site().is_some() {
+        if core.host_alias().is_some() {
             let hold = Hold::by_host(part, access)?;
             check_alone(&hold)?;
             check_aligned::<T>(&hold)?;
@@ -32,7 +32,7 @@ impl<'b, T: Pod> Slice<'b, T> {
                 why: "the host cannot see this memory: share the buffer with the host too".into(),
             });
         }
-        let began = core.hub.tap().begin(What::Copy);
+        let began = core.hub.tracer().begin(What::Copy);
         let (data, hold) = part.copied_hold::<T>(access)?;
         let (from, to) = (core.plan.allocate_on, core.hub.host_index());
         core.count_implied_bytes(from, to, hold.bytes());
@@ -110,7 +110,7 @@ impl<T: Pod> Buffer<T> {
     /// Whether the host can map it without a copy: it sees the buffer's own memory, and no other process writes that.
     pub(crate) fn maps_in_place(&self, for_writing: bool) -> bool {
         let (core, part) = (self.core(), self.part());
-        let seen = core.host_site().is_some_and(|site| core.sites[site].group() == HOME);
+        let seen = core.host_alias().is_some_and(|alias| core.aliases[alias].replica() == HOME);
         seen && part.check_host(true, for_writing).is_ok() && !core.lock_state().exposed
     }
 }
@@ -159,7 +159,7 @@ impl<T: Pod> MapMut<'_, T> {
     fn close(&mut self) -> Result<()> {
         let Some(Slice::Copied(data, hold)) = self.slice.take() else { return Ok(()) };
         let core = self.part.core;
-        let began = core.hub.tap().begin(What::Copy);
+        let began = core.hub.tracer().begin(What::Copy);
         core.upload(&hold, 0, bytemuck::cast_slice(&data))?;
         let (from, to) = (core.hub.host_index(), core.plan.allocate_on);
         core.count_implied_bytes(from, to, hold.bytes());

@@ -8,6 +8,7 @@ mod exposed;
 mod failover;
 mod few;
 pub(crate) mod flags;
+mod guard_entries;
 mod hand_over;
 mod imported;
 mod in_place;
@@ -17,7 +18,6 @@ mod lease;
 mod lent;
 mod make;
 mod map;
-mod marks;
 mod owned;
 mod pages;
 mod part;
@@ -30,12 +30,12 @@ mod sub;
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
-pub(crate) use core::{Core, Site, Taken};
+pub(crate) use core::{Alias, Core, Taken};
 pub use export::{Exported, ImportBuilder};
 pub(crate) use few::Few;
+pub(crate) use guard_entries::GuardEntry;
 pub(crate) use make::{Lent, Shape, make, make_around};
 pub use map::{Map, MapMut};
-pub(crate) use marks::Mark;
 use owned::Owned;
 pub(crate) use part::{Part, Seen, Window};
 pub use pending::Pending;
@@ -114,10 +114,10 @@ impl<T: Pod> Buffer<T> {
         let mut text = self.core.plan.explain(self.core.hub.topology());
         let (access, host) = (self.part().access, self.core.host);
         text.push_str(&format!("\nfor kernels: {access}; for the host: {host}"));
-        for site in &self.core.sites {
-            if let Some(remark) = site.memory().and_then(|m| m.remark()) {
-                let id = self.core.device_id(site.device);
-                text.push_str(&format!("\n{id} ({}): {remark}", site.kind()));
+        for alias in &self.core.aliases {
+            if let Some(remark) = alias.memory().and_then(|m| m.remark()) {
+                let id = self.core.device_id(alias.device);
+                text.push_str(&format!("\n{id} ({}): {remark}", alias.kind()));
             }
         }
         self.core.explain_failures(&mut text);
@@ -213,11 +213,11 @@ impl<T: Pod> Buffer<T> {
         }
     }
 
-    /// One more reference to the memory object of a device's site.
+    /// One more reference to the memory object of a device's alias.
     pub(crate) fn retain_cl_mem(&self, device: DeviceIx) -> Result<usize> {
         let core = &*self.core;
-        let site = core.site_of(device).ok_or_else(|| core.not_shared(device))?;
-        retain_memory(self.part().memory(site)?.get())
+        let alias = core.alias_of(device).ok_or_else(|| core.not_shared(device))?;
+        retain_memory(self.part().memory(alias)?.get())
     }
 
     /// Takes the buffer out of its pool for good: dropped, it is freed. For memory that somebody else keeps
@@ -274,7 +274,7 @@ impl<T: Pod> fmt::Debug for Buffer<T> {
             f,
             "Buffer<{element}>({} elements on {home}, {})",
             self.len(),
-            self.core.plan.strategy
+            self.core.plan.memory_kind
         )
     }
 }

@@ -4,7 +4,7 @@ use super::{Core, span::Span};
 use crate::{
     Access, Result,
     hal::Memory,
-    queue::Line,
+    queue::QueueState,
     sync::{Arc, Mutex, lock},
 };
 
@@ -28,27 +28,34 @@ impl<'b> Part<'b> {
         self.span.len() == self.core.bytes
     }
 
-    /// Takes the whole on the queue's lease, where it has one, and says at which site and as what memory.
+    /// Takes the whole on the queue's lease, where it has one, and says at which alias and as what memory.
     #[inline]
-    pub fn take_leased(&self, line: &Arc<Line>, write: bool) -> Option<(usize, Seen<'b>)> {
+    pub fn take_leased(
+        &self,
+        queue_state: &Arc<QueueState>,
+        write: bool,
+    ) -> Option<(usize, Seen<'b>)> {
         if self.regions.is_some() {
             return None;
         }
-        let site = self.core.lease.take(line, write)?;
-        let memory = self.core.sites[site].memory();
-        Some((site, Seen::Site(&**memory.expect("only a site with memory of its own has a lease"))))
+        let alias = self.core.lease.take(queue_state, write)?;
+        let memory = self.core.aliases[alias].memory();
+        Some((
+            alias,
+            Seen::Alias(&**memory.expect("only an alias with memory of its own has a lease")),
+        ))
     }
 
-    /// What a site's kernels, or the host, see of it.
+    /// What an alias's kernels, or the host, see of it.
     #[inline]
-    pub fn memory(&self, site: usize) -> Result<Seen<'b>> {
-        match (self.regions, self.core.sites[site].memory()) {
+    pub fn memory(&self, alias: usize) -> Result<Seen<'b>> {
+        match (self.regions, self.core.aliases[alias].memory()) {
             (Some(regions), Some(memory)) => {
-                // A site whose route failed has another memory, and regions of that.
-                let slot = 2 * site + usize::from(self.core.sites[site].spare.get().is_some());
+                // An alias whose route failed has another memory, and regions of that.
+                let slot = 2 * alias + usize::from(self.core.aliases[alias].spare.get().is_some());
                 regions.at(slot, &**memory, self).map(Seen::Mapped)
             }
-            _ => self.core.memory(site, self.span),
+            _ => self.core.memory(alias, self.span),
         }
     }
 }
@@ -69,10 +76,10 @@ impl Window {
         access: Access,
         own: Arc<dyn Memory>,
     ) -> Self {
-        let regions = Regions::new(core.sites.len());
-        for site in core.sites.iter().enumerate().filter(|(_, site)| site.is_home) {
+        let regions = Regions::new(core.aliases.len());
+        for alias in core.aliases.iter().enumerate().filter(|(_, alias)| alias.is_home) {
             // The first of its two slots: the other is for memory after a failover.
-            lock(&regions.0)[2 * site.0] = Some(own.clone());
+            lock(&regions.0)[2 * alias.0] = Some(own.clone());
         }
         Self { span: Span::from(offset..offset + bytes), access, regions }
     }
@@ -82,12 +89,12 @@ impl Window {
     }
 }
 
-/// A region as memory of each site; made when first needed.
+/// A region as memory of each alias; made when first needed.
 pub(crate) struct Regions(Mutex<Vec<Option<Arc<dyn Memory>>>>);
 
 impl Regions {
-    pub fn new(sites: usize) -> Self {
-        Self(Mutex::new(vec![None; 2 * sites]))
+    pub fn new(aliases: usize) -> Self {
+        Self(Mutex::new(vec![None; 2 * aliases]))
     }
 
     fn at(&self, slot: usize, memory: &dyn Memory, part: &Part<'_>) -> Result<Arc<dyn Memory>> {
@@ -102,8 +109,8 @@ impl Regions {
 
 /// The memory behind a guard.
 pub(crate) enum Seen<'b> {
-    /// The site's own.
-    Site(&'b dyn Memory),
+    /// The alias's own.
+    Alias(&'b dyn Memory),
     /// Made for this look: a region, or the host's view through another's mapping.
     Mapped(Arc<dyn Memory>),
 }
@@ -112,7 +119,7 @@ impl Seen<'_> {
     #[inline]
     pub fn get(&self) -> &dyn Memory {
         match self {
-            Seen::Site(memory) => *memory,
+            Seen::Alias(memory) => *memory,
             Seen::Mapped(memory) => &**memory,
         }
     }

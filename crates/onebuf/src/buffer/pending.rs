@@ -1,6 +1,6 @@
 //! Transfers under way. They own their host memory and give it back when it is safe.
 
-use crate::{Error, Result, fence::Alarm, hal::Event, queue::Line, sync::Arc, trace::What};
+use crate::{Error, Result, fence::Alarm, hal::Event, queue::QueueState, sync::Arc, trace::What};
 use std::{
     fmt,
     future::Future,
@@ -18,7 +18,7 @@ pub struct Pending<T> {
     data: Option<Vec<T>>,
     event: Option<Arc<dyn Event>>,
     /// Where it is under way.
-    line: Option<Arc<Line>>,
+    queue_state: Option<Arc<QueueState>>,
     timeout: Duration,
     alarm: Alarm,
 }
@@ -27,23 +27,23 @@ impl<T> Pending<T> {
     pub(super) fn new(
         data: Vec<T>,
         event: Arc<dyn Event>,
-        line: &Arc<Line>,
+        queue_state: &Arc<QueueState>,
         timeout: Duration,
     ) -> Self {
-        let (event, line) = (Some(event), Some(line.clone()));
-        Self { data: Some(data), event, line, timeout, alarm: Alarm::default() }
+        let (event, queue_state) = (Some(event), Some(queue_state.clone()));
+        Self { data: Some(data), event, queue_state, timeout, alarm: Alarm::default() }
     }
 
     pub(super) fn ready(data: Vec<T>, timeout: Duration) -> Self {
-        Self { data: Some(data), event: None, line: None, timeout, alarm: Alarm::default() }
+        Self { data: Some(data), event: None, queue_state: None, timeout, alarm: Alarm::default() }
     }
 
     /// Whether the transfer is done.
     pub fn is_done(&self) -> Result<bool> {
         let Some(event) = &self.event else { return Ok(true) };
         let done = event.poll()?;
-        if let Some(line) = self.line.as_ref().filter(|_| !done) {
-            line.look_around()?;
+        if let Some(queue_state) = self.queue_state.as_ref().filter(|_| !done) {
+            queue_state.look_around()?;
         }
         Ok(done)
     }
@@ -55,7 +55,7 @@ impl<T> Pending<T> {
     /// the wait may be repeated.
     pub fn wait(&mut self, timeout: Duration) -> Result<Vec<T>> {
         if let Some(event) = &self.event {
-            match wait(&**event, self.line.as_deref(), timeout) {
+            match wait(&**event, self.queue_state.as_deref(), timeout) {
                 Err(error @ Error::Timeout { .. }) => return Err(error),
                 outcome => self.event = outcome.map(|()| None)?,
             }
@@ -67,18 +67,18 @@ impl<T> Pending<T> {
 
     fn register(&mut self, waker: &Waker) -> Result<()> {
         match &self.event {
-            Some(event) => self.alarm.set(event, self.line.as_deref(), waker),
+            Some(event) => self.alarm.set(event, self.queue_state.as_deref(), waker),
             None => Ok(()),
         }
     }
 }
 
 /// Waits for a transfer, and records that.
-fn wait(event: &dyn Event, line: Option<&Line>, timeout: Duration) -> Result<()> {
-    let Some(line) = line else { return event.wait(timeout) };
-    let began = line.tap.begin(What::Wait);
-    let waited = line.wait_watching(event, timeout);
-    began.end(line, |event| event.thread_waited(&waited));
+fn wait(event: &dyn Event, queue_state: Option<&QueueState>, timeout: Duration) -> Result<()> {
+    let Some(queue_state) = queue_state else { return event.wait(timeout) };
+    let began = queue_state.tracer.begin(What::Wait);
+    let waited = queue_state.wait_watching(event, timeout);
+    began.end(queue_state, |event| event.thread_waited(&waited));
     waited
 }
 
@@ -104,8 +104,8 @@ impl<T> Future for Pending<T> {
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
         // Whatever the error, it does not say that the driver has let go of the vector.
-        let line = self.line.as_deref();
-        let in_use = |event: &Arc<dyn Event>| wait(&**event, line, self.timeout).is_err();
+        let queue_state = self.queue_state.as_deref();
+        let in_use = |event: &Arc<dyn Event>| wait(&**event, queue_state, self.timeout).is_err();
         if self.event.as_ref().is_some_and(in_use) {
             std::mem::forget(self.data.take());
         }

@@ -1,33 +1,33 @@
 //! What changes in a buffer's life: who holds it, what must be waited for, where the contents are.
 
 use super::{
-    core::{Core, HOME, Site},
+    core::{Alias, Core, HOME},
     few::Few,
-    marks::{Mark, Marks},
+    guard_entries::{GuardEntries, GuardEntry},
     span::Span,
 };
 use crate::{
     Result, fence,
-    hal::Rung,
-    queue::{Line, Position},
+    hal::SyncMethod,
+    queue::{QueuePoint, QueueState},
     sync::Arc,
 };
 
 #[derive(Debug)]
 pub(crate) struct State {
-    pub marks: Marks,
+    pub guard_entries: GuardEntries,
     pub writes: Few<Use>,
     pub reads: Few<Use>,
-    /// By group: whether it holds the newest contents, and which site wrote them last.
-    pub groups: Few<Group>,
-    /// By site: the in-order queue that used it last; its residency changes go there.
-    pub lines: Few<Option<Arc<Line>>>,
+    /// By replica: whether it holds the newest contents, and which alias wrote them last.
+    pub replicas: Few<Replica>,
+    /// By alias: the in-order queue that used it last; its access state changes go there.
+    pub queue_states: Few<Option<Arc<QueueState>>>,
     /// Who needs no hand-over to take the buffer again.
     pub settled: Option<Settled>,
-    pub rung: Rung,
+    pub sync_method: SyncMethod,
     /// A wait for this buffer's work ran out of time: its memory must not be freed.
     pub quarantined: bool,
-    /// A residency change failed during this hand-over.
+    /// An access state change failed during this hand-over.
     pub tripped: bool,
     /// Taken out of its pool for good.
     pub detached: bool,
@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub exposed: bool,
     /// There is an offer of it to other processes.
     pub offered: bool,
-    /// Guests in this process whose visits are over, and who may still be at work on the memory.
+    /// Clients in this process whose visits are over, and who may still be at work on the memory.
     pub tenants: Vec<Arc<Core>>,
 }
 
@@ -43,8 +43,8 @@ pub(crate) struct State {
 /// behind everything it must be behind, and the memory is where it needs it.
 #[derive(Clone, Debug)]
 pub(crate) struct Settled {
-    pub line: Arc<Line>,
-    pub site: usize,
+    pub queue_state: Arc<QueueState>,
+    pub alias: usize,
     pub write: bool,
 }
 
@@ -52,11 +52,11 @@ pub(crate) struct Settled {
 #[derive(Clone, Debug)]
 pub(crate) struct Use {
     pub span: Span,
-    pub position: Position,
+    pub point: QueuePoint,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Group {
+pub(crate) struct Replica {
     pub current: bool,
     pub writer: Option<usize>,
 }
@@ -65,17 +65,17 @@ pub(crate) struct Group {
 const MANY: usize = 16;
 
 impl State {
-    pub fn new(sites: &[Site]) -> Self {
-        let groups = sites.iter().map(|s| s.group).max().unwrap_or(0) + 1;
-        let group = |g| Group { current: g == HOME, writer: None };
+    pub fn new(aliases: &[Alias]) -> Self {
+        let replicas = aliases.iter().map(|s| s.replica).max().unwrap_or(0) + 1;
+        let replica = |g| Replica { current: g == HOME, writer: None };
         Self {
-            marks: Marks::default(),
+            guard_entries: GuardEntries::default(),
             writes: Few::None,
             reads: Few::None,
-            groups: (0..groups).map(group).collect(),
-            lines: sites.iter().map(|_| None).collect(),
+            replicas: (0..replicas).map(replica).collect(),
+            queue_states: aliases.iter().map(|_| None).collect(),
             settled: None,
-            rung: Rung::SameQueue,
+            sync_method: SyncMethod::SameQueue,
             quarantined: false,
             tripped: false,
             detached: false,
@@ -90,40 +90,39 @@ impl State {
         self.writes.is_empty() && self.reads.is_empty()
     }
 
-    /// A site of this group writes: what others hold is old.
-    pub fn written_at(&mut self, site: usize, group: usize) {
-        for (index, other) in self.groups.iter_mut().enumerate() {
-            other.current = index == group;
+    /// An alias of this replica writes: what others hold is old.
+    pub fn written_at(&mut self, alias: usize, replica: usize) {
+        for (index, other) in self.replicas.iter_mut().enumerate() {
+            other.current = index == replica;
         }
-        self.groups[group].writer = Some(site);
+        self.replicas[replica].writer = Some(alias);
     }
 
     /// Notes work on the bytes of a guard.
-    pub fn note(&mut self, mark: &Mark, position: Position) {
-        let new = Use { span: mark.span, position };
-        if mark.write { self.note_write(new) } else { self.note_read(new) }
+    pub fn note(&mut self, entry: &GuardEntry, point: QueuePoint) {
+        let new = Use { span: entry.span, point };
+        if entry.write { self.note_write(new) } else { self.note_read(new) }
     }
 
     /// The same for everything that the queue was given so far.
-    pub fn note_line(&mut self, mark: &Mark, line: &Arc<Line>) {
-        let uses = if mark.write { &mut self.writes } else { &mut self.reads };
+    pub fn note_queue_state(&mut self, entry: &GuardEntry, queue_state: &Arc<QueueState>) {
+        let uses = if entry.write { &mut self.writes } else { &mut self.reads };
         // A queue that comes again, as most do: nothing is allocated, no reference counted.
         if let [only] = &mut **uses
-            && only.span == mark.span
-            && only.position.renew(line)
+            && only.span == entry.span
+            && only.point.renew(queue_state)
         {
-            if mark.write {
-                self.reads.retain(|old| !mark.span.covers(old.span));
+            if entry.write {
+                self.reads.retain(|old| !entry.span.covers(old.span));
             }
             return;
         }
-        self.note(mark, line.note());
+        self.note(entry, queue_state.note());
     }
 
     /// The newest point of each queue is enough for the same bytes: queues run in order.
     pub fn note_read(&mut self, new: Use) {
-        let same =
-            |old: &&mut Use| new.span.covers(old.span) && new.position.is_behind(&old.position);
+        let same = |old: &&mut Use| new.span.covers(old.span) && new.point.is_behind(&old.point);
         match self.reads.iter_mut().find(same) {
             Some(old) => *old = new,
             None => {
@@ -147,16 +146,17 @@ impl State {
         }
     }
 
-    /// A residency change waited for earlier writes, but readers elsewhere may still run.
+    /// An access state change waited for earlier writes, but readers elsewhere may still run.
     pub fn note_change(&mut self, new: Use) {
-        self.writes.retain(|old| !new.position.is_behind(&old.position));
+        self.writes.retain(|old| !new.point.is_behind(&old.point));
         self.writes.push(new);
     }
 
     /// A queue other than this that used the buffer last, so far as that is known: a writer, or else a reader.
-    pub fn last_other(&self, line: &Arc<Line>) -> Option<Arc<Line>> {
-        let lines = self.writes.iter().chain(&*self.reads).map(|used| &used.position.line);
-        lines.into_iter().find(|other| !Arc::ptr_eq(other, line)).cloned()
+    pub fn last_other(&self, queue_state: &Arc<QueueState>) -> Option<Arc<QueueState>> {
+        let queue_states =
+            self.writes.iter().chain(&*self.reads).map(|used| &used.point.queue_state);
+        queue_states.into_iter().find(|other| !Arc::ptr_eq(other, queue_state)).cloned()
     }
 
     /// A timeout quarantines the buffer; failed work is reported once, and is over.
@@ -171,8 +171,8 @@ impl State {
 
     /// Work that failed is over; the buffer's contents are whatever it left.
     pub fn forget_failed(&mut self) {
-        self.writes.retain(|used| !used.position.is_over());
-        self.reads.retain(|used| !used.position.is_over());
+        self.writes.retain(|used| !used.point.is_over());
+        self.reads.retain(|used| !used.point.is_over());
         // What is left may be running: only the question about it failed.
         self.quarantined |= !(self.writes.is_empty() && self.reads.is_empty());
     }
@@ -197,9 +197,9 @@ pub(super) fn shorten(uses: &mut Few<Use>) {
     }
     let mut kept = Few::None;
     let all = std::mem::take(uses).into_vec();
-    for new in all.into_iter().filter(|used| used.position.poll() != Ok(true)) {
-        match kept.iter_mut().find(|old: &&mut Use| new.position.is_behind(&old.position)) {
-            Some(old) => *old = Use { span: old.span.hull(new.span), position: new.position },
+    for new in all.into_iter().filter(|used| used.point.poll() != Ok(true)) {
+        match kept.iter_mut().find(|old: &&mut Use| new.point.is_behind(&old.point)) {
+            Some(old) => *old = Use { span: old.span.hull(new.span), point: new.point },
             None => kept.push(new),
         }
     }

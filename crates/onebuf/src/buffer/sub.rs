@@ -67,7 +67,7 @@ impl<T: Pod> Buffer<T> {
         let offset = whole.span.start + offset;
         self.check_origin(offset)?;
         let span = Span::from(offset..offset + bytes);
-        Ok(SubBuffer { buffer: self, span, access, regions: Regions::new(core.sites.len()) })
+        Ok(SubBuffer { buffer: self, span, access, regions: Regions::new(core.aliases.len()) })
     }
 
     /// The rule is `CL_DEVICE_MEM_BASE_ADDR_ALIGN`. Not all drivers check it, and some then use wrong bytes.
@@ -75,7 +75,7 @@ impl<T: Pod> Buffer<T> {
         let core = &*self.core;
         let align = |device: DeviceIx| core.hub.topology().node(device).info.caps.align_bytes;
         let strictest =
-            core.sites.iter().map(|site| site.device).max_by_key(|&device| align(device));
+            core.aliases.iter().map(|alias| alias.device).max_by_key(|&device| align(device));
         let Some(device) = strictest.filter(|&device| !offset.is_multiple_of(align(device))) else {
             return Ok(());
         };

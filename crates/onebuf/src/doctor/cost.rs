@@ -70,9 +70,9 @@ fn time(side: &Side, buffer: &Buffer<u32>, n: usize, step: Step) -> Result<f64> 
 }
 
 impl Experiment<'_> {
-    /// The cost with the thread waiting, for a callback that comes late would hide what grows. Better rungs
+    /// The cost with the thread waiting, for a callback that comes late would hide what grows. Better sync methods
     /// spare the thread that wait: the best of them is taken that takes no more than twice as long.
-    pub(super) fn cost_by_best_rung(&mut self) -> Result<Cost, Trouble> {
+    pub(super) fn cost_by_best_sync_method(&mut self) -> Result<Cost, Trouble> {
         let mut timed = Vec::new();
         while let Some(below) = self.lower(self.planned()?) {
             let [timing] = self.time_hand_overs([self.large()])?;
@@ -80,14 +80,14 @@ impl Experiment<'_> {
             self.sync = Some(below);
         }
         let mut cost = self.cost()?;
-        for (rung, timing) in timed {
+        for (sync_method, timing) in timed {
             let slower_us = timing.slower() * 1e6;
             if slower_us <= 2.0 * cost.slower_us + NOISE * 1e6 {
-                self.sync = Some(rung);
+                self.sync = Some(sync_method);
                 cost.handoff_us = timing.forth() * 1e6;
                 break;
             }
-            cost.why += &format!("; {rung} is late: {slower_us:.0} us");
+            cost.why += &format!("; {sync_method} is late: {slower_us:.0} us");
         }
         Ok(cost)
     }

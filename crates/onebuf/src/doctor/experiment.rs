@@ -3,7 +3,7 @@
 
 use super::subject::{Page, Side, Step, Unit, step_model};
 use crate::{
-    Buffer, BufferBuilder, Error, Hub, Result, RouteKind, Rung, Strategy,
+    Buffer, BufferBuilder, Error, Hub, MemoryKind, Result, RouteKind, SyncMethod,
     topology::{Envelope, State, Verdict},
 };
 use bytemuck::Pod;
@@ -121,10 +121,10 @@ pub(super) struct Experiment<'e> {
     /// The largest buffer that both devices take, and how far to go.
     pub(super) limit: usize,
     reach: usize,
-    /// Forced below the best rung when that one failed.
-    pub(super) sync: Option<Rung>,
+    /// Forced below the best sync method when that one failed.
+    pub(super) sync: Option<SyncMethod>,
     /// Another form of the memory than the planner's choice.
-    form: Option<Strategy>,
+    memory_kind: Option<MemoryKind>,
     seed: u64,
     pub(super) tell: &'e mut dyn FnMut(&str),
 }
@@ -146,32 +146,44 @@ impl<'e> Experiment<'e> {
         };
         // What no plan chooses has to be asked for.
         let mut routes = hub.topology().between(near.index(), far.index()).iter();
-        let form = routes.find(|route| route.kind == kind).and_then(|route| route.strategy);
-        let form = form.filter(|form| form.is_asked_for());
+        let memory_kind =
+            routes.find(|route| route.kind == kind).and_then(|route| route.memory_kind);
+        let memory_kind = memory_kind.filter(|memory_kind| memory_kind.is_asked_for());
         let (from, to) = (Side::open(&near)?, Side::open(&far)?);
         let limit = limit(&from).min(limit(&to)) as usize;
         let reach = limit.min(reach as usize);
-        Ok(Self { hub, from, to, kind, limit, reach, sync: None, form, seed: fresh_seed(), tell })
+        Ok(Self {
+            hub,
+            from,
+            to,
+            kind,
+            limit,
+            reach,
+            sync: None,
+            memory_kind,
+            seed: fresh_seed(),
+            tell,
+        })
     }
 
     fn verdict(&mut self) -> Result<Verdict, Trouble> {
         self.control()?;
         let mut not_by = String::new();
         while let Err(trouble) = self.sharing() {
-            // The memory may be fine and the rung not: once more by a lower one, at last with the thread waiting.
-            let rung = self.planned()?;
-            let (Some(reason), Some(lower)) = (trouble.reason(), self.lower(rung)) else {
+            // The memory may be fine and the sync method not: once more by a lower one, at last with the thread waiting.
+            let sync_method = self.planned()?;
+            let (Some(reason), Some(lower)) = (trouble.reason(), self.lower(sync_method)) else {
                 return Err(trouble.and(&not_by));
             };
             if matches!(trouble, Trouble::TimedOut(_)) {
                 (self.tell)(TIMED_OUT);
             }
             self.sync = Some(lower);
-            not_by = format!("{not_by}; not by {rung}: {reason}");
+            not_by = format!("{not_by}; not by {sync_method}: {reason}");
         }
-        self.other_forms()?;
+        self.other_memory_kinds()?;
         let max_bytes = self.reach()?;
-        let cost = self.cost_by_best_rung()?;
+        let cost = self.cost_by_best_sync_method()?;
         let sync = Some(self.planned()?);
         Ok(Verdict {
             state: State::Proven,
@@ -190,15 +202,15 @@ impl<'e> Experiment<'e> {
 
     /// A route that serves memory of several forms is tried with each: they are made and opened to the other device by
     /// other calls.
-    fn other_forms(&mut self) -> Result<(), Trouble> {
-        let form = Strategy::Exportable;
-        let has_it = self.from.device.info().caps.strategies.contains(&form);
+    fn other_memory_kinds(&mut self) -> Result<(), Trouble> {
+        let memory_kind = MemoryKind::Exportable;
+        let has_it = self.from.device.info().caps.memory_kinds.contains(&memory_kind);
         if self.kind != RouteKind::Peer || !has_it {
             return Ok(());
         }
-        self.form = Some(form);
-        self.sharing().map_err(|trouble| trouble.at(&form.to_string()))?;
-        self.form = None;
+        self.memory_kind = Some(memory_kind);
+        self.sharing().map_err(|trouble| trouble.at(&memory_kind.to_string()))?;
+        self.memory_kind = None;
         Ok(())
     }
 
@@ -222,28 +234,32 @@ impl<'e> Experiment<'e> {
         let builder =
             self.hub.buffer::<T>(elements).shared_with([&self.from.device, &self.to.device]);
         let builder = builder.allocate_on(&self.from.device).route(self.kind).trust_declared(true);
-        let builder = self.form.into_iter().fold(builder, BufferBuilder::strategy);
+        let builder = self.memory_kind.into_iter().fold(builder, BufferBuilder::memory_kind);
         match self.sync {
-            Some(rung) => builder.sync(rung),
+            Some(sync_method) => builder.sync(sync_method),
             None => builder,
         }
     }
 
-    /// The rung by which the two are joined.
-    pub(super) fn planned(&self) -> Result<Rung, Trouble> {
+    /// The sync method by which the two are joined.
+    pub(super) fn planned(&self) -> Result<SyncMethod, Trouble> {
         let plan = self.builder::<u32>(PAGE).plan()?;
         let hop = plan.routes.iter().find(|hop| hop.to == self.to.device.index());
-        let planned = hop.map_or(Rung::HostWait, |hop| hop.sync);
+        let planned = hop.map_or(SyncMethod::HostWait, |hop| hop.sync);
         Ok(self.sync.map_or(planned, |forced| planned.max(forced)))
     }
 
-    /// The next rung across APIs, below the best that was planned.
-    pub(super) fn lower(&self, rung: Rung) -> Option<Rung> {
+    /// The next sync method across APIs, below the best that was planned.
+    pub(super) fn lower(&self, sync_method: SyncMethod) -> Option<SyncMethod> {
         let waits = |side: &Side| side.device.info().caps.wait_values;
-        match rung {
-            Rung::Semaphore if waits(&self.from) || waits(&self.to) => Some(Rung::WaitValue),
-            Rung::Semaphore | Rung::Event | Rung::WaitValue => Some(Rung::Callback),
-            Rung::Callback => Some(Rung::HostWait),
+        match sync_method {
+            SyncMethod::Semaphore if waits(&self.from) || waits(&self.to) => {
+                Some(SyncMethod::WaitValue)
+            }
+            SyncMethod::Semaphore | SyncMethod::Event | SyncMethod::WaitValue => {
+                Some(SyncMethod::Callback)
+            }
+            SyncMethod::Callback => Some(SyncMethod::HostWait),
             _ => None,
         }
     }
@@ -405,9 +421,9 @@ impl<'e> Experiment<'e> {
         // In the plainest form that each has: what it says of its other forms is not tried here.
         let own = |side: &Side| {
             let builder = self.hub.buffer::<u32>(elements).shared_with([&side.device]);
-            let plainest = side.device.info().caps.strategies.iter().copied().max();
+            let plainest = side.device.info().caps.memory_kinds.iter().copied().max();
             let builder = builder.allocate_on(&side.device);
-            let builder = plainest.into_iter().fold(builder, BufferBuilder::strategy);
+            let builder = plainest.into_iter().fold(builder, BufferBuilder::memory_kind);
             builder.build()
         };
         let buffers = [own(&self.from)?, own(&self.to)?];

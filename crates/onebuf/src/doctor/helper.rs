@@ -188,7 +188,7 @@ impl Helper<'_> {
         }
     }
 
-    /// A wait inside the helper that timed out refutes the route, or the rung that was tried, unless the helper could not run
+    /// A wait inside the helper that timed out refutes the route, or the sync method that was tried, unless the helper could not run
     /// meanwhile: then nothing is known.
     fn excused(&self, verdict: Verdict, held_up: HeldUp) -> Verdict {
         if !held_up.excuses(self.silence) {

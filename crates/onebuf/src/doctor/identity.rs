@@ -1,7 +1,7 @@
 //! What a verdict depends on: change any of it, and the verdict no longer speaks.
 
 use super::EXPERIMENT_VERSION;
-use crate::{roster::GUEST_MARK, topology::Node};
+use crate::{device_table::FOREIGN_MARK, topology::Node};
 use std::{ffi::OsString, fmt, sync::OnceLock};
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
@@ -48,7 +48,7 @@ pub(crate) fn environment() -> &'static [(OsString, OsString)] {
 pub(super) fn of_node(node: &Node) -> String {
     let info = &node.info;
     // What was found of a device holds for every context of it.
-    let id = node.id.split(GUEST_MARK).next().unwrap_or_default();
+    let id = node.id.split(FOREIGN_MARK).next().unwrap_or_default();
     let uuid = info.physical.uuid_text().unwrap_or_default();
     let pci = info.physical.pci.map_or_else(String::new, |pci| pci.to_string());
     [id, &info.platform, &info.name, &info.version, &info.driver, &info.library, &uuid, &pci]

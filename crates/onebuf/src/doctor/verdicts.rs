@@ -185,7 +185,7 @@ fn unreadable(path: &Path, what: &str) -> Error {
 mod tests {
     use super::*;
     use crate::{
-        Rung,
+        SyncMethod,
         tests::fuzz::{Bound, Form, Target},
         topology::{Envelope, State},
     };
@@ -198,7 +198,7 @@ mod tests {
             state: State::Proven,
             zero_copy: Some(true),
             why: "every page".into(),
-            sync: Some(Rung::Event),
+            sync: Some(SyncMethod::Event),
             handoff_us: Some(1.5),
             gb_per_s: Some(2.0),
             envelope: Some(envelope),

@@ -2,7 +2,7 @@
 
 use super::{
     ForeignContextInfo, UserEvent,
-    other::{Newcomer, Other, Others, Seated},
+    other::{EntryDevice, Newcomer, Other, Others},
     registry::{ByHandle, Wrapped},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     hal::{self, AllocSpec},
     hub::WeakHub,
     plan::{Plan, Request, plan},
-    queue::Line,
+    queue::QueueState,
     sync::{Arc, Mutex, lock},
     topology::{DeviceIx, Topology},
 };
@@ -27,32 +27,32 @@ pub(crate) struct Known {
 }
 
 /// What a hub knows of foreign objects.
-pub(crate) struct Guests {
+pub(crate) struct ForeignDevices {
     known: Option<Known>,
     pub(super) others: Others,
-    /// How many devices were found: those of guests come after them.
+    /// How many devices were found: those of foreign devices come after them.
     found: usize,
     contexts: Mutex<ByHandle<Weak<Registration>>>,
-    seats: Mutex<Vec<GuestSeat>>,
+    entries: Mutex<Vec<ForeignEntry>>,
     pub wrapped: Wrapped,
     /// The last plan for memory of others: who wraps one memory wraps more like it.
     planned: Mutex<Option<(Request, Arc<Plan>)>>,
 }
 
-/// A place of the roster for one device of a foreign context. It stays when the context goes.
-struct GuestSeat {
+/// A place of the device table for one device of a foreign context. It stays when the context goes.
+struct ForeignEntry {
     ix: DeviceIx,
-    device: Seated,
+    device: EntryDevice,
     taken: bool,
     /// Whose it is while it is taken.
-    guest: Weak<Registration>,
+    registration: Weak<Registration>,
 }
 
-impl Guests {
+impl ForeignDevices {
     pub fn new(known: Option<Known>, others: Others, found: usize) -> Self {
-        let (contexts, seats) = (Mutex::default(), Mutex::default());
+        let (contexts, entries) = (Mutex::default(), Mutex::default());
         let (wrapped, planned) = (Wrapped::default(), Mutex::default());
-        Self { known, others, found, contexts, seats, wrapped, planned }
+        Self { known, others, found, contexts, entries, wrapped, planned }
     }
 
     pub fn known(&self) -> Result<&Known> {
@@ -63,18 +63,18 @@ impl Guests {
         })
     }
 
-    /// What keeps the context of a guest's device; nothing for a device that was found.
+    /// What keeps the context of a foreign device's device; nothing for a device that was found.
     pub fn of(&self, device: DeviceIx) -> Option<Arc<Registration>> {
-        // Seats are taken into the list in the order of their indices.
-        let seat = device.get().checked_sub(self.found)?;
-        lock(&self.seats).get(seat)?.guest.upgrade()
+        // Device entries are taken into the list in the order of their indices.
+        let entry = device.get().checked_sub(self.found)?;
+        lock(&self.entries).get(entry)?.registration.upgrade()
     }
 
-    /// The seats of a context are whose it is.
-    fn seat_all(&self, registered: &Arc<Registration>) {
-        let mut seats = lock(&self.seats);
-        for seat in seats.iter_mut().filter(|seat| registered.devices.contains(&seat.ix)) {
-            seat.guest = Arc::downgrade(registered);
+    /// The device entries of a context are whose it is.
+    fn assign_all(&self, registered: &Arc<Registration>) {
+        let mut entries = lock(&self.entries);
+        for entry in entries.iter_mut().filter(|entry| registered.devices.contains(&entry.ix)) {
+            entry.registration = Arc::downgrade(registered);
         }
     }
 
@@ -91,9 +91,11 @@ impl Guests {
         Ok(plan)
     }
 
-    fn free(&self, seats: &[DeviceIx]) {
-        let mut all = lock(&self.seats);
-        all.iter_mut().filter(|seat| seats.contains(&seat.ix)).for_each(|seat| seat.taken = false);
+    fn free(&self, entries: &[DeviceIx]) {
+        let mut all = lock(&self.entries);
+        all.iter_mut()
+            .filter(|entry| entries.contains(&entry.ix))
+            .for_each(|entry| entry.taken = false);
     }
 }
 
@@ -105,16 +107,16 @@ impl Known {
     }
 }
 
-/// Members that leave their seats again, unless all of them have one.
+/// Members that leave their device entries again, unless all of them have one.
 struct Joining<'g> {
-    guests: &'g Guests,
+    foreign_devices: &'g ForeignDevices,
     members: Vec<Member>,
 }
 
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
-        let seats: Vec<_> = self.members.drain(..).map(|member| member.ix).collect();
-        self.guests.free(&seats);
+        let entries: Vec<_> = self.members.drain(..).map(|member| member.ix).collect();
+        self.foreign_devices.free(&entries);
     }
 }
 
@@ -136,7 +138,7 @@ struct Member {
     ix: DeviceIx,
     device: Arc<opencl::Device>,
     /// Keeps the context.
-    guest: foreign::Guest,
+    registration: foreign::ForeignDevice,
 }
 
 impl Registration {
@@ -158,13 +160,13 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let Some(hub) = self.hub.upgrade() else { return };
-        let seats = std::mem::take(&mut self.devices);
-        for ix in &seats {
+        let entries = std::mem::take(&mut self.devices);
+        for ix in &entries {
             hub.programs().forget(*ix);
-            hub.seat(*ix).clear();
+            hub.entry(*ix).clear();
         }
-        let guests = hub.guests();
-        let mut contexts = lock(&guests.contexts);
+        let foreign_devices = hub.foreign_devices();
+        let mut contexts = lock(&foreign_devices.contexts);
         // Somebody may have registered it again meanwhile.
         if contexts.get(&self.raw).is_some_and(|weak| weak.strong_count() == 0) {
             contexts.remove(&self.raw);
@@ -173,8 +175,8 @@ impl Drop for Registration {
         self.members.clear();
         self.other = None;
         // Somebody may have opened a queue there meanwhile.
-        seats.iter().for_each(|ix| hub.seat(*ix).clear());
-        guests.free(&seats);
+        entries.iter().for_each(|ix| hub.entry(*ix).clear());
+        foreign_devices.free(&entries);
     }
 }
 
@@ -192,7 +194,7 @@ pub(super) enum Whose {
     /// This hub's, of that device.
     Own(DeviceIx),
     /// Somebody else's.
-    Guest(Arc<Registration>),
+    ForeignDevice(Arc<Registration>),
 }
 
 impl Whose {
@@ -200,23 +202,23 @@ impl Whose {
     pub fn devices(&self) -> &[DeviceIx] {
         match self {
             Whose::Own(ix) => slice::from_ref(ix),
-            Whose::Guest(registration) => &registration.devices,
+            Whose::ForeignDevice(registration) => &registration.devices,
         }
     }
 
-    pub fn guest(&self) -> Option<Arc<Registration>> {
+    pub fn registration(&self) -> Option<Arc<Registration>> {
         match self {
             Whose::Own(_) => None,
-            Whose::Guest(registration) => Some(registration.clone()),
+            Whose::ForeignDevice(registration) => Some(registration.clone()),
         }
     }
 
     /// One of its devices.
     pub fn device<'a>(&'a self, hub: &'a Hub, ix: DeviceIx) -> Result<&'a opencl::Device> {
-        let known = hub.guests().known()?;
+        let known = hub.foreign_devices().known()?;
         let device = match self {
             Whose::Own(_) => known.devices.get(ix.get() - known.first).map(|device| &**device),
-            Whose::Guest(registration) => registration.at(ix).map(|member| &*member.device),
+            Whose::ForeignDevice(registration) => registration.at(ix).map(|member| &*member.device),
         };
         device.ok_or_else(|| Error::invalid("a device that is not of this context"))
     }
@@ -236,8 +238,8 @@ impl Whose {
         unsafe {
             match self {
                 Whose::Own(ix) => self.device(hub, *ix)?.wrap_memory(raw, spec, flags),
-                Whose::Guest(registration) => {
-                    registration.members[0].guest.wrap_memory(raw, spec, flags)
+                Whose::ForeignDevice(registration) => {
+                    registration.members[0].registration.wrap_memory(raw, spec, flags)
                 }
             }
         }
@@ -247,7 +249,7 @@ impl Whose {
     pub fn index_of(&self, device: usize) -> Result<DeviceIx> {
         let found = match self {
             Whose::Own(ix) => Some(*ix),
-            Whose::Guest(registration) => {
+            Whose::ForeignDevice(registration) => {
                 registration.members.iter().find(|member| member.raw == device).map(|m| m.ix)
             }
         };
@@ -271,7 +273,7 @@ impl Hub {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for what the driver knows to be none; [`Error::Busy`] when the hub has
-    /// no seat left for another device; [`Error::Unavailable`] for a hub without OpenCL.
+    /// no device entry left for another device; [`Error::Unavailable`] for a hub without OpenCL.
     ///
     /// # Safety
     /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
@@ -291,7 +293,7 @@ impl Hub {
     /// # Safety
     /// Null, or a live `cl_command_queue` of the OpenCL library that this hub has loaded.
     pub unsafe fn wrap_queue(&self, queue: *mut c_void) -> Result<Queue> {
-        let (cl, raw) = (&self.guests().known()?.cl, queue.addr());
+        let (cl, raw) = (&self.foreign_devices().known()?.cl, queue.addr());
         // SAFETY: the caller's promise.
         let facts = unsafe { foreign::queue(cl, raw) }?;
         // SAFETY: a live queue has a live context.
@@ -299,18 +301,19 @@ impl Hub {
         let ix = whose.index_of(facts.device)?;
         // SAFETY: as above; its device and context are these.
         let native = unsafe { whose.device(self, ix)?.wrap_queue(raw, facts.spec) }?;
-        let line = Line::of(ix, native, self.hal(ix), facts.spec, whose.guest());
-        let line = line.traced(self.tap()).foreign();
-        Ok(Queue { hub: self.clone(), line: Arc::new(line) })
+        let queue_state =
+            QueueState::of(ix, native, self.hal(ix), facts.spec, whose.registration());
+        let queue_state = queue_state.traced(self.tracer()).foreign();
+        Ok(Queue { hub: self.clone(), queue_state: Arc::new(queue_state) })
     }
 
     /// The device in a second context, as if somebody else had made it: for finding out how foreign
     /// buffers on it can be shared, and for libraries that must stay apart.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no seat is left.
+    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no device entry is left.
     pub fn second_context(&self, device: &Device) -> Result<ForeignContext> {
-        let known = self.guests().known()?;
+        let known = self.foreign_devices().known()?;
         if !device.hub().is(self) {
             return Err(Error::invalid(format!("device {device} belongs to another hub")));
         }
@@ -328,10 +331,10 @@ impl Hub {
     /// # Safety
     /// Null, or a live context.
     pub(super) unsafe fn whose(&self, context: usize) -> Result<Whose> {
-        let known = self.guests().known()?;
-        let mut contexts = lock(&self.guests().contexts);
+        let known = self.foreign_devices().known()?;
+        let mut contexts = lock(&self.foreign_devices().contexts);
         if let Some(registered) = contexts.get(&context).and_then(Weak::upgrade) {
-            return Ok(Whose::Guest(registered));
+            return Ok(Whose::ForeignDevice(registered));
         }
         if let Some(own) = known.owner_of(context) {
             return Ok(Whose::Own(own));
@@ -339,8 +342,8 @@ impl Hub {
         // SAFETY: the caller's promise.
         let registered = Arc::new(unsafe { self.register(known, context) }?);
         contexts.insert(context, Arc::downgrade(&registered));
-        self.guests().seat_all(&registered);
-        Ok(Whose::Guest(registered))
+        self.foreign_devices().assign_all(&registered);
+        Ok(Whose::ForeignDevice(registered))
     }
 
     /// A context of one device, of another API than OpenCL: registered by its handle if it is not yet.
@@ -349,34 +352,39 @@ impl Hub {
         raw: usize,
         adopt: impl FnOnce() -> Result<Newcomer>,
     ) -> Result<Arc<Registration>> {
-        let mut contexts = lock(&self.guests().contexts);
+        let mut contexts = lock(&self.foreign_devices().contexts);
         if let Some(registered) = contexts.get(&raw).and_then(Weak::upgrade) {
             return Ok(registered);
         }
         let Newcomer { device, other, known_as } = adopt()?;
-        let ix = self.seat_for(&device, &other, &known_as)?;
+        let ix = self.entry_for(&device, &other, &known_as)?;
         let (hub, members, devices) = (self.downgrade(), Vec::new(), vec![ix]);
         let registered = Arc::new(Registration { hub, raw, members, other: Some(other), devices });
         contexts.insert(raw, Arc::downgrade(&registered));
-        self.guests().seat_all(&registered);
+        self.foreign_devices().assign_all(&registered);
         Ok(registered)
     }
 
-    /// A seat for it: one that was left by another of the same device, or a new one.
-    fn seat_for(&self, device: &Seated, other: &Other, known_as: &str) -> Result<DeviceIx> {
-        let mut seats = lock(&self.guests().seats);
-        let same = |seat: &&mut GuestSeat| {
-            !seat.taken && self.topology().node(seat.ix).info == *device.hal().info()
+    /// A device entry for it: one that was left by another of the same device, or a new one.
+    fn entry_for(&self, device: &EntryDevice, other: &Other, known_as: &str) -> Result<DeviceIx> {
+        let mut entries = lock(&self.foreign_devices().entries);
+        let same = |entry: &&mut ForeignEntry| {
+            !entry.taken && self.topology().node(entry.ix).info == *device.hal().info()
         };
-        if let Some(seat) = seats.iter_mut().find(same) {
-            other.sit(&seat.device);
-            seat.taken = true;
-            return Ok(seat.ix);
+        if let Some(entry) = entries.iter_mut().find(same) {
+            other.sit(&entry.device);
+            entry.taken = true;
+            return Ok(entry.ix);
         }
         other.sit(device);
-        let ix = self.roster().add(device.hal(), known_as)?;
+        let ix = self.device_table().add(device.hal(), known_as)?;
         self.ledger().name(ix, &self.topology().node(ix).id);
-        seats.push(GuestSeat { ix, device: device.clone(), taken: true, guest: Weak::new() });
+        entries.push(ForeignEntry {
+            ix,
+            device: device.clone(),
+            taken: true,
+            registration: Weak::new(),
+        });
         Ok(ix)
     }
 
@@ -386,13 +394,13 @@ impl Hub {
         // SAFETY: the caller's promise.
         let facts = unsafe { foreign::context(&known.cl, context) }?;
         let (domain, ids) = (self.new_domain(), Arc::default());
-        let mut joining = Joining { guests: self.guests(), members: Vec::new() };
+        let mut joining = Joining { foreign_devices: self.foreign_devices(), members: Vec::new() };
         for raw in facts.devices {
-            let (ix, device) = self.guest_seat(known, raw)?;
+            let (ix, device) = self.foreign_entry(known, raw)?;
             // SAFETY: a live context, and one of its devices.
-            let guest = unsafe { device.host_guest(raw, context, domain, &ids) };
-            let guest = guest.inspect_err(|_| self.guests().free(&[ix]))?;
-            joining.members.push(Member { raw, ix, device, guest });
+            let registration = unsafe { device.host_foreign_device(raw, context, domain, &ids) };
+            let registration = registration.inspect_err(|_| self.foreign_devices().free(&[ix]))?;
+            joining.members.push(Member { raw, ix, device, registration });
         }
         let members = std::mem::take(&mut joining.members);
         if members.is_empty() {
@@ -403,8 +411,8 @@ impl Hub {
         Ok(Registration { hub, raw: context, members, other, devices })
     }
 
-    /// A seat for one more context of a device: one that was left, or a new one.
-    fn guest_seat(&self, known: &Known, raw: usize) -> Result<(DeviceIx, Arc<opencl::Device>)> {
+    /// A device entry for one more context of a device: one that was left, or a new one.
+    fn foreign_entry(&self, known: &Known, raw: usize) -> Result<(DeviceIx, Arc<opencl::Device>)> {
         let at = known.devices.iter().position(|device| device.is(raw));
         let (device, id) = match at {
             Some(at) => {
@@ -413,23 +421,28 @@ impl Hub {
             }
             None => (opencl::Device::unlisted(&known.cl, raw)?, opencl::API.0),
         };
-        let mut seats = lock(&self.guests().seats);
+        let mut entries = lock(&self.foreign_devices().entries);
         // Parts of devices come and go under new handles: one is as good as another that is the same.
-        let same = |seat: &GuestSeat, own: &opencl::Device| match at {
+        let same = |entry: &ForeignEntry, own: &opencl::Device| match at {
             Some(_) => own.is(raw),
-            None => self.topology().node(seat.ix).info == *hal::Device::info(&device),
+            None => self.topology().node(entry.ix).info == *hal::Device::info(&device),
         };
-        for seat in seats.iter_mut().filter(|seat| !seat.taken) {
-            if let Some(own) = seat.device.opencl().filter(|own| same(seat, own)).cloned() {
-                seat.taken = true;
-                return Ok((seat.ix, own));
+        for entry in entries.iter_mut().filter(|entry| !entry.taken) {
+            if let Some(own) = entry.device.opencl().filter(|own| same(entry, own)).cloned() {
+                entry.taken = true;
+                return Ok((entry.ix, own));
             }
         }
         let device = Arc::new(device);
-        let ix = self.roster().add(device.clone(), id)?;
+        let ix = self.device_table().add(device.clone(), id)?;
         self.ledger().name(ix, &self.topology().node(ix).id);
-        let seated = Seated::OpenCl(device.clone());
-        seats.push(GuestSeat { ix, device: seated, taken: true, guest: Weak::new() });
+        let entry_device = EntryDevice::OpenCl(device.clone());
+        entries.push(ForeignEntry {
+            ix,
+            device: entry_device,
+            taken: true,
+            registration: Weak::new(),
+        });
         Ok((ix, device))
     }
 }

@@ -4,8 +4,8 @@ use super::context::Whose;
 use crate::{
     Error, Fence, Hub, Result,
     backend::opencl::foreign,
-    hal::{Event, Gate},
-    queue::Line,
+    hal::{Event, HostSignal},
+    queue::QueueState,
     sync::{Arc, Mutex, lock},
 };
 use std::{ffi::c_void, fmt};
@@ -20,51 +20,57 @@ impl Hub {
     /// # Safety
     /// Null, or a live `cl_event` of the OpenCL library that this hub has loaded.
     pub unsafe fn wrap_event(&self, event: *mut c_void) -> Result<Fence> {
-        let (cl, raw) = (&self.guests().known()?.cl, event.addr());
+        let (cl, raw) = (&self.foreign_devices().known()?.cl, event.addr());
         // SAFETY: the caller's promise.
         let (context, queue) = unsafe { foreign::event(cl, raw) }?;
         // SAFETY: a live event has a live context.
         let whose = unsafe { self.whose(context) }?;
-        let line = match queue {
+        let queue_state = match queue {
             // SAFETY: a live event has a live queue, unless the host completes it.
-            Some(queue) => unsafe { self.wrap_queue(queue as *mut c_void) }?.line,
+            Some(queue) => unsafe { self.wrap_queue(queue as *mut c_void) }?.queue_state,
             None => self.beside(&whose)?,
         };
-        let device = whose.device(self, line.device)?;
+        let device = whose.device(self, queue_state.device)?;
         // SAFETY: an event of that queue, or of none.
-        let event = unsafe { device.wrap_event(raw, &line.hal, queue.is_none()) }?;
-        Ok(Fence::new(line.at_event(event), self.timeout()))
+        let event = unsafe { device.wrap_event(raw, &queue_state.hal, queue.is_none()) }?;
+        Ok(Fence::new(queue_state.at_event(event), self.timeout()))
     }
 
     /// A line for events that are in no queue. It is never a caller's, so nobody is in order with it.
-    fn beside(&self, whose: &Whose) -> Result<Arc<Line>> {
+    fn beside(&self, whose: &Whose) -> Result<Arc<QueueState>> {
         let ix = whose.devices()[0];
-        let (service, hal) = (self.service_line(ix)?, self.hal(ix));
+        let (service, hal) = (self.service_queue_state(ix)?, self.hal(ix));
         let native = service.hal.clone();
-        let line = Line::of(ix, native, hal, service.spec, whose.guest());
-        Ok(Arc::new(line.traced(self.tap()).foreign()))
+        let queue_state = QueueState::of(ix, native, hal, service.spec, whose.registration());
+        Ok(Arc::new(queue_state.traced(self.tracer()).foreign()))
     }
 }
 
 /// An event that the host completes. Dropped without, it fails: nothing waits for ever.
 pub struct UserEvent {
     hub: Hub,
-    line: Arc<Line>,
+    queue_state: Arc<QueueState>,
     /// Until it is completed.
-    gate: Mutex<Option<Box<dyn Gate>>>,
+    host_signal: Mutex<Option<Box<dyn HostSignal>>>,
     event: Arc<dyn Event>,
 }
 
 impl UserEvent {
     pub(super) fn new(hub: &Hub, whose: &Whose) -> Result<Self> {
-        let line = hub.beside(whose)?;
-        let (gate, event) = whose.device(hub, line.device)?.user_event(&line.hal)?;
-        Ok(Self { hub: hub.clone(), line, gate: Mutex::new(Some(gate)), event })
+        let queue_state = hub.beside(whose)?;
+        let (host_signal, event) =
+            whose.device(hub, queue_state.device)?.user_event(&queue_state.hal)?;
+        Ok(Self {
+            hub: hub.clone(),
+            queue_state,
+            host_signal: Mutex::new(Some(host_signal)),
+            event,
+        })
     }
 
     /// The point that is reached when it is completed.
     pub fn fence(&self) -> Fence {
-        Fence::new(self.line.at_event(self.event.clone()), self.hub.timeout())
+        Fence::new(self.queue_state.at_event(self.event.clone()), self.hub.timeout())
     }
 
     /// The `cl_event`, for the owner's commands to wait for; valid while this lives.
@@ -74,9 +80,9 @@ impl UserEvent {
 
     /// Lets what waits for it run. Again, it does nothing.
     pub fn complete(&self) {
-        let gate = lock(&self.gate).take();
-        if let Some(gate) = gate {
-            gate.open(Ok(()));
+        let host_signal = lock(&self.host_signal).take();
+        if let Some(host_signal) = host_signal {
+            host_signal.open(Ok(()));
         }
     }
 }
@@ -111,14 +117,14 @@ impl Fence {
     /// [`Error::Unsupported`] for work on a device that has no such events.
     pub fn cl_events(&self) -> Result<Vec<ClEventHandle>> {
         let mut events = Vec::new();
-        for position in self.positions() {
-            let Some(event) = position.event()? else { continue };
+        for point in self.points() {
+            let Some(event) = point.event()? else { continue };
             if !foreign::is_event(&**event) {
                 let needs = "a fence of an OpenCL queue";
                 return Err(Error::unsupported("a cl_event of this fence", needs));
             }
             // Whoever waits for it in another queue relies on it being on its way.
-            position.line.hal.flush()?;
+            point.queue_state.hal.flush()?;
             events.push(ClEventHandle(event.clone()));
         }
         Ok(events)

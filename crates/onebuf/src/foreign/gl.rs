@@ -3,17 +3,17 @@
 use super::{
     context::Registration,
     info::elements,
-    other::{Guest, Newcomer, Other, Seated, known_as, sharing},
+    other::{EntryDevice, ForeignDevice, Newcomer, Other, known_as, sharing},
     wrap::{What, WrapBuilder},
 };
 use crate::{
-    Buffer, Error, Fence, Hub, Queue, QueueSpec, ReadView, Result, Strategy, WriteView,
-    backend::gl::foreign::{Facts, Guest as GlGuest},
+    Buffer, Error, Fence, Hub, MemoryKind, Queue, QueueSpec, ReadView, Result, WriteView,
+    backend::gl::foreign::{Facts, ForeignDevice as ForeignGlDevice},
     buffer::Shape,
     device::Device,
     hal,
     program::{Arg, IntoArg},
-    queue::Line,
+    queue::QueueState,
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -61,15 +61,16 @@ impl Hub {
     /// It was made by the EGL that this hub has loaded, has no error pending, and is not destroyed before this, and everything that was made
     /// in it, is gone.
     pub unsafe fn foreign_gl(&self) -> Result<ForeignGl> {
-        let library = self.guests().gl()?;
+        let library = self.foreign_devices().gl()?;
         let raw = library.current().ok_or_else(|| {
             Error::invalid("no EGL context is current on this thread: make yours current first")
         })?;
         let adopt = || {
             // SAFETY: the caller's promise.
-            let (device, guest) = unsafe { library.adopt(self.new_domain()) }?;
+            let (device, foreign_device) = unsafe { library.adopt(self.new_domain()) }?;
             let known_as = known_as(self, hal::Device::info(&device));
-            let (device, other) = (Seated::Gl(Arc::new(device)), Other::new(Guest::Gl(guest)));
+            let (device, other) =
+                (EntryDevice::Gl(Arc::new(device)), Other::new(ForeignDevice::Gl(foreign_device)));
             Ok(Newcomer { device, other, known_as })
         };
         let registration = self.registered(raw, adopt)?;
@@ -115,10 +116,11 @@ impl ForeignGl {
     pub fn queue(&self) -> Result<GlQueue> {
         let (ix, spec) = (self.registration.first(), QueueSpec::default());
         let native = self.other()?.1.queue()?;
-        let guest = Some(self.registration.clone());
-        let line = Line::of(ix, native, self.hub.hal(ix), spec, guest).traced(self.hub.tap());
-        let line = line.foreign().marked_at_once();
-        let queue = Queue { hub: self.hub.clone(), line: Arc::new(line) };
+        let foreign_device = Some(self.registration.clone());
+        let queue_state = QueueState::of(ix, native, self.hub.hal(ix), spec, foreign_device)
+            .traced(self.hub.tracer());
+        let queue_state = queue_state.foreign().marked_at_once();
+        let queue = Queue { hub: self.hub.clone(), queue_state: Arc::new(queue_state) };
         Ok(GlQueue { queue, here: PhantomData })
     }
 
@@ -132,9 +134,9 @@ impl ForeignGl {
         Ok(ForeignGlBufferInfo { bytes, usage, is_immutable, storage_flags, is_mapped, map_flags })
     }
 
-    fn other(&self) -> Result<(&Other, &GlGuest)> {
-        match self.registration.other().map(|other| (other, &other.guest)) {
-            Some((other, Guest::Gl(guest))) => Ok((other, guest)),
+    fn other(&self) -> Result<(&Other, &ForeignGlDevice)> {
+        match self.registration.other().map(|other| (other, &other.foreign_device)) {
+            Some((other, ForeignDevice::Gl(foreign_device))) => Ok((other, foreign_device)),
             _ => Err(Error::invalid("a context of another API")),
         }
     }
@@ -224,14 +226,14 @@ pub(super) fn wrap<T: Pod>(
     if !context.hub().is(hub) {
         return Err(Error::invalid("a foreign OpenGL context of another hub"));
     }
-    let (other, guest) = context.other()?;
-    let bytes = guest.facts(name)?.bytes;
+    let (other, foreign_device) = context.other()?;
+    let bytes = foreign_device.facts(name)?.bytes;
     let have = elements::<T>(bytes)?;
     if let Some(len) = len.filter(|len| *len != have) {
         return Err(Error::invalid(format!("{len} elements in an OpenGL buffer of {have}")));
     }
     // SAFETY: the promise that was made to `Hub::wrap_gl_buffer`.
-    let make = || unsafe { guest.wrap(name) }.map(|memory| (memory, Strategy::Device));
+    let make = || unsafe { foreign_device.wrap(name) }.map(|memory| (memory, MemoryKind::Device));
     let key = (other.key(name.into(), 0), bytes);
     sharing(hub, &context.registration, key, shape, after, make)
 }

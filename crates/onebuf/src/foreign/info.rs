@@ -75,7 +75,7 @@ impl ForeignBufferInfo {
     /// Null, or a live `cl_mem` of the OpenCL library that this hub has loaded. A driver cannot tell a handle
     /// that is neither.
     pub unsafe fn query(hub: &Hub, mem: *mut c_void) -> Result<Self> {
-        let (cl, raw) = (&hub.guests().known()?.cl, mem.addr());
+        let (cl, raw) = (&hub.foreign_devices().known()?.cl, mem.addr());
         // SAFETY: the caller's promise; a live buffer has a live context.
         let (facts, more, context) = unsafe {
             let facts = foreign::memory(cl, raw)?;
@@ -145,7 +145,7 @@ struct KnownDevices {
 
 impl KnownDevices {
     fn of(hub: &Hub, context: &ContextFacts) -> Result<Self> {
-        let known = hub.guests().known()?;
+        let known = hub.foreign_devices().known()?;
         let nodes = &hub.topology().nodes()[known.first..];
         let at = |raw: &usize| known.devices.iter().position(|device| device.is(*raw));
         let nodes: Vec<_> = context.devices.iter().filter_map(at).map(|at| &nodes[at]).collect();
@@ -193,7 +193,8 @@ impl ForeignContextInfo {
     /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
     pub unsafe fn query(hub: &Hub, context: *mut c_void) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let facts = unsafe { foreign::context(&hub.guests().known()?.cl, context.addr()) }?;
+        let facts =
+            unsafe { foreign::context(&hub.foreign_devices().known()?.cl, context.addr()) }?;
         let devices = KnownDevices::of(hub, &facts)?.ids;
         let ContextFacts { devices: all, reference_count, properties } = facts;
         Ok(Self { devices, device_count: all.len(), reference_count, properties })
@@ -226,7 +227,7 @@ impl ForeignQueueInfo {
     /// Null, or a live `cl_command_queue` of the OpenCL library that this hub has loaded.
     pub unsafe fn query(hub: &Hub, queue: *mut c_void) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let facts = unsafe { foreign::queue(&hub.guests().known()?.cl, queue.addr()) }?;
+        let facts = unsafe { foreign::queue(&hub.foreign_devices().known()?.cl, queue.addr()) }?;
         let foreign::QueueFacts { context, device, reference_count, spec, properties } = facts;
         let one = ContextFacts { devices: vec![device], reference_count: 0, properties: vec![] };
         let device = KnownDevices::of(hub, &one)?.ids.pop();

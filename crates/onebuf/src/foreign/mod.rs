@@ -24,10 +24,10 @@
 
 #![allow(unsafe_code)]
 
+mod base_device;
 mod context;
 mod event;
 mod gl;
-mod ground;
 mod info;
 mod other;
 mod owner;
@@ -39,7 +39,7 @@ mod wrap;
 
 pub(crate) use crate::backend::opencl::foreign::retain_memory;
 pub use context::ForeignContext;
-pub(crate) use context::{Guests, Known, Registration};
+pub(crate) use context::{ForeignDevices, Known, Registration};
 pub use event::{ClEventHandle, UserEvent};
 pub use gl::{ForeignGl, ForeignGlBufferInfo, GlQueue, Here};
 pub use info::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement};

@@ -5,7 +5,7 @@ use super::{
     wrap::{around, as_asked},
 };
 use crate::{
-    Buffer, Error, Fence, Hub, Result, Strategy,
+    Buffer, Error, Fence, Hub, MemoryKind, Result,
     backend::{gl, opencl, vulkan},
     buffer::{Lent, Shape},
     hal::{self, AllocSpec},
@@ -24,34 +24,34 @@ pub(crate) struct Others {
     pub gl: Option<gl::Library>,
 }
 
-/// The device of a seat.
+/// The device of a device entry.
 #[derive(Clone)]
-pub(super) enum Seated {
+pub(super) enum EntryDevice {
     OpenCl(Arc<opencl::Device>),
     Vulkan(Arc<vulkan::Device>),
     Gl(Arc<gl::Device>),
 }
 
-impl Seated {
+impl EntryDevice {
     pub fn hal(&self) -> Arc<dyn hal::Device> {
         match self {
-            Seated::OpenCl(device) => device.clone(),
-            Seated::Vulkan(device) => device.clone(),
-            Seated::Gl(device) => device.clone(),
+            EntryDevice::OpenCl(device) => device.clone(),
+            EntryDevice::Vulkan(device) => device.clone(),
+            EntryDevice::Gl(device) => device.clone(),
         }
     }
 
     pub fn opencl(&self) -> Option<&Arc<opencl::Device>> {
         match self {
-            Seated::OpenCl(device) => Some(device),
-            Seated::Vulkan(_) | Seated::Gl(_) => None,
+            EntryDevice::OpenCl(device) => Some(device),
+            EntryDevice::Vulkan(_) | EntryDevice::Gl(_) => None,
         }
     }
 }
 
-/// A context that asks for a seat.
+/// A context that asks for a device entry.
 pub(super) struct Newcomer {
-    pub device: Seated,
+    pub device: EntryDevice,
     pub other: Other,
     /// The id of the device that it is another context of.
     pub known_as: String,
@@ -59,26 +59,30 @@ pub(super) struct Newcomer {
 
 /// What a registration keeps.
 pub(super) struct Other {
-    pub guest: Guest,
+    pub foreign_device: ForeignDevice,
     /// What each memory of it that was wrapped is known by.
     keys: Mutex<HashMap<(u64, u64), usize>>,
 }
 
-pub(super) enum Guest {
-    Vulkan(vulkan::foreign::Guest),
-    Gl(gl::foreign::Guest),
+pub(super) enum ForeignDevice {
+    Vulkan(vulkan::foreign::ForeignDevice),
+    Gl(gl::foreign::ForeignDevice),
 }
 
 impl Other {
-    pub fn new(guest: Guest) -> Self {
-        Self { guest, keys: Mutex::default() }
+    pub fn new(foreign_device: ForeignDevice) -> Self {
+        Self { foreign_device, keys: Mutex::default() }
     }
 
     /// The device uses it from now on.
-    pub fn sit(&self, seat: &Seated) {
-        match (&self.guest, seat) {
-            (Guest::Vulkan(guest), Seated::Vulkan(device)) => device.host_guest(guest),
-            (Guest::Gl(guest), Seated::Gl(device)) => device.host_guest(guest),
+    pub fn sit(&self, entry: &EntryDevice) {
+        match (&self.foreign_device, entry) {
+            (ForeignDevice::Vulkan(foreign_device), EntryDevice::Vulkan(device)) => {
+                device.host_foreign_device(foreign_device)
+            }
+            (ForeignDevice::Gl(foreign_device), EntryDevice::Gl(device)) => {
+                device.host_foreign_device(foreign_device)
+            }
             // Devices of two APIs have not the same facts.
             _ => {}
         }
@@ -99,7 +103,7 @@ pub(super) fn known_as(hub: &Hub, info: &hal::DeviceInfo) -> String {
     let same = |node: &&crate::topology::Node| {
         let known = &node.info;
         let one = known.physical.same_chip(&info.physical) || known.name == info.name;
-        known.api == info.api && one && !node.id.contains(crate::roster::GUEST_MARK)
+        known.api == info.api && one && !node.id.contains(crate::device_table::FOREIGN_MARK)
     };
     let known = hub.topology().nodes().iter().find(same);
     known.map_or_else(|| info.api.0.to_owned(), |node| node.id.clone())
@@ -114,7 +118,7 @@ fn unavailable(api: &str) -> Error {
     }
 }
 
-impl super::context::Guests {
+impl super::context::ForeignDevices {
     pub(super) fn vulkan(&self) -> Result<&vulkan::Loader> {
         self.others.vulkan.as_ref().ok_or_else(|| unavailable("Vulkan"))
     }
@@ -131,15 +135,15 @@ pub(super) fn sharing<T: Pod>(
     (key, bytes): (usize, usize),
     shape: Shape,
     after: &[&Fence],
-    make: impl FnOnce() -> Result<(Arc<dyn hal::Memory>, Strategy)>,
+    make: impl FnOnce() -> Result<(Arc<dyn hal::Memory>, MemoryKind)>,
 ) -> Result<Buffer<T>> {
     let (asked, policy, home) = (shape.devices.clone(), shape.policy, registration.first());
-    let core = hub.guests().wrapped.get(key, hub.timeout(), || {
-        let (memory, strategy) = make()?;
+    let core = hub.foreign_devices().wrapped.get(key, hub.timeout(), || {
+        let (memory, memory_kind) = make()?;
         let (access, host) = Default::default();
-        let spec = AllocSpec { bytes, align: shape.align, strategy, access, host, hint: None };
-        let (pages, guest) = (None, Some(registration.clone()));
-        around(hub, &[home], Lent { key, memory, spec, pages, after, guest }, shape)
+        let spec = AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
+        let (pages, registration) = (None, Some(registration.clone()));
+        around(hub, &[home], Lent { key, memory, spec, pages, after, registration }, shape)
     })?;
     as_asked(core, bytes, &asked, policy)
 }

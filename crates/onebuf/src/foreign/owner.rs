@@ -1,6 +1,6 @@
 //! A wrapped buffer and its owner: for how long, in what order, and whose it is in the end.
 
-use crate::{Buffer, Fence, Queue, Result, Rung, device::Device};
+use crate::{Buffer, Fence, Queue, Result, SyncMethod, device::Device};
 use bytemuck::Pod;
 use std::{ffi::c_void, fmt, marker::PhantomData, ops::Deref};
 
@@ -81,18 +81,18 @@ impl<T: Pod> Buffer<T> {
     }
 
     /// Makes the newest contents visible on that queue and orders it after all work on the buffer, for
-    /// commands that its owner will enqueue there by itself. Says by which rung.
+    /// commands that its owner will enqueue there by itself. Says by which sync method.
     ///
     /// # Errors
     /// As for [`Buffer::write_on`].
-    pub fn hand_to(&self, queue: &Queue) -> Result<Rung> {
+    pub fn hand_to(&self, queue: &Queue) -> Result<SyncMethod> {
         let view = self.write_on(queue)?;
         // An out-of-order queue waits only once its handle is given away.
         view.raw()?;
-        let rung = view.rung();
+        let sync_method = view.sync_method();
         drop(view);
         queue.flush()?;
-        Ok(rung)
+        Ok(sync_method)
     }
 
     /// Gives the buffer up for its `cl_mem` on that device, which then belongs to the caller: one reference,
@@ -103,8 +103,10 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::Unsupported`](crate::Error::Unsupported) where the device sees the buffer as an address;
     /// [`Error::NotShared`](crate::Error::NotShared); [`Error::Timeout`](crate::Error::Timeout). The buffer is gone all the same: call [`Buffer::fence`] first where that matters.
     pub fn into_cl_mem(self, device: &Device) -> Result<*mut c_void> {
-        let queue =
-            Queue { hub: device.hub().clone(), line: device.hub().service_line(device.index())? };
+        let queue = Queue {
+            hub: device.hub().clone(),
+            queue_state: device.hub().service_queue_state(device.index())?,
+        };
         let view = self.write_on(&queue)?;
         view.cl_mem()?;
         drop(view);

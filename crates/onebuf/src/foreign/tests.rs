@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Access, CopyPolicy, Device, Error, Hub, RouteKind, Signature, Source, Strategy, args,
+    Access, CopyPolicy, Device, Error, Hub, MemoryKind, RouteKind, Signature, Source, args,
     doctor::Verdicts,
     sync::{Arc, AtomicU64, Ordering},
 };
@@ -46,15 +46,16 @@ fn a_context_is_registered_once_and_given_up_once() {
 }
 
 #[test]
-fn a_seat_that_was_left_is_taken_again() {
+fn a_device_entry_that_was_left_is_taken_again() {
     let hub = hub();
     let Some(device) = hub.select("opencl").into_iter().next() else { return };
     let id = hub.second_context(&device).unwrap().device().id().to_owned();
-    for _ in 0..3 * crate::roster::GUESTS {
+    for _ in 0..3 * crate::device_table::MAX_FOREIGN_DEVICES {
         assert_eq!(hub.second_context(&device).unwrap().device().id(), id);
     }
-    let all: Vec<_> =
-        (0..crate::roster::GUESTS).map(|_| hub.second_context(&device).unwrap()).collect();
+    let all: Vec<_> = (0..crate::device_table::MAX_FOREIGN_DEVICES)
+        .map(|_| hub.second_context(&device).unwrap())
+        .collect();
     assert!(matches!(hub.second_context(&device), Err(Error::Busy { .. })));
     drop(all);
     assert!(hub.second_context(&device).is_ok());
@@ -80,7 +81,7 @@ fn buffers_queues_and_programs_in_a_foreign_context() {
 
 /// Memory of the device's context that nobody here knows: one reference, the caller's.
 fn given_away(hub: &Hub, device: &Device, fill: u32) -> *mut c_void {
-    let made = hub.buffer::<u32>(1024).shared_with([device]).strategy(Strategy::MappedDevice);
+    let made = hub.buffer::<u32>(1024).shared_with([device]).memory_kind(MemoryKind::MappedDevice);
     let made = made.build().unwrap();
     made.write(&[fill; 1024]).unwrap();
     made.into_cl_mem(device).unwrap()
@@ -93,7 +94,7 @@ fn references(hub: &Hub, mem: *mut c_void) -> u32 {
 
 fn release(hub: &Hub, mem: *mut c_void) {
     // SAFETY: the caller's one reference.
-    unsafe { hub.guests().known().unwrap().cl.release_mem_object(ClMem(mem)) }.unwrap();
+    unsafe { hub.foreign_devices().known().unwrap().cl.release_mem_object(ClMem(mem)) }.unwrap();
 }
 
 #[test]
@@ -297,7 +298,7 @@ fn an_owners_queue_is_ordered_both_ways() {
 #[test]
 fn memory_over_the_applications_pages_is_shared_in_place() {
     let hub = hub();
-    let cl = match hub.guests().known() {
+    let cl = match hub.foreign_devices().known() {
         Ok(known) => known.cl.clone(),
         Err(why) => return eprintln!("skip: {why}"),
     };

@@ -3,12 +3,12 @@
 use super::{
     context::Registration,
     info::elements,
-    other::{Guest, Newcomer, Other, Seated, known_as, sharing},
+    other::{EntryDevice, ForeignDevice, Newcomer, Other, known_as, sharing},
     wrap::{What, WrapBuilder},
 };
 use crate::{
     Buffer, Error, Fence, Hub, Result,
-    backend::vulkan::foreign::{Guest as VulkanGuest, Handles, Object, Under},
+    backend::vulkan::foreign::{ForeignDevice as ForeignVulkanDevice, Handles, Object, Under},
     buffer::Shape,
     device::Device,
     hal,
@@ -87,7 +87,7 @@ impl Hub {
     ///
     /// # Errors
     /// [`Error::Unavailable`] for a hub without Vulkan; [`Error::InvalidArgument`] for null; [`Error::Unsupported`] for a
-    /// device that is too old, or queues that it has not; [`Error::Busy`] when the hub has no seat left.
+    /// device that is too old, or queues that it has not; [`Error::Busy`] when the hub has no device entry left.
     ///
     /// # Safety
     /// Null, or live handles of one device, of the Vulkan loader that this hub has loaded, of which all is true that
@@ -95,12 +95,15 @@ impl Hub {
     pub unsafe fn foreign_vulkan(&self, handles: &VulkanHandles<'_>) -> Result<ForeignVulkan> {
         let adopt = || {
             // SAFETY: the caller's promise.
-            let adopted =
-                unsafe { self.guests().vulkan()?.adopt(&given(handles), self.new_domain()) };
-            let (device, guest) = adopted?;
+            let adopted = unsafe {
+                self.foreign_devices().vulkan()?.adopt(&given(handles), self.new_domain())
+            };
+            let (device, foreign_device) = adopted?;
             let known_as = known_as(self, hal::Device::info(&device));
-            let (device, other) =
-                (Seated::Vulkan(Arc::new(device)), Other::new(Guest::Vulkan(guest)));
+            let (device, other) = (
+                EntryDevice::Vulkan(Arc::new(device)),
+                Other::new(ForeignDevice::Vulkan(foreign_device)),
+            );
             Ok(Newcomer { device, other, known_as })
         };
         let registration = self.registered(handles.device.addr(), adopt)?;
@@ -153,9 +156,9 @@ impl ForeignVulkan {
         &self.hub
     }
 
-    fn other(&self) -> Result<(&Other, &VulkanGuest)> {
-        match self.registration.other().map(|other| (other, &other.guest)) {
-            Some((other, Guest::Vulkan(guest))) => Ok((other, guest)),
+    fn other(&self) -> Result<(&Other, &ForeignVulkanDevice)> {
+        match self.registration.other().map(|other| (other, &other.foreign_device)) {
+            Some((other, ForeignDevice::Vulkan(foreign_device))) => Ok((other, foreign_device)),
             _ => Err(Error::invalid("a context of another API")),
         }
     }
@@ -204,10 +207,10 @@ pub(super) fn wrap<T: Pod>(
         let wanted = len.map_or(String::new(), |len| format!(" instead of {len}"));
         return Err(Error::invalid(format!("a VkBuffer of {have} elements{wanted}")));
     }
-    let (other, guest) = context.other()?;
+    let (other, foreign_device) = context.other()?;
     let place = buffer.offset.wrapping_add(buffer.memory.map_or(0, |memory| memory.offset));
     let key = other.key(handle(buffer), place);
     // SAFETY: the promise that was made to `Hub::wrap_vk_buffer`.
-    let make = || unsafe { guest.wrap(&object(buffer)) };
+    let make = || unsafe { foreign_device.wrap(&object(buffer)) };
     sharing(hub, &context.registration, (key, bytes), shape, after, make)
 }

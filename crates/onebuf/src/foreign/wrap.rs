@@ -5,12 +5,12 @@ use super::{
     info::elements, owner::Claim, vulkan,
 };
 use crate::{
-    Buffer, CopyPolicy, Error, Fence, HostAccess, Hub, Queue, Result, RouteKind, Strategy,
+    Buffer, CopyPolicy, Error, Fence, HostAccess, Hub, MemoryKind, Queue, Result, RouteKind,
     backend::opencl::foreign::{self, MemoryFacts},
     buffer::{Core, Lent, Shape, Window, flags, make_around, stricter},
     device::Device,
     hal::AllocSpec,
-    queue::Line,
+    queue::QueueState,
     sync::{Arc, thread},
     topology::DeviceIx,
 };
@@ -91,11 +91,12 @@ impl Hub {
         if !self.is(buffer.hub()) {
             return Err(Error::invalid("a buffer of another hub"));
         }
-        let ours = self.service_line(buffer.plan().allocate_on)?;
+        let ours = self.service_queue_state(buffer.plan().allocate_on)?;
         let (device, native) = (ours.device, ours.hal.clone());
-        let guest = self.guests().of(device);
-        let line = Line::of(device, native, self.hal(device), ours.spec, guest).traced(self.tap());
-        Ok(Queue { hub: self.clone(), line: Arc::new(line) })
+        let registration = self.foreign_devices().of(device);
+        let queue_state = QueueState::of(device, native, self.hal(device), ours.spec, registration)
+            .traced(self.tracer());
+        Ok(Queue { hub: self.clone(), queue_state: Arc::new(queue_state) })
     }
 }
 
@@ -183,7 +184,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number of elements, or what the driver knows to be no
-    /// buffer; [`Error::Busy`] while the owner has it mapped, or for want of a seat (see
+    /// buffer; [`Error::Busy`] while the owner has it mapped, or for want of a device entry (see
     /// [`Hub::foreign_context`]); [`Error::CopyForbidden`] as for any buffer.
     pub fn build(self) -> Result<Buffer<T>> {
         if let Some(fault) = self.fault {
@@ -227,7 +228,7 @@ fn wrap_object<T: Pod>(
     len: Option<usize>,
     after: &[&Fence],
 ) -> Result<Buffer<T>> {
-    let cl = &hub.guests().known()?.cl;
+    let cl = &hub.foreign_devices().known()?.cl;
     // SAFETY: the promise that was made to `Hub::wrap_buffer`.
     let facts = unsafe { foreign::memory(cl, raw) }?;
     check_len::<T>(&facts, len)?;
@@ -263,7 +264,7 @@ fn core_around(
     after: &[&Fence],
 ) -> Result<Arc<Core>> {
     let (asked, policy) = (shape.devices.clone(), shape.policy);
-    let core = hub.guests().wrapped.get(raw, hub.timeout(), || {
+    let core = hub.foreign_devices().wrapped.get(raw, hub.timeout(), || {
         // Mapped by us is no matter, but then there was a core.
         // SAFETY: the promise that was made to `Hub::wrap_buffer`.
         if facts.map_count > 0 && unsafe { stays_mapped(hub, raw) }? {
@@ -276,16 +277,16 @@ fn core_around(
         let home = whose.devices()[0];
         let (access, host) = (flags::access(facts.flags), flags::host_access(facts.flags));
         // An address is handed on of memory that need not be mapped.
-        let strategy = match strategy(hub, home, facts.flags, host) {
-            Strategy::MappedDevice if shape.raw_addresses && is_plain(facts.flags) => {
-                Strategy::Device
+        let memory_kind = match memory_kind(hub, home, facts.flags, host) {
+            MemoryKind::MappedDevice if shape.raw_addresses && is_plain(facts.flags) => {
+                MemoryKind::Device
             }
-            strategy => strategy,
+            memory_kind => memory_kind,
         };
         let spec = AllocSpec {
             bytes: facts.bytes,
             align: shape.align,
-            strategy,
+            memory_kind,
             access,
             host,
             hint: None,
@@ -293,10 +294,15 @@ fn core_around(
         // SAFETY: the promise that was made to `Hub::wrap_buffer`; it is no part of another.
         let memory = unsafe { whose.wrap_memory(hub, raw, &spec, facts.flags) }?;
         let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
-        let pages = facts.host_pointer.filter(|_| over && strategy == Strategy::MappedDevice);
+        let pages = facts.host_pointer.filter(|_| over && memory_kind == MemoryKind::MappedDevice);
         let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
-        let guest = whose.guest();
-        around(hub, whose.devices(), Lent { key: raw, memory, spec, pages, after, guest }, shape)
+        let registration = whose.registration();
+        around(
+            hub,
+            whose.devices(),
+            Lent { key: raw, memory, spec, pages, after, registration },
+            shape,
+        )
     })?;
     check_sees(&core, &asked, policy)?;
     Ok(core)
@@ -311,7 +317,7 @@ const LATE_COUNT: Duration = Duration::from_millis(50);
 /// # Safety
 /// A live buffer.
 unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
-    let (cl, start) = (&hub.guests().known()?.cl, Instant::now());
+    let (cl, start) = (&hub.foreign_devices().known()?.cl, Instant::now());
     while start.elapsed() < LATE_COUNT {
         thread::yield_now();
         // SAFETY: the caller's promise.
@@ -332,7 +338,7 @@ fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()>
             ),
         });
     }
-    match asked.iter().find(|device| core.site_of(**device).is_none()) {
+    match asked.iter().find(|device| core.alias_of(**device).is_none()) {
         None => Ok(()),
         Some(device) => Err(Error::Busy {
             what: format!(
@@ -350,12 +356,12 @@ fn is_plain(flags: u64) -> bool {
 
 /// In what form it is best used: through maps where the driver gives the memory itself, by enqueued copies
 /// where it would copy behind them.
-fn strategy(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> Strategy {
+fn memory_kind(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> MemoryKind {
     let for_host = !is_plain(flags);
     let unified = hub.topology().node(home).info.caps.unified_memory;
     match host {
-        HostAccess::ReadWrite if for_host || unified => Strategy::MappedDevice,
-        _ => Strategy::Device,
+        HostAccess::ReadWrite if for_host || unified => MemoryKind::MappedDevice,
+        _ => MemoryKind::Device,
     }
 }
 
@@ -370,7 +376,7 @@ pub(super) fn around(
     shape.access = lent.spec.access;
     shape.host = lent.spec.host;
     shape.allocate_on = Some(devices[0]);
-    shape.strategy = Some(lent.spec.strategy);
+    shape.memory_kind = Some(lent.spec.memory_kind);
     make_around(hub, shape, lent, &devices[1..])
 }
 
@@ -393,10 +399,11 @@ fn wrap_svm<T: Pod>(
 ) -> Result<Buffer<T>> {
     let home = whose.devices()[0];
     let caps = &hub.topology().node(home).info.caps;
-    let forms = [Strategy::FineSvm, Strategy::CoarseSvm];
+    let memory_kinds = [MemoryKind::FineSvm, MemoryKind::CoarseSvm];
     // Mapping what need not be mapped is right for both forms; not mapping is right for one.
-    let strategy = forms.into_iter().rfind(|form| caps.strategies.contains(form));
-    let strategy = strategy.ok_or_else(|| {
+    let memory_kind =
+        memory_kinds.into_iter().rfind(|memory_kind| caps.memory_kinds.contains(memory_kind));
+    let memory_kind = memory_kind.ok_or_else(|| {
         Error::unsupported("shared virtual memory of this context", "a device that has it")
     })?;
     if bytes == 0 || bytes > isize::MAX as usize {
@@ -405,17 +412,17 @@ fn wrap_svm<T: Pod>(
     let start = NonNull::new(pointer as *mut u8);
     let start = start.ok_or_else(|| Error::invalid("shared virtual memory: null"))?;
     let (access, host) = Default::default();
-    let spec = AllocSpec { bytes, align: shape.align, strategy, access, host, hint: None };
+    let spec = AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
     let (asked, policy) = (shape.devices.clone(), shape.policy);
-    let core = hub.guests().wrapped.get(pointer, hub.timeout(), || {
+    let core = hub.foreign_devices().wrapped.get(pointer, hub.timeout(), || {
         let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_svm`.
         let memory = unsafe { device.wrap_svm(start, &spec) }?;
-        let (pages, guest) = (None, whose.guest());
+        let (pages, registration) = (None, whose.registration());
         around(
             hub,
             whose.devices(),
-            Lent { key: pointer, memory, spec, pages, after, guest },
+            Lent { key: pointer, memory, spec, pages, after, registration },
             shape,
         )
     })?;

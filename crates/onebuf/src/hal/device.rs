@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use super::{
-    Access, DeviceInfo, FdKind, Hint, HostAccess, IpcRange, NativeContext, ObjectRange, Program,
-    Queue, QueueSpec, Semaphore, SharedSemaphore, Source, Strategy,
+    Access, DeviceInfo, FdKind, Hint, HostAccess, IpcRange, MemoryKind, NativeContext, ObjectRange,
+    Program, Queue, QueueSpec, Semaphore, SharedSemaphore, Source,
 };
 use crate::{Result, sync::Arc, watchdog::Post};
 use std::{
@@ -90,8 +90,8 @@ pub struct AllocSpec {
     /// Alignment in bytes, a power of two. Drivers that allocate for themselves cannot be made to obey:
     /// memory that is exported is checked.
     pub align: usize,
-    /// In what form; one of the device's strategies.
-    pub strategy: Strategy,
+    /// In what form; one of the device's memory kinds.
+    pub memory_kind: MemoryKind,
     /// What kernels will do with it.
     pub access: Access,
     /// What the host will do with it.
@@ -244,13 +244,13 @@ impl fmt::Debug for AddressRange {
 
 /// Who may use a device's view of shared memory now. Moving between these makes data visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Residency {
+pub enum AccessState {
     /// Others may write: the device's view is handed out, kernels must not touch it.
-    Away,
+    Released,
     /// Others may read what the device wrote; its kernels may still read.
-    Published,
+    SharedRead,
     /// The device's kernels read and write.
-    Attached,
+    Acquired,
 }
 
 /// Memory of one device: allocated by it, or another's memory seen from it.
@@ -261,21 +261,21 @@ pub trait Memory: Any + Send + Sync + fmt::Debug {
     fn bytes(&self) -> usize;
 
     /// In what form it is.
-    fn strategy(&self) -> Strategy;
+    fn memory_kind(&self) -> MemoryKind;
 
-    /// Where the host sees the bytes while the memory is `Published` or `Away`; `None` when it never
+    /// Where the host sees the bytes while the memory is `SharedRead` or `Released`; `None` when it never
     /// does, or when it is not mapped now.
     fn host_pointer(&self) -> Option<NonNull<u8>>;
 
     /// Whether [`Queue::reside`] has anything to do for this memory.
-    fn needs_residency(&self) -> bool;
+    fn needs_access_state(&self) -> bool;
 
     /// Who may use it now.
-    fn residency(&self) -> Residency;
+    fn access_state(&self) -> AccessState;
 
     /// How many of these bytes lie on the wrong side, where pages have one and move: on the host, where the device's kernels
-    /// are to use them (`Attached`), or on the device, where others are. None of all other memory.
-    fn misplaced(&self, offset: usize, bytes: usize, wanted: Residency) -> usize {
+    /// are to use them (`Acquired`), or on the device, where others are. None of all other memory.
+    fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
         let _ = (offset, bytes, wanted);
         0
     }
@@ -287,7 +287,7 @@ pub trait Memory: Any + Send + Sync + fmt::Debug {
     /// A descriptor of that sort, which others import it by.
     fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
         Err(crate::Error::unsupported(
-            format!("{} memory as {}", self.strategy(), kind),
+            format!("{} memory as {}", self.memory_kind(), kind),
             "exportable memory of a device that exports such descriptors",
         ))
     }
@@ -297,7 +297,7 @@ pub trait Memory: Any + Send + Sync + fmt::Debug {
     fn export_address(&self, queue: &dyn Queue) -> Result<AddressRange> {
         let _ = queue;
         Err(crate::Error::unsupported(
-            format!("the address of {} memory", self.strategy()),
+            format!("the address of {} memory", self.memory_kind()),
             "memory whose address another API's kernels can use",
         ))
     }
@@ -310,7 +310,7 @@ pub trait Memory: Any + Send + Sync + fmt::Debug {
     /// A handle that another process opens it by.
     fn export_ipc(&self) -> Result<IpcRange> {
         Err(crate::Error::unsupported(
-            format!("{} memory in another process", self.strategy()),
+            format!("{} memory in another process", self.memory_kind()),
             "a device whose plain memory has handles for that",
         ))
     }
@@ -318,12 +318,12 @@ pub trait Memory: Any + Send + Sync + fmt::Debug {
     /// The object that it is, for another API's sharing calls.
     fn export_object(&self) -> Result<ObjectRange> {
         Err(crate::Error::unsupported(
-            format!("{} memory as an object for another API's sharing calls", self.strategy()),
+            format!("{} memory as an object for another API's sharing calls", self.memory_kind()),
             "device memory of an API that others have such calls for",
         ))
     }
 
-    /// A part of it as memory of its own, for kernels: the same bytes, and one residency with the whole.
+    /// A part of it as memory of its own, for kernels: the same bytes, and one access state with the whole.
     /// The offset is a multiple of the device's alignment, the access no wider than the whole's, and a
     /// part has no parts.
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn Memory>>;

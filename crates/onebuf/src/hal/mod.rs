@@ -5,37 +5,37 @@
 //! else that joins two backends goes through an `Export`. The traits stay inside: they are contracts
 //! between parts that trust each other, while everything public is safe to call.
 
+mod base_device;
 pub(crate) mod descriptor;
 mod device;
-mod ground;
 mod ipc;
 mod object;
 pub(crate) mod packing;
 mod printable;
 mod program;
 mod queue;
-mod racing;
 mod semaphore;
 mod source;
+mod volatile;
 mod words;
 
+pub(crate) use base_device::{BaseDevice, LayeredHandles, LayeredRuntime};
 pub use device::RawHandle;
 pub(crate) use device::{
-    AddressFrom, AddressRange, AllocSpec, Device, Export, FdRange, HostRange, Memory, Residency,
+    AccessState, AddressFrom, AddressRange, AllocSpec, Device, Export, FdRange, HostRange, Memory,
 };
-pub(crate) use ground::{Beneath, Ground, Standing};
 pub(crate) use ipc::IpcRange;
 pub(crate) use object::{ContextHandles, NativeContext, ObjectHome, ObjectRange};
 pub use printable::printable;
 pub use program::NativeArgs;
 pub(crate) use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
-pub(crate) use queue::{Callback, Event, Gate, PeerStretch, Queue};
+pub(crate) use queue::{Callback, Event, HostSignal, PeerStretch, Queue};
 pub use queue::{Profile, QueueOrder, QueueSpec};
-pub(crate) use racing::Racing;
 pub(crate) use semaphore::{Semaphore, SharedSemaphore};
 pub use source::Source;
 pub(crate) use source::{Language, Shader, is_spirv};
+pub(crate) use volatile::VolatileBytes;
 pub use words::{
     Access, AddressSpace, Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain, FdKind, Hint,
-    HostAccess, PciAddress, PhysicalId, RouteKind, Rung, Strategy,
+    HostAccess, MemoryKind, PciAddress, PhysicalId, RouteKind, SyncMethod,
 };

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Arg, Domain, Grid, Kernel, Memory, Residency, Semaphore};
+use super::{AccessState, Arg, Domain, Grid, Kernel, Memory, Semaphore};
 use crate::{Result, sync::Arc};
 use std::{any::Any, fmt, time::Duration};
 
@@ -67,7 +67,7 @@ impl Profile {
 
 /// A stream of work. Calls enqueue and return; nothing here waits for the device but what says so.
 ///
-/// Memory passed in belongs to this queue's device and is `Attached`, unless said otherwise.
+/// Memory passed in belongs to this queue's device and is `Acquired`, unless said otherwise.
 pub trait Queue: Any + Send + Sync + fmt::Debug {
     /// Where its objects belong.
     fn domain(&self) -> Domain;
@@ -86,7 +86,7 @@ pub trait Queue: Any + Send + Sync + fmt::Debug {
         self.flush().map(|()| mark)
     }
 
-    /// The same for somebody who only watches, later than what is asked after: it says nothing of gates, and leaves their
+    /// The same for somebody who only watches, later than what is asked after: it says nothing of host signals, and leaves their
     /// news to those behind them.
     fn watch(&self) -> Result<Arc<dyn Event>> {
         self.mark_and_flush()
@@ -101,12 +101,12 @@ pub trait Queue: Any + Send + Sync + fmt::Debug {
         event.domain() == self.domain()
     }
 
-    /// Makes later work wait at a gate that the host opens.
-    fn gate(&self) -> Result<Box<dyn Gate>>;
+    /// Makes later work wait at a host signal that the host opens.
+    fn host_signal(&self) -> Result<Box<dyn HostSignal>>;
 
-    /// Whether work that it was given may wait at a gate, or be behind one that failed: an event tells of that, and nothing
+    /// Whether work that it was given may wait at a host signal, or be behind one that failed: an event tells of that, and nothing
     /// else does.
-    fn has_gates(&self) -> bool {
+    fn has_host_signals(&self) -> bool {
         false
     }
 
@@ -141,16 +141,16 @@ pub trait Queue: Any + Send + Sync + fmt::Debug {
     fn flush(&self) -> Result<()>;
 
     /// Changes who may use the memory. Returns whether anything was enqueued.
-    fn reside(&self, memory: &dyn Memory, to: Residency) -> Result<bool>;
+    fn reside(&self, memory: &dyn Memory, to: AccessState) -> Result<bool>;
 
-    /// Moves the pages of these bytes to the device (`Attached`) or to the host, in order with the queue: see
+    /// Moves the pages of these bytes to the device (`Acquired`) or to the host, in order with the queue: see
     /// [`Memory::misplaced`].
     fn move_pages(
         &self,
         memory: &dyn Memory,
         offset: usize,
         bytes: usize,
-        to: Residency,
+        to: AccessState,
     ) -> Result<()> {
         let _ = (memory, offset, bytes, to);
         Err(crate::Error::unsupported("a move of pages", "managed memory"))
@@ -300,7 +300,7 @@ impl dyn Event {
 }
 
 /// Something a queue waits at. Dropped unopened, it fails the work behind it: nothing waits forever.
-pub trait Gate: Send {
+pub trait HostSignal: Send {
     /// Lets the work behind it run, or fail.
     fn open(self: Box<Self>, outcome: Result<()>);
 }

@@ -96,7 +96,7 @@ pub enum CopyPolicy {
 /// In what form a device allocates memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Strategy {
+pub enum MemoryKind {
     /// Ordinary pages of this process.
     HostPages,
     /// Shared virtual memory that CPU and device use at once.
@@ -118,22 +118,22 @@ pub enum Strategy {
     Device,
 }
 
-impl Strategy {
-    /// Every strategy, most widely visible first.
-    pub const ALL: [Strategy; 8] = [
-        Strategy::HostPages,
-        Strategy::FineSvm,
-        Strategy::CoarseSvm,
-        Strategy::Managed,
-        Strategy::MappedDevice,
-        Strategy::Exportable,
-        Strategy::OnChip,
-        Strategy::Device,
+impl MemoryKind {
+    /// Every memory kind, most widely visible first.
+    pub const ALL: [MemoryKind; 8] = [
+        MemoryKind::HostPages,
+        MemoryKind::FineSvm,
+        MemoryKind::CoarseSvm,
+        MemoryKind::Managed,
+        MemoryKind::MappedDevice,
+        MemoryKind::Exportable,
+        MemoryKind::OnChip,
+        MemoryKind::Device,
     ];
 
     /// Whether memory has this form only where the caller says so.
     pub fn is_asked_for(self) -> bool {
-        matches!(self, Strategy::Managed | Strategy::OnChip)
+        matches!(self, MemoryKind::Managed | MemoryKind::OnChip)
     }
 }
 
@@ -202,7 +202,7 @@ impl FdKind {
 /// A step of the synchronisation ladder, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rung {
+pub enum SyncMethod {
     /// One in-order queue: nothing to do.
     SameQueue,
     /// A semaphore that the device waits on.
@@ -211,7 +211,7 @@ pub enum Rung {
     Event,
     /// The queue waits for a value in shared memory.
     WaitValue,
-    /// A completion callback opens a gate in the other queue.
+    /// A completion callback opens a host signal in the other queue.
     Callback,
     /// The calling thread waits.
     HostWait,
@@ -228,7 +228,7 @@ macro_rules! display_as_json {
     )*};
 }
 display_as_json!(
-    Access, HostAccess, Hint, CopyPolicy, Strategy, RouteKind, FdKind, Rung, DeviceKind
+    Access, HostAccess, Hint, CopyPolicy, MemoryKind, RouteKind, FdKind, SyncMethod, DeviceKind
 );
 
 /// The name of a compute API, as in device ids.
@@ -317,7 +317,7 @@ pub enum AddressSpace {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caps {
     /// The forms in which it allocates.
-    pub strategies: Vec<Strategy>,
+    pub memory_kinds: Vec<MemoryKind>,
     /// Whether it can use host pages that somebody else allocated.
     pub imports_host_pages: bool,
     /// The file descriptors that it can export its `Exportable` memory as.
@@ -353,10 +353,10 @@ pub struct Caps {
     pub compute_units: u32,
     /// Whether queues can run out of order.
     pub out_of_order: bool,
-    /// Whether its events can call back, so that another queue's gate opens without a waiting thread.
+    /// Whether its events can call back, so that another queue's host signal opens without a waiting thread.
     pub callbacks: bool,
-    /// Whether its queues can wait at a gate that the host opens.
-    pub gates: bool,
+    /// Whether its queues can wait at a host signal that the host opens.
+    pub host_signals: bool,
     /// Whether its queues can wait for a number in memory, which another device writes.
     pub wait_values: bool,
     /// Whether it makes binary semaphores that others import by an opaque descriptor.
@@ -381,12 +381,12 @@ pub struct Caps {
 impl Caps {
     /// What matters for sharing, in one word each.
     pub fn words(&self) -> Vec<&'static str> {
-        let has = |strategy| self.strategies.contains(&strategy);
+        let has = |memory_kind| self.memory_kinds.contains(&memory_kind);
         let all = [
             ("host_pointer", self.imports_host_pages),
-            ("svm_fine", has(Strategy::FineSvm)),
-            ("svm_coarse", has(Strategy::CoarseSvm)),
-            ("managed", has(Strategy::Managed)),
+            ("svm_fine", has(MemoryKind::FineSvm)),
+            ("svm_coarse", has(MemoryKind::CoarseSvm)),
+            ("managed", has(MemoryKind::Managed)),
             ("svm_atomics", self.svm_atomics),
             ("svm_system", self.svm_system),
             ("export_opaque_fd", self.exports.contains(&FdKind::OpaqueFd)),
@@ -399,7 +399,7 @@ impl Caps {
             ("unified_memory", self.unified_memory),
             ("out_of_order", self.out_of_order),
             ("callbacks", self.callbacks),
-            ("user_events", self.gates),
+            ("user_events", self.host_signals),
             ("wait_values", self.wait_values),
             ("export_semaphores", self.exports_semaphores),
             ("import_semaphores", self.imports_semaphores),

@@ -5,7 +5,7 @@ use crate::{
     Error, backend,
     backend::cuda_like::{Flavor, Libraries},
     foreign::{Known, Others},
-    hal::{self, Beneath, Device, Domain, PhysicalId, Standing},
+    hal::{self, Device, Domain, LayeredHandles, LayeredRuntime, PhysicalId},
     sync::Arc,
     topology::Node,
 };
@@ -169,8 +169,8 @@ impl Found {
         next: &mut impl FnMut() -> Domain,
     ) {
         let notes = RefCell::new(Vec::new());
-        let ground = |beneath: &Beneath| self.ground(beneath, &notes);
-        let found = backend::cuda_like::discover(flavor, libraries, probe, next, &ground);
+        let base_device = |layered: &LayeredHandles| self.base_device(layered, &notes);
+        let found = backend::cuda_like::discover(flavor, libraries, probe, next, &base_device);
         self.notes.extend(notes.into_inner());
         match found {
             Ok(found) => {
@@ -182,11 +182,15 @@ impl Found {
     }
 
     /// The device that a runtime is built on, used in that runtime's context from now on. None where it is another library's.
-    fn ground(&self, beneath: &Beneath, notes: &RefCell<Vec<Error>>) -> Option<Standing> {
-        let (ix, ground) = self.opencl.as_ref()?.ground_of(beneath)?;
+    fn base_device(
+        &self,
+        layered: &LayeredHandles,
+        notes: &RefCell<Vec<Error>>,
+    ) -> Option<LayeredRuntime> {
+        let (ix, base_device) = self.opencl.as_ref()?.base_device_of(layered)?;
         let on = self.nodes[ix.get()].id.clone();
-        let ground = ground.map_err(|why| notes.borrow_mut().push(why)).ok()?;
-        Some(Standing { on, ground })
+        let base_device = base_device.map_err(|why| notes.borrow_mut().push(why)).ok()?;
+        Some(LayeredRuntime { on, base_device })
     }
 
     fn vulkan(

@@ -18,7 +18,7 @@
 
 use crate::{
     hal::Event,
-    queue::Line,
+    queue::QueueState,
     sync::{Arc, lock},
     watchdog,
 };
@@ -50,7 +50,7 @@ static KEPT: Mutex<Vec<Arc<Pending>>> = Mutex::new(Vec::new());
 /// What one hub's queues have under way: those that live, and the last work of those that are gone.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    lines: crate::sync::Mutex<Vec<Weak<Line>>>,
+    queue_states: crate::sync::Mutex<Vec<Weak<QueueState>>>,
     left: crate::sync::Mutex<Vec<Arc<dyn Event>>>,
     limit: Duration,
 }
@@ -58,8 +58,8 @@ pub(crate) struct Pending {
 impl Pending {
     /// For a hub of that timeout, which has loaded its drivers.
     pub fn new(timeout: Duration) -> Arc<Pending> {
-        let (lines, left) = Default::default();
-        let pending = Arc::new(Pending { lines, left, limit: timeout.min(LONGEST) });
+        let (queue_states, left) = Default::default();
+        let pending = Arc::new(Pending { queue_states, left, limit: timeout.min(LONGEST) });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&pending));
@@ -68,10 +68,10 @@ impl Pending {
     }
 
     /// A queue that was opened.
-    pub fn add(&self, line: &Arc<Line>) {
-        let mut lines = lock(&self.lines);
-        lines.retain(|other| other.strong_count() > 0);
-        lines.push(Arc::downgrade(line));
+    pub fn add(&self, queue_state: &Arc<QueueState>) {
+        let mut queue_states = lock(&self.queue_states);
+        queue_states.retain(|other| other.strong_count() > 0);
+        queue_states.push(Arc::downgrade(queue_state));
         watch_exit();
     }
 
@@ -86,8 +86,9 @@ impl Pending {
     fn drain(&self) {
         let start = Instant::now();
         let rest = || self.limit.saturating_sub(start.elapsed());
-        let lines: Vec<_> = lock(&self.lines).iter().filter_map(Weak::upgrade).collect();
-        lines.iter().for_each(|line| line.drain(rest()));
+        let queue_states: Vec<_> =
+            lock(&self.queue_states).iter().filter_map(Weak::upgrade).collect();
+        queue_states.iter().for_each(|queue_state| queue_state.drain(rest()));
         let left = std::mem::take(&mut *lock(&self.left));
         for event in left {
             if let Err(error) = event.wait(rest()) {

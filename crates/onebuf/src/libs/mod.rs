@@ -79,10 +79,10 @@ use crate::{
 
 /// A call of a library, recorded like a launch.
 fn told<T>(queue: &Queue, name: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
-    let (before, began) = (mark(queue), queue.line.tap.begin(What::Launch));
+    let (before, began) = (mark(queue), queue.queue_state.tracer.begin(What::Launch));
     let done = call();
     let timed = before.zip(mark(queue)).map(|(before, after)| Timed::between(before, after));
-    began.end_timed(&queue.line, timed, |event| {
+    began.end_timed(&queue.queue_state, timed, |event| {
         event.name = name.into();
         event.failed = done.is_err();
     });
@@ -91,9 +91,11 @@ fn told<T>(queue: &Queue, name: &str, call: impl FnOnce() -> Result<T>) -> Resul
 
 /// Where a queue of a device that tells times is now, for a trace. Without one, or on the host, nothing.
 fn mark(queue: &Queue) -> Option<Arc<dyn Event>> {
-    let line = &queue.line;
-    let timed = line.spec.profiling && line.tap.recorder().is_some() && line.hal.raw() != 0;
-    timed.then(|| line.hal.mark().ok()).flatten()
+    let queue_state = &queue.queue_state;
+    let timed = queue_state.spec.profiling
+        && queue_state.tracer.recorder().is_some()
+        && queue_state.hal.raw() != 0;
+    timed.then(|| queue_state.hal.mark().ok()).flatten()
 }
 
 pub(crate) use libraries::Libraries;

@@ -197,7 +197,7 @@ impl Solver {
 
     fn check_lu<T>(&self, lu: &Lu<T>) -> Result<()> {
         let (device, queue) = (&lu.device, &self.queue);
-        let same = device.hub().is(&queue.hub) && device.index() == queue.line.device;
+        let same = device.hub().is(&queue.hub) && device.index() == queue.queue_state.device;
         if same { Ok(()) } else { Err(self.strange(lu)) }
     }
 

@@ -37,18 +37,18 @@
 //! never waits for whoever watches. A viewer that does not read misses what it does not read, and is
 //! left after ten seconds. Not published, a buffer that is made or handed over costs one load more.
 
-mod card;
 mod server;
 mod snapshot;
+mod statistics;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests;
 mod viewer;
 
-pub(crate) use card::{Card, Cards, Sight};
 pub use server::Published;
 pub use snapshot::{
     BufferSeen, DeviceSeen, HandOver, Moved, PipelineSeen, RouteSeen, Snapshot, StageSeen,
 };
+pub(crate) use statistics::{BufferStatistics, Sight, StatisticsTable};
 pub use viewer::{Viewer, names};
 
 use crate::{Hub, Result, peer::socket_path};

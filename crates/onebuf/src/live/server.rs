@@ -1,6 +1,6 @@
 //! The publisher's side: a thread that tells whoever comes, and waits for nobody.
 
-use super::{Cards, Snapshot, path_of};
+use super::{Snapshot, StatisticsTable, path_of};
 use crate::{
     Error, Hub, Result,
     hub::WeakHub,
@@ -45,7 +45,7 @@ impl Published {
         let pipelines = Pipelines::default();
         let server = Server {
             hub: hub.downgrade(),
-            cards: hub.watched_cards().clone(),
+            statistics_table: hub.watched_statistics().clone(),
             pipelines: pipelines.clone(),
             start: Instant::now(),
             viewers: Vec::new(),
@@ -88,7 +88,7 @@ impl fmt::Debug for Published {
 
 struct Server {
     hub: WeakHub,
-    cards: Arc<Cards>,
+    statistics_table: Arc<StatisticsTable>,
     pipelines: Pipelines,
     start: Instant,
     viewers: Vec<Visitor>,
@@ -168,7 +168,7 @@ impl Server {
     fn packet(&self) -> Option<Vec<u8>> {
         let hub = self.hub.upgrade()?;
         let pipelines = lock(&self.pipelines).clone();
-        let seen = Snapshot::of(&hub, &self.cards, &pipelines, self.start.elapsed());
+        let seen = Snapshot::of(&hub, &self.statistics_table, &pipelines, self.start.elapsed());
         seen.encode().inspect_err(|error| tracing::warn!(%error, "viewers see nothing")).ok()
     }
 }

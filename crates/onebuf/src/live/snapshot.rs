@@ -1,7 +1,9 @@
 //! What a viewer is told, in one packet of JSON.
 
-use super::{Cards, card::Card};
-use crate::{Cause, Error, Hub, Result, RouteKind, Rung, pipeline, printable, topology::DeviceIx};
+use super::{StatisticsTable, statistics::BufferStatistics};
+use crate::{
+    Cause, Error, Hub, Result, RouteKind, SyncMethod, pipeline, printable, topology::DeviceIx,
+};
 use serde::{Deserialize, Serialize};
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -32,7 +34,7 @@ pub struct Snapshot {
     /// How many more there are.
     pub buffers_left_out: usize,
     /// How many hand-overs were ordered by each step of the ladder.
-    pub fences: Vec<(Rung, u64)>,
+    pub fences: Vec<(SyncMethod, u64)>,
     /// What was moved between each pair.
     pub ledger: Vec<Moved>,
     /// Its pipelines.
@@ -86,7 +88,7 @@ pub struct HandOver {
     /// Who got it.
     pub to: String,
     /// By which step of the ladder it was ordered.
-    pub rung: Rung,
+    pub sync_method: SyncMethod,
 }
 
 /// What was moved between one ordered pair for one cause.
@@ -171,12 +173,13 @@ impl Snapshot {
     /// Of a hub and its pipelines.
     pub(super) fn of(
         hub: &Hub,
-        cards: &Cards,
+        statistics_table: &StatisticsTable,
         pipelines: &[(String, pipeline::Handle)],
         uptime: Duration,
     ) -> Self {
-        let living = cards.living();
-        let shown = living.iter().take(MOST_BUFFERS).map(|card| BufferSeen::of(hub, card));
+        let living = statistics_table.living();
+        let shown =
+            living.iter().take(MOST_BUFFERS).map(|statistics| BufferSeen::of(hub, statistics));
         let moved = hub.ledger().entries().into_iter().map(|e| Moved {
             from: e.from,
             to: e.to,
@@ -195,7 +198,11 @@ impl Snapshot {
                 .collect(),
             buffers: shown.collect(),
             buffers_left_out: living.len().saturating_sub(MOST_BUFFERS),
-            fences: cards.rungs().into_iter().filter(|(_, count)| *count > 0).collect(),
+            fences: statistics_table
+                .sync_methods()
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .collect(),
             ledger: moved.collect(),
             pipelines: pipelines
                 .iter()
@@ -264,20 +271,24 @@ fn program() -> String {
 }
 
 impl BufferSeen {
-    fn of(hub: &Hub, card: &Card) -> Self {
+    fn of(hub: &Hub, statistics: &BufferStatistics) -> Self {
         let id = |device: DeviceIx| hub.topology().node(device).id.clone();
-        let others = card.sites.iter().filter(|site| site.device != card.home);
+        let others = statistics.aliases.iter().filter(|alias| alias.device != statistics.home);
         Self {
-            name: cut(&card.name),
-            number: card.number,
-            bytes: card.bytes,
-            home: id(card.home),
+            name: cut(&statistics.name),
+            number: statistics.number,
+            bytes: statistics.bytes,
+            home: id(statistics.home),
             routes: others
-                .map(|site| RouteSeen { to: id(site.device), kind: site.kind() })
+                .map(|alias| RouteSeen { to: id(alias.device), kind: alias.kind() })
                 .collect(),
-            hand_overs: card.hand_overs.load(Ordering::Relaxed),
-            last: card.last().map(|(from, to, rung)| HandOver { from: id(from), to: id(to), rung }),
-            implied_bytes: card.implied.load(Ordering::Relaxed),
+            hand_overs: statistics.hand_overs.load(Ordering::Relaxed),
+            last: statistics.last().map(|(from, to, sync_method)| HandOver {
+                from: id(from),
+                to: id(to),
+                sync_method,
+            }),
+            implied_bytes: statistics.implied.load(Ordering::Relaxed),
         }
     }
 }

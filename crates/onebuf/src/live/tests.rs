@@ -239,7 +239,7 @@ fn names_of_a_publisher_come_without_what_a_terminal_obeys() {
         home: name(),
         routes: vec![RouteSeen { to: name(), kind: crate::RouteKind::Same }],
         hand_overs: 1,
-        last: Some(HandOver { from: name(), to: name(), rung: crate::Rung::HostWait }),
+        last: Some(HandOver { from: name(), to: name(), sync_method: crate::SyncMethod::HostWait }),
         implied_bytes: 0,
     });
     let (cause, bytes, operations) = (crate::Cause::Asked, 1, 1);
@@ -286,7 +286,7 @@ fn fuzz_snapshots() {
     let buffer = shared(&hub, "signal");
     let mut viewer = Viewer::attach(&path, SOON).unwrap();
     let mut seen = until(&mut viewer, |seen| !seen.buffers.is_empty());
-    seen.fences.push((crate::Rung::Event, 3));
+    seen.fences.push((crate::SyncMethod::Event, 3));
     seen.pipelines.push(PipelineSeen { name: "p".into(), ..PipelineSeen::default() });
     let seeds = [seen.encode().unwrap()];
     Target {

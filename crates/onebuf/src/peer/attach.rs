@@ -58,7 +58,7 @@ impl Attach {
 
     /// Attaches. It is the owner's turn then: [`Attached::wait`] for this process's.
     ///
-    /// `wish` says what the buffer shall be here, apart from its length and its memory: who sees it
+    /// `builder` says what the buffer shall be here, apart from its length and its memory: who sees it
     /// ([`BufferBuilder::shared_with`]) and how. Memory of a device is imported by one of those named that is of
     /// the same chip and takes such descriptors or handles, and by no other: the owner must not choose which driver reads what
     /// it sent. Drivers that believe what a file says are refused
@@ -72,7 +72,7 @@ impl Attach {
     pub fn open<'h, T: Pod>(
         &self,
         hub: &'h Hub,
-        wish: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
+        builder: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
     ) -> Result<Attached<T>> {
         let deadline = Deadline::after(self.limit);
         let socket = Socket::connect(&socket_path(&self.name)?, deadline)?;
@@ -82,17 +82,17 @@ impl Attach {
         let mut buffer = match taken::sort(&grant, file, owner)? {
             Came::Pages(file) => {
                 let range = hub.map_file(file, grant.allocation_bytes)?;
-                buffer_over(hub, part(&grant, &range)?, wish)?
+                buffer_over(hub, part(&grant, &range)?, builder)?
             }
             Came::Device(from) => {
-                let wish = checked(hub, elements::<T>(grant.bytes)?, wish)?;
-                taken::buffer_on(hub, &grant, &from, &wish)?
+                let builder = checked(hub, elements::<T>(grant.bytes)?, builder)?;
+                taken::buffer_on(hub, &grant, &from, &builder)?
             }
         };
         let core = Arc::downgrade(&buffer.share_core());
         tenants::enter(&socket, owner, grant.session, core);
         socket.send(&Message::Ready, &[], deadline)?;
-        let link = Link::new(socket, owner, Side::Guest);
+        let link = Link::new(socket, owner, Side::Client);
         Ok(Attached { link, buffer: Arc::new(buffer), session: grant.session })
     }
 }
@@ -132,28 +132,28 @@ fn elements<T>(bytes: u64) -> Result<usize> {
 fn checked<'h, T: Pod>(
     hub: &'h Hub,
     len: usize,
-    wish: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
+    builder: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
 ) -> Result<BufferBuilder<'h, T>> {
-    let wish = wish(hub.buffer::<T>(len));
-    if wish.len != len || !wish.hub.is(hub) {
+    let builder = builder(hub.buffer::<T>(len));
+    if builder.len != len || !builder.hub.is(hub) {
         return Err(Error::invalid("another builder than the one given"));
     }
-    Ok(wish)
+    Ok(builder)
 }
 
 fn buffer_over<'h, T: Pod>(
     hub: &'h Hub,
     range: HostRange,
-    wish: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
+    builder: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
 ) -> Result<Buffer<T>> {
     let pointer = range.pointer.cast::<T>();
     if !pointer.is_aligned() {
         return Err(Error::refused("its buffer begins where no element can"));
     }
     let len = range.bytes / size_of::<T>();
-    let wish = checked(hub, len, wish)?;
+    let builder = checked(hub, len, builder)?;
     // SAFETY: as many elements, mapped while their owner lives. Another process uses them, too: see below.
-    let buffer = unsafe { wish.host_memory(pointer, range.owner) }.build()?;
+    let buffer = unsafe { builder.host_memory(pointer, range.owner) }.build()?;
     buffer.core().expose()?;
     buffer.core().lend()?;
     Ok(buffer)

@@ -2,7 +2,7 @@
 
 use super::wire::{Grant, Kind};
 use crate::{
-    Buffer, Error, Result, Strategy,
+    Buffer, Error, MemoryKind, Result,
     buffer::Core,
     hal::{DeviceInfo, FdKind, FdRange, IpcRange},
     hub::PageFile,
@@ -23,8 +23,8 @@ pub(super) enum Given {
 impl Given {
     pub fn of(core: &Core) -> Result<Self> {
         let node = core.hub.topology().node(core.plan.allocate_on);
-        let kind = ipc(&node.info).filter(|_| core.plan.strategy == Strategy::Device);
-        if core.plan.strategy != Strategy::Exportable && kind.is_none() {
+        let kind = ipc(&node.info).filter(|_| core.plan.memory_kind == MemoryKind::Device);
+        if core.plan.memory_kind != MemoryKind::Exportable && kind.is_none() {
             return core.hub.page_file(&core.pages_for_peers()?).map(Given::Pages);
         }
         let chip = node.info.physical.uuid.ok_or_else(|| {

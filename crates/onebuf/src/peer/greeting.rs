@@ -25,7 +25,7 @@ pub(super) struct Gift<'g> {
 
 /// A peer whose handshake is under way.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct Client {
     pub socket: Socket,
     pub peer: Peer,
     pub session: u64,
@@ -35,7 +35,7 @@ pub(super) struct Guest {
     granted: bool,
 }
 
-impl Guest {
+impl Client {
     /// Hears what it has said since; whether it is ready.
     fn hear(&mut self, gift: &Gift<'_>, grant: impl Fn(u64) -> Grant) -> Result<bool> {
         let Some((message, _)) = self.socket.try_receive()? else { return Ok(false) };
@@ -96,13 +96,13 @@ impl Guest {
 
 /// Peers whose handshakes are under way, in the order of their coming.
 #[derive(Debug, Default)]
-pub(super) struct Guests {
-    all: Vec<Guest>,
+pub(super) struct Clients {
+    all: Vec<Client>,
     /// How many have come, ever.
     came: u64,
 }
 
-impl Guests {
+impl Clients {
     /// The first peer that is ready. An error is about one peer, which is sent away, or about the time: the others stay, and the
     /// next call goes on with them.
     pub fn next(
@@ -112,13 +112,13 @@ impl Guests {
         (deadline, limit): (Deadline, Duration),
         gift: &Gift<'_>,
         grant: impl Fn(u64) -> Grant,
-    ) -> Result<Guest> {
+    ) -> Result<Client> {
         loop {
             self.let_in(listener, allowed)?;
             if let Some(ready) = self.hear_all(gift, &grant)? {
                 return Ok(ready);
             }
-            if let Some(slow) = self.all.iter().position(|guest| guest.left(limit).is_zero()) {
+            if let Some(slow) = self.all.iter().position(|client| client.left(limit).is_zero()) {
                 return Err(self.all.remove(slow).too_slow(limit));
             }
             if deadline.left().is_zero() {
@@ -135,7 +135,7 @@ impl Guests {
             let peer = socket.peer()?.check(allowed)?;
             self.came += 1;
             let (session, waited) = (self.came, Duration::ZERO);
-            self.all.push(Guest { socket, peer, session, waited, granted: false });
+            self.all.push(Client { socket, peer, session, waited, granted: false });
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Guests {
         &mut self,
         gift: &Gift<'_>,
         grant: &impl Fn(u64) -> Grant,
-    ) -> Result<Option<Guest>> {
+    ) -> Result<Option<Client>> {
         for at in 0..self.all.len() {
             match self.all[at].hear(gift, grant) {
                 Ok(false) => {}
@@ -166,13 +166,13 @@ impl Guests {
     fn wait(&mut self, listener: &Listener, deadline: Deadline, limit: Duration) -> Result<()> {
         let room = self.all.len() < MOST_AT_ONCE;
         let door = room.then(|| listener.as_fd());
-        let fds = self.all.iter().map(|guest| guest.socket.as_fd()).chain(door);
-        let left = self.all.iter().map(|guest| guest.left(limit));
+        let fds = self.all.iter().map(|client| client.socket.as_fd()).chain(door);
+        let left = self.all.iter().map(|client| client.left(limit));
         let left = left.fold(deadline.left(), Duration::min);
         let start = Instant::now();
         wait_for_any(fds, left)?;
         let waited = start.elapsed();
-        self.all.iter_mut().for_each(|guest| guest.waited += waited);
+        self.all.iter_mut().for_each(|client| client.waited += waited);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use super::{
     wire::{Grant, Kind, Message},
 };
 use crate::{
-    Hub, Strategy,
+    Hub, MemoryKind,
     backend::cuda_like::tests::{alone, compile},
     hal::IpcRange,
 };
@@ -33,16 +33,16 @@ fn attach_elsewhere(library: &str, answer: &[u8]) -> String {
     let folder = private();
     let listener = Listener::open(&socket(&folder)).unwrap();
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "peer::ipc_tests::guest", "--ignored", "--nocapture"]);
+    command.args(["--exact", "peer::ipc_tests::client", "--ignored", "--nocapture"]);
     command.env(STUB, library).env(SOCKET, socket(&folder)).stdout(Stdio::piped());
-    let guest = command.spawn().unwrap();
+    let client = command.spawn().unwrap();
     let door = listener.accept(Deadline::after(SOON)).unwrap();
     assert!(matches!(
         door.receive(Deadline::after(SOON), "hello").unwrap().0,
         Message::Hello { .. }
     ));
     door.send_packet(answer, &[], Deadline::after(SOON)).unwrap();
-    let output = guest.wait_with_output().unwrap();
+    let output = client.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("left: 0 0"), "{text}");
     text
@@ -50,11 +50,11 @@ fn attach_elsewhere(library: &str, answer: &[u8]) -> String {
 
 #[test]
 #[ignore = "the second process of the test below"]
-fn guest() {
+fn client() {
     let (library, path) = (env::var(STUB).unwrap(), env::var(SOCKET).unwrap());
     let hub = hub(&library);
     let device = hub.device("cuda:0").unwrap();
-    let said = match Attach::to(path).open::<u32>(&hub, |wish| wish.shared_with([&device])) {
+    let said = match Attach::to(path).open::<u32>(&hub, |builder| builder.shared_with([&device])) {
         Ok(attached) => format!("attached: {} elements", attached.buffer().len()),
         Err(error) => format!("error: {error}"),
     };
@@ -82,8 +82,9 @@ fn lies_about_handles_are_refused_and_leave_nothing() {
     let library = file.to_str().unwrap();
     let hub = hub(library);
     let device = hub.device("cuda:0").unwrap();
-    let wish = hub.buffer::<u8>(BYTES as usize).shared_with([&device]).strategy(Strategy::Device);
-    let buffer = wish.build().unwrap();
+    let builder =
+        hub.buffer::<u8>(BYTES as usize).shared_with([&device]).memory_kind(MemoryKind::Device);
+    let buffer = builder.build().unwrap();
     let range = buffer.core().handle_for_peers().unwrap();
     assert_eq!(
         (range.offset, range.bytes as u64, range.allocation_bytes as u64),

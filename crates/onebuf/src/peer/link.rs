@@ -23,9 +23,9 @@ pub(super) struct Link {
     lost: Option<Error>,
     /// It said that it leaves.
     left: bool,
-    /// The other end's buffer, where that is a guest in this process. It is kept while it may be the guest's turn: what
-    /// the guest left at work is known to the buffer alone.
-    guests: Vec<Arc<Core>>,
+    /// The other end's buffer, where that is a client in this process. It is kept while it may be the client's turn: what
+    /// the client left at work is known to the buffer alone.
+    clients: Vec<Arc<Core>>,
 }
 
 /// To whom the buffer falls when the other end is lost.
@@ -34,18 +34,18 @@ pub(super) enum Side {
     /// This end: it owns the buffer.
     Owner,
     /// The owner, though it be gone; but who has it keeps it.
-    Guest,
+    Client,
 }
 
 impl Link {
     pub fn new(socket: Socket, peer: Peer, side: Side) -> Self {
         let ours = side == Side::Owner;
-        Self { socket, peer, side, round: 0, ours, lost: None, left: false, guests: Vec::new() }
+        Self { socket, peer, side, round: 0, ours, lost: None, left: false, clients: Vec::new() }
     }
 
-    /// The owner's end, of a guest that may be in this process.
-    pub fn of_owner(socket: Socket, peer: Peer, guests: Vec<Arc<Core>>) -> Self {
-        Self { guests, ..Self::new(socket, peer, Side::Owner) }
+    /// The owner's end, of a client that may be in this process.
+    pub fn of_owner(socket: Socket, peer: Peer, clients: Vec<Arc<Core>>) -> Self {
+        Self { clients, ..Self::new(socket, peer, Side::Owner) }
     }
 
     pub fn peer(&self) -> Peer {
@@ -75,7 +75,7 @@ impl Link {
         let round = self.round + 1;
         let sent = self.socket.send(&Message::Turn { round }, &[], Deadline::after(SEND_LIMIT));
         if let Err(error) = sent {
-            // A guest that its owner put out stays so.
+            // A client that its owner put out stays so.
             let _ = core.take_back();
             return Err(self.end(core, error));
         }
@@ -151,22 +151,22 @@ impl Link {
     fn lose(&mut self, core: &Core, error: Error) -> Error {
         self.lost = Some(error.clone());
         match self.side {
-            Side::Guest if !self.ours => core.orphan(),
-            Side::Guest => {}
+            Side::Client if !self.ours => core.orphan(),
+            Side::Client => {}
             Side::Owner if !self.ours => {
                 self.ours = true;
-                core.claim_back(std::mem::take(&mut self.guests));
+                core.claim_back(std::mem::take(&mut self.clients));
             }
-            // Nothing of the guest's is at work in the owner's turn.
-            Side::Owner => self.guests.clear(),
+            // Nothing of the client's is at work in the owner's turn.
+            Side::Owner => self.clients.clear(),
         }
         error
     }
 
     /// Leaves in good order. The other end need not be there to hear it.
     pub fn leave(&mut self, core: &Core) {
-        if self.side == Side::Guest {
-            // The owner has its turn when it hears of this: nothing of a guest's may be at work any more.
+        if self.side == Side::Client {
+            // The owner has its turn when it hears of this: nothing of a client's may be at work any more.
             if self.ours {
                 let over = core.lend();
                 over.unwrap_or_else(|error| tracing::warn!(%error, "left in the middle of work"));

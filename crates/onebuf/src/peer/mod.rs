@@ -2,12 +2,12 @@
 //!
 //! The owner offers a buffer under a name; another process of the same user attaches to it and gets a
 //! [`Buffer`](crate::Buffer) over the *same pages*, for its own devices, by its own hub's routes; or over the same
-//! memory of a device ([`Strategy::Exportable`](crate::Strategy::Exportable)), by a device of the same chip. Fences do not
+//! memory of a device ([`MemoryKind::Exportable`](crate::MemoryKind::Exportable)), by a device of the same chip. Fences do not
 //! cross processes, so the two take turns: a hand-over waits for all work of the one, and lets the other begin.
 //!
 //! ```text
 //!   owner                                          peer
-//!   Offer::open(&buffer, "frames") ── socket ──▶   Attach::to("frames").open(&hub, |wish| wish)
+//!   Offer::open(&buffer, "frames") ── socket ──▶   Attach::to("frames").open(&hub, |builder| builder)
 //!   accept() ◀── hello ── grant, memfd ── ready ──▶
 //!   write, launch …  hand_over() ── turn ──▶       wait()  read, launch …
 //!   wait() ◀── turn ──────────────────────────     hand_over()
@@ -35,7 +35,7 @@
 //!     // In another process, as a rule.
 //!     let peer = scope.spawn(|| -> onebuf::Result<()> {
 //!         let hub = Hub::discover()?;
-//!         let mut attached = Attach::to(name).open::<u32>(&hub, |wish| wish)?;
+//!         let mut attached = Attach::to(name).open::<u32>(&hub, |builder| builder)?;
 //!         attached.wait(soon)?;                            // the owner's turn is over
 //!         assert_eq!(attached.buffer().to_vec()?[7], 1);
 //!         attached.buffer().fill(2)?;

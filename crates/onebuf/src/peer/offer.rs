@@ -3,7 +3,7 @@
 use super::{
     folder::{Name, socket_path},
     given::Given,
-    greeting::{Gift, Guest, Guests},
+    greeting::{Client, Clients, Gift},
     link::Link,
     socket::{Deadline, Listener, Peer},
     tenants,
@@ -27,7 +27,7 @@ pub struct Offer<'b, T: Pod> {
     allowed: Vec<u32>,
     greeting_limit: Duration,
     element_bytes: u32,
-    guests: Guests,
+    clients: Clients,
     _only: Only<'b>,
 }
 
@@ -53,7 +53,7 @@ impl<'b, T: Pod> Offer<'b, T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless the buffer lies in host pages of its own, or in memory of a device that exports
-    /// it ([`Strategy::Exportable`](crate::Strategy::Exportable)), or in a device's plain memory of whole 2 MiB that has a
+    /// it ([`MemoryKind::Exportable`](crate::MemoryKind::Exportable)), or in a device's plain memory of whole 2 MiB that has a
     /// handle for other processes; [`Error::Busy`] while a guard of it is held, while it is offered already, or while the
     /// name is another owner's; [`Error::Cache`] for a folder that others can enter.
     pub fn open(buffer: &'b Buffer<T>, name: &str) -> Result<Self> {
@@ -72,7 +72,7 @@ impl<'b, T: Pod> Offer<'b, T> {
             allowed: vec![],
             greeting_limit,
             element_bytes: size_of::<T>() as u32,
-            guests: Guests::default(),
+            clients: Clients::default(),
             _only,
         })
     }
@@ -125,15 +125,15 @@ impl<'b, T: Pod> Offer<'b, T> {
     /// [`Error::InvalidArgument`] for one with other elements; [`Error::PeerLost`] for one that went away;
     /// [`Error::Driver`] when this process cannot let peers in, which lasts until it has descriptors again.
     pub fn accept(&mut self, timeout: Duration) -> Result<Visit<'_, 'b, T>> {
-        let Self { buffer, given, listener, allowed, greeting_limit, guests, .. } = self;
+        let Self { buffer, given, listener, allowed, greeting_limit, clients, .. } = self;
         let element_bytes = self.element_bytes;
         let gift = Gift { element_bytes, fds: given.fds() };
         let limits = (Deadline::after(timeout), *greeting_limit);
         let grant = |session| given.grant(buffer, element_bytes, session);
-        let Guest { socket, peer, session, .. } =
-            guests.next(listener, allowed, limits, &gift, grant)?;
-        let guests = tenants::find(&socket, peer, session);
-        Ok(Visit { link: Link::of_owner(socket, peer, guests), offer: self, session })
+        let Client { socket, peer, session, .. } =
+            clients.next(listener, allowed, limits, &gift, grant)?;
+        let clients = tenants::find(&socket, peer, session);
+        Ok(Visit { link: Link::of_owner(socket, peer, clients), offer: self, session })
     }
 }
 

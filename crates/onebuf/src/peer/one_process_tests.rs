@@ -1,11 +1,11 @@
-//! Owner and guest in one process: when a visit is over, safe calls of the one never meet those of the other.
+//! Owner and client in one process: when a visit is over, safe calls of the one never meet those of the other.
 //!
 //! # Safety
 //! The one kernel stays in its slice.
 
 #![allow(unsafe_code)]
 
-use super::tests::{with_both, with_guest_of};
+use super::tests::{with_both, with_client_of};
 use crate::{
     Access, Buffer, Error, Fence, Hub, Queue, Signature, Source, args,
     fake::{Delay, FakeConfig, Sharing},
@@ -58,9 +58,9 @@ fn all_ways(buffer: &Buffer<u32>) -> Vec<crate::Result<()>> {
     ]
 }
 
-/// The owner ends the visit in the guest's turn, and takes the buffer only when nothing of the guest's is left.
+/// The owner ends the visit in the client's turn, and takes the buffer only when nothing of the client's is left.
 #[test]
-fn a_guest_loses_its_turn_when_the_owner_uses_the_buffer() {
+fn a_client_loses_its_turn_when_the_owner_uses_the_buffer() {
     with_both(|buffer, mut visit, mut attached| {
         visit.hand_over().unwrap();
         attached.wait(SOON).unwrap();
@@ -68,7 +68,7 @@ fn a_guest_loses_its_turn_when_the_owner_uses_the_buffer() {
         attached.buffer().fill(3).unwrap();
         let queue = attached.buffer().hub().host().queue().unwrap();
         let view = attached.buffer().write_on(&queue).unwrap();
-        all_ways(buffer).into_iter().for_each(|way| assert_busy(way, "its guest in this process"));
+        all_ways(buffer).into_iter().for_each(|way| assert_busy(way, "its client in this process"));
         drop(view);
         attached.buffer().fill(4).unwrap();
         assert_eq!(buffer.to_vec().unwrap(), [4; 2048]);
@@ -81,7 +81,7 @@ fn a_guest_loses_its_turn_when_the_owner_uses_the_buffer() {
     });
 }
 
-/// A turn that the guest has not heard of yet is none when the owner has used the buffer since.
+/// A turn that the client has not heard of yet is none when the owner has used the buffer since.
 #[test]
 fn a_turn_that_was_not_heard_in_time_is_lost() {
     with_both(|buffer, mut visit, mut attached| {
@@ -125,9 +125,9 @@ fn a_guard_that_is_held_at_the_end_keeps_the_owner_away() {
     });
 }
 
-/// The connection is lost first, and then the guest goes: what it shared is lost with it.
+/// The connection is lost first, and then the client goes: what it shared is lost with it.
 #[test]
-fn what_was_shared_is_lost_with_its_guest() {
+fn what_was_shared_is_lost_with_its_client() {
     with_both(|buffer, mut visit, mut attached| {
         visit.hand_over().unwrap();
         attached.wait(SOON).unwrap();
@@ -150,7 +150,7 @@ fn what_the_owner_has_taken_back_stays_as_it_wrote_it() {
             attached.wait(SOON).unwrap();
             let (start, stop) = (AtomicBool::new(false), AtomicBool::new(false));
             thread::scope(|scope| {
-                let guest = scope.spawn(|| {
+                let client = scope.spawn(|| {
                     let mut done = 0;
                     while attached.buffer().fill(1).is_ok() && !stop.load(Ordering::Relaxed) {
                         done += 1;
@@ -167,10 +167,10 @@ fn what_the_owner_has_taken_back_stays_as_it_wrote_it() {
                     assert!(matches!(error, Error::Busy { .. }), "{error}");
                     thread::yield_now();
                 }
-                // A guest that goes on has to stop before anything is judged.
+                // A client that goes on has to stop before anything is judged.
                 let kept = (0..50).all(|_| buffer.to_vec().is_ok_and(|all| all == [mine; 2048]));
                 stop.store(true, Ordering::Relaxed);
-                assert!(guest.join().unwrap() > 0 && kept, "the guest wrote after the owner");
+                assert!(client.join().unwrap() > 0 && kept, "the client wrote after the owner");
             });
         });
     }
@@ -202,12 +202,12 @@ fn work(hub: &Hub, queue: &Queue) -> Fence {
     queue.fence()
 }
 
-/// What a guest launched through a view that outlived its connection is over before the owner has the buffer, though the
-/// guest's buffer is gone.
+/// What a client launched through a view that outlived its connection is over before the owner has the buffer, though the
+/// client's buffer is gone.
 #[test]
-fn work_of_a_guest_that_is_gone_is_waited_for() {
+fn work_of_a_client_that_is_gone_is_waited_for() {
     let (hub, queue) = late_hub(Duration::from_secs(1), SOON);
-    with_guest_of(&hub, |buffer, mut visit, mut attached| {
+    with_client_of(&hub, |buffer, mut visit, mut attached| {
         visit.hand_over().unwrap();
         attached.wait(SOON).unwrap();
         let shared = attached.shared_buffer();
@@ -218,15 +218,15 @@ fn work_of_a_guest_that_is_gone_is_waited_for() {
         drop(shared);
         assert_lost(visit.wait(SOON));
         buffer.fill(2).unwrap();
-        assert_eq!(fence.is_done(), Ok(true), "the owner has it while the guest's work runs");
+        assert_eq!(fence.is_done(), Ok(true), "the owner has it while the client's work runs");
     });
 }
 
-/// The guest's work outlasts the guest's own timeout: the owner gets a timeout, too, until it is over.
+/// The client's work outlasts the client's own timeout: the owner gets a timeout, too, until it is over.
 #[test]
 fn work_that_outlasts_the_timeout_keeps_the_owner_away() {
     let (hub, queue) = late_hub(Duration::from_secs(3), Duration::from_millis(200));
-    with_guest_of(&hub, |buffer, mut visit, mut attached| {
+    with_client_of(&hub, |buffer, mut visit, mut attached| {
         visit.hand_over().unwrap();
         attached.wait(SOON).unwrap();
         let view = attached.buffer().write_on(&queue).unwrap();
@@ -237,7 +237,7 @@ fn work_that_outlasts_the_timeout_keeps_the_owner_away() {
         while let Err(error) = buffer.fill(2) {
             assert!(matches!(error, Error::Timeout { .. }), "{error}");
         }
-        assert_eq!(fence.is_done(), Ok(true), "the owner has it while the guest's work runs");
+        assert_eq!(fence.is_done(), Ok(true), "the owner has it while the client's work runs");
     });
 }
 

@@ -72,13 +72,13 @@ pub(super) fn buffer_on<T: Pod>(
     hub: &Hub,
     grant: &Grant,
     from: &Export,
-    wish: &BufferBuilder<'_, T>,
+    builder: &BufferBuilder<'_, T>,
 ) -> Result<Buffer<T>> {
     let chip =
         grant.uuid.ok_or_else(|| Error::refused("it does not say which chip's memory it is"))?;
     let mut outcome = Err(Error::refused("no device takes its memory"));
-    for device in candidates(hub, grant, from, chip, &wish.shape.devices)? {
-        outcome = wish.clone().build_imported(device, from);
+    for device in candidates(hub, grant, from, chip, &builder.shape.devices)? {
+        outcome = builder.clone().build_imported(device, from);
         match &outcome {
             Err(error @ (Error::Driver { .. } | Error::Unsupported { .. })) => {
                 let id = &hub.topology().node(device).id;

@@ -113,9 +113,9 @@ pub(super) fn attach_naming(
     let listener = Listener::open(&socket(&folder)).unwrap();
     thread::scope(|scope| {
         let path = socket(&folder);
-        let guest = scope.spawn(move || {
+        let client = scope.spawn(move || {
             let attach = Attach::to(path.to_str().unwrap()).timeout(Duration::from_millis(500));
-            attach.open::<u32>(hub, |wish| wish.shared_with(named)).map(drop).unwrap_err()
+            attach.open::<u32>(hub, |builder| builder.shared_with(named)).map(drop).unwrap_err()
         });
         let door = listener.accept(Deadline::after(SOON)).unwrap();
         let hello = door.receive(Deadline::after(SOON), "hello").unwrap();
@@ -124,7 +124,7 @@ pub(super) fn attach_naming(
             let lent: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
             door.send_packet(answer, &lent, Deadline::after(SOON)).unwrap();
         }
-        let error = guest.join().unwrap();
+        let error = client.join().unwrap();
         drop((fds, door));
         error
     })
@@ -270,7 +270,7 @@ fn hear(socket: &Socket) -> Message {
 }
 
 /// A peer that does as it should until it is attached; then it is the test's.
-fn guest(path: &Path) -> Socket {
+fn client(path: &Path) -> Socket {
     let socket = knock(path);
     say(&socket, &Message::Hello { element_bytes: 4 });
     assert!(matches!(hear(&socket), Message::Grant(_)));
@@ -323,7 +323,7 @@ fn peers_that_lie_are_refused_and_the_next_one_is_served() {
     assert!(matches!(offer.accept(MOMENT).map(drop), Err(Error::Timeout { .. })));
 
     let path = stage.path();
-    let peer = thread::spawn(move || guest(&path));
+    let peer = thread::spawn(move || client(&path));
     let visit = offer.accept(SOON).unwrap();
     assert_eq!(visit.peer().uid, rustix::process::geteuid().as_raw());
     assert_eq!(visit.peer().pid, std::process::id());
@@ -341,7 +341,7 @@ fn silent_peers_hold_nobody_up() {
     halves.iter().for_each(|half| say(half, &Message::Hello { element_bytes: 4 }));
     for session in [13, 14] {
         let path = stage.path();
-        let peer = thread::spawn(move || guest(&path));
+        let peer = thread::spawn(move || client(&path));
         let visit = offer.accept(SOON).unwrap();
         assert_eq!(visit.session(), session, "in the order of their coming");
         drop((visit, peer.join().unwrap()));
@@ -370,7 +370,7 @@ fn a_crowd_of_silent_peers_is_sent_away() {
         // The first 16 are inside before the last four and the good one can be.
         let mut refused = vec![offer.accept(SOON).map(drop).unwrap_err()];
         let crowd = crowd.join().unwrap();
-        let peer = scope.spawn(|| guest(&path));
+        let peer = scope.spawn(|| client(&path));
         let visit = loop {
             match offer.accept(SOON) {
                 Ok(visit) => break visit.session(),
@@ -398,7 +398,7 @@ fn with_visit(test: impl FnOnce(&Buffer<u32>, &mut Visit<'_, '_, u32>, Socket)) 
     let stage = Stage::new();
     let mut offer = stage.offer();
     let path = stage.path();
-    let peer = thread::spawn(move || guest(&path));
+    let peer = thread::spawn(move || client(&path));
     let mut visit = offer.accept(SOON).unwrap();
     let socket = peer.join().unwrap();
     test(&stage.buffer, &mut visit, socket);
@@ -558,11 +558,11 @@ fn a_peer_that_is_gone_is_lost_in_either_turn() {
 
 /// Both ends in this process, each with its own hub.
 pub(super) fn with_both(test: impl FnOnce(&Buffer<u32>, Visit<'_, '_, u32>, Attached<u32>)) {
-    with_guest_of(&hub(), test);
+    with_client_of(&hub(), test);
 }
 
-/// The same with a hub of the guest's that has devices, all of which see the buffer.
-pub(super) fn with_guest_of(
+/// The same with a hub of the client's that has devices, all of which see the buffer.
+pub(super) fn with_client_of(
     hub: &Hub,
     test: impl FnOnce(&Buffer<u32>, Visit<'_, '_, u32>, Attached<u32>),
 ) {
@@ -572,7 +572,9 @@ pub(super) fn with_guest_of(
     let devices = hub.devices();
     thread::scope(|scope| {
         let peer = scope.spawn(|| {
-            attach.open::<u32>(hub, |wish| wish.shared_with(&devices).trust_declared(true)).unwrap()
+            attach
+                .open::<u32>(hub, |builder| builder.shared_with(&devices).trust_declared(true))
+                .unwrap()
         });
         let visit = offer.accept(SOON).unwrap();
         test(&stage.buffer, visit, peer.join().unwrap());
@@ -673,8 +675,8 @@ fn work_that_has_slices_is_over_before_the_memory_is_exposed() {
         Hub::builder().without_graphics().without_opencl().without_cuda().without_hip().fake(late);
     let hub = hub.verdicts(Default::default()).build().unwrap();
     let fake = hub.device("fake").unwrap();
-    let wish = hub.buffer::<u32>(64).shared_with([&fake]).allocate_on(&hub.host());
-    let buffer = wish.trust_declared(true).build().unwrap();
+    let builder = hub.buffer::<u32>(64).shared_with([&fake]).allocate_on(&hub.host());
+    let buffer = builder.trust_declared(true).build().unwrap();
     let source = Source::opencl_c("");
     let source = source.with_native("touch", |args| args.slice_mut::<u32>(0).map(|all| all[0] = 9));
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
@@ -759,16 +761,16 @@ fn bytes_are_told_as_the_elements_that_they_hold() {
     assert!(odd.to_string().contains("not elements of 7"), "{odd}");
     let mut offer = Offer::open(&bytes, name).unwrap().element_bytes(4).unwrap();
     thread::scope(|scope| {
-        let guest = scope.spawn(|| {
-            let wrong = Attach::to(name).open::<u8>(&hub, |wish| wish).map(drop);
-            let wide = Attach::to(name).open::<u32>(&hub, |wish| wish);
-            let told = Attach::to(name).element_bytes(4).open::<u8>(&hub, |wish| wish);
+        let client = scope.spawn(|| {
+            let wrong = Attach::to(name).open::<u8>(&hub, |builder| builder).map(drop);
+            let wide = Attach::to(name).open::<u32>(&hub, |builder| builder);
+            let told = Attach::to(name).element_bytes(4).open::<u8>(&hub, |builder| builder);
             (wrong, wide, told)
         });
         let refused = offer.accept(SOON).map(drop);
         assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
         let visits = [0; 2].map(|_| offer.accept(SOON).map(|visit| visit.session()));
-        let (wrong, wide, told) = guest.join().unwrap();
+        let (wrong, wide, told) = client.join().unwrap();
         assert!(matches!(wrong, Err(Error::InvalidArgument(_))), "{wrong:?}");
         assert!(wide.is_ok() && visits.iter().all(Result::is_ok), "{wide:?} {visits:?}");
         assert_eq!(told.unwrap().buffer().len(), 4096);

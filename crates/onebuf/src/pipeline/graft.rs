@@ -26,7 +26,7 @@ impl fmt::Display for Graft {
 }
 
 /// Where a stage works.
-pub(super) struct Seat {
+pub(super) struct Placement {
     pub device: Device,
     /// The stage whose queue it is.
     queue_of: usize,
@@ -36,7 +36,7 @@ pub(super) struct Seat {
     pub graft: Option<Graft>,
 }
 
-impl Seat {
+impl Placement {
     fn own(at: usize, device: &Device) -> Self {
         Self { device: device.clone(), queue_of: at, own: device.clone(), graft: None }
     }
@@ -48,26 +48,26 @@ impl Seat {
 
 /// Where each stage works. From the last one on, so that a stage knows where the next one went; then the same from the
 /// first one on, for those whose neighbour is before them.
-pub(super) fn seats<S>(stages: &[Wanted<'_, S>], allowed: bool) -> Vec<Seat> {
-    let own = |(at, stage): (usize, &Wanted<'_, S>)| Seat::own(at, &stage.device);
-    let mut seats: Vec<Seat> = stages.iter().enumerate().map(own).collect();
+pub(super) fn placements<S>(stages: &[Wanted<'_, S>], allowed: bool) -> Vec<Placement> {
+    let own = |(at, stage): (usize, &Wanted<'_, S>)| Placement::own(at, &stage.device);
+    let mut placements: Vec<Placement> = stages.iter().enumerate().map(own).collect();
     let pairs = (1..stages.len()).map(|at| (at - 1, at));
     for (at, beside) in pairs.clone().rev().chain(pairs.map(|(before, at)| (at, before))) {
-        let (own, to) = (&stages[at].device, seats[beside].device.clone());
-        if seats[at].is_moved() || !own.hub().could_graft(own, &to) {
+        let (own, to) = (&stages[at].device, placements[beside].device.clone());
+        if placements[at].is_moved() || !own.hub().could_graft(own, &to) {
             continue;
         }
         let grafted = attempt(&stages[at], &to, allowed);
-        let (queue_of, seat) = (seats[beside].queue_of, &mut seats[at]);
+        let (queue_of, placement) = (placements[beside].queue_of, &mut placements[at]);
         match grafted {
             Ok(()) => {
-                (seat.device, seat.queue_of) = (to, queue_of);
-                seat.graft = Some(Graft::From(seat.own.id().into()));
+                (placement.device, placement.queue_of) = (to, queue_of);
+                placement.graft = Some(Graft::From(placement.own.id().into()));
             }
-            Err(why) => seat.graft = Some(Graft::Not(why)),
+            Err(why) => placement.graft = Some(Graft::Not(why)),
         }
     }
-    seats
+    placements
 }
 
 /// All of its kernels, or why not.
@@ -82,24 +82,28 @@ fn attempt<S>(stage: &Wanted<'_, S>, to: &Device, allowed: bool) -> Result<(), S
 }
 
 /// One for each stage; those that work in another's queue have a clone of it.
-pub(super) fn queues(seats: &[Seat]) -> Result<Vec<Queue>> {
-    let mut queues: Vec<Option<Queue>> = seats.iter().map(|_| None).collect();
-    let one = |seat: &Seat| match &mut queues[seat.queue_of] {
+pub(super) fn queues(placements: &[Placement]) -> Result<Vec<Queue>> {
+    let mut queues: Vec<Option<Queue>> = placements.iter().map(|_| None).collect();
+    let one = |placement: &Placement| match &mut queues[placement.queue_of] {
         Some(queue) => Ok(queue.clone()),
-        none => Ok(none.insert(seat.device.queue()?).clone()),
+        none => Ok(none.insert(placement.device.queue()?).clone()),
     };
-    seats.iter().map(one).collect()
+    placements.iter().map(one).collect()
 }
 
 /// Says what became of them, in the log and in the trace.
-pub(super) fn tell(names: impl Iterator<Item = String>, seats: &[Seat], queues: &[Queue]) {
-    for ((name, seat), queue) in names.zip(seats).zip(queues) {
-        let Some(graft) = &seat.graft else { continue };
-        tracing::info!("stage {name} on {}: {graft}", seat.device);
-        queue.line.tap.begin(What::Graft).end(&queue.line, |event| {
+pub(super) fn tell(
+    names: impl Iterator<Item = String>,
+    placements: &[Placement],
+    queues: &[Queue],
+) {
+    for ((name, placement), queue) in names.zip(placements).zip(queues) {
+        let Some(graft) = &placement.graft else { continue };
+        tracing::info!("stage {name} on {}: {graft}", placement.device);
+        queue.queue_state.tracer.begin(What::Graft).end(&queue.queue_state, |event| {
             event.name = name;
-            event.from = Some(seat.own.index());
-            event.failed = !seat.is_moved();
+            event.from = Some(placement.own.index());
+            event.failed = !placement.is_moved();
             event.why = Some(graft.to_string());
         });
     }

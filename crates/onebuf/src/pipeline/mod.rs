@@ -53,7 +53,6 @@
 //! # }
 //! ```
 
-mod belt;
 mod graft;
 mod net;
 mod npy;
@@ -61,22 +60,23 @@ mod pulse;
 mod report;
 mod run;
 pub mod sink;
+mod slot_ring;
 pub mod source;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;
 mod times;
 
-pub use belt::WhenFull;
 pub use graft::Graft;
 pub use npy::NpyElement;
 pub use pulse::{Pulse, State};
 pub use report::{Failure, Latency, Report, StageReport};
+pub use slot_ring::WhenFull;
 
 use crate::{Device, Error, Kernel, Queue, Result};
-use belt::{Belt, Failed};
-use graft::Seat;
+use graft::Placement;
 use report::Counters;
 use run::Run;
+use slot_ring::{Failed, SlotRing};
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
@@ -251,19 +251,19 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         if let Some(what) = self.too_early {
             return Err(Error::invalid(what));
         }
-        let seats = graft::seats(&self.stages, self.grafts);
-        let batch = self.batch_for(&seats)?;
+        let placements = graft::placements(&self.stages, self.grafts);
+        let batch = self.batch_for(&placements)?;
         let missing = |what: &str| Error::invalid(format!("a pipeline without a {what}"));
         let source = self.source.take().ok_or_else(|| missing("source"))?;
         let sink = self.sink.take().ok_or_else(|| missing("sink"))?;
         // Whoever drops always has a slot to fill: that is one more.
         let slots = self.depth + usize::from(self.when_full != WhenFull::Block);
         let slots = (0..slots).map(&mut self.make).collect::<Result<Vec<S>>>()?;
-        let queues = graft::queues(&seats)?;
-        let alone = self.alone(&seats);
+        let queues = graft::queues(&placements)?;
+        let alone = self.alone(&placements);
         let names = self.stages.iter().map(|stage| stage.name.clone());
-        graft::tell(names.clone(), &seats, &queues);
-        let counters = Arc::new(Counters::new(names.zip(seats), alone));
+        graft::tell(names.clone(), &placements, &queues);
+        let counters = Arc::new(Counters::new(names.zip(placements), alone));
         let runs = self.stages.into_iter().map(|stage| stage.run);
         let stages =
             queues.into_iter().zip(runs).map(|(queue, run)| Stage { queue, run }).collect();
@@ -272,9 +272,9 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     }
 
     /// Why everything is to run on one thread; none where it is not.
-    fn alone(&self, seats: &[Seat]) -> Option<String> {
-        let fragile = seats.iter().find(|seat| seat.device.info().caps.one_thread);
-        let crashes = fragile.map(|Seat { device, .. }| {
+    fn alone(&self, placements: &[Placement]) -> Option<String> {
+        let fragile = placements.iter().find(|placement| placement.device.info().caps.one_thread);
+        let crashes = fragile.map(|Placement { device, .. }| {
             let platform = device.info().platform.trim();
             format!(
                 "{platform}'s driver of {} does not survive calls from two threads",
@@ -291,7 +291,7 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         }
     }
 
-    fn batch_for(&self, seats: &[Seat]) -> Result<usize> {
+    fn batch_for(&self, placements: &[Placement]) -> Result<usize> {
         let depth = self.depth;
         if depth == 0 {
             return Err(Error::invalid("a pipeline without a slot: two or more keep it busy"));
@@ -301,7 +301,7 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
                 "batches of {batch} frames in a ring of {depth} slots: from 1 to {depth} fit"
             ))),
             Some(batch) => Ok(batch),
-            None if seats
+            None if placements
                 .windows(2)
                 .any(|two| is_slow_to_change(&two[0].device, &two[1].device)) =>
             {
@@ -389,16 +389,17 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         let Self { slots, source, stages, sink, batch, when_full, counters } = self;
         counters.clear();
         let life = counters.beats.live();
-        let (belt, batch) = (Belt::new(slots.len(), stages.len()), *batch);
-        let tap = stages.first().map(|stage| stage.queue.line.tap.clone()).unwrap_or_default();
-        let run = Run { slots, belt: &belt, counters, tap: &tap };
+        let (slot_ring, batch) = (SlotRing::new(slots.len(), stages.len()), *batch);
+        let tracer =
+            stages.first().map(|stage| stage.queue.queue_state.tracer.clone()).unwrap_or_default();
+        let run = Run { slots, slot_ring: &slot_ring, counters, tracer: &tracer };
         if counters.alone.is_some() {
             run.alone(&mut **source, stages, &mut **sink, batch);
         } else {
             run.beside_each_other(&mut **source, stages, &mut **sink, batch, *when_full);
         }
         counters.stop.store(false, Ordering::Relaxed);
-        match belt.into_failed() {
+        match slot_ring.into_failed() {
             Some(Failed { at, frame, error }) => {
                 drop(life);
                 Err(Failure { at, frame, error, report: counters.report().into() })

@@ -1,7 +1,7 @@
 //! What a pipeline tells of itself, while it runs and afterwards.
 
 use super::{
-    graft::{Graft, Seat},
+    graft::{Graft, Placement},
     pulse::Beats,
     times::Times,
 };
@@ -110,8 +110,11 @@ impl Report {
 }
 
 impl Counters {
-    pub fn new(stages: impl IntoIterator<Item = (String, Seat)>, alone: Option<String>) -> Self {
-        let place = |(name, Seat { device, graft, .. }): (_, Seat)| Place {
+    pub fn new(
+        stages: impl IntoIterator<Item = (String, Placement)>,
+        alone: Option<String>,
+    ) -> Self {
+        let place = |(name, Placement { device, graft, .. }): (_, Placement)| Place {
             name,
             device: device.id().into(),
             graft,

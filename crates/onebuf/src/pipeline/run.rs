@@ -2,13 +2,13 @@
 
 use super::{
     Filled, SinkFn, SourceFn, Stage, WhenFull, Work,
-    belt::{Belt, Car, Failed},
     report::Counters,
+    slot_ring::{Failed, FrameInFlight, SlotRing},
 };
 use crate::{
     Error, Result,
     topology::DeviceIx,
-    trace::{Began, Tap, What},
+    trace::{Began, Tracer, What},
 };
 use std::{
     collections::VecDeque,
@@ -23,16 +23,16 @@ const LINGER: Duration = Duration::from_millis(10);
 /// One run, as its threads see it.
 pub(super) struct Run<'r, S> {
     pub slots: &'r [S],
-    pub belt: &'r Belt,
+    pub slot_ring: &'r SlotRing,
     pub counters: &'r Counters,
     /// Where the source and the sink are recorded.
-    pub tap: &'r Tap,
+    pub tracer: &'r Tracer,
 }
 
 /// What came of asking the source.
 enum Came {
     /// A frame; nothing in it where it is incomplete.
-    Frame(Option<Car>),
+    Frame(Option<FrameInFlight>),
     /// It has none now.
     Silence,
     /// It has no more.
@@ -95,17 +95,17 @@ impl<S: Send + Sync> Run<'_, S> {
         self.guard("pipeline", || {
             let (mut next, mut on_the_way) = (Next::default(), VecDeque::new());
             loop {
-                let (mut cars, more) = self.fill_batch(source, &mut next, batch)?;
+                let (mut in_flight, more) = self.fill_batch(source, &mut next, batch)?;
                 for (at, stage) in stages.iter_mut().enumerate() {
-                    self.enqueue(at, stage, &mut cars)?;
+                    self.enqueue(at, stage, &mut in_flight)?;
                 }
-                on_the_way.extend(cars);
+                on_the_way.extend(in_flight);
                 // While the source has nothing, the sink gets everything that is on the way.
                 let room = if more == More::Frames { batch } else { self.slots.len() };
                 while on_the_way.len() + room > self.slots.len()
-                    && let Some(car) = on_the_way.pop_front()
+                    && let Some(in_flight) = on_the_way.pop_front()
                 {
-                    self.take(sink, car)?;
+                    self.take(sink, in_flight)?;
                 }
                 if more == More::Nothing {
                     return Ok(());
@@ -120,35 +120,35 @@ impl<S: Send + Sync> Run<'_, S> {
         source: &mut SourceFn<'_, S>,
         next: &mut Next,
         batch: usize,
-    ) -> Result<(Vec<Car>, More), Failed> {
-        let mut cars = Vec::with_capacity(batch);
-        while cars.len() < batch
-            && let Some(slot) = next.slot.take().or_else(|| self.belt.take_free())
+    ) -> Result<(Vec<FrameInFlight>, More), Failed> {
+        let mut in_flight = Vec::with_capacity(batch);
+        while in_flight.len() < batch
+            && let Some(slot) = next.slot.take().or_else(|| self.slot_ring.take_free())
         {
             match self.fill(source, slot, next.frame, 1)? {
-                Came::Frame(filled) => cars.extend(filled),
+                Came::Frame(filled) => in_flight.extend(filled),
                 Came::Silence => {
                     next.slot = Some(slot);
-                    return Ok((cars, More::Later));
+                    return Ok((in_flight, More::Later));
                 }
-                Came::End => return Ok((cars, More::Nothing)),
+                Came::End => return Ok((in_flight, More::Nothing)),
             }
             next.frame += 1;
         }
-        Ok((cars, More::Frames))
+        Ok((in_flight, More::Frames))
     }
 
     fn source(self, source: &mut SourceFn<'_, S>, when_full: WhenFull) -> Result<(), Failed> {
         let mut frame = 0;
-        while let Some(slot) = self.belt.take_free() {
+        while let Some(slot) = self.slot_ring.take_free() {
             let Came::Frame(filled) = self.fill(source, slot, frame, u64::MAX)? else { break };
-            if let Some(car) = filled {
-                let dropped = self.belt.enter(car, when_full);
+            if let Some(in_flight) = filled {
+                let dropped = self.slot_ring.enter(in_flight, when_full);
                 self.counters.dropped.fetch_add(dropped, Ordering::Relaxed);
             }
             frame += 1;
         }
-        self.belt.end(0);
+        self.slot_ring.end(0);
         Ok(())
     }
 
@@ -164,12 +164,12 @@ impl<S: Send + Sync> Run<'_, S> {
         if filled == Filled::Frame {
             self.counters.entered.fetch_add(1, Ordering::Relaxed);
             let now = Instant::now();
-            return Ok(Came::Frame(Some(Car { slot, frame, filled: now, came: now })));
+            return Ok(Came::Frame(Some(FrameInFlight { slot, frame, filled: now, came: now })));
         }
         if filled == Filled::Idle {
             return Ok(Came::Silence);
         }
-        self.belt.put_free(slot);
+        self.slot_ring.put_free(slot);
         if filled == Filled::Incomplete {
             self.counters.incomplete.fetch_add(1, Ordering::Relaxed);
             return Ok(Came::Frame(None));
@@ -186,11 +186,11 @@ impl<S: Send + Sync> Run<'_, S> {
         times: u64,
     ) -> Result<Filled> {
         for _ in 0..times {
-            if self.counters.stop.load(Ordering::Relaxed) || self.belt.has_failed() {
+            if self.counters.stop.load(Ordering::Relaxed) || self.slot_ring.has_failed() {
                 return Ok(Filled::End);
             }
             let clock = Instant::now();
-            let began = self.tap.begin(What::Stage);
+            let began = self.tracer.begin(What::Stage);
             let filled = source(&self.slots[slot], frame)?;
             if filled != Filled::Idle {
                 self.tell(began, "source", frame);
@@ -202,67 +202,73 @@ impl<S: Send + Sync> Run<'_, S> {
     }
 
     fn stage(self, at: usize, stage: &mut Stage<'_, S>, batch: usize) -> Result<(), Failed> {
-        while let Some(mut cars) = self.belt.take(at, batch, LINGER) {
-            self.enqueue(at, stage, &mut cars)?;
-            self.belt.pass(at + 1, cars);
+        while let Some(mut in_flight) = self.slot_ring.take(at, batch, LINGER) {
+            self.enqueue(at, stage, &mut in_flight)?;
+            self.slot_ring.pass(at + 1, in_flight);
         }
-        self.belt.end(at + 1);
+        self.slot_ring.end(at + 1);
         Ok(())
     }
 
     /// One stage's work on some frames. It is flushed once for all of them: the next stage's queue may wait for it.
-    fn enqueue(&self, at: usize, stage: &mut Stage<'_, S>, cars: &mut [Car]) -> Result<(), Failed> {
-        if cars.is_empty() {
+    fn enqueue(
+        &self,
+        at: usize,
+        stage: &mut Stage<'_, S>,
+        in_flight: &mut [FrameInFlight],
+    ) -> Result<(), Failed> {
+        if in_flight.is_empty() {
             return Ok(());
         }
         let (place, Stage { queue, run }) = (&self.counters.stages[at], stage);
-        for car in &*cars {
+        for in_flight in &*in_flight {
             let clock = Instant::now();
-            let work = Work { slot: &self.slots[car.slot], queue, frame: car.frame };
-            let began = queue.line.tap.begin(What::Stage);
-            run(work).map_err(failed(&place.name, car.frame))?;
+            let work = Work { slot: &self.slots[in_flight.slot], queue, frame: in_flight.frame };
+            let began = queue.queue_state.tracer.begin(What::Stage);
+            run(work).map_err(failed(&place.name, in_flight.frame))?;
             place.busy.note(clock.elapsed());
-            began.end(&queue.line, |event| {
+            began.end(&queue.queue_state, |event| {
                 event.name.clone_from(&place.name);
-                event.frame = Some(car.frame);
+                event.frame = Some(in_flight.frame);
             });
         }
-        let first = cars.first().map_or(0, |car| car.frame);
+        let first = in_flight.first().map_or(0, |in_flight| in_flight.frame);
         queue.flush().map_err(failed(&place.name, first))?;
-        for car in &mut *cars {
-            place.times.note(car.came.elapsed());
-            car.came = Instant::now();
+        for in_flight in &mut *in_flight {
+            place.times.note(in_flight.came.elapsed());
+            in_flight.came = Instant::now();
         }
-        place.frames.fetch_add(cars.len() as u64, Ordering::Relaxed);
+        place.frames.fetch_add(in_flight.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     fn sink(self, at: usize, sink: &mut SinkFn<'_, S>) -> Result<(), Failed> {
-        while let Some(cars) = self.belt.take(at, 1, LINGER) {
-            cars.into_iter().try_for_each(|car| self.take(sink, car))?;
+        while let Some(in_flight) = self.slot_ring.take(at, 1, LINGER) {
+            in_flight.into_iter().try_for_each(|in_flight| self.take(sink, in_flight))?;
         }
         Ok(())
     }
 
-    fn take(&self, sink: &mut SinkFn<'_, S>, car: Car) -> Result<(), Failed> {
-        let (clock, began) = (Instant::now(), self.tap.begin(What::Stage));
-        sink(&self.slots[car.slot], car.frame).map_err(failed("sink", car.frame))?;
+    fn take(&self, sink: &mut SinkFn<'_, S>, in_flight: FrameInFlight) -> Result<(), Failed> {
+        let (clock, began) = (Instant::now(), self.tracer.begin(What::Stage));
+        sink(&self.slots[in_flight.slot], in_flight.frame)
+            .map_err(failed("sink", in_flight.frame))?;
         self.counters.sink.note(clock.elapsed());
-        self.tell(began, "sink", car.frame);
-        self.counters.latency.note(car.filled.elapsed());
+        self.tell(began, "sink", in_flight.frame);
+        self.counters.latency.note(in_flight.filled.elapsed());
         self.counters.frames.fetch_add(1, Ordering::Relaxed);
         self.counters.beats.note();
-        self.belt.put_free(car.slot);
+        self.slot_ring.put_free(in_flight.slot);
         Ok(())
     }
 
     /// Runs one part; when it fails, or panics, the others stop: they would wait for it.
     fn guard(&self, name: &str, part: impl FnOnce() -> Result<(), Failed>) {
-        let _alarm = Alarm(self.belt, name);
+        let _alarm = Alarm(self.slot_ring, name);
         if let Err(failed) = part() {
             let Failed { at, frame, error } = &failed;
             tracing::error!("pipeline stopped: {at} at frame {frame}: {error}");
-            self.belt.fail(failed);
+            self.slot_ring.fail(failed);
         }
     }
 
@@ -281,7 +287,7 @@ fn failed(at: &str, frame: u64) -> impl FnOnce(Error) -> Failed {
 }
 
 /// Rings when a thread panics.
-struct Alarm<'r>(&'r Belt, &'r str);
+struct Alarm<'r>(&'r SlotRing, &'r str);
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {

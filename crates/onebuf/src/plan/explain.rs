@@ -2,7 +2,7 @@
 
 use super::{Hop, Plan, Rejected, Request};
 use crate::{
-    hal::{RouteKind, Strategy},
+    hal::{MemoryKind, RouteKind},
     topology::{DeviceIx, Route, Topology},
 };
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ impl Plan {
     /// The plan in a few lines for people.
     pub fn explain(&self, topology: &Topology) -> String {
         let id = |device: DeviceIx| &topology.node(device).id;
-        let mut text = format!("allocated on {} as {}\n", id(self.allocate_on), self.strategy);
+        let mut text = format!("allocated on {} as {}\n", id(self.allocate_on), self.memory_kind);
         for hop in &self.routes {
             let Hop { to, kind, sync, why, .. } = hop;
-            let copies = copies(hop, self.strategy);
+            let copies = copies(hop, self.memory_kind);
             text += &format!("  {}: {kind}, {copies}, joined by {sync} ({why})\n", id(*to));
         }
         for Rejected { to, from, kind, why } in &self.rejected {
@@ -37,15 +37,15 @@ impl Plan {
         json!({
             "schema": 1,
             "allocate_on": id(self.allocate_on),
-            "strategy": self.strategy,
+            "memory_kind": self.memory_kind,
             "routes": self.routes.iter().map(hop).collect::<Vec<_>>(),
             "rejected": self.rejected.iter().map(rejected).collect::<Vec<_>>(),
         })
     }
 }
 
-fn copies(hop: &Hop, form: Strategy) -> &'static str {
-    let moves = form == Strategy::Managed && hop.kind == RouteKind::SvmPointer;
+fn copies(hop: &Hop, memory_kind: MemoryKind) -> &'static str {
+    let moves = memory_kind == MemoryKind::Managed && hop.kind == RouteKind::SvmPointer;
     match hop.zero_copy {
         Some(true) => "no copies",
         Some(false) if moves => "copies (pages move)",
@@ -62,7 +62,7 @@ pub(super) enum Bar {
     Copies,
     NotAskedFor,
     Refuted,
-    WrongForm,
+    WrongMemoryKind,
     OtherKind,
 }
 
@@ -72,7 +72,7 @@ impl Bar {
         match self {
             Bar::Unproven => "unproven: run `onebuf doctor`".into(),
             Bar::UnprovenSize => unproven_size(route, request.bytes),
-            Bar::Copies if route.strategy == Some(Strategy::Managed) => {
+            Bar::Copies if route.memory_kind == Some(MemoryKind::Managed) => {
                 "it copies (pages move at every hand-over)".into()
             }
             Bar::Copies if verdict.zero_copy == Some(false) => {
@@ -81,7 +81,7 @@ impl Bar {
             Bar::Copies => "not known to be free of copies: run `onebuf doctor`".into(),
             Bar::NotAskedFor => "opt-in: ask for `raw_addresses`".into(),
             Bar::Refuted => format!("refuted: {}", verdict.why),
-            Bar::WrongForm => wrong_form(route),
+            Bar::WrongMemoryKind => wrong_memory_kind(route),
             Bar::OtherKind => "another kind of route was asked for".into(),
         }
     }
@@ -93,7 +93,9 @@ fn unproven_size(route: &Route, bytes: u64) -> String {
     format!("unproven at this size: {bytes} bytes, where {min} to {max} were tried")
 }
 
-fn wrong_form(route: &Route) -> String {
-    let form = route.strategy.map_or("device or exportable".into(), |form| form.to_string());
-    format!("serves memory of the form {form} only")
+fn wrong_memory_kind(route: &Route) -> String {
+    let memory_kind = route
+        .memory_kind
+        .map_or("device or exportable".into(), |memory_kind| memory_kind.to_string());
+    format!("serves memory of the form {memory_kind} only")
 }

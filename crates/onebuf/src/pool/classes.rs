@@ -1,6 +1,6 @@
 //! Sizes rounded up, so that buffers of nearly one size can stand in for each other.
 
-use super::{Block, PoolStatistics, Supply, Wish};
+use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use crate::{Error, Result};
 
 /// Rounds capacities up to a size class: four to each power of two, so that at most a fifth of a buffer is
@@ -11,7 +11,7 @@ pub struct SizeClasses<S>(pub S);
 /// One cache line, and the smallest class.
 const SMALLEST: usize = 64;
 
-impl<S: Supply> SizeClasses<S> {
+impl<S: MemoryResource> SizeClasses<S> {
     /// The class of a size: the smallest that holds it.
     ///
     /// ```
@@ -30,13 +30,13 @@ impl<S: Supply> SizeClasses<S> {
     }
 }
 
-impl<S: Supply> Supply for SizeClasses<S> {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        let class = Self::class_of(wish.capacity);
-        match self.0.take(&wish.with_capacity(class)) {
+impl<S: MemoryResource> MemoryResource for SizeClasses<S> {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
+        let class = Self::class_of(request.capacity);
+        match self.0.take(&request.with_capacity(class)) {
             // Only the rounding can never be had.
             Err(Error::OutOfMemory { limit: Some(limit), .. }) if class as u64 > limit => {
-                self.0.take(wish)
+                self.0.take(request)
             }
             taken => taken,
         }

@@ -1,6 +1,6 @@
-//! Buffers that came back, by what they are, ready for the next who wishes the same.
+//! Buffers that came back, by what they are, ready for the next who requests the same.
 
-use super::{Block, PoolStatistics, Supply, Wish};
+use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use crate::{
     Error, Result,
     buffer::Shape,
@@ -74,26 +74,31 @@ struct Shelf {
 
 impl Shelf {
     #[inline]
-    fn fits(&self, wish: &Wish<'_>) -> bool {
-        self.capacity == wish.capacity && self.shape == *wish.shape
+    fn fits(&self, request: &AllocationRequest<'_>) -> bool {
+        self.capacity == request.capacity && self.shape == *request.shape
     }
 }
 
-impl<S: Supply> FreeLists<S> {
-    /// Lists above another supply.
+impl<S: MemoryResource> FreeLists<S> {
+    /// Lists above another memory resource.
     pub fn new(below: S) -> Self {
         Self { below, lists: Mutex::default() }
     }
 
     /// A miss: memory from below, once there is room for it.
-    fn fetch(&self, wish: &Wish<'_>, shelf: u32, victims: Vec<Block>) -> Result<Block> {
+    fn fetch(
+        &self,
+        request: &AllocationRequest<'_>,
+        shelf: u32,
+        victims: Vec<Block>,
+    ) -> Result<Block> {
         victims.into_iter().for_each(|block| self.below.give(block));
-        let taken = match self.below.take(wish) {
-            Err(error @ Error::OutOfMemory { .. }) => self.after_all(wish, shelf, error),
+        let taken = match self.below.take(request) {
+            Err(error @ Error::OutOfMemory { .. }) => self.after_all(request, shelf, error),
             taken => taken.map(Found::New),
         };
         let mut lists = lock(&self.lists);
-        lists.pending_bytes -= wish.capacity as u64;
+        lists.pending_bytes -= request.capacity as u64;
         let block = match taken? {
             Found::Idle(block) => return Ok(block),
             Found::New(block) => block,
@@ -104,7 +109,12 @@ impl<S: Supply> FreeLists<S> {
 
     /// Below there is nothing left. What came back meanwhile may be just what is wished; else what is idle
     /// may be what is missing.
-    fn after_all(&self, wish: &Wish<'_>, shelf: u32, error: Error) -> Result<Found> {
+    fn after_all(
+        &self,
+        request: &AllocationRequest<'_>,
+        shelf: u32,
+        error: Error,
+    ) -> Result<Found> {
         let mut lists = lock(&self.lists);
         if let Some(block) = lists.pop(shelf) {
             return Ok(Found::Idle(block));
@@ -114,7 +124,7 @@ impl<S: Supply> FreeLists<S> {
         let mut freed = !victims.is_empty();
         victims.into_iter().for_each(|block| self.below.give(block));
         freed |= self.below.trim(0) > 0;
-        if freed { self.below.take(wish).map(Found::New) } else { Err(error) }
+        if freed { self.below.take(request).map(Found::New) } else { Err(error) }
     }
 }
 
@@ -124,16 +134,16 @@ enum Found {
     New(Block),
 }
 
-impl<S: Supply> Supply for FreeLists<S> {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
+impl<S: MemoryResource> MemoryResource for FreeLists<S> {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
         let mut lists = lock(&self.lists);
-        let number = lists.shelf_for(wish);
+        let number = lists.shelf_for(request);
         if let Some(block) = lists.pop(number) {
             return Ok(block);
         }
-        let victims = lists.make_room(wish.capacity);
+        let victims = lists.make_room(request.capacity);
         drop(lists);
-        self.fetch(wish, number, victims)
+        self.fetch(request, number, victims)
     }
 
     fn give(&self, mut block: Block) {
@@ -164,26 +174,26 @@ impl<S: Supply> Supply for FreeLists<S> {
 
 impl Lists {
     #[inline]
-    fn shelf_for(&mut self, wish: &Wish<'_>) -> u32 {
+    fn shelf_for(&mut self, request: &AllocationRequest<'_>) -> u32 {
         // Most programs ask for the same again.
-        if self.shelves.get(self.last as usize).is_some_and(|shelf| shelf.fits(wish)) {
+        if self.shelves.get(self.last as usize).is_some_and(|shelf| shelf.fits(request)) {
             return self.last;
         }
-        self.last = self.find_or_add(wish);
+        self.last = self.find_or_add(request);
         self.last
     }
 
-    fn find_or_add(&mut self, wish: &Wish<'_>) -> u32 {
+    fn find_or_add(&mut self, request: &AllocationRequest<'_>) -> u32 {
         let mut hasher = Mix::default();
-        (wish.capacity, wish.shape).hash(&mut hasher);
+        (request.capacity, request.shape).hash(&mut hasher);
         let numbers = self.numbers.entry(hasher.finish()).or_default();
-        let fits = |number: &&u32| self.shelves[**number as usize].fits(wish);
+        let fits = |number: &&u32| self.shelves[**number as usize].fits(request);
         if let Some(number) = numbers.iter().find(fits) {
             return *number;
         }
         let number = self.shelves.len() as u32;
         numbers.push(number);
-        let (shape, capacity) = (wish.shape.clone(), wish.capacity);
+        let (shape, capacity) = (request.shape.clone(), request.capacity);
         self.shelves.push(Shelf { shape, capacity, idle: Vec::new() });
         number
     }
@@ -256,7 +266,7 @@ impl Lists {
         statistics.peak_live_bytes += self.peak_live_bytes;
         statistics.peak_held_bytes += self.peak_held_bytes;
         for (_, block) in self.shelves.iter().flat_map(|shelf| &shelf.idle) {
-            *statistics.idle_by_strategy.entry(block.strategy()).or_default() +=
+            *statistics.idle_by_memory_kind.entry(block.memory_kind()).or_default() +=
                 block.capacity() as u64;
         }
     }

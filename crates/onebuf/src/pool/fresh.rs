@@ -1,6 +1,6 @@
 //! The bottom of every pool: memory from the devices.
 
-use super::{Block, PoolStatistics, Supply, Wish};
+use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use crate::{
     Result,
     buffer::make,
@@ -14,9 +14,9 @@ pub struct Fresh {
     freed: AtomicU64,
 }
 
-impl Supply for Fresh {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        let core = Box::new(make(wish.hub, wish.shape, wish.capacity, None, None)?);
+impl MemoryResource for Fresh {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
+        let core = Box::new(make(request.hub, request.shape, request.capacity, None, None)?);
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Block { core, shelf: 0, number })
     }

@@ -1,6 +1,6 @@
 //! What was taken and has not come back.
 
-use super::{Block, PoolStatistics, Supply, Wish};
+use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use crate::{
     Result,
     sync::{Mutex, lock},
@@ -30,17 +30,17 @@ pub struct Leaks<S> {
     out: Mutex<HashMap<usize, Outstanding>>,
 }
 
-impl<S: Supply> Leaks<S> {
-    /// A memory for what is out, above another supply.
+impl<S: MemoryResource> Leaks<S> {
+    /// A memory for what is out, above another memory resource.
     pub fn new(below: S) -> Self {
         Self { below, out: Mutex::default() }
     }
 }
 
-impl<S: Supply> Supply for Leaks<S> {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        let block = self.below.take(wish)?;
-        let out = Outstanding { bytes: wish.bytes, place: wish.place };
+impl<S: MemoryResource> MemoryResource for Leaks<S> {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
+        let block = self.below.take(request)?;
+        let out = Outstanding { bytes: request.bytes, place: request.place };
         lock(&self.out).insert(block.address(), out);
         Ok(block)
     }

@@ -1,6 +1,6 @@
 //! No more than so many bytes.
 
-use super::{Block, PoolStatistics, Supply, Wish};
+use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use crate::{
     Error, Result,
     sync::{Mutex, lock},
@@ -14,8 +14,8 @@ pub struct Limit<S> {
     used_bytes: Mutex<u64>,
 }
 
-impl<S: Supply> Limit<S> {
-    /// A limit above another supply.
+impl<S: MemoryResource> Limit<S> {
+    /// A limit above another memory resource.
     pub fn new(below: S, limit_bytes: u64) -> Self {
         Self { below, limit_bytes, used_bytes: Mutex::new(0) }
     }
@@ -33,7 +33,7 @@ impl<S: Supply> Limit<S> {
         Ok(())
     }
 
-    /// A supply below may have rounded up: what counts is what was made, since that is what comes back.
+    /// A memory resource below may have rounded up: what counts is what was made, since that is what comes back.
     fn correct(&self, block: Block, reserved: u64) -> Result<Block> {
         let made = block.capacity() as u64;
         if let Err(error) = self.reserve(made.saturating_sub(reserved), made) {
@@ -50,12 +50,12 @@ impl<S: Supply> Limit<S> {
     }
 }
 
-impl<S: Supply> Supply for Limit<S> {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        let bytes = wish.capacity as u64;
+impl<S: MemoryResource> MemoryResource for Limit<S> {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
+        let bytes = request.capacity as u64;
         // Before asking, so that two threads cannot pass the limit together.
         self.reserve(bytes, bytes)?;
-        let block = self.below.take(wish).inspect_err(|_| self.release(bytes))?;
+        let block = self.below.take(request).inspect_err(|_| self.release(bytes))?;
         self.correct(block, bytes)
     }
 

@@ -1,16 +1,16 @@
 //! Who took and gave what.
 
-use super::{Block, PoolStatistics, Supply, Wish};
+use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use crate::Result;
 
 /// Logs every take and give at debug level, with the place in the program that asked.
 #[derive(Debug, Default)]
 pub struct Log<S>(pub S);
 
-impl<S: Supply> Supply for Log<S> {
-    fn take(&self, wish: &Wish<'_>) -> Result<Block> {
-        let taken = self.0.take(wish);
-        let (bytes, place) = (wish.bytes, wish.place);
+impl<S: MemoryResource> MemoryResource for Log<S> {
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
+        let taken = self.0.take(request);
+        let (bytes, place) = (request.bytes, request.place);
         match &taken {
             Ok(block) => {
                 let (number, capacity) = (block.number, block.capacity());

@@ -10,7 +10,7 @@
 //! # fn main() -> onebuf::Result<()> {
 //! let hub = Hub::discover()?;
 //! let pool = Pool::new(&hub);
-//! let frame = hub.buffer::<f32>(4096).shared_with([&hub.host()]); // a wish, used again and again
+//! let frame = hub.buffer::<f32>(4096).shared_with([&hub.host()]); // a request, used again and again
 //! pool.prepare(&frame, 2)?;
 //! for _ in 0..10 {
 //!     let samples = pool.get(&frame)?; // contents: whatever the last user left
@@ -21,9 +21,9 @@
 //! # }
 //! ```
 //!
-//! A pool is a stack of supplies, each with one behaviour: [`SizeClasses`] on [`FreeLists`] on [`Limit`] on
+//! A pool is a stack of memory resources, each with one behaviour: [`SizeClasses`] on [`FreeLists`] on [`Limit`] on
 //! [`Fresh`], with [`Log`] and [`Leaks`] on top for those who look for something. [`Pool::over`] takes any
-//! other stack, and supplies of one's own.
+//! other stack, and memory resources of one's own.
 
 mod classes;
 mod free_lists;
@@ -31,8 +31,8 @@ mod fresh;
 mod leaks;
 mod limit;
 mod log;
+mod resource;
 mod statistics;
-mod supply;
 mod wait;
 
 pub use classes::SizeClasses;
@@ -41,8 +41,8 @@ pub use fresh::Fresh;
 pub use leaks::{Leaks, Outstanding};
 pub use limit::Limit;
 pub use log::Log;
+pub use resource::{AllocationRequest, Block, MemoryResource};
 pub use statistics::PoolStatistics;
-pub use supply::{Block, Supply, Wish};
 
 use crate::{
     Buffer, BufferBuilder, Error, Hub, Result,
@@ -64,7 +64,7 @@ pub struct Pool {
 /// What buffers of the pool keep.
 pub(crate) struct Inner {
     hub: Hub,
-    top: Box<dyn Supply>,
+    top: Box<dyn MemoryResource>,
     room: WaitingRoom,
     closed: AtomicBool,
 }
@@ -90,8 +90,8 @@ impl Pool {
     /// # drop(pool);
     /// # Ok::<(), onebuf::Error>(())
     /// ```
-    pub fn over(hub: &Hub, supply: impl Supply + 'static) -> Self {
-        let (hub, top, closed) = (hub.clone(), Box::new(supply), AtomicBool::new(false));
+    pub fn over(hub: &Hub, resource: impl MemoryResource + 'static) -> Self {
+        let (hub, top, closed) = (hub.clone(), Box::new(resource), AtomicBool::new(false));
         Self { inner: Arc::new(Inner { hub, top, room: WaitingRoom::default(), closed }) }
     }
 
@@ -101,8 +101,8 @@ impl Pool {
     /// # Errors
     /// As for [`BufferBuilder::build`]; [`Error::OutOfMemory`] at the pool's limit.
     #[track_caller]
-    pub fn get<T: Pod>(&self, wish: &BufferBuilder<'_, T>) -> Result<Buffer<T>> {
-        self.get_now(wish, Location::caller())
+    pub fn get<T: Pod>(&self, request: &BufferBuilder<'_, T>) -> Result<Buffer<T>> {
+        self.get_now(request, Location::caller())
     }
 
     /// The same, zeroed.
@@ -110,8 +110,8 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::get`], and for [`Buffer::fill`].
     #[track_caller]
-    pub fn get_cleared<T: Pod>(&self, wish: &BufferBuilder<'_, T>) -> Result<Buffer<T>> {
-        let buffer = self.get_now(wish, Location::caller())?;
+    pub fn get_cleared<T: Pod>(&self, request: &BufferBuilder<'_, T>) -> Result<Buffer<T>> {
+        let buffer = self.get_now(request, Location::caller())?;
         buffer.fill(T::zeroed())?;
         Ok(buffer)
     }
@@ -125,39 +125,45 @@ impl Pool {
     #[track_caller]
     pub fn get_within<T: Pod>(
         &self,
-        wish: &BufferBuilder<'_, T>,
+        request: &BufferBuilder<'_, T>,
         timeout: Duration,
     ) -> Result<Buffer<T>> {
-        let (place, bytes) = (Location::caller(), wish.bytes()?);
-        self.inner.room.wait(timeout, bytes, || self.get_from(wish, place))
+        let (place, bytes) = (Location::caller(), request.bytes()?);
+        self.inner.room.wait(timeout, bytes, || self.get_from(request, place))
     }
 
     /// One try that stands in no line. Whether it worked or not it may have freed idle buffers, or held a
     /// part of the limit for a moment: those who wait try again.
     fn get_now<T: Pod>(
         &self,
-        wish: &BufferBuilder<'_, T>,
+        request: &BufferBuilder<'_, T>,
         place: &'static Location<'static>,
     ) -> Result<Buffer<T>> {
-        let got = self.get_from(wish, place);
+        let got = self.get_from(request, place);
         self.inner.room.wake();
         got
     }
 
     fn get_from<T: Pod>(
         &self,
-        wish: &BufferBuilder<'_, T>,
+        request: &BufferBuilder<'_, T>,
         place: &'static Location<'static>,
     ) -> Result<Buffer<T>> {
-        let bytes = wish.bytes()?;
-        wish.check_poolable()?;
-        if !wish.hub.is(&self.inner.hub) {
-            return Err(Error::invalid("a wish of another hub: make it with the pool's"));
+        let bytes = request.bytes()?;
+        request.check_poolable()?;
+        if !request.hub.is(&self.inner.hub) {
+            return Err(Error::invalid("a request of another hub: make it with the pool's"));
         }
-        let (hub, shape) = (&wish.hub, &wish.shape);
-        let block = self.inner.top.take(&Wish { hub, shape, bytes, capacity: bytes, place })?;
+        let (hub, shape) = (&request.hub, &request.shape);
+        let block = self.inner.top.take(&AllocationRequest {
+            hub,
+            shape,
+            bytes,
+            capacity: bytes,
+            place,
+        })?;
         let buffer = Buffer::from_box(self.inner.lend(block, bytes)?);
-        if let Some(contents) = wish.contents() {
+        if let Some(contents) = request.contents() {
             buffer.write(contents)?;
         }
         Ok(buffer)
@@ -168,9 +174,9 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::get`]; those that were made stay.
     #[track_caller]
-    pub fn prepare<T: Pod>(&self, wish: &BufferBuilder<'_, T>, count: usize) -> Result<()> {
+    pub fn prepare<T: Pod>(&self, request: &BufferBuilder<'_, T>, count: usize) -> Result<()> {
         let place = Location::caller();
-        let all = (0..count).map(|_| self.get_now(wish, place)).collect::<Result<Vec<_>>>();
+        let all = (0..count).map(|_| self.get_now(request, place)).collect::<Result<Vec<_>>>();
         all.map(drop)
     }
 
@@ -205,15 +211,15 @@ impl Inner {
         Ok(core)
     }
 
-    /// Supplies may be anybody's: what would let a buffer reach beyond its memory is checked here.
+    /// Memory resources may be anybody's: what would let a buffer reach beyond its memory is checked here.
     #[inline]
     fn check(&self, block: &Block, bytes: usize) -> Result<()> {
         match block.capacity() {
             _ if !block.core.hub.is(&self.hub) => {
-                Err(Error::invalid("a supply gave a block of another hub"))
+                Err(Error::invalid("a memory resource gave a block of another hub"))
             }
             room if room < bytes => Err(Error::invalid(format!(
-                "a supply gave a block of {room} bytes for a wish of {bytes}: give the wish's capacity"
+                "a memory resource gave a block of {room} bytes for a request of {bytes}: give the request's capacity"
             ))),
             _ => Ok(()),
         }

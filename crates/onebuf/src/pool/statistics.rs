@@ -1,10 +1,10 @@
 //! What a pool has done and holds.
 
 use super::Outstanding;
-use crate::Strategy;
+use crate::MemoryKind;
 use std::{collections::BTreeMap, fmt};
 
-/// Counted by the supplies of a pool; what a stack has no supply for stays zero.
+/// Counted by the memory resources of a pool; what a stack has no memory resource for stays zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
@@ -27,7 +27,7 @@ pub struct PoolStatistics {
     /// Their bytes.
     pub idle_bytes: u64,
     /// The same, by the form of the memory.
-    pub idle_by_strategy: BTreeMap<Strategy, u64>,
+    pub idle_by_memory_kind: BTreeMap<MemoryKind, u64>,
     /// The most bytes ever in use at one time.
     pub peak_live_bytes: u64,
     /// The most bytes ever held at one time, idle ones included.

@@ -100,7 +100,7 @@ impl Hub {
         let [from, to] = [from, to].map(|device| self.topology().node(device.index()));
         let untried = to.info.api == HIP && to.info.caps.built_on.is_none();
         let unproven = || Verdict { why: unproven(untried), ..Verdict::default() };
-        self.roster().verdicts().find_graft(from, to).unwrap_or_else(unproven)
+        self.device_table().verdicts().find_graft(from, to).unwrap_or_else(unproven)
     }
 
     /// As [`Program::graft`], for a `cl_program` that somebody else built, of which there may be no source: its
@@ -124,7 +124,7 @@ impl Hub {
     /// releases meanwhile.
     pub unsafe fn graft_foreign(&self, program: *mut c_void, device: &Device) -> Result<Program> {
         check_target(device)?;
-        let cl = &self.guests().known()?.cl;
+        let cl = &self.foreign_devices().known()?.cl;
         if device.info().caps.built_on.is_some() {
             // SAFETY: the caller's promise.
             let module = unsafe { binaries::intermediate(cl, program.addr()) }?;
@@ -209,9 +209,9 @@ fn spirv(module: Option<&[u8]>, device: &Device) -> Result<Source> {
 
 /// Whether the OpenCL that a device is built on loses what variables begin with.
 fn forgets_variables(device: &Device) -> bool {
-    let beneath = device.info().caps.built_on.as_ref();
-    let beneath = beneath.and_then(|id| device.hub().device(id).ok());
-    beneath.is_some_and(|beneath| opencl::forgets_variables(beneath.info()))
+    let layered = device.info().caps.built_on.as_ref();
+    let layered = layered.and_then(|id| device.hub().device(id).ok());
+    layered.is_some_and(|layered| opencl::forgets_variables(layered.info()))
 }
 
 /// Wrappers around objects are refused with the reason, as is all else.

@@ -146,7 +146,7 @@ impl Kernel {
         if let Some(require) = require {
             require(&Call { grid, args }).map_err(|why| self.refuses(&why))?;
         }
-        match queue.line.is_in_order() {
+        match queue.queue_state.is_in_order() {
             true if !watched => self.start(queue, grid, hal_args, &[], wants_event),
             true => self.start_watched(queue, grid, args, hal_args, wants_event),
             false => self.start_unordered(queue, grid, args, hal_args, wants_event),
@@ -192,7 +192,7 @@ impl Kernel {
         hal_args: &[hal::Arg<'_>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
-        let _turn = lock(&queue.line.launching);
+        let _turn = lock(&queue.queue_state.launching);
         let mut after = Vec::new();
         args.iter().try_for_each(|arg| arg.collect_waits(&mut after))?;
         let event = self.start(queue, grid, hal_args, &after, true)?;
@@ -208,12 +208,12 @@ impl Kernel {
         after: &[Arc<dyn Event>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
-        if queue.line.tap.is_on() {
+        if queue.queue_state.tracer.is_on() {
             return self.start_traced(queue, grid, args, after, wants_event);
         }
         // SAFETY: the signature, declared in an unsafe call, says that the kernel stays in bounds and
         // honours each access; `launch_checked` made sure that the arguments fit it.
-        unsafe { queue.line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) }
+        unsafe { queue.queue_state.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) }
     }
 
     /// The same, recorded; where the device times it, with the event that tells.
@@ -226,14 +226,15 @@ impl Kernel {
         after: &[Arc<dyn Event>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
-        let line = &queue.line;
-        let began = line.tap.begin(What::Launch);
-        let timed = line.spec.profiling && line.tap.recorder().is_some();
+        let queue_state = &queue.queue_state;
+        let began = queue_state.tracer.begin(What::Launch);
+        let timed = queue_state.spec.profiling && queue_state.tracer.recorder().is_some();
         let wants_event = wants_event || timed;
         // SAFETY: as for `start`.
-        let launched = unsafe { line.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) };
+        let launched =
+            unsafe { queue_state.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) };
         let event = launched.as_ref().ok().and_then(Clone::clone).filter(|_| timed);
-        began.end_timed(line, event.map(Timed::own), |event| {
+        began.end_timed(queue_state, event.map(Timed::own), |event| {
             event.name.clone_from(&self.0.name);
             event.failed = launched.is_err();
         });
@@ -244,7 +245,7 @@ impl Kernel {
     #[inline]
     fn is_of(&self, queue: &Queue) -> bool {
         let mine = self.device();
-        mine.hub().is(&queue.hub) && mine.index() == queue.line.device
+        mine.hub().is(&queue.hub) && mine.index() == queue.queue_state.device
     }
 
     #[cold]

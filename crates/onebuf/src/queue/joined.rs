@@ -3,7 +3,7 @@
 //!
 //! No driver is called under a lock: a hand-over from another thread would wait for that.
 
-use super::{Line, Position, watch::Watch};
+use super::{QueuePoint, QueueState, watch::Watch};
 use crate::{
     Result, hal,
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
@@ -37,7 +37,7 @@ pub(super) struct Joined {
 struct Sender {
     /// Beside the line, which it does not keep: two lines that wait for each other would keep each other for ever.
     hal: Arc<dyn hal::Queue>,
-    line: Weak<Line>,
+    queue_state: Weak<QueueState>,
     /// How many pieces of its work there are up to what is waited for: the signal itself, where there is one.
     at: u64,
     /// Where the waiting queue waits for it first.
@@ -66,38 +66,39 @@ impl Joined {
     }
 
     /// Whether the queue waits already for a signal that is behind that work, or has.
-    pub fn is_behind(&self, work: &Position) -> bool {
-        let covers =
-            |(line, covered): &(usize, u64)| *line == work.line.number && *covered >= work.at;
+    pub fn is_behind(&self, work: &QueuePoint) -> bool {
+        let covers = |(queue_state, covered): &(usize, u64)| {
+            *queue_state == work.queue_state.number && *covered >= work.at
+        };
         work.own.is_none() && lock(&self.behind).iter().any(covers)
     }
 
     /// The queue is behind so many pieces of another's work. Of the queues, those met last are remembered.
-    pub fn put_behind(&self, line: usize, covered: u64) {
+    pub fn put_behind(&self, queue_state: usize, covered: u64) {
         let mut behind = lock(&self.behind);
-        let known = behind.iter().position(|(known, _)| *known == line);
+        let known = behind.iter().position(|(known, _)| *known == queue_state);
         let before = known.and_then(|at| behind.remove(at)).map_or(0, |(_, before)| before);
-        behind.push_front((line, covered.max(before)));
+        behind.push_front((queue_state, covered.max(before)));
         behind.truncate(SIGNALS);
     }
 
     /// Work whose event tells how it ended.
-    pub fn note(&self, work: &Position, event: &Arc<dyn hal::Event>, until: u64) {
+    pub fn note(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>, until: u64) {
         let event = Some(event.clone());
-        self.push(Sender { event, ..Sender::of(&work.line, work.at, until) });
+        self.push(Sender { event, ..Sender::of(&work.queue_state, work.at, until) });
     }
 
     /// Work whose failure is the queue's own as well; but it may never end.
-    pub fn note_watched(&self, work: &Position, event: &Arc<dyn hal::Event>, until: u64) {
+    pub fn note_watched(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>, until: u64) {
         let watch = OnceLock::from(event.clone());
-        self.push(Sender { watch, ..Sender::of(&work.line, work.at, until) });
+        self.push(Sender { watch, ..Sender::of(&work.queue_state, work.at, until) });
     }
 
     /// A signal of that queue's, or its number in memory, enqueued as its work up to `at`. A later one takes the place of an
     /// earlier one that nobody has asked after. There are never more than there are semaphores under way: see
     /// [`Joined::pass`].
-    pub fn note_signal(&self, line: &Arc<Line>, at: u64, until: u64) {
-        let mut new = Sender::of(line, at, until);
+    pub fn note_signal(&self, queue_state: &Arc<QueueState>, at: u64, until: u64) {
+        let mut new = Sender::of(queue_state, at, until);
         let mut all = lock(&self.senders);
         let Some(old) = all.iter_mut().find(|old| new.replaces(old)) else {
             return all.push_back(Arc::new(new));
@@ -193,14 +194,14 @@ impl Joined {
 }
 
 impl Sender {
-    fn of(line: &Arc<Line>, at: u64, until: u64) -> Sender {
-        let (hal, line) = (line.hal.clone(), Arc::downgrade(line));
-        Sender { hal, line, at, since: until, until, event: None, watch: OnceLock::new() }
+    fn of(queue_state: &Arc<QueueState>, at: u64, until: u64) -> Sender {
+        let (hal, queue_state) = (queue_state.hal.clone(), Arc::downgrade(queue_state));
+        Sender { hal, queue_state, at, since: until, until, event: None, watch: OnceLock::new() }
     }
 
     fn replaces(&self, old: &Sender) -> bool {
         let unasked = old.event.is_none() && old.watch.get().is_none();
-        unasked && Weak::ptr_eq(&self.line, &old.line) && self.at >= old.at
+        unasked && Weak::ptr_eq(&self.queue_state, &old.queue_state) && self.at >= old.at
     }
 
     /// Whether it is over.
@@ -208,7 +209,7 @@ impl Sender {
         if let Some(event) = self.event.as_ref().or(self.watch.get()) {
             return event.poll();
         }
-        if self.line.upgrade().is_some_and(|line| line.has_reached(self.at)) {
+        if self.queue_state.upgrade().is_some_and(|queue_state| queue_state.has_reached(self.at)) {
             return Ok(true);
         }
         let made = self.hal.watch()?;
@@ -225,12 +226,12 @@ impl Sender {
         if self.ask()? {
             return Ok(());
         }
-        let Some(line) = self.line.upgrade() else { return Ok(()) };
-        if seen.iter().any(|(number, upto)| *number == line.number && *upto >= self.at) {
+        let Some(queue_state) = self.queue_state.upgrade() else { return Ok(()) };
+        if seen.iter().any(|(number, upto)| *number == queue_state.number && *upto >= self.at) {
             return Ok(());
         }
-        seen.push((line.number, self.at));
-        line.joined.check(self.at, seen)
+        seen.push((queue_state.number, self.at));
+        queue_state.joined.check(self.at, seen)
     }
 }
 
@@ -247,18 +248,19 @@ mod tests {
     }
 
     fn check(queue: &Queue) -> Result<()> {
-        queue.line.joined.check(u64::MAX, &mut Vec::new())
+        queue.queue_state.joined.check(u64::MAX, &mut Vec::new())
     }
 
     #[test]
     fn a_signal_is_behind_all_that_its_queue_was_given() {
         let [a, b] = queues(&Probe::new());
-        let [first, second, third] = [0; 3].map(|_| a.line.note());
-        b.line.note();
-        let joined = &b.line.joined;
-        joined.put_behind(a.line.number, second.at);
-        joined.note_signal(&a.line, first.at, 5);
-        let behind = [&first, &second, &third, &b.line.note()].map(|work| joined.is_behind(work));
+        let [first, second, third] = [0; 3].map(|_| a.queue_state.note());
+        b.queue_state.note();
+        let joined = &b.queue_state.joined;
+        joined.put_behind(a.queue_state.number, second.at);
+        joined.note_signal(&a.queue_state, first.at, 5);
+        let behind =
+            [&first, &second, &third, &b.queue_state.note()].map(|work| joined.is_behind(work));
         assert_eq!(behind, [true, true, false, false], "the last is of another queue");
         joined.tell(4).unwrap();
         assert!(!joined.is_empty(), "the queue has not come to the wait");
@@ -274,7 +276,7 @@ mod tests {
         let [a, b] = queues(&probe);
         probe.reset();
         for _ in 0..40 {
-            b.line.joined.note_signal(&a.line, a.line.advance(), 40);
+            b.queue_state.joined.note_signal(&a.queue_state, a.queue_state.advance(), 40);
         }
         assert_eq!(probe.calls(), 0);
         check(&b).unwrap();
@@ -286,20 +288,20 @@ mod tests {
     fn a_dead_sender_is_told_until_its_signal_has_come() {
         let probe = Probe::new();
         let [a, b] = queues(&probe);
-        b.line.joined.note_signal(&a.line, a.line.advance(), 1);
+        b.queue_state.joined.note_signal(&a.queue_state, a.queue_state.advance(), 1);
         probe.fail_always("fake_mark", -5);
         assert!(check(&b).is_err() && check(&b).is_err());
-        b.line.joined.tell(1).unwrap();
+        b.queue_state.joined.tell(1).unwrap();
         check(&b).unwrap();
     }
 
     #[test]
-    fn lines_that_wait_for_each_other_do_not_keep_each_other() {
+    fn queues_that_wait_for_each_other_do_not_keep_each_other() {
         let [a, b] = queues(&Probe::new());
-        a.line.joined.note_signal(&b.line, b.line.advance(), 1);
-        b.line.joined.note_signal(&a.line, a.line.advance(), 1);
-        let lines = [&a, &b].map(|queue| Arc::downgrade(&queue.line));
+        a.queue_state.joined.note_signal(&b.queue_state, b.queue_state.advance(), 1);
+        b.queue_state.joined.note_signal(&a.queue_state, a.queue_state.advance(), 1);
+        let queue_states = [&a, &b].map(|queue| Arc::downgrade(&queue.queue_state));
         drop((a, b));
-        assert!(lines.iter().all(|line| line.upgrade().is_none()));
+        assert!(queue_states.iter().all(|queue_state| queue_state.upgrade().is_none()));
     }
 }

@@ -1,4 +1,4 @@
-//! Queues that wait for others: who is told of what. Instead of a signal that never comes, a gate that stays shut.
+//! Queues that wait for others: who is told of what. Instead of a signal that never comes, a host signal that stays shut.
 
 use super::{
     joined::MOST,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     fake::{FakeConfig, FakeDevice},
-    hal::{Callback, Device as _, Domain, Event, Gate, Profile},
+    hal::{Callback, Device as _, Domain, Event, HostSignal, Profile},
     sync::{lock, thread},
 };
 use std::{
@@ -18,40 +18,40 @@ use std::{
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn line() -> Arc<Line> {
+fn queue_state() -> Arc<QueueState> {
     let device = FakeDevice::new(FakeConfig::default());
     let native = device.queue(QueueSpec::default()).unwrap();
-    Arc::new(Line::of(DeviceIx(0), native, &device, QueueSpec::default(), None))
+    Arc::new(QueueState::of(DeviceIx(0), native, &device, QueueSpec::default(), None))
 }
 
 /// A queue whose work has failed, behind its first piece, which has not.
-pub(crate) fn failed() -> Arc<Line> {
-    let line = line();
-    line.note().wait(LONG).unwrap();
-    drop(line.hal.gate().unwrap());
-    line
+pub(crate) fn failed() -> Arc<QueueState> {
+    let queue_state = queue_state();
+    queue_state.note().wait(LONG).unwrap();
+    drop(queue_state.hal.host_signal().unwrap());
+    queue_state
 }
 
-/// A queue that waits at a gate for a signal of the other's.
-pub(crate) fn behind(sender: &Arc<Line>) -> (Arc<Line>, Box<dyn Gate>) {
-    let line = line();
-    let gate = line.hal.gate().unwrap();
-    let until = line.advance();
-    line.note_signal(sender, sender.advance(), until);
-    (line, gate)
+/// A queue that waits at a host signal for a signal of the other's.
+pub(crate) fn behind(sender: &Arc<QueueState>) -> (Arc<QueueState>, Box<dyn HostSignal>) {
+    let queue_state = queue_state();
+    let host_signal = queue_state.hal.host_signal().unwrap();
+    let until = queue_state.advance();
+    queue_state.note_signal(sender, sender.advance(), until);
+    (queue_state, host_signal)
 }
 
 /// A look when it is time for one.
-fn look(watch: &mut Watch, line: &Line) -> Result<()> {
+fn look(watch: &mut Watch, queue_state: &QueueState) -> Result<()> {
     thread::sleep(WATCH);
-    watch.look(line)
+    watch.look(queue_state)
 }
 
 /// One that has met a failure, and tells nobody yet.
-fn heard(line: &Line) -> Watch {
+fn heard(queue_state: &QueueState) -> Watch {
     let (mut watch, start) = (Watch::new(), Instant::now());
     while !watch.heard {
-        look(&mut watch, line).unwrap();
+        look(&mut watch, queue_state).unwrap();
         assert!(start.elapsed() < LONG, "nothing has failed");
     }
     watch
@@ -65,16 +65,16 @@ fn assert_told(outcome: Result<()>) {
 
 #[test]
 fn a_failed_sender_is_told_to_whoever_waits() {
-    let (line, _gate) = behind(&failed());
-    assert_told(line.note().wait(LONG));
+    let (queue_state, _host_signal) = behind(&failed());
+    assert_told(queue_state.note().wait(LONG));
     // It stays stuck, and so does the answer.
-    assert_told(line.note().wait(LONG));
+    assert_told(queue_state.note().wait(LONG));
 }
 
 #[test]
 fn and_to_whoever_asks_again_and_again() {
-    let (line, _gate) = behind(&failed());
-    let (fence, start) = (Fence::new(line.note(), LONG), Instant::now());
+    let (queue_state, _host_signal) = behind(&failed());
+    let (fence, start) = (Fence::new(queue_state.note(), LONG), Instant::now());
     let mut answer = fence.is_done();
     assert_eq!(answer, Ok(false), "nobody is asked at once");
     while answer == Ok(false) && start.elapsed() < LONG {
@@ -94,14 +94,14 @@ impl Wake for Bell {
 
 #[test]
 fn and_to_a_future() {
-    let (line, _gate) = behind(&failed());
-    let mut future = pin!(Fence::new(line.note(), LONG));
-    let (ring, rung) = mpsc::sync_channel(1);
+    let (queue_state, _host_signal) = behind(&failed());
+    let mut future = pin!(Fence::new(queue_state.note(), LONG));
+    let (ring, sync_method) = mpsc::sync_channel(1);
     let waker = Arc::new(Bell(ring)).into();
     let outcome = loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => break outcome,
-            Poll::Pending => rung.recv_timeout(LONG).expect("it is never woken"),
+            Poll::Pending => sync_method.recv_timeout(LONG).expect("it is never woken"),
         }
     };
     assert_told(outcome);
@@ -110,25 +110,25 @@ fn and_to_a_future() {
 /// The error of a mark that is made late may be that of later work: who comes past in time is told nothing.
 #[test]
 fn who_comes_past_is_not_blamed() {
-    let (line, gate) = behind(&failed());
-    let mut watch = heard(&line);
-    gate.open(Ok(()));
-    line.note().wait(LONG).unwrap();
-    look(&mut watch, &line).unwrap();
+    let (queue_state, host_signal) = behind(&failed());
+    let mut watch = heard(&queue_state);
+    host_signal.open(Ok(()));
+    queue_state.note().wait(LONG).unwrap();
+    look(&mut watch, &queue_state).unwrap();
     // The control: one that does not is.
-    let (line, _gate) = behind(&failed());
-    assert_told(look(&mut heard(&line), &line));
+    let (queue_state, _host_signal) = behind(&failed());
+    assert_told(look(&mut heard(&queue_state), &queue_state));
 }
 
 /// The signal is behind all work of its queue, and not only behind what is taken.
 #[test]
 fn work_between_what_is_taken_and_its_signal_is_watched() {
-    let (sender, receiver) = (line(), line());
+    let (sender, receiver) = (queue_state(), queue_state());
     let work = sender.note();
     let event = work.event().unwrap().unwrap().clone();
     event.wait(LONG).unwrap();
-    drop(sender.hal.gate().unwrap());
-    let _gate = receiver.hal.gate().unwrap();
+    drop(sender.hal.host_signal().unwrap());
+    let _host_signal = receiver.hal.host_signal().unwrap();
     receiver.note_joined(&work, &event);
     receiver.note_signal(&sender, sender.advance(), receiver.advance());
     assert_told(receiver.note().wait(LONG));
@@ -142,10 +142,10 @@ fn those_that_the_sender_waits_for_are_watched_too() {
     middle.note_signal(&last, last.advance(), middle.advance());
     assert_told(last.note().wait(LONG));
     // The control: what the sender waits for behind its signal keeps nobody.
-    let middle = line();
+    let middle = queue_state();
     let (last, _second) = behind(&middle);
     middle.note_signal(&failed(), 2, middle.advance());
-    let _third = middle.hal.gate().unwrap();
+    let _third = middle.hal.host_signal().unwrap();
     let mut watch = Watch::new();
     look(&mut watch, &last).unwrap();
     look(&mut watch, &last).unwrap();
@@ -153,21 +153,21 @@ fn those_that_the_sender_waits_for_are_watched_too() {
 
 #[test]
 fn signals_that_have_come_keep_no_queue() {
-    let (receiver, senders) = (line(), [(); 3 * MOST].map(|()| line()));
+    let (receiver, senders) = (queue_state(), [(); 3 * MOST].map(|()| queue_state()));
     for sender in &senders {
         receiver.note_signal(sender, sender.advance(), receiver.advance());
     }
-    let kept = |line: &Arc<Line>| Arc::strong_count(&line.hal) > 1;
+    let kept = |queue_state: &Arc<QueueState>| Arc::strong_count(&queue_state.hal) > 1;
     assert!(senders.iter().all(kept));
     receiver.pass(MOST as u64);
-    assert_eq!(senders.iter().filter(|line| kept(line)).count(), 2 * MOST);
+    assert_eq!(senders.iter().filter(|queue_state| kept(queue_state)).count(), 2 * MOST);
     receiver.note().wait(LONG).unwrap();
     assert!(!senders.iter().any(kept) && !receiver.waits_for_others());
 }
 
 #[test]
 fn of_much_that_is_over_little_is_kept() {
-    let (receiver, sender) = (line(), line());
+    let (receiver, sender) = (queue_state(), queue_state());
     for _ in 0..3 * MOST {
         let work = sender.note();
         let event = work.event().unwrap().unwrap().clone();
@@ -176,7 +176,7 @@ fn of_much_that_is_over_little_is_kept() {
     }
     assert!(receiver.joined.count() <= MOST, "{}", receiver.joined.count());
     // The control: what is not over stays.
-    let _gate = sender.hal.gate().unwrap();
+    let _host_signal = sender.hal.host_signal().unwrap();
     let work = sender.note();
     let event = work.event().unwrap().unwrap().clone();
     (0..2 * MOST).for_each(|_| receiver.note_joined(&work, &event));
@@ -185,7 +185,7 @@ fn of_much_that_is_over_little_is_kept() {
 
 #[test]
 fn each_failure_is_told_once() {
-    let receiver = line();
+    let receiver = queue_state();
     for sender in [failed(), failed()] {
         let work = sender.note();
         let event = work.event().unwrap().unwrap().clone();
@@ -200,16 +200,16 @@ fn each_failure_is_told_once() {
 
 #[test]
 fn a_wait_that_is_being_enqueued_is_watched() {
-    let line = line();
-    assert!(line.joined.expect(|| line.waits_for_others()));
-    assert!(!line.waits_for_others());
+    let queue_state = queue_state();
+    assert!(queue_state.joined.expect(|| queue_state.waits_for_others()));
+    assert!(!queue_state.waits_for_others());
 }
 
 #[test]
 fn the_queues_met_last_are_remembered() {
-    let (receiver, senders) = (line(), [(); 9].map(|()| line()));
-    let works = senders.each_ref().map(Line::note);
-    works[..8].iter().for_each(|work| receiver.joined.put_behind(work.line.number, work.at));
+    let (receiver, senders) = (queue_state(), [(); 9].map(|()| queue_state()));
+    let works = senders.each_ref().map(QueueState::note);
+    works[..8].iter().for_each(|work| receiver.joined.put_behind(work.queue_state.number, work.at));
     receiver.joined.put_behind(senders[0].number, 0);
     receiver.joined.put_behind(senders[8].number, 1);
     let known = works.each_ref().map(|work| receiver.joined.is_behind(work));
@@ -218,7 +218,7 @@ fn the_queues_met_last_are_remembered() {
 
 /// An event whose question has another thread hand over to the queue that asks.
 #[derive(Debug)]
-struct Nosy(Weak<Line>);
+struct Nosy(Weak<QueueState>);
 
 impl Event for Nosy {
     fn domain(&self) -> Domain {
@@ -227,9 +227,9 @@ impl Event for Nosy {
 
     fn poll(&self) -> Result<bool> {
         let (tell, told) = mpsc::channel();
-        let line = self.0.upgrade().unwrap();
+        let queue_state = self.0.upgrade().unwrap();
         thread::spawn(move || {
-            line.note_signal(&line, 1, u64::MAX);
+            queue_state.note_signal(&queue_state, 1, u64::MAX);
             let _ = tell.send(());
         });
         let locked = |_| Error::invalid("a lock is held while a driver is asked");
@@ -255,7 +255,7 @@ impl Event for Nosy {
 
 #[test]
 fn no_driver_is_asked_under_a_lock() {
-    let (receiver, work) = (line(), line().note());
+    let (receiver, work) = (queue_state(), queue_state().note());
     let nosy: Arc<dyn Event> = Arc::new(Nosy(Arc::downgrade(&receiver)));
     (0..=MOST).for_each(|_| receiver.note_joined(&work, &nosy));
     receiver.joined.check(u64::MAX, &mut Vec::new()).unwrap();
@@ -271,37 +271,42 @@ fn two_apis() -> (Hub, [Queue; 2]) {
     (hub, queues)
 }
 
-/// Work of the first queue that ends when the gate is opened, some time after the second was made to wait for it.
-fn joined_by(limit: Limit, ends: Result<()>) -> (Result<Rung>, Result<()>) {
+/// Work of the first queue that ends when the host signal is opened, some time after the second was made to wait for it.
+fn joined_by(limit: Limit, ends: Result<()>) -> (Result<SyncMethod>, Result<()>) {
     let (hub, [a, b]) = two_apis();
-    let gate = a.line.hal.gate().unwrap();
-    let position = a.line.note();
+    let host_signal = a.queue_state.hal.host_signal().unwrap();
+    let point = a.queue_state.note();
     let opens = thread::spawn(move || {
         thread::sleep(WATCH / 4);
-        gate.open(ends);
+        host_signal.open(ends);
     });
-    let rung = b.line.after(&hub, &position, limit);
+    let sync_method = b.queue_state.after(&hub, &point, limit);
     let outcome = b.finish();
     opens.join().unwrap();
-    (rung, outcome)
+    (sync_method, outcome)
 }
 
 #[test]
 fn callbacks_join_queues_only_where_they_are_proven_or_trusted() {
-    let by = |trusts| joined_by(Limit { best: Rung::Callback, trusts }, Ok(()));
-    assert_eq!(by(false), (Ok(Rung::HostWait), Ok(())));
-    assert_eq!(by(true), (Ok(Rung::Callback), Ok(())));
+    let by = |trusts| joined_by(Limit { best: SyncMethod::Callback, trusts }, Ok(()));
+    assert_eq!(by(false), (Ok(SyncMethod::HostWait), Ok(())));
+    assert_eq!(by(true), (Ok(SyncMethod::Callback), Ok(())));
     // Nor where the limit allows more than is there.
-    assert_eq!(joined_by(Limit::new(Rung::SameQueue), Ok(())).0, Ok(Rung::HostWait));
+    assert_eq!(joined_by(Limit::new(SyncMethod::SameQueue), Ok(())).0, Ok(SyncMethod::HostWait));
     let (hub, [a, b]) = two_apis();
-    assert!(!Limit::new(Rung::Callback).allows_callbacks(&hub, [a.line.device, b.line.device]));
+    assert!(
+        !Limit::new(SyncMethod::Callback)
+            .allows_callbacks(&hub, [a.queue_state.device, b.queue_state.device])
+    );
 }
 
-/// By way of the courier, as without.
+/// By way of the callback thread, as without.
 #[test]
 fn failed_work_is_told_behind_a_callback_too() {
-    let (rung, outcome) =
-        joined_by(Limit { best: Rung::Callback, trusts: true }, Err(Error::invalid("failed")));
-    assert_eq!(rung, Ok(Rung::Callback));
+    let (sync_method, outcome) = joined_by(
+        Limit { best: SyncMethod::Callback, trusts: true },
+        Err(Error::invalid("failed")),
+    );
+    assert_eq!(sync_method, Ok(SyncMethod::Callback));
     assert_told(outcome);
 }

@@ -1,6 +1,6 @@
 //! Waits that ask, now and then, after the work of others that they depend on.
 
-use super::{Line, Position};
+use super::{QueuePoint, QueueState};
 use crate::{
     Error, Result, hal,
     sync::{Arc, Ordering},
@@ -27,11 +27,11 @@ impl Watch {
 
     /// Asks when it is time again. The answer may be that of later work, which keeps nobody here: so an error counts when the
     /// queue has had as long again to come past, and has not.
-    pub fn look(&mut self, line: &Line) -> Result<()> {
+    pub fn look(&mut self, queue_state: &QueueState) -> Result<()> {
         if self.asked.elapsed() < WATCH {
             return Ok(());
         }
-        let answer = line.joined.check(u64::MAX, &mut vec![(line.number, u64::MAX)]);
+        let answer = queue_state.joined.check(u64::MAX, &mut vec![(queue_state.number, u64::MAX)]);
         self.asked = Instant::now();
         match mem::replace(&mut self.heard, answer.is_err()) {
             true => answer,
@@ -40,23 +40,23 @@ impl Watch {
     }
 }
 
-impl Line {
+impl QueueState {
     /// Work that this queue waits for, and that only its event tells the end of.
-    pub(super) fn note_joined(&self, work: &Position, event: &Arc<dyn hal::Event>) {
+    pub(super) fn note_joined(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>) {
         self.joined.note(work, event, self.next());
         self.has_untold.store(true, Ordering::Release);
     }
 
     /// Work that this queue waits for in a way that tells its end; but that may never come, where it waits for others itself.
-    pub(super) fn watch_with(&self, work: &Position, event: &Arc<dyn hal::Event>) {
-        if work.line.waits_for_others() {
+    pub(super) fn watch_with(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>) {
+        if work.queue_state.waits_for_others() {
             self.joined.note_watched(work, event, self.next());
             self.has_untold.store(true, Ordering::Release);
         }
     }
 
     /// A signal or a number behind another queue's work, which this queue waits for.
-    pub(super) fn note_signal(&self, sender: &Arc<Line>, sent: u64, until: u64) {
+    pub(super) fn note_signal(&self, sender: &Arc<QueueState>, sent: u64, until: u64) {
         self.joined.note_signal(sender, sent, until);
         self.has_untold.store(true, Ordering::Release);
     }

@@ -6,7 +6,7 @@
 
 use super::Pair;
 use crate::{
-    hal::{AddressSpace, DeviceInfo, FdKind, RouteKind, Strategy},
+    hal::{AddressSpace, DeviceInfo, FdKind, MemoryKind, RouteKind},
     topology::Route,
 };
 
@@ -37,16 +37,17 @@ impl Pair<'_> {
 
     /// What the allocator gave. Fine-grained SVM is host memory there, and left alone.
     pub(super) fn one_address(&self) -> Option<Route> {
-        let form = if self.gives_objects() { Strategy::CoarseSvm } else { Strategy::Device };
+        let memory_kind =
+            if self.gives_objects() { MemoryKind::CoarseSvm } else { MemoryKind::Device };
         let why = "no specification speaks of one API's addresses in another";
-        self.offers(form).then(|| self.by(RouteKind::SvmPointer, form, why))
+        self.offers(memory_kind).then(|| self.by(RouteKind::SvmPointer, memory_kind, why))
     }
 
     /// What a kernel sees as the address of an object.
     pub(super) fn raw_address(&self) -> Option<Route> {
         let why = "no API promises that what a kernel sees as an address means anything elsewhere";
         let there = self.one_space() && self.gives_objects();
-        there.then(|| self.by(RouteKind::RawAddress, Strategy::Device, why))
+        there.then(|| self.by(RouteKind::RawAddress, MemoryKind::Device, why))
     }
 
     /// A descriptor of what lies at the address: for calls of the other API's that do not know addresses of others.
@@ -57,19 +58,19 @@ impl Pair<'_> {
             && !caps[0].exports.contains(&FdKind::DmaBuf)
             && caps[1].exports.contains(&FdKind::DmaBuf)
             && caps[1].imports.contains(&FdKind::DmaBuf)
-            && self.offers(Strategy::CoarseSvm);
+            && self.offers(MemoryKind::CoarseSvm);
         let why = "the runtime under both makes a descriptor of what lies at the address";
-        there.then(|| self.by(RouteKind::DmaBuf, Strategy::CoarseSvm, why))
+        there.then(|| self.by(RouteKind::DmaBuf, MemoryKind::CoarseSvm, why))
     }
 
     /// Whether its memory is objects, but for shared virtual memory.
     fn gives_objects(&self) -> bool {
-        self.a.1.caps.strategies.contains(&Strategy::CoarseSvm)
+        self.a.1.caps.memory_kinds.contains(&MemoryKind::CoarseSvm)
     }
 
-    fn by(&self, kind: RouteKind, form: Strategy, why: &str) -> Route {
+    fn by(&self, kind: RouteKind, memory_kind: MemoryKind, why: &str) -> Route {
         let needs = "one chip, and two APIs whose kernels work in one address space";
-        let mut route = self.promised(kind, Some(form), 20, needs, why);
+        let mut route = self.promised(kind, Some(memory_kind), 20, needs, why);
         route.guaranteed = false;
         route.verdict.zero_copy = None;
         route

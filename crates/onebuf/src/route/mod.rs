@@ -4,13 +4,13 @@
 //! it; experiments replace that by a verdict.
 
 mod address;
-pub(crate) mod bay;
 pub(crate) mod staged;
+pub(crate) mod staging_pool;
 
 pub(crate) use address::by_address;
 
 use crate::{
-    hal::{Api, DeviceInfo, DeviceKind, FdKind, RouteKind, Strategy},
+    hal::{Api, DeviceInfo, DeviceKind, FdKind, MemoryKind, RouteKind},
     topology::{DeviceIx, Node, Route, Topology, Verdict},
 };
 
@@ -25,20 +25,22 @@ pub fn is_host(info: &DeviceInfo) -> bool {
 /// address; a descriptor is the memory itself; staging is a copy, and so is moving pages. Of every other route the APIs
 /// leave it to the driver.
 pub fn zero_copy_by_contract(route: &Route) -> Option<bool> {
-    match (route.kind, route.strategy) {
+    match (route.kind, route.memory_kind) {
         (RouteKind::Same, _) => Some(true),
         (RouteKind::OpaqueFd | RouteKind::DmaBuf, _) if route.guaranteed => Some(true),
-        (RouteKind::Staged, _) | (_, Some(Strategy::Managed)) => Some(false),
-        (RouteKind::SvmPointer, Some(Strategy::FineSvm)) if route.guaranteed => Some(true),
+        (RouteKind::Staged, _) | (_, Some(MemoryKind::Managed)) => Some(false),
+        (RouteKind::SvmPointer, Some(MemoryKind::FineSvm)) if route.guaranteed => Some(true),
         _ => None,
     }
 }
 
 /// Whether a route takes memory of that form. Another chip reaches what its peer allocated for itself, in either form.
-pub fn serves(route: &Route, form: Strategy) -> bool {
-    match (route.kind, route.strategy) {
-        (RouteKind::Peer, None) => matches!(form, Strategy::Device | Strategy::Exportable),
-        (_, strategy) => strategy.is_none_or(|only| only == form),
+pub fn serves(route: &Route, memory_kind: MemoryKind) -> bool {
+    match (route.kind, route.memory_kind) {
+        (RouteKind::Peer, None) => {
+            matches!(memory_kind, MemoryKind::Device | MemoryKind::Exportable)
+        }
+        (_, only) => only.is_none_or(|only| only == memory_kind),
     }
 }
 
@@ -110,43 +112,46 @@ impl Pair<'_> {
     /// The host gets the mapped form where there is a choice: mapping is a contract between one API
     /// and the host, and plain pages can as well be allocated by the host itself.
     fn host_pointer(&self) -> Option<Route> {
-        let (pages, mapped) = (Strategy::HostPages, Strategy::MappedDevice);
+        let (pages, mapped) = (MemoryKind::HostPages, MemoryKind::MappedDevice);
         if self.to_host() && self.offers(mapped) {
             return Some(self.mapped_for_host());
         }
-        let form = [pages, mapped].into_iter().find(|&form| self.offers(form))?;
+        let memory_kind =
+            [pages, mapped].into_iter().find(|&memory_kind| self.offers(memory_kind))?;
         let why = "two APIs over one host pointer is undefined by the specifications";
-        self.imports().then(|| self.hoped(RouteKind::HostPointer, form, why))
+        self.imports().then(|| self.hoped(RouteKind::HostPointer, memory_kind, why))
     }
 
     fn mapped_for_host(&self) -> Route {
         let why = "mapping and unmapping is the API's own contract with the host";
-        let form = Some(Strategy::MappedDevice);
-        self.promised(RouteKind::HostPointer, form, 10, "a driver that maps the memory", why)
+        let memory_kind = Some(MemoryKind::MappedDevice);
+        self.promised(RouteKind::HostPointer, memory_kind, 10, "a driver that maps the memory", why)
     }
 
     fn svm_pointer(&self) -> Option<Route> {
         if self.one_space() {
             return self.one_address();
         }
-        let forms = [Strategy::FineSvm, Strategy::CoarseSvm];
-        let Some(form) = forms.into_iter().find(|&form| self.offers(form)) else {
+        let memory_kinds = [MemoryKind::FineSvm, MemoryKind::CoarseSvm];
+        let Some(memory_kind) =
+            memory_kinds.into_iter().find(|&memory_kind| self.offers(memory_kind))
+        else {
             return self.managed_for_host();
         };
         if self.to_host() {
-            return Some(self.svm_for_host(form));
+            return Some(self.svm_for_host(memory_kind));
         }
         let why = "no specification speaks of one API's shared virtual memory in another";
-        self.imports().then(|| self.hoped(RouteKind::SvmPointer, form, why))
+        self.imports().then(|| self.hoped(RouteKind::SvmPointer, memory_kind, why))
     }
 
     /// The coarse form is mapped in turn, so its hand-over costs calls; the fine one costs none.
-    fn svm_for_host(&self, form: Strategy) -> Route {
-        let cost = if form == Strategy::FineSvm { 1 } else { 10 };
+    fn svm_for_host(&self, memory_kind: MemoryKind) -> Route {
+        let cost = if memory_kind == MemoryKind::FineSvm { 1 } else { 10 };
         let why = "shared virtual memory is the API's own contract with the host";
         self.promised(
             RouteKind::SvmPointer,
-            Some(form),
+            Some(memory_kind),
             cost,
             "a driver with this form of SVM",
             why,
@@ -155,11 +160,11 @@ impl Pair<'_> {
 
     /// Managed memory is for the host and its own device: what others would import are pages that move.
     fn managed_for_host(&self) -> Option<Route> {
-        let form = Strategy::Managed;
+        let memory_kind = MemoryKind::Managed;
         let needs = "a driver with concurrent managed access";
         let why = "one address by the API's own contract with the host; pages move at every hand-over, and are counted";
-        let there = self.to_host() && self.offers(form);
-        there.then(|| self.promised(RouteKind::SvmPointer, Some(form), 500, needs, why))
+        let there = self.to_host() && self.offers(memory_kind);
+        there.then(|| self.promised(RouteKind::SvmPointer, Some(memory_kind), 500, needs, why))
     }
 
     /// By a descriptor that the one exports and the other imports: the APIs promise that it is the same memory, where
@@ -171,9 +176,10 @@ impl Pair<'_> {
         a.caps.exports.iter().filter(both).map(|kind| {
             let why = "an imported descriptor is the same memory by both APIs' contracts";
             let needs = "one chip, and drivers that export and import the descriptor";
-            let form = Strategy::Exportable;
-            let form = if self.offers(form) { form } else { Strategy::Device };
-            self.promised(kind.route(), Some(form), 20, needs, why)
+            let memory_kind = MemoryKind::Exportable;
+            let memory_kind =
+                if self.offers(memory_kind) { memory_kind } else { MemoryKind::Device };
+            self.promised(kind.route(), Some(memory_kind), 20, needs, why)
         })
     }
 
@@ -183,12 +189,12 @@ impl Pair<'_> {
         let (a, b) = (self.a.1, self.b.1);
         let there = b.caps.shares_objects_of.contains(&a.api)
             && a.physical.same_chip(&b.physical)
-            && self.offers(Strategy::Device);
+            && self.offers(MemoryKind::Device);
         let needs = "one chip, and a driver with sharing calls for the other API's objects";
         let why = "sharing calls promise the bytes, and not that none are copied";
         let hoped = |route: Route| Route { guaranteed: false, ..route };
-        let form = Some(Strategy::Device);
-        there.then(|| hoped(self.promised(RouteKind::ApiShare, form, 25, needs, why)))
+        let memory_kind = Some(MemoryKind::Device);
+        there.then(|| hoped(self.promised(RouteKind::ApiShare, memory_kind, 25, needs, why)))
     }
 
     /// Links between chips have been seen to lose writes without a word: nothing but an experiment vouches for them.
@@ -213,7 +219,7 @@ impl Pair<'_> {
     fn promised(
         &self,
         kind: RouteKind,
-        strategy: Option<Strategy>,
+        memory_kind: Option<MemoryKind>,
         cost: u32,
         needs: &str,
         why: &str,
@@ -221,22 +227,23 @@ impl Pair<'_> {
         let (from, to) = (self.a.0, self.b.0);
         let verdict = Verdict { why: why.into(), ..Verdict::default() };
         let needs = needs.into();
-        let mut route = Route { from, to, kind, strategy, needs, guaranteed: true, cost, verdict };
+        let mut route =
+            Route { from, to, kind, memory_kind, needs, guaranteed: true, cost, verdict };
         route.verdict.zero_copy = zero_copy_by_contract(&route);
         route
     }
 
     /// A route through imported host pages, which nothing but an experiment can vouch for.
-    fn hoped(&self, kind: RouteKind, form: Strategy, why: &str) -> Route {
+    fn hoped(&self, kind: RouteKind, memory_kind: MemoryKind, why: &str) -> Route {
         let needs = "a driver that uses the pages it imports in place";
-        let mut route = self.promised(kind, Some(form), 20, needs, why);
+        let mut route = self.promised(kind, Some(memory_kind), 20, needs, why);
         route.guaranteed = false;
         route.verdict.zero_copy = None;
         route
     }
 
-    fn offers(&self, form: Strategy) -> bool {
-        self.a.1.caps.strategies.contains(&form)
+    fn offers(&self, memory_kind: MemoryKind) -> bool {
+        self.a.1.caps.memory_kinds.contains(&memory_kind)
     }
 
     fn imports(&self) -> bool {

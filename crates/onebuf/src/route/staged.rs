@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)]
 
-use super::bay::{self, Bay, CHUNK_BYTES};
+use super::staging_pool::{self, CHUNK_BYTES, StagingPool};
 use crate::{
     Result,
     hal::{Device, Event, Memory, PeerStretch, Queue},
@@ -20,7 +20,7 @@ pub(crate) struct Means<'a> {
     pub device: &'a dyn Device,
     /// A queue of ours on that device.
     pub queue: Arc<dyn Queue>,
-    pub bay: &'a Bay,
+    pub staging_pool: &'a StagingPool,
     pub timeout: Duration,
 }
 
@@ -234,7 +234,7 @@ impl<'a> Chunks<'a> {
     /// No more of them than the copy has parts.
     fn new(bytes: usize, most: usize, means: Means<'a>) -> Self {
         let (size, parts) = (bytes.min(CHUNK_BYTES), bytes.div_ceil(CHUNK_BYTES).max(1));
-        let chunk = |_| Chunk::new(means.bay.chunk(means.device, &*means.queue, size));
+        let chunk = |_| Chunk::new(means.staging_pool.chunk(means.device, &*means.queue, size));
         Self { slots: (0..parts.min(most)).map(chunk).collect(), turn: 0, means }
     }
 
@@ -261,7 +261,7 @@ impl Drop for Chunks<'_> {
     fn drop(&mut self) {
         for chunk in &mut self.slots {
             if let Some(memory) = chunk.take_memory() {
-                self.means.bay.keep(memory);
+                self.means.staging_pool.keep(memory);
             }
         }
     }
@@ -269,12 +269,12 @@ impl Drop for Chunks<'_> {
 
 /// Host memory that a driver may be using. Leaked when dropped while that is so.
 struct Chunk {
-    memory: bay::Room,
+    memory: staging_pool::StagingChunk,
     busy: Option<Arc<dyn Event>>,
 }
 
 impl Chunk {
-    fn new(memory: bay::Room) -> Self {
+    fn new(memory: staging_pool::StagingChunk) -> Self {
         Self { memory, busy: None }
     }
 
@@ -321,8 +321,8 @@ impl Chunk {
 
     /// The memory, for another copy. An error path may have left a transfer under way; it is given a moment,
     /// and then the memory is leaked.
-    fn take_memory(&mut self) -> Option<bay::Room> {
-        let memory = mem::replace(&mut self.memory, bay::Room::Plain(Vec::new()));
+    fn take_memory(&mut self) -> Option<staging_pool::StagingChunk> {
+        let memory = mem::replace(&mut self.memory, staging_pool::StagingChunk::Plain(Vec::new()));
         match self.wait(Duration::from_secs(1)) {
             Ok(()) => Some(memory),
             // Failed is over, too.

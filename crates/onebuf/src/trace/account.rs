@@ -1,7 +1,7 @@
 //! Where the time of a stretch went: to work on devices, and, while none of them worked, to what kept them from it.
 
 use super::{Clock, Event, Trace, What, recorder::Recorder};
-use crate::{Rung, topology::DeviceIx};
+use crate::{SyncMethod, topology::DeviceIx};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -150,7 +150,7 @@ fn cause(call: &Event) -> Option<Idle> {
     match call.what {
         What::Launch => Some(Idle::Enqueue),
         What::HandOver => Some(Idle::HandOver),
-        What::Wait if call.rung == Some(Rung::HostWait) => Some(Idle::Learn),
+        What::Wait if call.sync_method == Some(SyncMethod::HostWait) => Some(Idle::Learn),
         What::Wait => Some(Idle::HandOver),
         What::Copy | What::Stage | What::Graft => None,
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn wait(device: u16, times: [u64; 2]) -> Event {
-        Event { rung: Some(Rung::HostWait), ..call(What::Wait, device, times) }
+        Event { sync_method: Some(SyncMethod::HostWait), ..call(What::Wait, device, times) }
     }
 
     /// A launch, and when it ran.

@@ -153,7 +153,7 @@ fn args(event: &Event, topology: &Topology) -> Value {
         ("to", id(event.to)),
         ("bytes", event.bytes.map(|bytes| json!(bytes))),
         ("route", event.route.map(|route| json!(route))),
-        ("rung", event.rung.map(|rung| json!(rung))),
+        ("sync", event.sync_method.map(|sync_method| json!(sync_method))),
         ("buffer", event.buffer.as_ref().map(|name| json!(name))),
         ("cause", event.cause.map(|cause| json!(cause))),
         ("frame", event.frame.map(|frame| json!(frame))),

@@ -46,9 +46,9 @@ mod recorder;
 mod tests;
 
 pub use account::{Account, Idle};
-pub(crate) use recorder::{Began, Tap, Timed, Track};
+pub(crate) use recorder::{Began, Timed, Tracer, Track};
 
-use crate::{Cause, Hub, RouteKind, Rung, topology::DeviceIx};
+use crate::{Cause, Hub, RouteKind, SyncMethod, topology::DeviceIx};
 use recorder::Recorder;
 use std::{
     fmt,
@@ -128,7 +128,7 @@ pub struct Event {
     /// By which route.
     pub route: Option<RouteKind>,
     /// By which step of the ladder it was ordered.
-    pub rung: Option<Rung>,
+    pub sync_method: Option<SyncMethod>,
     /// The buffer's name, or its number.
     pub buffer: Option<String>,
     /// Whether anybody asked for a copy.
@@ -149,13 +149,13 @@ pub struct Trace(Hub);
 impl Hub {
     /// What was recorded so far; `None` unless the hub was made with [`HubBuilder::trace`](crate::HubBuilder::trace).
     pub fn trace(&self) -> Option<Trace> {
-        self.tap().recorder().map(|_| Trace(self.clone()))
+        self.tracer().recorder().map(|_| Trace(self.clone()))
     }
 }
 
 impl Trace {
     fn recorder(&self) -> Option<&Recorder> {
-        self.0.tap().recorder()
+        self.0.tracer().recorder()
     }
 
     /// What is kept, in the order in which it ended.

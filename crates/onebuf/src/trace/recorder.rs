@@ -3,7 +3,7 @@
 use super::{Clock, Event, What};
 use crate::{
     hal::{self, Profile},
-    queue::Line,
+    queue::QueueState,
     sync::{Arc, Mutex, lock},
     topology::DeviceIx,
 };
@@ -56,9 +56,9 @@ impl Timed {
 
 /// What everything that can be traced has: nothing, or where to record.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tap(Option<Arc<Recorder>>);
+pub(crate) struct Tracer(Option<Arc<Recorder>>);
 
-impl Tap {
+impl Tracer {
     /// For so many events; with the devices' times, where queues are opened without a word about that.
     pub fn new(events: usize, devices: bool) -> Self {
         Self(Some(Arc::new(Recorder::new(events, devices))))
@@ -119,15 +119,20 @@ impl Began<'_> {
 
     /// It ends, at a queue; `tell` says the rest.
     #[inline]
-    pub fn end(self, line: &Line, tell: impl FnOnce(&mut Event)) {
-        self.end_timed(line, None, tell);
+    pub fn end(self, queue_state: &QueueState, tell: impl FnOnce(&mut Event)) {
+        self.end_timed(queue_state, None, tell);
     }
 
     /// The same of work that the device times.
     #[inline]
-    pub fn end_timed(self, line: &Line, timed: Option<Timed>, tell: impl FnOnce(&mut Event)) {
+    pub fn end_timed(
+        self,
+        queue_state: &QueueState,
+        timed: Option<Timed>,
+        tell: impl FnOnce(&mut Event),
+    ) {
         if let Some(running) = self.0 {
-            running.end(line.device, Track::Queue(line.number), timed, tell);
+            running.end(queue_state.device, Track::Queue(queue_state.number), timed, tell);
         }
     }
 
@@ -176,7 +181,7 @@ impl Event {
             to: None,
             bytes: None,
             route: None,
-            rung: None,
+            sync_method: None,
             buffer: None,
             cause: None,
             frame: None,
@@ -188,14 +193,14 @@ impl Event {
 
     /// A thread waited for the queue.
     pub(crate) fn thread_waited<T>(&mut self, outcome: &crate::Result<T>) {
-        self.rung = Some(crate::Rung::HostWait);
+        self.sync_method = Some(crate::SyncMethod::HostWait);
         self.failed = outcome.is_err();
     }
 
     /// The queue that it came from, or was waited for.
-    pub(crate) fn came_from(&mut self, line: &Line) {
-        self.from = Some(line.device);
-        self.from_queue = Some(line.number);
+    pub(crate) fn came_from(&mut self, queue_state: &QueueState) {
+        self.from = Some(queue_state.device);
+        self.from_queue = Some(queue_state.number);
     }
 }
 
@@ -340,7 +345,7 @@ mod spans {
             ($name:literal) => {
                 trace_span!(
                     target: "onebuf", $name, of = Empty, device = Empty, queue = Empty, from = Empty,
-                    bytes = Empty, route = Empty, rung = Empty, buffer = Empty, implied = Empty,
+                    bytes = Empty, route = Empty, sync_method = Empty, buffer = Empty, implied = Empty,
                     frame = Empty, failed = Empty, why = Empty,
                 )
             };
@@ -366,7 +371,7 @@ mod spans {
         span.record("from", event.from.map(|from| from.get()));
         span.record("bytes", event.bytes);
         span.record("route", event.route.map(tracing::field::display));
-        span.record("rung", event.rung.map(tracing::field::display));
+        span.record("sync", event.sync_method.map(tracing::field::display));
         span.record("buffer", event.buffer.as_deref());
         span.record("implied", event.cause.map(|cause| cause == crate::Cause::Implied));
         span.record("frame", event.frame);

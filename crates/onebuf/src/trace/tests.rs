@@ -381,7 +381,7 @@ struct Args {
     to: Option<String>,
     bytes: Option<u64>,
     route: Option<crate::RouteKind>,
-    rung: Option<Rung>,
+    sync_method: Option<SyncMethod>,
     buffer: Option<String>,
     cause: Option<Cause>,
     frame: Option<u64>,

@@ -6,10 +6,10 @@ use crate::{
 };
 use onebuf::{
     hal::{
-        AddressSpace, CopyPolicy, DeviceKind, FdKind, Hint, PciAddress, PhysicalId, RouteKind,
+        AddressSpace, CopyPolicy, DeviceKind, FdKind, Hint, MemoryKind,
+        MemoryKind::{CoarseSvm, Device, Exportable, FineSvm, Managed, MappedDevice},
+        PciAddress, PhysicalId, RouteKind,
         RouteKind::{DmaBuf, RawAddress, Same, Staged, SvmPointer},
-        Strategy,
-        Strategy::{CoarseSvm, Device, Exportable, FineSvm, Managed, MappedDevice},
     },
     plan::{Request, plan},
     topology::{DeviceIx, Node, State, Topology},
@@ -27,7 +27,9 @@ fn on(bus: u8, mut node: Node, space: Option<AddressSpace>) -> Node {
 
 /// OpenCL and HIP on one AMD GPU: OpenCL imports no descriptors, HIP does and exports.
 fn amd() -> Vec<Node> {
-    let gpu = |id, api, forms: &[Strategy]| node(id, api, DeviceKind::Gpu, caps(forms, false));
+    let gpu = |id, api, memory_kinds: &[MemoryKind]| {
+        node(id, api, DeviceKind::Gpu, caps(memory_kinds, false))
+    };
     let opencl = gpu("opencl:0", "opencl", &[FineSvm, CoarseSvm, MappedDevice, Device]);
     let mut hip = gpu("hip:0", "hip", &[MappedDevice, Exportable, Device]);
     (hip.info.caps.exports, hip.info.caps.imports) = (vec![FdKind::DmaBuf], vec![FdKind::DmaBuf]);
@@ -35,13 +37,13 @@ fn amd() -> Vec<Node> {
 }
 
 /// Kinds and forms of the routes that go by an address, and whether any is promised.
-fn by_address(topology: &Topology, from: DeviceIx, to: DeviceIx) -> Vec<(RouteKind, Strategy)> {
+fn by_address(topology: &Topology, from: DeviceIx, to: DeviceIx) -> Vec<(RouteKind, MemoryKind)> {
     let ours = |needs: &str| needs.contains("one address space");
     let routes = topology.between(from, to).iter().filter(|route| ours(&route.needs));
     routes
         .map(|route| {
             assert!(!route.guaranteed && route.verdict.zero_copy.is_none(), "{route:?}");
-            (route.kind, route.strategy.unwrap())
+            (route.kind, route.memory_kind.unwrap())
         })
         .collect()
 }
@@ -104,7 +106,7 @@ fn unproven_they_are_not_used_and_refuted_never() {
 #[test]
 fn proven_they_are_the_chips_own_memory() {
     let plan = plan(&proven(amd()), &forbid(&[A, B])).unwrap();
-    assert!([CoarseSvm, Device].contains(&plan.strategy), "{plan:?}");
+    assert!([CoarseSvm, Device].contains(&plan.memory_kind), "{plan:?}");
     let mut found = kinds(&plan);
     found.sort();
     assert_eq!(found, [Same, SvmPointer], "{plan:?}");
@@ -114,7 +116,7 @@ fn proven_they_are_the_chips_own_memory() {
 fn raw_addresses_are_asked_for() {
     let only = |kind| machine(amd(), move |route| (route.kind == kind).then(works));
     let topology = only(RawAddress);
-    let request = Request { allocate_on: Some(A), strategy: Some(Device), ..forbid(&[A, B]) };
+    let request = Request { allocate_on: Some(A), memory_kind: Some(Device), ..forbid(&[A, B]) };
     let (_, why) = forbidden(&topology, &request);
     assert_eq!(why, "raw_address: opt-in: ask for `raw_addresses`");
     let asked = Request { raw_addresses: true, ..request.clone() };
@@ -126,21 +128,21 @@ fn raw_addresses_are_asked_for() {
 /// One address whose pages move is a copy, whatever was measured; so it takes the caller's word, and nobody else's.
 #[test]
 fn managed_memory_is_named_and_never_free() {
-    let forms = [Managed, MappedDevice, Device];
-    let cuda = node("cuda:0", "cuda", DeviceKind::Gpu, caps(&forms, false));
+    let memory_kinds = [Managed, MappedDevice, Device];
+    let cuda = node("cuda:0", "cuda", DeviceKind::Gpu, caps(&memory_kinds, false));
     let other = node("opencl:0", "opencl", DeviceKind::Gpu, caps(&[Device], false));
     let nodes = vec![host(), on(0xc1, cuda, None), on(0xc2, other, None)];
     let topology = machine(nodes, |_| Some(works()));
-    let routes = topology.routes().iter().filter(|route| route.strategy == Some(Managed));
+    let routes = topology.routes().iter().filter(|route| route.memory_kind == Some(Managed));
     let ends: Vec<_> = routes.map(|route| (route.from, route.to, route.kind)).collect();
     assert_eq!(ends, [(A, HOST, SvmPointer)], "for the host alone");
 
     let hints = [Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming];
     for hint in hints.map(Some).into_iter().chain([None]) {
         let request = Request { hint, allocate_on: Some(A), ..allow(&[HOST, A]) };
-        assert_ne!(plan(&topology, &request).unwrap().strategy, Managed, "{hint:?}");
+        assert_ne!(plan(&topology, &request).unwrap().memory_kind, Managed, "{hint:?}");
     }
-    let named = Request { strategy: Some(Managed), ..allow(&[HOST, A]) };
+    let named = Request { memory_kind: Some(Managed), ..allow(&[HOST, A]) };
     let planned = plan(&topology, &named).unwrap();
     assert_eq!((planned.allocate_on, kinds(&planned)), (A, vec![SvmPointer, Same]));
     assert_eq!((planned.routes[0].zero_copy, planned.host_sees()), (Some(false), false));
@@ -149,8 +151,8 @@ fn managed_memory_is_named_and_never_free() {
     let (route, why) = forbidden(&topology, &Request { policy: CopyPolicy::Forbid, ..named });
     assert_eq!(route, "cuda:0 -> host");
     assert_eq!(why, "svm_pointer: it copies (pages move at every hand-over)");
-    let alone = Request { strategy: Some(Managed), ..forbid(&[A]) };
-    assert_eq!(plan(&topology, &alone).unwrap().strategy, Managed);
-    let elsewhere = plan(&topology, &Request { strategy: Some(Managed), ..allow(&[B]) });
+    let alone = Request { memory_kind: Some(Managed), ..forbid(&[A]) };
+    assert_eq!(plan(&topology, &alone).unwrap().memory_kind, Managed);
+    let elsewhere = plan(&topology, &Request { memory_kind: Some(Managed), ..allow(&[B]) });
     assert!(elsewhere.unwrap_err().to_string().contains("ONEBUF_MANAGED=1"));
 }

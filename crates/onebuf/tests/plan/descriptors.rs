@@ -7,8 +7,9 @@ use crate::{
 use onebuf::{
     Error,
     hal::{
-        DeviceKind, FdKind, Hint, PciAddress, PhysicalId, RouteKind, Rung, Strategy,
-        Strategy::{CoarseSvm, Device, Exportable, HostPages, MappedDevice},
+        DeviceKind, FdKind, Hint, MemoryKind,
+        MemoryKind::{CoarseSvm, Device, Exportable, HostPages, MappedDevice},
+        PciAddress, PhysicalId, RouteKind, SyncMethod,
     },
     plan::{Request, plan},
     topology::{DeviceIx, Envelope, Node, Route, State, Topology, Verdict},
@@ -18,8 +19,8 @@ fn chip(n: u8) -> PhysicalId {
     PhysicalId { uuid: Some([n; 16]), pci: None }
 }
 
-fn discrete(id: &str, api: &'static str, forms: &[Strategy]) -> Node {
-    let mut node = node(id, api, DeviceKind::Gpu, caps(forms, false));
+fn discrete(id: &str, api: &'static str, memory_kinds: &[MemoryKind]) -> Node {
+    let mut node = node(id, api, DeviceKind::Gpu, caps(memory_kinds, false));
     node.info.caps.imports_host_pages = true;
     node.info.physical = chip(1);
     node
@@ -49,7 +50,7 @@ fn by_descriptor(topology: &Topology, from: DeviceIx, to: DeviceIx) -> Vec<&Rout
 fn a_descriptor_goes_from_who_exports_to_who_imports() {
     let topology = Topology::declared(nvidia());
     let [route] = by_descriptor(&topology, B, A)[..] else { panic!("{topology:?}") };
-    assert_eq!((route.kind, route.strategy), (RouteKind::OpaqueFd, Some(Exportable)));
+    assert_eq!((route.kind, route.memory_kind), (RouteKind::OpaqueFd, Some(Exportable)));
     // Both APIs promise that it is the same memory.
     assert!(route.guaranteed && route.verdict.zero_copy == Some(true), "{route:?}");
     assert_eq!(route.verdict.state, State::Declared);
@@ -88,11 +89,11 @@ fn descriptors_are_for_one_chip() {
 fn one_chip_shares_its_own_memory_without_a_doctor() {
     let topology = Topology::declared(nvidia());
     let plan = plan(&topology, &forbid(&[A, B])).unwrap();
-    assert_eq!((plan.allocate_on, plan.strategy), (B, Exportable));
+    assert_eq!((plan.allocate_on, plan.memory_kind), (B, Exportable));
     assert_eq!(kinds(&plan), [RouteKind::OpaqueFd, RouteKind::Same]);
     assert_eq!((plan.score.copies, plan.score.on_trust, plan.score.over_bus), (0, 0, 0));
     assert!(!plan.host_sees());
-    assert_eq!(plan.routes[0].sync, Rung::HostWait, "CUDA's side has no callbacks here");
+    assert_eq!(plan.routes[0].sync, SyncMethod::HostWait, "CUDA's side has no callbacks here");
     let text = plan.explain(&topology);
     assert!(text.starts_with("allocated on cuda:0 as exportable\n"), "{text}");
     assert!(text.contains("opencl:0: opaque_fd, no copies, joined by host_wait"), "{text}");
@@ -105,8 +106,8 @@ fn one_chip_shares_its_own_memory_without_a_doctor() {
 fn its_own_memory_comes_before_proven_host_pages() {
     let topology = proven(nvidia());
     let best = plan(&topology, &forbid(&[A, B])).unwrap();
-    assert_eq!((best.strategy, best.score.over_bus), (Exportable, 0));
-    let pages = Request { strategy: Some(HostPages), ..forbid(&[A, B]) };
+    assert_eq!((best.memory_kind, best.score.over_bus), (Exportable, 0));
+    let pages = Request { memory_kind: Some(HostPages), ..forbid(&[A, B]) };
     let pages = plan(&topology, &pages).unwrap();
     assert_eq!((pages.allocate_on, pages.score.over_bus), (HOST, 2));
     assert!(pages.score.kinds < best.score.kinds && pages.score > best.score);
@@ -117,22 +118,22 @@ fn its_own_memory_comes_before_proven_host_pages() {
 fn a_chip_alone_gets_plain_memory() {
     for topology in [proven(nvidia()), Topology::declared(nvidia())] {
         let alone = plan(&topology, &allow(&[B])).unwrap();
-        assert_eq!((alone.allocate_on, alone.strategy), (B, Device), "nobody is to import it");
+        assert_eq!((alone.allocate_on, alone.memory_kind), (B, Device), "nobody is to import it");
     }
 }
 
 #[test]
 fn hints_still_get_what_they_wish_for() {
     let topology = proven(nvidia());
-    let form = |hint| {
+    let memory_kind = |hint| {
         let plan = plan(&topology, &Request { hint: Some(hint), ..forbid(&[A, B]) }).unwrap();
         assert_eq!(plan.score.over_bus, 0, "host memory was wished for, or not taken");
-        (plan.strategy, plan.host_sees())
+        (plan.memory_kind, plan.host_sees())
     };
-    assert_eq!(form(Hint::GpuPreferred), (Exportable, false));
-    assert_eq!(form(Hint::Coherent), (HostPages, true));
-    assert!(form(Hint::CpuPreferred).1);
-    let (streaming, seen) = form(Hint::Streaming);
+    assert_eq!(memory_kind(Hint::GpuPreferred), (Exportable, false));
+    assert_eq!(memory_kind(Hint::Coherent), (HostPages, true));
+    assert!(memory_kind(Hint::CpuPreferred).1);
+    let (streaming, seen) = memory_kind(Hint::Streaming);
     assert!(seen && [HostPages, MappedDevice].contains(&streaming), "{streaming}");
 }
 
@@ -140,7 +141,7 @@ fn hints_still_get_what_they_wish_for() {
 #[test]
 fn who_shares_with_the_host_too_gets_host_pages() {
     let plan = plan(&proven(nvidia()), &forbid(&[HOST, A, B])).unwrap();
-    assert_ne!(plan.strategy, Exportable);
+    assert_ne!(plan.memory_kind, Exportable);
     assert!(plan.host_sees() && plan.score.copies == 0);
     let (_, why) = forbidden(&Topology::declared(nvidia()), &forbid(&[HOST, A, B]));
     assert!(why.contains("run `onebuf doctor`"), "{why}");
@@ -152,7 +153,7 @@ fn an_integrated_chip_shares_host_pages() {
     let mut nodes = nvidia();
     nodes[1..].iter_mut().for_each(|node| node.info.caps.unified_memory = true);
     let plan = plan(&proven(nodes), &forbid(&[A, B])).unwrap();
-    assert!(plan.host_sees() && plan.strategy != Exportable, "{}", plan.strategy);
+    assert!(plan.host_sees() && plan.memory_kind != Exportable, "{}", plan.memory_kind);
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn a_dma_buf_is_as_good() {
     let topology = Topology::declared(two_apis(&[FdKind::DmaBuf]));
     let only = plan(&topology, &forbid(&[A, B])).unwrap();
     assert_eq!(kinds(&only), [RouteKind::DmaBuf, RouteKind::Same]);
-    assert_eq!(only.strategy, Exportable);
+    assert_eq!(only.memory_kind, Exportable);
     let both = Topology::declared(two_apis(&[FdKind::DmaBuf, FdKind::OpaqueFd]));
     assert_eq!(by_descriptor(&both, B, A).len(), 2);
     let best = plan(&both, &forbid(&[A, B])).unwrap();
@@ -182,7 +183,7 @@ fn two_chips_have_no_such_route() {
     assert_eq!(why, "host_pointer: unproven: run `onebuf doctor`");
     let staged = plan(&topology, &allow(&[A, B])).unwrap();
     assert!(kinds(&staged).contains(&RouteKind::Staged));
-    assert_ne!(staged.strategy, Exportable);
+    assert_ne!(staged.memory_kind, Exportable);
     let asked = Request { route: Some(RouteKind::OpaqueFd), ..allow(&[A, B]) };
     let error = plan(&topology, &asked).unwrap_err();
     assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
@@ -198,8 +199,8 @@ fn a_refuted_descriptor_is_not_used() {
         _ => Some(works()),
     };
     let around = plan(&machine(nvidia(), refute), &forbid(&[A, B])).unwrap();
-    assert!(around.host_sees() && around.strategy != Exportable, "{}", around.strategy);
-    let pinned = Request { allocate_on: Some(B), strategy: Some(Exportable), ..forbid(&[A, B]) };
+    assert!(around.host_sees() && around.memory_kind != Exportable, "{}", around.memory_kind);
+    let pinned = Request { allocate_on: Some(B), memory_kind: Some(Exportable), ..forbid(&[A, B]) };
     let (route, why) = forbidden(&machine(nvidia(), refute), &pinned);
     assert_eq!(
         (&*route, &*why),
@@ -222,8 +223,8 @@ fn outside_of_the_envelope_the_contract_holds() {
     forbidden(&judged(false), &forbid(&[A, B]));
 }
 
-/// The rung that joins OpenCL to CUDA's memory.
-fn rung(nodes: Vec<Node>, measured: Option<Rung>) -> Rung {
+/// The sync method that joins OpenCL to CUDA's memory.
+fn sync_method(nodes: Vec<Node>, measured: Option<SyncMethod>) -> SyncMethod {
     let topology = machine(nodes, |route| {
         let judged = measured.is_some() && route.kind == RouteKind::OpaqueFd;
         judged.then(|| Verdict { sync: measured, ..works() })
@@ -246,7 +247,7 @@ fn semaphores_join_two_apis_where_a_third_makes_them() {
         change(&mut nodes);
         nodes
     };
-    assert_eq!(rung(with(|_| ()), None), Rung::Semaphore);
+    assert_eq!(sync_method(with(|_| ()), None), SyncMethod::Semaphore);
     let lacks: [fn(&mut [Node]); 4] = [
         |nodes| nodes[1].info.caps.imports_semaphores = false,
         |nodes| nodes[2].info.caps.imports_semaphores = false,
@@ -255,13 +256,13 @@ fn semaphores_join_two_apis_where_a_third_makes_them() {
         |nodes| nodes[3].info.physical = chip(2),
     ];
     for lack in lacks {
-        assert_eq!(rung(with(lack), None), Rung::WaitValue);
+        assert_eq!(sync_method(with(lack), None), SyncMethod::WaitValue);
         // What was measured where semaphores were.
-        assert_eq!(rung(with(lack), Some(Rung::Semaphore)), Rung::WaitValue);
+        assert_eq!(sync_method(with(lack), Some(SyncMethod::Semaphore)), SyncMethod::WaitValue);
     }
     // What was measured to be late is not taken again.
-    assert_eq!(rung(with(|_| ()), Some(Rung::Callback)), Rung::Callback);
-    assert_eq!(rung(with(|_| ()), Some(Rung::Semaphore)), Rung::Semaphore);
+    assert_eq!(sync_method(with(|_| ()), Some(SyncMethod::Callback)), SyncMethod::Callback);
+    assert_eq!(sync_method(with(|_| ()), Some(SyncMethod::Semaphore)), SyncMethod::Semaphore);
 }
 
 /// OpenGL's buffers, which CUDA on the same chip has sharing calls for.
@@ -280,7 +281,7 @@ fn a_sharing_call_is_one_way_and_only_hoped_for() {
     };
     let topology = Topology::declared(with_gl());
     let [route] = &shares(&topology, A, B)[..] else { panic!("{topology:?}") };
-    assert_eq!(route.strategy, Some(Device), "a map of OpenGL's does not see what CUDA writes");
+    assert_eq!(route.memory_kind, Some(Device), "a map of OpenGL's does not see what CUDA writes");
     assert!(!route.guaranteed && route.verdict.zero_copy.is_none(), "{route:?}");
     assert!(shares(&topology, B, A).is_empty() && shares(&topology, HOST, B).is_empty());
     // Another chip's objects are not what the calls are for.
@@ -295,7 +296,10 @@ fn a_sharing_call_is_one_way_and_only_hoped_for() {
         machine(with_gl(), |route| (route.kind == RouteKind::ApiShare).then(|| verdict.clone()))
     };
     let free = plan(&copies(true), &on_gl(forbid(&[A, B]))).unwrap();
-    assert_eq!((free.strategy, kinds(&free)), (Device, vec![RouteKind::Same, RouteKind::ApiShare]));
+    assert_eq!(
+        (free.memory_kind, kinds(&free)),
+        (Device, vec![RouteKind::Same, RouteKind::ApiShare])
+    );
     let refused = plan(&copies(false), &on_gl(forbid(&[A, B])));
     assert!(matches!(refused, Err(Error::CopyForbidden { .. })), "{refused:?}");
     let unproven = plan(&Topology::declared(with_gl()), &on_gl(forbid(&[A, B])));

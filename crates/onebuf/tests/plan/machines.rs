@@ -1,7 +1,7 @@
 //! Machines to plan on, and requests.
 
 use onebuf::{
-    hal::{Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, PhysicalId, RouteKind, Strategy},
+    hal::{Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, MemoryKind, PhysicalId, RouteKind},
     plan::Request,
     topology::{DeviceIx, Node, Route, State, Topology, Verdict},
 };
@@ -12,13 +12,13 @@ pub const A: DeviceIx = DeviceIx(1);
 pub const B: DeviceIx = DeviceIx(2);
 pub const C: DeviceIx = DeviceIx(3);
 
-pub const CPU_FORMS: &[Strategy] = &[Strategy::HostPages, Strategy::MappedDevice];
-pub const SVM_FORMS: &[Strategy] =
-    &[Strategy::HostPages, Strategy::FineSvm, Strategy::CoarseSvm, Strategy::MappedDevice];
+pub const CPU_KINDS: &[MemoryKind] = &[MemoryKind::HostPages, MemoryKind::MappedDevice];
+pub const SVM_KINDS: &[MemoryKind] =
+    &[MemoryKind::HostPages, MemoryKind::FineSvm, MemoryKind::CoarseSvm, MemoryKind::MappedDevice];
 
-pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
+pub fn caps(memory_kinds: &[MemoryKind], unified_memory: bool) -> Caps {
     Caps {
-        strategies: strategies.to_vec(),
+        memory_kinds: memory_kinds.to_vec(),
         imports_host_pages: unified_memory,
         exports: Vec::new(),
         imports: Vec::new(),
@@ -32,7 +32,7 @@ pub fn caps(strategies: &[Strategy], unified_memory: bool) -> Caps {
         compute_units: 1,
         out_of_order: false,
         callbacks: true,
-        gates: true,
+        host_signals: true,
         wait_values: false,
         exports_semaphores: false,
         imports_semaphores: false,
@@ -68,20 +68,20 @@ pub fn node(id: &str, api: &'static str, kind: DeviceKind, caps: Caps) -> Node {
 }
 
 pub fn host() -> Node {
-    node("host", "host", DeviceKind::Cpu, caps(&[Strategy::HostPages], true))
+    node("host", "host", DeviceKind::Cpu, caps(&[MemoryKind::HostPages], true))
 }
 
-pub fn cpu(id: &str, forms: &[Strategy]) -> Node {
-    node(id, "opencl", DeviceKind::Cpu, caps(forms, true))
+pub fn cpu(id: &str, memory_kinds: &[MemoryKind]) -> Node {
+    node(id, "opencl", DeviceKind::Cpu, caps(memory_kinds, true))
 }
 
 pub fn gpu(id: &str, api: &'static str) -> Node {
-    node(id, api, DeviceKind::Gpu, caps(&[Strategy::Device], false))
+    node(id, api, DeviceKind::Gpu, caps(&[MemoryKind::Device], false))
 }
 
 /// Plain Debian: three OpenCL platforms on one CPU, only the first with SVM.
 pub fn debian() -> Vec<Node> {
-    vec![host(), cpu("opencl:0", SVM_FORMS), cpu("opencl:1", CPU_FORMS), cpu("opencl:2", CPU_FORMS)]
+    vec![host(), cpu("opencl:0", SVM_KINDS), cpu("opencl:1", CPU_KINDS), cpu("opencl:2", CPU_KINDS)]
 }
 
 pub fn verdict(state: State, zero_copy: bool, why: &str) -> Verdict {
@@ -107,9 +107,9 @@ pub fn proven(nodes: Vec<Node>) -> Topology {
 }
 
 pub fn edge(from: DeviceIx, to: DeviceIx, kind: RouteKind, verdict: Verdict) -> Route {
-    let strategy = Some(Strategy::Device).filter(|_| kind != RouteKind::Staged);
+    let memory_kind = Some(MemoryKind::Device).filter(|_| kind != RouteKind::Staged);
     let guaranteed = kind == RouteKind::Staged;
-    Route { from, to, kind, strategy, needs: String::new(), guaranteed, cost: 1, verdict }
+    Route { from, to, kind, memory_kind, needs: String::new(), guaranteed, cost: 1, verdict }
 }
 
 /// What the devices declare, and more.

@@ -12,7 +12,7 @@ use machines::{
 };
 use onebuf::{
     Error,
-    hal::{CopyPolicy, DeviceKind, Hint, RouteKind, Rung, Strategy},
+    hal::{CopyPolicy, DeviceKind, Hint, MemoryKind, RouteKind, SyncMethod},
     plan::{Plan, Request, plan},
     topology::{DeviceIx, Envelope, Route, State, Topology, Verdict},
 };
@@ -31,7 +31,7 @@ fn forbidden(topology: &Topology, request: &Request) -> (String, String) {
 #[test]
 fn proven_debian_shares_without_a_copy() {
     let plan = plan(&proven(debian()), &forbid(&[A, B, C])).unwrap();
-    assert_eq!(plan.strategy, Strategy::HostPages);
+    assert_eq!(plan.memory_kind, MemoryKind::HostPages);
     assert_eq!(plan.routes.len(), 3);
     assert!(plan.routes.iter().all(|hop| hop.zero_copy == Some(true)));
     assert!(plan.rejected.is_empty());
@@ -40,7 +40,7 @@ fn proven_debian_shares_without_a_copy() {
 #[test]
 fn two_platforms_share_pages_that_the_host_sees_too() {
     let plan = plan(&proven(debian()), &forbid(&[B, C])).unwrap();
-    assert_eq!((plan.allocate_on, plan.strategy), (B, Strategy::HostPages));
+    assert_eq!((plan.allocate_on, plan.memory_kind), (B, MemoryKind::HostPages));
     assert_eq!(kinds(&plan), [RouteKind::Same, RouteKind::HostPointer]);
     assert!(plan.host_sees());
 }
@@ -49,20 +49,24 @@ fn two_platforms_share_pages_that_the_host_sees_too() {
 /// says so.
 #[test]
 fn callbacks_need_an_experiment_or_the_callers_word() {
-    let judged = |sync: Option<Rung>| {
+    let judged = |sync: Option<SyncMethod>| {
         machine(debian(), move |route| {
             let shares = route.kind != RouteKind::Staged;
             shares.then(|| Verdict { sync, ..works() })
         })
     };
     let (word, none) = (Request { trust_declared: true, ..allow(&[B, C]) }, allow(&[B, C]));
-    let rung =
+    let sync_method =
         |topology: &Topology, request: &Request| plan(topology, request).unwrap().routes[1].sync;
-    assert_eq!(rung(&judged(Some(Rung::Callback)), &none), Rung::Callback);
-    assert_eq!(rung(&judged(Some(Rung::HostWait)), &word), Rung::HostWait, "refuted");
+    assert_eq!(sync_method(&judged(Some(SyncMethod::Callback)), &none), SyncMethod::Callback);
+    assert_eq!(
+        sync_method(&judged(Some(SyncMethod::HostWait)), &word),
+        SyncMethod::HostWait,
+        "refuted"
+    );
     for unproven in [judged(None), machine(debian(), |_| None)] {
-        assert_eq!(rung(&unproven, &none), Rung::HostWait);
-        assert_eq!(rung(&unproven, &word), Rung::Callback);
+        assert_eq!(sync_method(&unproven, &none), SyncMethod::HostWait);
+        assert_eq!(sync_method(&unproven, &word), SyncMethod::Callback);
         assert!(!unproven.has_callbacks([B, C]));
     }
     // Whichever of the two the memory was on. Events of one API say nothing of callbacks.
@@ -73,10 +77,10 @@ fn callbacks_need_an_experiment_or_the_callers_word() {
         })
     };
     let seen = |sync, ends| one_way(sync).has_callbacks(ends);
-    assert!(seen(Rung::Callback, [B, C]) && seen(Rung::Callback, [C, B]));
-    assert!(seen(Rung::WaitValue, [B, C]), "the way back");
-    assert!(!seen(Rung::Event, [B, C]) && !seen(Rung::HostWait, [B, C]));
-    assert!(!seen(Rung::Callback, [A, C]), "of another pair");
+    assert!(seen(SyncMethod::Callback, [B, C]) && seen(SyncMethod::Callback, [C, B]));
+    assert!(seen(SyncMethod::WaitValue, [B, C]), "the way back");
+    assert!(!seen(SyncMethod::Event, [B, C]) && !seen(SyncMethod::HostWait, [B, C]));
+    assert!(!seen(SyncMethod::Callback, [A, C]), "of another pair");
 }
 
 #[test]
@@ -142,8 +146,8 @@ fn a_shadow_copy_is_a_copy() {
 fn a_discrete_gpu_keeps_its_memory() {
     let topology = proven(vec![host(), gpu("cuda:0", "cuda")]);
     let alone = plan(&topology, &allow(&[A])).unwrap();
-    assert_eq!((alone.allocate_on, alone.strategy), (A, Strategy::Device));
-    assert_eq!(alone.routes[0].sync, Rung::SameQueue);
+    assert_eq!((alone.allocate_on, alone.memory_kind), (A, MemoryKind::Device));
+    assert_eq!(alone.routes[0].sync, SyncMethod::SameQueue);
     let both = plan(&topology, &allow(&[HOST, A])).unwrap();
     assert!(kinds(&both).contains(&RouteKind::Staged));
     assert_eq!(forbidden(&topology, &forbid(&[HOST, A])).0, "host -> cuda:0");
@@ -153,11 +157,11 @@ fn a_discrete_gpu_keeps_its_memory() {
 fn two_gpus_are_peers() {
     let nodes = vec![host(), gpu("cuda:0", "cuda"), gpu("cuda:1", "cuda")];
     let slow = Verdict { handoff_us: Some(9.0), ..works() };
-    let fast = Verdict { handoff_us: Some(2.0), sync: Some(Rung::Event), ..works() };
+    let fast = Verdict { handoff_us: Some(2.0), sync: Some(SyncMethod::Event), ..works() };
     let edges = vec![edge(A, B, RouteKind::Peer, slow), edge(B, A, RouteKind::Peer, fast)];
     let plan = plan(&with_edges(nodes, edges), &forbid(&[A, B])).unwrap();
     assert_eq!((plan.allocate_on, kinds(&plan)), (B, vec![RouteKind::Peer, RouteKind::Same]));
-    assert_eq!(plan.routes[0].sync, Rung::Event);
+    assert_eq!(plan.routes[0].sync, SyncMethod::Event);
 }
 
 #[test]
@@ -173,21 +177,21 @@ fn an_exported_descriptor_joins_two_apis_on_one_chip() {
 }
 
 #[test]
-fn one_device_gets_a_form_that_the_host_sees() {
-    let form = |topology: &Topology| plan(topology, &allow(&[A])).unwrap().strategy;
-    assert_eq!(form(&proven(debian())), Strategy::MappedDevice);
+fn one_device_gets_a_memory_kind_that_the_host_sees() {
+    let memory_kind = |topology: &Topology| plan(topology, &allow(&[A])).unwrap().memory_kind;
+    assert_eq!(memory_kind(&proven(debian())), MemoryKind::MappedDevice);
     let only_pages = |r: &Route| (r.from == HOST && r.kind == RouteKind::HostPointer).then(works);
-    let unseen = || vec![host(), cpu("opencl:0", &[Strategy::Device, Strategy::MappedDevice])];
-    assert_eq!(form(&machine(unseen(), only_pages)), Strategy::HostPages);
+    let unseen = || vec![host(), cpu("opencl:0", &[MemoryKind::Device, MemoryKind::MappedDevice])];
+    assert_eq!(memory_kind(&machine(unseen(), only_pages)), MemoryKind::HostPages);
     let refuted = |_: &Route| Some(verdict(State::Refuted, false, "no"));
-    assert_eq!(form(&machine(unseen(), refuted)), Strategy::MappedDevice);
+    assert_eq!(memory_kind(&machine(unseen(), refuted)), MemoryKind::MappedDevice);
 }
 
 #[test]
 fn fine_grained_svm_needs_no_doctor() {
     let plan = plan(&machine(debian(), |_| None), &forbid(&[HOST, A])).unwrap();
-    assert_eq!((plan.allocate_on, plan.strategy), (A, Strategy::FineSvm));
-    assert_eq!(plan.routes[0].sync, Rung::HostWait);
+    assert_eq!((plan.allocate_on, plan.memory_kind), (A, MemoryKind::FineSvm));
+    assert_eq!(plan.routes[0].sync, SyncMethod::HostWait);
 }
 
 #[test]
@@ -195,13 +199,16 @@ fn hints_choose_among_equals() {
     let mut nodes = debian();
     nodes[1].info.kind = DeviceKind::Gpu;
     let topology = proven(nodes);
-    let form = |hint| {
-        plan(&topology, &Request { hint: Some(hint), ..allow(&[HOST, A]) }).unwrap().strategy
+    let memory_kind = |hint| {
+        plan(&topology, &Request { hint: Some(hint), ..allow(&[HOST, A]) }).unwrap().memory_kind
     };
-    assert_eq!(form(Hint::Coherent), Strategy::FineSvm);
-    assert_eq!(form(Hint::GpuPreferred), Strategy::MappedDevice);
-    assert!(matches!(form(Hint::Streaming), Strategy::HostPages | Strategy::MappedDevice));
-    assert_ne!(form(Hint::CpuPreferred), Strategy::Device);
+    assert_eq!(memory_kind(Hint::Coherent), MemoryKind::FineSvm);
+    assert_eq!(memory_kind(Hint::GpuPreferred), MemoryKind::MappedDevice);
+    assert!(matches!(
+        memory_kind(Hint::Streaming),
+        MemoryKind::HostPages | MemoryKind::MappedDevice
+    ));
+    assert_ne!(memory_kind(Hint::CpuPreferred), MemoryKind::Device);
 }
 
 #[test]
@@ -212,8 +219,8 @@ fn forced_things_are_done_or_refused_by_name() {
     assert!(kinds(&copied).contains(&RouteKind::Staged) && copied.host_sees());
     let impossible = [
         Request { route: Some(RouteKind::Peer), ..forbid(&[A, B]) },
-        Request { strategy: Some(Strategy::Device), ..allow(&[A, B]) },
-        Request { strategy: Some(Strategy::FineSvm), allocate_on: Some(B), ..allow(&[B]) },
+        Request { memory_kind: Some(MemoryKind::Device), ..allow(&[A, B]) },
+        Request { memory_kind: Some(MemoryKind::FineSvm), allocate_on: Some(B), ..allow(&[B]) },
     ];
     for request in impossible {
         let error = plan(&topology, &request).unwrap_err();

@@ -6,8 +6,9 @@ use crate::{
 };
 use onebuf::{
     hal::{
-        DeviceKind, FdKind, PhysicalId, RouteKind, Rung, Strategy,
-        Strategy::{Device, Exportable, MappedDevice},
+        DeviceKind, FdKind, MemoryKind,
+        MemoryKind::{Device, Exportable, MappedDevice},
+        PhysicalId, RouteKind, SyncMethod,
     },
     plan::{Request, plan},
     topology::{DeviceIx, Node, Topology},
@@ -52,9 +53,10 @@ fn a_device_says_whom_it_reaches() {
 #[test]
 fn nothing_but_proof_vouches_for_a_link() {
     let topology = Topology::declared(two());
-    let declared = plan(&topology, &Request { strategy: Some(Device), ..allow(&[A, B]) }).unwrap();
+    let declared =
+        plan(&topology, &Request { memory_kind: Some(Device), ..allow(&[A, B]) }).unwrap();
     assert_eq!(kinds(&declared), [RouteKind::Same, RouteKind::Staged]);
-    let request = Request { strategy: Some(Device), ..forbid(&[A, B]) };
+    let request = Request { memory_kind: Some(Device), ..forbid(&[A, B]) };
     assert!(forbidden(&topology, &request).1.contains("peer: unproven"));
     let trusted = Request { trust_declared: true, ..forbid(&[A, B]) };
     assert_eq!(kinds(&plan(&topology, &trusted).unwrap()), [RouteKind::Same, RouteKind::Peer]);
@@ -62,17 +64,17 @@ fn nothing_but_proof_vouches_for_a_link() {
     let topology = proven(two());
     let found = plan(&topology, &forbid(&[A, B])).unwrap();
     assert_eq!(kinds(&found), [RouteKind::Same, RouteKind::Peer]);
-    assert_eq!((found.strategy, found.routes[1].sync), (Device, Rung::Event));
+    assert_eq!((found.memory_kind, found.routes[1].sync), (Device, SyncMethod::Event));
 }
 
 #[test]
-fn both_forms_of_device_memory_are_reached_and_no_other() {
+fn both_kinds_of_device_memory_are_reached_and_no_other() {
     let topology = proven(two());
-    for form in [Device, Exportable] {
-        let request = Request { strategy: Some(form), ..forbid(&[A, B]) };
-        assert_eq!(kinds(&plan(&topology, &request).unwrap())[1], RouteKind::Peer, "{form}");
+    for memory_kind in [Device, Exportable] {
+        let request = Request { memory_kind: Some(memory_kind), ..forbid(&[A, B]) };
+        assert_eq!(kinds(&plan(&topology, &request).unwrap())[1], RouteKind::Peer, "{memory_kind}");
     }
-    let pinned = Request { strategy: Some(MappedDevice), ..forbid(&[A, B]) };
+    let pinned = Request { memory_kind: Some(MappedDevice), ..forbid(&[A, B]) };
     assert_eq!(kinds(&plan(&topology, &pinned).unwrap())[1], RouteKind::HostPointer);
     let ordered = Request { route: Some(RouteKind::Peer), ..pinned };
     let error = plan(&topology, &ordered).unwrap_err().to_string();
@@ -85,10 +87,10 @@ fn a_link_and_a_descriptor_go_together() {
     let mut nodes = two();
     let mut opencl = gpu("opencl:0", "opencl", 1, &[]);
     opencl.info.caps.exports.clear();
-    opencl.info.caps.strategies = vec![Device];
+    opencl.info.caps.memory_kinds = vec![Device];
     nodes.push(opencl);
     let found = plan(&proven(nodes), &forbid(&[A, B, DeviceIx(3)])).unwrap();
-    assert_eq!((found.allocate_on, found.strategy), (A, Exportable));
+    assert_eq!((found.allocate_on, found.memory_kind), (A, Exportable));
     assert_eq!(kinds(&found), [RouteKind::Same, RouteKind::Peer, RouteKind::OpaqueFd]);
 }
 
@@ -96,10 +98,10 @@ fn a_link_and_a_descriptor_go_together() {
 fn gpus_that_are_apart_are_named() {
     let mut nodes = two();
     nodes.iter_mut().for_each(|node| node.info.caps.peers.clear());
-    let request = Request { strategy: Some(Strategy::Device), ..forbid(&[A, B]) };
+    let request = Request { memory_kind: Some(MemoryKind::Device), ..forbid(&[A, B]) };
     let (route, why) = forbidden(&proven(nodes.clone()), &request);
     assert!(["cuda:0", "cuda:1"].iter().all(|id| route.contains(id)), "{route}");
     assert!(why.contains("does not reach"), "{why}");
-    let staged = plan(&proven(nodes), &Request { strategy: Some(Device), ..allow(&[A, B]) });
+    let staged = plan(&proven(nodes), &Request { memory_kind: Some(Device), ..allow(&[A, B]) });
     assert_eq!(kinds(&staged.unwrap()), [RouteKind::Same, RouteKind::Staged]);
 }

@@ -3,7 +3,7 @@
 use crate::machines::{MIB, caps, gpu, node};
 use onebuf::{
     Error,
-    hal::{Api, CopyPolicy, DeviceKind, Hint, RouteKind, Strategy},
+    hal::{Api, CopyPolicy, DeviceKind, Hint, MemoryKind, RouteKind},
     plan::{Request, Score, plan},
     topology::{DeviceIx, Envelope, Node, Route, State, Topology, Verdict},
 };
@@ -14,11 +14,11 @@ use proptest::{
 };
 
 /// Whether a route takes memory of that form: a link between chips takes what a device allocates for itself.
-fn serves(route: &Route, form: Strategy) -> bool {
-    let own = [Strategy::Device, Strategy::Exportable].contains(&form);
-    match route.strategy {
+fn serves(route: &Route, memory_kind: MemoryKind) -> bool {
+    let own = [MemoryKind::Device, MemoryKind::Exportable].contains(&memory_kind);
+    match route.memory_kind {
         None => route.kind != RouteKind::Peer || own,
-        Some(only) => only == form,
+        Some(only) => only == memory_kind,
     }
 }
 
@@ -38,23 +38,25 @@ fn any_verdict() -> impl Gen<Value = Verdict> {
 
 fn any_edge(n: u16) -> impl Gen<Value = Route> {
     let ends = (0..n, 1..n).prop_map(move |(from, step)| (from, (from + step) % n));
-    let form = prop::option::of(select(&Strategy::ALL[..]));
+    let memory_kind = prop::option::of(select(&MemoryKind::ALL[..]));
     let kind = select(&RouteKind::ALL[1..]);
-    let parts = (ends, kind, form, any::<bool>(), 0..50u32, any_verdict());
-    parts.prop_map(|((from, to), kind, strategy, guaranteed, cost, verdict)| {
+    let parts = (ends, kind, memory_kind, any::<bool>(), 0..50u32, any_verdict());
+    parts.prop_map(|((from, to), kind, memory_kind, guaranteed, cost, verdict)| {
         let (from, to) = (DeviceIx(from), DeviceIx(to));
-        Route { from, to, kind, strategy, needs: String::new(), guaranteed, cost, verdict }
+        Route { from, to, kind, memory_kind, needs: String::new(), guaranteed, cost, verdict }
     })
 }
 
 fn any_node() -> impl Gen<Value = Node> {
     // Some forms are never chosen, so no device has only those.
-    let chosen: Vec<_> = Strategy::ALL.into_iter().filter(|form| !form.is_asked_for()).collect();
-    let forms = subsequence(chosen, 1..=5);
+    let chosen: Vec<_> =
+        MemoryKind::ALL.into_iter().filter(|memory_kind| !memory_kind.is_asked_for()).collect();
+    let memory_kinds = subsequence(chosen, 1..=5);
     let api = select(vec!["host", "opencl", "cuda"]);
     let kind = select(vec![DeviceKind::Cpu, DeviceKind::Gpu]);
-    (forms, api, kind, any::<bool>())
-        .prop_map(|(forms, api, kind, unified)| node("d", api, kind, caps(&forms, unified)))
+    (memory_kinds, api, kind, any::<bool>()).prop_map(|(memory_kinds, api, kind, unified)| {
+        node("d", api, kind, caps(&memory_kinds, unified))
+    })
 }
 
 fn any_request(n: u16) -> impl Gen<Value = Request> {
@@ -105,14 +107,15 @@ fn usable(route: &Route, request: &Request) -> bool {
 fn copy_free(route: &Route, request: &Request) -> bool {
     let verdict = &route.verdict;
     let covered = verdict.envelope.as_ref().is_none_or(|e| e.covers(request.bytes));
-    let fine_svm = route.kind == RouteKind::SvmPointer && route.strategy == Some(Strategy::FineSvm);
+    let fine_svm =
+        route.kind == RouteKind::SvmPointer && route.memory_kind == Some(MemoryKind::FineSvm);
     let descriptor = matches!(route.kind, RouteKind::OpaqueFd | RouteKind::DmaBuf);
     let by_contract = route.guaranteed && (fine_svm || descriptor);
     let known = verdict.state == State::Declared || covered || by_contract;
     let unknown = verdict.zero_copy.is_none() || !known;
     let sure = verdict.zero_copy == Some(true) && known;
     let vouched = unknown && request.trust_declared && verdict.zero_copy != Some(false);
-    let moves = route.kind == RouteKind::Staged || route.strategy == Some(Strategy::Managed);
+    let moves = route.kind == RouteKind::Staged || route.memory_kind == Some(MemoryKind::Managed);
     !moves && (sure || vouched)
 }
 
@@ -120,15 +123,21 @@ fn copy_free(route: &Route, request: &Request) -> bool {
 fn fewest_copies(topology: &Topology, request: &Request) -> Option<u64> {
     let is_host = |d: DeviceIx| topology.node(d).info.api == Api("host");
     let allocators = topology.indices().filter(|d| request.devices.contains(d) || is_host(*d));
-    let forms = |d: DeviceIx| topology.node(d).info.caps.strategies.iter().map(move |&f| (d, f));
+    let memory_kinds =
+        |d: DeviceIx| topology.node(d).info.caps.memory_kinds.iter().map(move |&f| (d, f));
     allocators
-        .flat_map(forms)
-        .filter_map(|(on, form)| copies_from(topology, request, on, form))
+        .flat_map(memory_kinds)
+        .filter_map(|(on, memory_kind)| copies_from(topology, request, on, memory_kind))
         .min()
 }
 
-fn copies_from(t: &Topology, request: &Request, on: DeviceIx, form: Strategy) -> Option<u64> {
-    let fits = |r: &&Route| serves(r, form) && usable(r, request);
+fn copies_from(
+    t: &Topology,
+    request: &Request,
+    on: DeviceIx,
+    memory_kind: MemoryKind,
+) -> Option<u64> {
+    let fits = |r: &&Route| serves(r, memory_kind) && usable(r, request);
     let copies = |&to: &DeviceIx| {
         let routes = t.between(on, to).iter().filter(fits);
         let best = routes.map(|r| u64::from(!copy_free(r, request))).min();
@@ -167,7 +176,7 @@ proptest! {
         prop_assert_eq!(plan.routes.len(), request.devices.len());
         for hop in &plan.routes {
             let taken = |r: &Route| r.kind == hop.kind
-                && serves(r, plan.strategy)
+                && serves(r, plan.memory_kind)
                 && usable(r, &request);
             let edge = topology.between(plan.allocate_on, hop.to).iter().any(taken);
             let same = hop.to == plan.allocate_on && hop.kind == RouteKind::Same;

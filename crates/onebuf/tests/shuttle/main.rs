@@ -11,7 +11,7 @@ mod pools;
 
 use onebuf::{
     Access, Buffer, BufferBuilder, Device, Error, Hub, Kernel, NativeArgs, Queue, Result,
-    RouteKind, Rung, Signature, Source, args,
+    RouteKind, Signature, Source, SyncMethod, args,
     doctor::Verdicts,
     fake::{FakeConfig, Sharing},
 };
@@ -70,8 +70,8 @@ struct World {
 impl World {
     fn new(way: Way) -> Self {
         let sharing = if matches!(way, Way::Pages) { Sharing::Alias } else { Sharing::Shadow };
-        let gates = !matches!(way, Way::HostWaits);
-        let fake = || FakeConfig { shares_host_pages: sharing, gates, ..Default::default() };
+        let host_signals = !matches!(way, Way::HostWaits);
+        let fake = || FakeConfig { shares_host_pages: sharing, host_signals, ..Default::default() };
         let hub = Hub::builder()
             .without_graphics()
             .without_opencl()
@@ -85,13 +85,13 @@ impl World {
     /// A buffer of zeroes that both see.
     fn buffer(&self) -> Buffer<u32> {
         let devices = [&self.a.device, &self.b.device];
-        let wish = self.hub.buffer(N).shared_with(devices).trust_declared(true);
-        let wish: BufferBuilder<'_, u32> = match self.way {
-            Way::Pages | Way::Shadows => wish.allocate_on(&self.hub.host()),
-            Way::Mapped | Way::HostWaits => wish.allocate_on(&self.a.device),
-            Way::Staged => wish.route(RouteKind::Staged),
+        let builder = self.hub.buffer(N).shared_with(devices).trust_declared(true);
+        let builder: BufferBuilder<'_, u32> = match self.way {
+            Way::Pages | Way::Shadows => builder.allocate_on(&self.hub.host()),
+            Way::Mapped | Way::HostWaits => builder.allocate_on(&self.a.device),
+            Way::Staged => builder.route(RouteKind::Staged),
         };
-        wish.build().unwrap()
+        builder.build().unwrap()
     }
 }
 
@@ -141,10 +141,10 @@ impl Side {
     }
 
     /// All elements were `from` and become `to`.
-    fn set(&self, buffer: &Buffer<u32>, from: u32, to: u32) -> Result<Rung> {
+    fn set(&self, buffer: &Buffer<u32>, from: u32, to: u32) -> Result<SyncMethod> {
         let view = buffer.write_on(&self.queue)?;
-        let rung = view.rung();
-        self.queue.launch(&self.set, [1], args![view, from, to]).map(|()| rung)
+        let sync_method = view.sync_method();
+        self.queue.launch(&self.set, [1], args![view, from, to]).map(|()| sync_method)
     }
 
     fn add(&self, buffer: &Buffer<u32>) -> Result<()> {
@@ -221,9 +221,9 @@ fn two_devices_take_turns() {
     check(|world| {
         let (buffer, way) = (world.buffer(), world.way);
         for (turn, side) in (0..).zip([&world.a, &world.b, &world.a, &world.b]) {
-            let rung = side.set(&buffer, turn, turn + 1).unwrap();
+            let sync_method = side.set(&buffer, turn, turn + 1).unwrap();
             let gated = matches!(way, Way::Mapped);
-            assert!(rung <= Rung::Callback || !gated, "{rung} at turn {turn}");
+            assert!(sync_method <= SyncMethod::Callback || !gated, "{sync_method} at turn {turn}");
         }
         assert_eq!(buffer.to_vec().unwrap(), [4; N]);
         world.a.queue.finish().unwrap();

@@ -33,19 +33,19 @@ fn explore(run: impl Fn() + Send + Sync + Clone + 'static) {
 fn one_buffer_for_those_who_wait() {
     pooled(|hub, side| {
         let pool = Arc::new(Pool::with_limit(&hub, BYTES as u64));
-        let wish = || hub.buffer::<u32>(N).shared_with([&side.device]);
-        drop(pool.get_cleared(&wish()).unwrap());
+        let builder = || hub.buffer::<u32>(N).shared_with([&side.device]);
+        drop(pool.get_cleared(&builder()).unwrap());
         let threads = [side.clone(), side.beside(), side.clone()].map(|side| {
             let (pool, hub) = (pool.clone(), hub.clone());
             thread::spawn(move || {
-                let wish = hub.buffer::<u32>(N).shared_with([&side.device]);
+                let builder = hub.buffer::<u32>(N).shared_with([&side.device]);
                 for _ in 0..2 {
-                    side.add(&pool.get_within(&wish, SOON).unwrap()).unwrap();
+                    side.add(&pool.get_within(&builder, SOON).unwrap()).unwrap();
                 }
             })
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let buffer = pool.get(&wish()).unwrap();
+        let buffer = pool.get(&builder()).unwrap();
         assert_eq!(buffer.to_vec().unwrap(), [6; N]);
         assert_eq!(pool.statistics().made, 1);
     });
@@ -60,8 +60,8 @@ fn a_get_that_makes_room_is_heard() {
         let waits = {
             let (pool, hub, side) = (pool.clone(), hub.clone(), side.clone());
             thread::spawn(move || {
-                let wish = hub.buffer::<u32>(N).shared_with([&side.device]);
-                drop(pool.get_within(&wish, SOON).unwrap());
+                let builder = hub.buffer::<u32>(N).shared_with([&side.device]);
+                drop(pool.get_within(&builder, SOON).unwrap());
             })
         };
         let kept = pool.get(&hub.buffer::<u32>(N).shared_with([&side.device]));
@@ -80,9 +80,9 @@ fn trims_while_others_get() {
         let threads = [side.clone(), side.beside()].map(|side| {
             let (pool, hub) = (pool.clone(), hub.clone());
             thread::spawn(move || {
-                let wish = hub.buffer::<u32>(N).shared_with([&side.device]);
+                let builder = hub.buffer::<u32>(N).shared_with([&side.device]);
                 for _ in 0..2 {
-                    let buffer = pool.get_within(&wish.clone().init(vec![4; N]), SOON).unwrap();
+                    let buffer = pool.get_within(&builder.clone().init(vec![4; N]), SOON).unwrap();
                     side.set(&buffer, 4, 5).unwrap();
                     assert_eq!(buffer.to_vec().unwrap(), [5; N]);
                 }
@@ -110,9 +110,9 @@ fn a_pool_dropped_before_its_buffers() {
         let hub = hub.fake(fake).build().unwrap();
         let device = hub.device("fake:0").unwrap();
         let pool = Pool::new(&hub);
-        let wish = hub.buffer::<u32>(N).shared_with([&device]);
-        let (first, second) = (pool.get(&wish).unwrap(), pool.get(&wish).unwrap());
-        drop(wish);
+        let builder = hub.buffer::<u32>(N).shared_with([&device]);
+        let (first, second) = (pool.get(&builder).unwrap(), pool.get(&builder).unwrap());
+        drop(builder);
         drop((device, hub));
         let third = thread::spawn(move || drop(second));
         together(move || drop(pool), move || drop(first));

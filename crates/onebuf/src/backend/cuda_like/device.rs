@@ -2,11 +2,11 @@
 
 use super::{
     address::Under,
+    callbacks::CallbackStreams,
     compile::Compiler,
     conv,
-    courier::Couriers,
-    gate::Flags,
-    grave::Graveyard,
+    deferred_free::DeferredFrees,
+    host_signal::Flags,
     memory::Memory,
     pins::Pins,
     program::Program,
@@ -18,8 +18,8 @@ use crate::{
     backend::checks,
     hal,
     hal::{
-        Access, AddressRange, AllocSpec, DeviceInfo, Domain, Export, FdRange, QueueOrder,
-        QueueSpec, Source, Standing,
+        Access, AddressRange, AllocSpec, DeviceInfo, Domain, Export, FdRange, LayeredRuntime,
+        QueueOrder, QueueSpec, Source,
     },
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
     watchdog::Post,
@@ -56,7 +56,7 @@ pub(super) struct Driver {
     /// Where its addresses mean something to others.
     pub under: Under,
     /// On which device of another API it stands, where that one is used too.
-    pub standing: Option<Standing>,
+    pub layered_on: Option<LayeredRuntime>,
     /// By what calls that may block are watched.
     pub post: Arc<Post>,
 }
@@ -119,9 +119,9 @@ pub(super) struct Context {
     pub driver: Arc<Driver>,
     /// Null for HIP, where a device is current and no context.
     raw: CuContext,
-    pub graveyard: Graveyard,
+    pub deferred_frees: DeferredFrees,
     pub flags: Flags,
-    pub couriers: Arc<Couriers>,
+    pub callback_streams: Arc<CallbackStreams>,
     /// Queues that were made to wait for other APIs.
     pub outside: Mutex<Vec<Weak<RawQueue>>>,
     ids: AtomicU64,
@@ -137,9 +137,9 @@ impl Context {
             Flavor::Hip => CuContext::NULL,
         };
         let (driver, ids) = (driver.clone(), AtomicU64::new(1));
-        let (flags, couriers) = (Flags::default(), Arc::default());
-        let (graveyard, outside) = (Graveyard::default(), Mutex::default());
-        Ok(Context { driver, raw, graveyard, flags, couriers, outside, ids })
+        let (flags, callback_streams) = (Flags::default(), Arc::default());
+        let (deferred_frees, outside) = (DeferredFrees::default(), Mutex::default());
+        Ok(Context { driver, raw, deferred_frees, flags, callback_streams, outside, ids })
     }
 
     /// The context itself; null for HIP.
@@ -195,13 +195,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if !self.clear_graveyard() {
+        if !self.run_deferred_frees() {
             // Releasing it would free what work still uses.
             tracing::error!(device = %self.driver.info.name, "work does not end: context leaked");
             return;
         }
         if let Some(_current) = self.enter_to_free() {
-            self.couriers.free(self);
+            self.callback_streams.free(self);
             self.flags.free(self);
         }
         if self.driver.flavor() == Flavor::Cuda {

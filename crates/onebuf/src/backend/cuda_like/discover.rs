@@ -5,14 +5,15 @@ use super::{
     compile::Compiler,
     conv,
     device::{Device, Driver, Limits},
-    external, gate, graphics, ipc, managed, peers,
+    external, graphics, host_signal, ipc, managed, peers,
     pins::Pins,
     rocr::Rocr,
     semaphore, vmm,
 };
 use crate::{
     hal::{
-        Api, Beneath, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Standing, Strategy,
+        Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, LayeredHandles, LayeredRuntime,
+        MemoryKind, PhysicalId,
     },
     sync::Arc,
     watchdog::Post,
@@ -55,14 +56,14 @@ pub struct Discovered {
 
 /// Loads the API and lists its devices. Makes no context, so nothing here wakes a chip; a runtime that is built on OpenCL makes its own when it is asked what it is built on.
 ///
-/// `find_ground` is asked for the device that a runtime is built on. `next_domain` numbers the devices' contexts. A device that cannot be asked is left out and named in
+/// `find_base_device` is asked for the device that a runtime is built on. `next_domain` numbers the devices' contexts. A device that cannot be asked is left out and named in
 /// [`Discovered::problems`]; no library, a driver that refuses and no device at all are [`Missing`].
 pub fn discover(
     flavor: Flavor,
     libraries: Libraries<'_>,
     probe: Option<std::sync::Arc<Probe>>,
     next_domain: &mut impl FnMut() -> Domain,
-    find_ground: &dyn Fn(&Beneath) -> Option<Standing>,
+    find_base_device: &dyn Fn(&LayeredHandles) -> Option<LayeredRuntime>,
 ) -> Result<Discovered, Missing> {
     let table = Arc::new(CudaLike::load(flavor, libraries.driver, probe.clone())?);
     let count = count(&table).map_err(|refused| none(&table, refused))?;
@@ -78,7 +79,7 @@ pub fn discover(
     };
     let mut found = Discovered { devices: Vec::new(), problems: Vec::new() };
     for ordinal in 0..count {
-        match library.driver(ordinal, next_domain, find_ground) {
+        match library.driver(ordinal, next_domain, find_base_device) {
             Ok(driver) => {
                 let missing = library.missing(&driver.info.caps);
                 let told = missing.map(|why| format!("{} device {ordinal}: {why}", flavor.api()));
@@ -163,7 +164,7 @@ struct Library {
 impl Library {
     /// Why there is no managed memory, where it is wanted.
     fn missing(&self, caps: &Caps) -> Option<&'static str> {
-        let there = caps.strategies.contains(&Strategy::Managed);
+        let there = caps.memory_kinds.contains(&MemoryKind::Managed);
         let why = match caps.unified_memory {
             true => {
                 "no managed memory whose pages move: chip and host have one memory, and `fine_svm` is all of it"
@@ -179,7 +180,7 @@ impl Library {
         &self,
         ordinal: i32,
         next_domain: &mut impl FnMut() -> Domain,
-        find_ground: &dyn Fn(&Beneath) -> Option<Standing>,
+        find_base_device: &dyn Fn(&LayeredHandles) -> Option<LayeredRuntime>,
     ) -> Result<Driver, Refused> {
         // SAFETY: an ordinal below the count.
         let device = unsafe { self.table.device(ordinal)? };
@@ -192,8 +193,8 @@ impl Library {
             plain_shared_bytes: asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK)? as u64,
         };
         let mut info = self.info(&asked, &limits)?;
-        let standing = asked.beneath().as_ref().and_then(find_ground);
-        info.caps.built_on = standing.as_ref().map(|standing| standing.on.clone());
+        let layered_on = asked.layered().as_ref().and_then(find_base_device);
+        info.caps.built_on = layered_on.as_ref().map(|layered_on| layered_on.on.clone());
         Ok(Driver {
             post: Post::new(self.table.flavor().api(), info.name.clone()),
             info,
@@ -204,7 +205,7 @@ impl Library {
             pins: self.pins.clone(),
             compiler: self.compiler.clone(),
             under: self.under.clone(),
-            standing,
+            layered_on,
         })
     }
 
@@ -244,7 +245,7 @@ impl Library {
         // What HIP calls opaque is a dma-buf.
         let fd = self.table.flavor().pick([FdKind::OpaqueFd, FdKind::DmaBuf]);
         let by_rocr = self.under.rocr().is_some_and(|rocr| rocr.has_dmabuf());
-        let waits_for_values = gate::is_there(&self.table)
+        let waits_for_values = host_signal::is_there(&self.table)
             && asked.attribute(Attribute::CAN_USE_STREAM_WAIT_VALUE).is_ok_and(|has| has != 0);
         let unified = asked.attribute(Attribute::INTEGRATED)? != 0;
         let concurrent =
@@ -252,15 +253,18 @@ impl Library {
         // Where the chip has memory of its own, managed pages move: only by leave, and by calls.
         let fine = unified && concurrent && self.table.has_alloc_managed();
         let moves = self.managed && !unified && concurrent && managed::is_there(&self.table);
-        let forms = [
-            (fine, Strategy::FineSvm),
-            (moves, Strategy::Managed),
-            (maps, Strategy::MappedDevice),
-            (exports, Strategy::Exportable),
-            (true, Strategy::Device),
+        let memory_kinds = [
+            (fine, MemoryKind::FineSvm),
+            (moves, MemoryKind::Managed),
+            (maps, MemoryKind::MappedDevice),
+            (exports, MemoryKind::Exportable),
+            (true, MemoryKind::Device),
         ];
         Ok(Caps {
-            strategies: forms.into_iter().filter_map(|(has, form)| has.then_some(form)).collect(),
+            memory_kinds: memory_kinds
+                .into_iter()
+                .filter_map(|(has, memory_kind)| has.then_some(memory_kind))
+                .collect(),
             imports_host_pages: maps && self.under.pins_in_place(),
             exports: (exports || by_rocr).then_some(fd).into_iter().collect(),
             shares_objects_of: graphics::shared(&self.table),
@@ -278,7 +282,7 @@ impl Library {
             compute_units: asked.attribute(Attribute::MULTIPROCESSOR_COUNT)? as u32,
             out_of_order: false,
             callbacks: self.table.has_launch_host_function(),
-            gates: waits_for_values && maps,
+            host_signals: waits_for_values && maps,
             wait_values: waits_for_values,
             exports_semaphores: false,
             imports_semaphores: semaphore::is_there(&self.table),

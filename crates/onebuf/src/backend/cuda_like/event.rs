@@ -1,9 +1,11 @@
 //! Events, and waiting that always ends.
 
-use super::{beneath::Below, courier, device::Driver, grave::is_pending, queue::RawQueue};
+use super::{
+    callbacks, deferred_free::is_pending, device::Driver, layered::Below, queue::RawQueue,
+};
 use crate::{
     Error, Result,
-    backend::{gates::Behind, patience},
+    backend::{host_signals::Behind, patience},
     hal,
     hal::{Callback, Domain, Profile},
     sync::{Arc, thread},
@@ -20,32 +22,32 @@ pub(super) struct Event {
     raw: CuEvent,
     /// On a profiled queue, where the piece of work began.
     start: Option<CuEvent>,
-    /// The gates that were before it.
+    /// The host signals that were before it.
     behind: Behind,
 }
 
 impl Event {
     /// Of events that nobody else owns.
     pub fn new(queue: Arc<RawQueue>, raw: CuEvent, start: Option<CuEvent>) -> Event {
-        let behind = queue.gates.pending();
+        let behind = queue.host_signals.pending();
         Event { queue, raw, start, behind }
     }
 
     /// One that tells of none.
-    pub fn without_gates(mut self) -> Event {
+    pub fn without_host_signals(mut self) -> Event {
         self.behind = Behind::default();
         self
     }
 
-    /// The gates it waits behind.
+    /// The host signals it waits behind.
     pub fn behind(&self) -> &Behind {
         &self.behind
     }
 
     /// An error when one of those has failed.
-    pub fn check_gates(&self) -> Result<()> {
+    pub fn check_host_signals(&self) -> Result<()> {
         match self.behind.has_failed() {
-            true => self.driver().check(Err(courier::wait_failed())),
+            true => self.driver().check(Err(callbacks::wait_failed())),
             false => Ok(()),
         }
     }
@@ -95,7 +97,7 @@ impl hal::Event for Event {
     fn poll(&self) -> Result<bool> {
         let reached = self.query()?;
         if reached {
-            self.check_gates()?;
+            self.check_host_signals()?;
         }
         Ok(reached)
     }
@@ -113,7 +115,7 @@ impl hal::Event for Event {
         let _current = self.queue.context.enter()?;
         loop {
             if self.query_here()? {
-                return self.check_gates();
+                return self.check_host_signals();
             }
             let waited = start.elapsed();
             let left = timeout.saturating_sub(waited);
@@ -155,7 +157,7 @@ impl hal::Event for Event {
             return Err((Error::unsupported(what, "a driver that runs host functions"), callback));
         }
         match self.queue.context.enter() {
-            Ok(_current) => courier::send(&self.queue, self.raw, self.behind.clone(), callback),
+            Ok(_current) => callbacks::send(&self.queue, self.raw, self.behind.clone(), callback),
             Err(why) => Err((why, callback)),
         }
     }
@@ -165,7 +167,7 @@ impl hal::Event for Event {
     }
 
     fn native_in(&self, domain: Domain) -> Result<Option<usize>> {
-        self.beneath(domain)
+        self.layered(domain)
     }
 }
 

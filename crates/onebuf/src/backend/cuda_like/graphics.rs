@@ -7,7 +7,7 @@
 use super::{device::Context, queue::RawQueue};
 use crate::{
     Error, Result,
-    hal::{Api, ObjectRange, Residency},
+    hal::{AccessState, Api, ObjectRange},
     sync::{Mutex, lock},
 };
 use onebuf_sys::{
@@ -34,7 +34,7 @@ pub(super) struct Registered {
     mapping: Mapping,
     object: ObjectRange,
     /// Mapped unless it is away.
-    residency: Mutex<Residency>,
+    access_state: Mutex<AccessState>,
 }
 
 /// What is mapped, and where it is every time.
@@ -57,8 +57,8 @@ impl Registered {
         })?;
         let mapping =
             mapping.ok_or_else(|| Error::invalid("a call of OpenGL's that did not run"))?;
-        let residency = Mutex::new(Residency::Away);
-        Ok(Registered { mapping, object: object.clone(), residency })
+        let access_state = Mutex::new(AccessState::Released);
+        Ok(Registered { mapping, object: object.clone(), access_state })
     }
 
     /// Where kernels see it.
@@ -66,30 +66,30 @@ impl Registered {
         self.mapping.at
     }
 
-    pub fn residency(&self) -> Residency {
-        *lock(&self.residency)
+    pub fn access_state(&self) -> AccessState {
+        *lock(&self.access_state)
     }
 
     /// Maps or unmaps it as the change needs, in order with the queue; whether that took a call.
-    pub fn reside(&self, queue: &RawQueue, to: Residency) -> Result<bool> {
-        use Residency::{Attached, Away, Published};
-        let mut guard = lock(&self.residency);
-        let now: &mut Residency = &mut guard;
+    pub fn reside(&self, queue: &RawQueue, to: AccessState) -> Result<bool> {
+        use AccessState::{Acquired, Released, SharedRead};
+        let mut guard = lock(&self.access_state);
+        let now: &mut AccessState = &mut guard;
         let (unmaps, maps) = match (*now, to) {
-            (Away, Away) | (Attached, Attached) | (Published, Published | Attached) => {
+            (Released, Released) | (Acquired, Acquired) | (SharedRead, SharedRead | Acquired) => {
                 *now = to;
                 return Ok(false);
             }
-            (Away, _) => (false, true),
-            (_, Away) => (true, false),
-            (Attached, Published) => (true, true),
+            (Released, _) => (false, true),
+            (_, Released) => (true, false),
+            (Acquired, SharedRead) => (true, true),
         };
         let (context, mapping) = (&queue.context, self.mapping);
         self.object.home.run(&mut || {
             let _current = context.enter()?;
             if unmaps {
                 context.driver.check(mapping.unmap(context, queue.raw))?;
-                *now = Away;
+                *now = Released;
             }
             if maps {
                 mapping.map_there(context, queue.raw)?;
@@ -102,8 +102,8 @@ impl Registered {
 
     /// Nobody uses it any more. The object goes when the driver has let go of it.
     pub fn free(self, context: &Context) {
-        let Registered { mapping, object, residency } = self;
-        let mapped = *lock(&residency) != Residency::Away;
+        let Registered { mapping, object, access_state } = self;
+        let mapped = *lock(&access_state) != AccessState::Released;
         let freed = object.home.run(&mut || {
             let current = context.enter_to_free();
             let _current = current.ok_or_else(|| Error::invalid("no context to free it in"))?;

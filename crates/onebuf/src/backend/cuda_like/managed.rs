@@ -6,7 +6,7 @@
 use super::{device::Context, queue::RawQueue};
 use crate::{
     Result,
-    hal::Residency,
+    hal::AccessState,
     sync::{Mutex, lock},
 };
 use onebuf_sys::{
@@ -54,20 +54,20 @@ impl Managed {
     }
 
     /// How many of these bytes, with the rest of their pages, lie on the other side.
-    pub fn misplaced(&self, range: Range<usize>, wanted: Residency) -> usize {
+    pub fn misplaced(&self, range: Range<usize>, wanted: AccessState) -> usize {
         let range = self.pages_of(range);
         let on_host = lock(&self.on_host).bytes_in(&range);
-        if wanted == Residency::Attached { on_host } else { range.len() - on_host }
+        if wanted == AccessState::Acquired { on_host } else { range.len() - on_host }
     }
 
     /// Moves the pages of these bytes, behind the stream's work so far. The context is current.
-    pub fn move_pages(&self, queue: &RawQueue, range: Range<usize>, to: Residency) -> Result<()> {
+    pub fn move_pages(&self, queue: &RawQueue, range: Range<usize>, to: AccessState) -> Result<()> {
         let range = self.pages_of(range);
         let mut on_host = lock(&self.on_host);
         let mut after = on_host.clone();
         match to {
-            Residency::Attached => after.remove(&range),
-            Residency::Published | Residency::Away => after.add(range.clone()),
+            AccessState::Acquired => after.remove(&range),
+            AccessState::SharedRead | AccessState::Released => after.add(range.clone()),
         }
         queue.driver().check(self.prefetch(queue, &range, to))?;
         *on_host = after;
@@ -78,12 +78,12 @@ impl Managed {
         &self,
         queue: &RawQueue,
         range: &Range<usize>,
-        to: Residency,
+        to: AccessState,
     ) -> Result<(), Refused> {
         let (table, own) = (queue.context.table(), queue.driver().device);
         let (at, bytes) = (DevicePtr(self.at.0 + range.start as u64), range.len());
         let (location, device) = match to {
-            Residency::Attached => (Location { kind: consts::LOCATION_DEVICE, id: own }, own),
+            AccessState::Acquired => (Location { kind: consts::LOCATION_DEVICE, id: own }, own),
             _ => (Location { kind: consts::LOCATION_HOST, id: 0 }, consts::DEVICE_CPU),
         };
         // SAFETY: managed memory, which waits for the stream when it goes; a live stream of the current context.

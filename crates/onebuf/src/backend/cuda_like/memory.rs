@@ -1,7 +1,7 @@
 //! Memory: the device's own, managed and pinned host memory, host pages that were registered, memory that others can import and
 //! theirs that was imported; and parts of these.
 //!
-//! None of it but OpenGL's has a residency to change. Managed pages are moved by calls (see `managed`). Pinned pages are one set of bytes for CPU and GPU; what makes
+//! None of it but OpenGL's has an access state to change. Managed pages are moved by calls (see `managed`). Pinned pages are one set of bytes for CPU and GPU; what makes
 //! writes of the one visible to the other is that its work is over before the other's begins, which the
 //! fences see to.
 
@@ -24,8 +24,8 @@ use crate::{
     backend::checks,
     hal,
     hal::{
-        Access, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdKind, FdRange, HostRange,
-        IpcRange, ObjectRange, RawHandle, Residency, Strategy,
+        Access, AccessState, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdKind, FdRange,
+        HostRange, IpcRange, MemoryKind, ObjectRange, RawHandle,
     },
     sync::Arc,
 };
@@ -87,7 +87,7 @@ pub(super) struct Inner {
     host: Option<HostAddress>,
     bytes: usize,
     align: usize,
-    strategy: Strategy,
+    memory_kind: MemoryKind,
     users: Users,
     allocation: Option<Allocation>,
 }
@@ -114,18 +114,18 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// New memory in one of the device's strategies.
+    /// New memory in one of the device's memory kinds.
     pub fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
     ) -> Result<Memory> {
         context.sweep();
-        let inner = match spec.strategy {
-            Strategy::Device => Inner::device(context, spec)?,
-            Strategy::Exportable => Inner::exportable(context, spec)?,
-            Strategy::FineSvm => Inner::fine(context, spec)?,
-            Strategy::Managed => Inner::managed(context, spec)?,
+        let inner = match spec.memory_kind {
+            MemoryKind::Device => Inner::device(context, spec)?,
+            MemoryKind::Exportable => Inner::exportable(context, spec)?,
+            MemoryKind::FineSvm => Inner::fine(context, spec)?,
+            MemoryKind::Managed => Inner::managed(context, spec)?,
             _ => Inner::pinned(context, spec)?,
         };
         let memory = Memory::whole(inner, spec.access);
@@ -210,7 +210,7 @@ impl Memory {
     }
 
     /// Changes who may use it; whether that took a call.
-    pub fn reside(&self, queue: &Arc<RawQueue>, to: Residency) -> Result<bool> {
+    pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
         match self.inner.registered_as() {
             None => Ok(false),
             Some(registered) => {
@@ -226,11 +226,11 @@ impl Memory {
         queue: &Arc<RawQueue>,
         offset: usize,
         bytes: usize,
-        to: Residency,
+        to: AccessState,
     ) -> Result<()> {
         self.range(offset, bytes)?;
         let Some(managed) = self.inner.managed_as() else {
-            let what = format!("a move of the pages of {} memory", self.inner.strategy);
+            let what = format!("a move of the pages of {} memory", self.inner.memory_kind);
             return Err(Error::unsupported(what, "managed memory"));
         };
         self.note_use(queue);
@@ -294,8 +294,8 @@ impl hal::Memory for Memory {
         self.bytes
     }
 
-    fn strategy(&self) -> Strategy {
-        self.inner.strategy
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
@@ -303,15 +303,15 @@ impl hal::Memory for Memory {
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.offset()) })
     }
 
-    fn needs_residency(&self) -> bool {
+    fn needs_access_state(&self) -> bool {
         self.inner.registered_as().is_some()
     }
 
-    fn residency(&self) -> Residency {
-        self.inner.registered_as().map_or(Residency::Attached, Registered::residency)
+    fn access_state(&self) -> AccessState {
+        self.inner.registered_as().map_or(AccessState::Acquired, Registered::access_state)
     }
 
-    fn misplaced(&self, offset: usize, bytes: usize, wanted: Residency) -> usize {
+    fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
         let (managed, start) = (self.inner.managed_as(), self.offset() + offset);
         managed.map_or(0, |managed| managed.misplaced(start..start + bytes, wanted))
     }
@@ -326,7 +326,7 @@ impl hal::Memory for Memory {
         let host = self.inner.host.filter(|_| self.inner.managed_as().is_none());
         let Some(HostAddress(pointer)) = host else {
             let needs = "mapped_device memory";
-            let what = format!("the host's view of {} memory", self.inner.strategy);
+            let what = format!("the host's view of {} memory", self.inner.memory_kind);
             return Err(Error::unsupported(what, needs));
         };
         let align = self.inner.align;
@@ -352,7 +352,7 @@ impl hal::Memory for Memory {
                 driver.export_address(self.at, self.bytes)
             }
             _ => {
-                let what = format!("{} memory as {kind}", self.inner.strategy);
+                let what = format!("{} memory as {kind}", self.inner.memory_kind);
                 Err(Error::unsupported(what, "memory that was allocated as exportable"))
             }
         }
@@ -362,8 +362,8 @@ impl hal::Memory for Memory {
         let driver = &self.inner.context.driver;
         driver.same_domain("a queue", queue.domain())?;
         let shared = self.inner.registered_as().is_some();
-        if self.part.is_some() || shared || self.inner.strategy != Strategy::Device {
-            let what = format!("the address of {} memory, or of a region", self.inner.strategy);
+        if self.part.is_some() || shared || self.inner.memory_kind != MemoryKind::Device {
+            let what = format!("the address of {} memory, or of a region", self.inner.memory_kind);
             return Err(Error::unsupported(what, "device memory, whole"));
         }
         let (address, bytes, from) = (self.at.0, self.bytes, AddressFrom::Allocator);
@@ -380,7 +380,7 @@ impl hal::Memory for Memory {
                 super::ipc::export(&self.inner.context, *at, self.bytes)
             }
             _ => {
-                let what = format!("{} memory in another process", self.inner.strategy);
+                let what = format!("{} memory in another process", self.inner.memory_kind);
                 Err(Error::unsupported(what, "a whole memory that was allocated as device"))
             }
         }
@@ -401,7 +401,7 @@ impl hal::Memory for Memory {
         if let Some(Allocation::Address(range)) = &self.inner.allocation {
             return Some(self.inner.at_address(range));
         }
-        let what = match self.inner.strategy {
+        let what = match self.inner.memory_kind {
             _ if matches!(self.inner.allocation, Some(Allocation::Peer(_))) => {
                 "memory of another device, which kernels reach over the link between the two"
             }
@@ -411,11 +411,11 @@ impl hal::Memory for Memory {
             _ if self.inner.registered_as().is_some() => {
                 "a buffer of OpenGL's, registered, and mapped in turn"
             }
-            Strategy::Device => "device memory, which the host reaches by copies",
-            Strategy::Exportable => "device memory of its own pages, passed on by descriptors",
-            Strategy::FineSvm => "managed memory, which the host uses at the same time",
-            Strategy::Managed => "managed memory, whose pages move to whoever takes it",
-            Strategy::MappedDevice => "pinned host memory, which kernels reach over the bus",
+            MemoryKind::Device => "device memory, which the host reaches by copies",
+            MemoryKind::Exportable => "device memory of its own pages, passed on by descriptors",
+            MemoryKind::FineSvm => "managed memory, which the host uses at the same time",
+            MemoryKind::Managed => "managed memory, whose pages move to whoever takes it",
+            MemoryKind::MappedDevice => "pinned host memory, which kernels reach over the bus",
             _ => "the host's own pages, pinned, which kernels reach over the bus",
         };
         Some(match self.part {
@@ -466,14 +466,20 @@ impl Inner {
         let current = context.enter()?;
         let external = External::import(&context.driver, range)?;
         drop(current);
-        let spec = spec_of(range.bytes, Strategy::Exportable);
+        let spec = spec_of(range.bytes, MemoryKind::Exportable);
         Ok(Inner::of(context, external.at, None, &spec, Allocation::External(external)))
     }
 
     fn address(context: Arc<Context>, range: &AddressRange) -> Inner {
-        let (bytes, strategy, access) = (range.bytes, Strategy::Device, Access::ReadWrite);
-        let spec =
-            AllocSpec { bytes, align: 1, strategy, access, host: Default::default(), hint: None };
+        let (bytes, memory_kind, access) = (range.bytes, MemoryKind::Device, Access::ReadWrite);
+        let spec = AllocSpec {
+            bytes,
+            align: 1,
+            memory_kind,
+            access,
+            host: Default::default(),
+            hint: None,
+        };
         let (at, allocation) = (DevicePtr(range.address), Allocation::Address(range.clone()));
         Inner::of(context, at, None, &spec, allocation)
     }
@@ -495,13 +501,13 @@ impl Inner {
         let opened = Opened::open(&context.driver, range)?;
         drop(current);
         let at = DevicePtr(opened.base.0 + range.offset as u64);
-        let spec = spec_of(range.bytes, Strategy::Device);
+        let spec = spec_of(range.bytes, MemoryKind::Device);
         Ok(Inner::of(context, at, None, &spec, Allocation::Opened(opened)))
     }
 
     fn registered_object(context: Arc<Context>, object: &ObjectRange) -> Result<Inner> {
         let registered = Registered::new(&context, object)?;
-        let spec = spec_of(object.bytes, Strategy::Device);
+        let spec = spec_of(object.bytes, MemoryKind::Device);
         let at = registered.at();
         Ok(Inner::of(context, at, None, &spec, Allocation::Registered(registered)))
     }
@@ -524,11 +530,11 @@ impl Inner {
                 context.driver.check(vmm.allow(&context.driver))?;
             }
             _ => {
-                let what = format!("{} memory of another device's in place", home.strategy);
+                let what = format!("{} memory of another device's in place", home.memory_kind);
                 return Err(Error::unsupported(what, "memory that the other device allocated"));
             }
         }
-        let spec = AllocSpec { align: home.align, ..spec_of(home.bytes, home.strategy) };
+        let spec = AllocSpec { align: home.align, ..spec_of(home.bytes, home.memory_kind) };
         let (at, keeps) = (home.at, Allocation::Peer(home.clone()));
         Ok(Inner::of(context, at, None, &spec, keeps))
     }
@@ -555,7 +561,7 @@ impl Inner {
         let seen = driver.pins.device_pointer(&driver, &share);
         let seen = driver.check(seen.inspect_err(|_| driver.pins.release(&context, &share)))?;
         drop(current);
-        let spec = spec_of(range.bytes, Strategy::HostPages);
+        let spec = spec_of(range.bytes, MemoryKind::HostPages);
         let allocation = Allocation::Pinned(share, Some(range.clone()));
         Ok(Inner::of(context, seen, Some(HostAddress(range.pointer)), &spec, allocation))
     }
@@ -567,16 +573,16 @@ impl Inner {
         spec: &AllocSpec,
         allocation: Allocation,
     ) -> Inner {
-        let AllocSpec { bytes, align, strategy, .. } = *spec;
+        let AllocSpec { bytes, align, memory_kind, .. } = *spec;
         let (users, allocation) = (Users::default(), Some(allocation));
-        Inner { context, at, host, bytes, align, strategy, users, allocation }
+        Inner { context, at, host, bytes, align, memory_kind, users, allocation }
     }
 }
 
 /// What memory that was made elsewhere is taken for.
-fn spec_of(bytes: usize, strategy: Strategy) -> AllocSpec {
+fn spec_of(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
-    AllocSpec { bytes, align: 1, strategy, access, host, hint: None }
+    AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
 }
 
 /// Allocates; once more where what waits to be freed may be what is lacking.
@@ -587,7 +593,7 @@ fn with_room<T>(
 ) -> Result<T> {
     let _current = context.enter()?;
     let made = allocate().or_else(|refused| {
-        let freed = refused.status == CuStatus::OUT_OF_MEMORY && context.clear_graveyard();
+        let freed = refused.status == CuStatus::OUT_OF_MEMORY && context.run_deferred_frees();
         if freed { allocate() } else { Err(refused) }
     });
     made.map_err(|refused| failed(context, refused, spec.bytes))
@@ -600,7 +606,7 @@ fn failed(context: &Context, refused: Refused, bytes: usize) -> Error {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(allocation) = self.allocation.take() {
-            self.context.bury(&self.users.take(), |context| allocation.free(context));
+            self.context.free_later(&self.users.take(), |context| allocation.free(context));
         }
     }
 }
@@ -610,7 +616,7 @@ impl fmt::Debug for Inner {
         f.debug_struct("Memory")
             .field("device", &self.context.driver.info.name)
             .field("bytes", &self.bytes)
-            .field("strategy", &self.strategy)
+            .field("memory_kind", &self.memory_kind)
             .field("at", &self.at)
             .finish_non_exhaustive()
     }

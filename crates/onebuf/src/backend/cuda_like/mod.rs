@@ -14,9 +14,9 @@
 //! | `address`, `rocr` | addresses that another API's kernels use, too; who vouches for them |
 //! | `peers`, `ipc` | memory of other devices, reached or copied; memory of other processes |
 //! | `graphics` | buffers of OpenGL's, registered and mapped in turn |
-//! | `users`, `grave` | which streams use a thing, and freeing it behind them without waiting |
+//! | `users`, `deferred_free` | which streams use a thing, and freeing it behind them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
-//! | `gate`, `courier` | waiting for what the host opens; calling the host back |
+//! | `host_signal`, `callbacks` | waiting for what the host opens; calling the host back |
 //! | `semaphore` | signals to other APIs on the chip, and from them |
 //! | `program`, `compile` | modules, and the compilers that make them of text |
 //! | `kernel` | launching |
@@ -29,19 +29,19 @@
 //! every stream that used it.
 
 mod address;
-mod beneath;
+mod callbacks;
 mod compile;
 mod conv;
-mod courier;
+mod deferred_free;
 mod device;
 mod discover;
 mod event;
 mod external;
-mod gate;
 mod graphics;
-mod grave;
+mod host_signal;
 mod ipc;
 mod kernel;
+mod layered;
 mod managed;
 mod memory;
 mod peers;

@@ -112,7 +112,7 @@ impl Queue {
     /// Until everything so far has run. The context is current.
     fn keep(&self, held: impl FnOnce() + Send + 'static) {
         let users: &[Arc<RawQueue>] = std::slice::from_ref(&self.raw);
-        self.raw.context.bury(users, move |_| held());
+        self.raw.context.free_later(users, move |_| held());
     }
 }
 

@@ -58,7 +58,7 @@ impl RawModule {
 impl Drop for RawModule {
     fn drop(&mut self) {
         let module = self.raw;
-        self.context.bury(&self.users.take(), move |context| {
+        self.context.free_later(&self.users.take(), move |context| {
             // SAFETY: loaded by `new`, unloaded once, and no launch of it is under way.
             context.driver.note(unsafe { context.table().unload_module(module) });
         });
@@ -100,7 +100,7 @@ impl Program {
                     driver.compiler.compile(&driver, text, &source.options)?;
                 Program::load(&context, image, log, false)
             }
-            _ => Err(no_form(&driver, source)),
+            _ => Err(no_memory_kind(&driver, source)),
         }
     }
 
@@ -150,7 +150,7 @@ fn misfit(driver: &Driver, refused: Refused, log: &str) -> Error {
     Error::Build { device: driver.info.name.clone(), log }
 }
 
-fn no_form(driver: &Driver, source: &Source) -> Error {
+fn no_memory_kind(driver: &Driver, source: &Source) -> Error {
     let (device, has) = (&driver.info.name, source.forms());
     let ptx = driver.flavor().pick([", PTX", ""]);
     let needs = format!("its text in {}{ptx} or a binary of that device", language(driver).0);

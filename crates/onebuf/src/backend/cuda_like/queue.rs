@@ -1,21 +1,21 @@
 //! Queues: streams that wait for no other stream unless told to.
 
 use super::{
-    beneath::Below,
+    deferred_free::is_pending,
     device::{Context, Driver},
     event::Event,
-    gate::{self, Gate},
-    grave::is_pending,
+    host_signal::{self, HostSignal},
     kernel,
+    layered::Below,
     memory::Memory,
     semaphore::Semaphore,
     transfer,
 };
 use crate::{
     Error, Result,
-    backend::gates::Gates,
+    backend::host_signals::HostSignals,
     hal,
-    hal::{Arg, Domain, Grid, Residency},
+    hal::{AccessState, Arg, Domain, Grid},
     sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::{
@@ -32,7 +32,7 @@ pub(super) struct RawQueue {
     /// By which a memory knows that this queue has used it; never zero.
     pub id: u64,
     /// What later work waits for.
-    pub gates: Gates,
+    pub host_signals: HostSignals,
     /// Whether work so far waits for what other APIs do.
     pub waits_outside: AtomicBool,
     /// From where a profiled queue's times are counted.
@@ -50,10 +50,17 @@ impl RawQueue {
         // SAFETY: the context is current.
         let made = unsafe { driver.table.create_stream(consts::STREAM_NON_BLOCKING) };
         let (raw, id) = (driver.check(made)?, context.new_id());
-        let (gates, waits_outside) = (Gates::default(), AtomicBool::new(false));
+        let (host_signals, waits_outside) = (HostSignals::default(), AtomicBool::new(false));
         let (base, below) = (None, None);
-        let mut queue =
-            RawQueue { context: context.clone(), raw, id, gates, waits_outside, base, below };
+        let mut queue = RawQueue {
+            context: context.clone(),
+            raw,
+            id,
+            host_signals,
+            waits_outside,
+            base,
+            below,
+        };
         queue.below = Below::of(&queue)?;
         if profiling {
             queue.base = Some(driver.check(context.event(&queue, consts::EVENT_DEFAULT))?);
@@ -119,7 +126,7 @@ impl RawQueue {
 impl Drop for RawQueue {
     fn drop(&mut self) {
         let Some(_current) = self.context.enter_to_free() else { return };
-        // A gate's word is the context's, and goes with it.
+        // A host signal's word is the context's, and goes with it.
         if self.may_wait_outside() && !self.context.outwaits(self) {
             tracing::error!(device = %self.driver().info.name, "work does not end: queue leaked");
             std::mem::forget(self.context.clone());
@@ -165,14 +172,14 @@ impl Queue {
         for event in events {
             if let Some(below) = self.raw.below.as_ref().filter(|below| below.takes(&**event)) {
                 let own = event.as_any().downcast_ref::<Event>();
-                own.map_or(Ok(()), Event::check_gates)?;
+                own.map_or(Ok(()), Event::check_host_signals)?;
                 self.raw.context.waits_outside(&self.raw);
                 below.wait_for(event)?;
-                own.into_iter().for_each(|own| self.raw.gates.extend(own.behind()));
+                own.into_iter().for_each(|own| self.raw.host_signals.extend(own.behind()));
                 continue;
             }
             let event = self.own_event(event)?;
-            event.check_gates()?;
+            event.check_host_signals()?;
             let (driver, stream) = (self.raw.driver(), self.raw.raw);
             // SAFETY: a live stream of the current context, a live event of this library.
             let wait = || unsafe { driver.table.stream_wait_event(stream, event.handle(), 0) };
@@ -181,7 +188,7 @@ impl Queue {
                 // What that waits for, this context's frees would wait for too, and do not know.
                 false => self.raw.wait_outside(|| driver.check(wait()))?,
             }
-            self.raw.gates.extend(event.behind());
+            self.raw.host_signals.extend(event.behind());
         }
         Ok(())
     }
@@ -199,7 +206,7 @@ impl hal::Queue for Queue {
 
     fn watch(&self) -> Result<Arc<dyn hal::Event>> {
         let _current = self.raw.context.enter()?;
-        Ok(Arc::new(self.raw.mark()?.without_gates()))
+        Ok(Arc::new(self.raw.mark()?.without_host_signals()))
     }
 
     fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
@@ -211,19 +218,19 @@ impl hal::Queue for Queue {
         self.is_ours(event) || self.raw.below.as_ref().is_some_and(|below| below.takes(event))
     }
 
-    fn gate(&self) -> Result<Box<dyn hal::Gate>> {
+    fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
         let driver = self.raw.driver();
-        if !driver.info.caps.gates {
-            let what = format!("a gate on {}", driver.info.name);
+        if !driver.info.caps.host_signals {
+            let what = format!("a host signal on {}", driver.info.name);
             return Err(Error::unsupported(what, "a driver whose streams wait for values"));
         }
         let _current = self.raw.context.enter()?;
-        let gate = self.raw.wait_outside(|| Gate::new(&self.raw))?;
-        Ok(Box::new(gate))
+        let host_signal = self.raw.wait_outside(|| HostSignal::new(&self.raw))?;
+        Ok(Box::new(host_signal))
     }
 
-    fn has_gates(&self) -> bool {
-        self.raw.gates.any()
+    fn has_host_signals(&self) -> bool {
+        self.raw.host_signals.any()
     }
 
     fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
@@ -239,7 +246,7 @@ impl hal::Queue for Queue {
         memory.note_use(&self.raw);
         self.raw.wait_outside(|| {
             // SAFETY: a live stream of the current context, and a word of a memory that waits for it when it goes.
-            driver.check(unsafe { gate::wait_value(&driver.table, self.raw.raw, at, value) })
+            driver.check(unsafe { host_signal::wait_value(&driver.table, self.raw.raw, at, value) })
         })
     }
 
@@ -260,7 +267,7 @@ impl hal::Queue for Queue {
         self.raw.below.as_ref().map_or(Ok(()), Below::flush)
     }
 
-    fn reside(&self, memory: &dyn hal::Memory, to: Residency) -> Result<bool> {
+    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
         self.own(memory)?.reside(&self.raw, to)
     }
 
@@ -269,7 +276,7 @@ impl hal::Queue for Queue {
         memory: &dyn hal::Memory,
         offset: usize,
         bytes: usize,
-        to: Residency,
+        to: AccessState,
     ) -> Result<()> {
         let (memory, _current) = (self.own(memory)?, self.raw.context.enter()?);
         memory.move_pages(&self.raw, offset, bytes, to)

@@ -88,7 +88,7 @@ pub(super) fn write_now(context: &Arc<Context>, to: &Memory, contents: &[u8]) ->
         let write = unsafe { write(&queue.raw, to, n * CHUNK_BYTES, chunk.as_ptr(), chunk.len()) };
         let written = write.and_then(|event| hal::Event::wait(&event, context.driver.post.limit()));
         if let Err(why) = written {
-            context.bury(std::slice::from_ref(&queue.raw), move |_| drop(chunk));
+            context.free_later(std::slice::from_ref(&queue.raw), move |_| drop(chunk));
             return Err(why);
         }
     }
@@ -159,7 +159,7 @@ fn fill_by_doubling(
         outcome = copy(queue, (memory, offset), (memory, offset + filled), more);
         filled += more;
     }
-    queue.context.bury(std::slice::from_ref(queue), move |_| drop(seed));
+    queue.context.free_later(std::slice::from_ref(queue), move |_| drop(seed));
     outcome
 }
 

@@ -8,7 +8,7 @@ use super::misuse;
 use crate::{
     Error, Result,
     backend::native::overlaps,
-    hal::Residency,
+    hal::AccessState,
     sync::{Mutex, lock},
 };
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(super) struct Claims(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    residency: Residency,
+    access_state: AccessState,
     /// Whether anything was written since the host's bytes were last the same.
     dirty: bool,
     uses: Vec<(Range<usize>, bool)>,
@@ -36,7 +36,11 @@ pub(super) struct Claim<'a> {
 impl Claims {
     /// Nobody uses it, kernels may.
     pub(super) fn new() -> Self {
-        Claims(Mutex::new(State { residency: Residency::Attached, dirty: false, uses: Vec::new() }))
+        Claims(Mutex::new(State {
+            access_state: AccessState::Acquired,
+            dirty: false,
+            uses: Vec::new(),
+        }))
     }
 
     /// Claims bytes for a command, when the memory is where the command may use it.
@@ -47,13 +51,13 @@ impl Claims {
         writes: bool,
     ) -> Result<Claim<'_>> {
         let mut state = lock(&self.0);
-        let allowed = match state.residency {
-            Residency::Attached => true,
-            Residency::Published => !writes,
-            Residency::Away => false,
+        let allowed = match state.access_state {
+            AccessState::Acquired => true,
+            AccessState::SharedRead => !writes,
+            AccessState::Released => false,
         };
         if !allowed {
-            tracing::warn!("{call} used bytes {range:?} while they were {:?}", state.residency);
+            tracing::warn!("{call} used bytes {range:?} while they were {:?}", state.access_state);
             return Err(misuse(call, "PROTOCOL"));
         }
         state.take(call, &range, writes)?;
@@ -61,7 +65,7 @@ impl Claims {
         Ok(Claim { claims: self, range, writes })
     }
 
-    /// Claims bytes for a change of residency, wherever the memory is.
+    /// Claims bytes for a change of access state, wherever the memory is.
     pub(super) fn of_move(
         &self,
         call: &'static str,
@@ -73,15 +77,15 @@ impl Claims {
     }
 
     /// Where the memory is, and whether the device has changed it there.
-    pub(super) fn place(&self) -> (Residency, bool) {
+    pub(super) fn place(&self) -> (AccessState, bool) {
         let state = lock(&self.0);
-        (state.residency, state.dirty)
+        (state.access_state, state.dirty)
     }
 
-    /// Notes a change of residency: host and device now hold the same bytes.
-    pub(super) fn moved(&self, to: Residency) {
+    /// Notes a change of access state: host and device now hold the same bytes.
+    pub(super) fn moved(&self, to: AccessState) {
         let mut state = lock(&self.0);
-        state.residency = to;
+        state.access_state = to;
         state.dirty = false;
     }
 }
@@ -133,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn published_memory_is_for_reading() {
+    fn shared_read_memory_is_for_reading() {
         let claims = Claims::new();
-        claims.moved(Residency::Published);
+        claims.moved(AccessState::SharedRead);
         assert!(claims.of_command("a", 0..8, false).is_ok());
         assert_eq!(claims.of_command("b", 0..8, true).unwrap_err(), misuse("b", "PROTOCOL"));
-        claims.moved(Residency::Away);
+        claims.moved(AccessState::Released);
         assert_eq!(claims.of_command("c", 0..8, false).unwrap_err(), misuse("c", "PROTOCOL"));
     }
 }

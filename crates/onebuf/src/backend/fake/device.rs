@@ -59,10 +59,10 @@ impl Device for FakeDevice {
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
         self.watch.call("fake_allocate")?;
-        if !self.config.strategies.contains(&spec.strategy) {
+        if !self.config.memory_kinds.contains(&spec.memory_kind) {
             return Err(Error::unsupported(
-                format!("{} memory on {}", spec.strategy, self.config.name),
-                "`FakeConfig::strategies`",
+                format!("{} memory on {}", spec.memory_kind, self.config.name),
+                "`FakeConfig::memory_kinds`",
             ));
         }
         self.check_size(spec.bytes)?;
@@ -135,7 +135,7 @@ fn info(config: &FakeConfig) -> DeviceInfo {
 
 fn caps(config: &FakeConfig) -> Caps {
     Caps {
-        strategies: config.strategies.clone(),
+        memory_kinds: config.memory_kinds.clone(),
         imports_host_pages: config.shares_host_pages != Sharing::No,
         exports: Vec::new(),
         imports: Vec::new(),
@@ -149,7 +149,7 @@ fn caps(config: &FakeConfig) -> Caps {
         compute_units: 1,
         out_of_order: config.out_of_order,
         callbacks: config.callbacks,
-        gates: config.gates,
+        host_signals: config.host_signals,
         wait_values: false,
         exports_semaphores: config.exports_semaphores,
         imports_semaphores: false,

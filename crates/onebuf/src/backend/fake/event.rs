@@ -1,4 +1,4 @@
-//! Points in a queue, and gates that the host opens.
+//! Points in a queue, and host signals that the host opens.
 
 use super::{
     misuse,
@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Error, Result,
     backend::native::panic_text,
-    hal::{Callback, Domain, Event, Gate, Profile},
+    hal::{Callback, Domain, Event, HostSignal, Profile},
     sync::{Arc, Condvar, Mutex, lock},
 };
 use std::{
@@ -205,16 +205,16 @@ impl Event for FakeEvent {
     }
 }
 
-/// A gate in a queue.
-pub(super) struct FakeGate {
+/// A host signal in a queue.
+pub(super) struct FakeHostSignal {
     signal: Arc<Signal>,
     watch: Watch,
     _live: Live,
 }
 
-impl FakeGate {
+impl FakeHostSignal {
     pub(super) fn new(watch: &Watch) -> Self {
-        FakeGate {
+        FakeHostSignal {
             signal: Arc::default(),
             watch: watch.clone(),
             _live: watch.object("event", "fake_release_event"),
@@ -227,14 +227,14 @@ impl FakeGate {
     }
 }
 
-impl Gate for FakeGate {
+impl HostSignal for FakeHostSignal {
     fn open(self: Box<Self>, outcome: Result<()>) {
         self.watch.call_regardless("fake_open_gate");
         self.signal.complete(outcome);
     }
 }
 
-impl Drop for FakeGate {
+impl Drop for FakeHostSignal {
     fn drop(&mut self) {
         // Nothing happens where it was opened: only the first completion counts.
         self.signal.complete(Err(misuse("fake_gate", "ABANDONED")));

@@ -19,7 +19,8 @@ use crate::{
     Error, Result,
     backend::{checks, native},
     hal::{
-        Access, AllocSpec, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy,
+        Access, AccessState, AllocSpec, Domain, Export, HostRange, Memory, MemoryKind, Queue,
+        RawHandle,
     },
     sync::{Arc, Mutex, lock},
 };
@@ -34,7 +35,7 @@ const HOST_POISON: u8 = 0x5A;
 /// A memory as the commands on it hold it.
 #[derive(Debug)]
 pub(super) struct Block {
-    strategy: Strategy,
+    memory_kind: MemoryKind,
     access: Access,
     bytes: usize,
     /// What kernels use; inside `own` or, when there is none, inside `host`.
@@ -43,7 +44,7 @@ pub(super) struct Block {
     host: Option<HostRange>,
     claims: Claims,
     /// Where the memory is once everything enqueued has run.
-    enqueued: Mutex<Residency>,
+    enqueued: Mutex<AccessState>,
 }
 
 // SAFETY: the bytes behind `device` are used only under claims; everything else is `Send`.
@@ -55,21 +56,21 @@ impl Block {
     /// Memory in the form asked for.
     pub(super) fn allocate(device: &str, spec: &AllocSpec) -> Result<Self> {
         let heap = |poison| Heap::new(device, spec.bytes, spec.align, poison);
-        let (own, host) = match spec.strategy {
-            Strategy::Device | Strategy::OnChip | Strategy::Exportable => {
+        let (own, host) = match spec.memory_kind {
+            MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable => {
                 (Some(heap(DEVICE_POISON)?), None)
             }
-            Strategy::MappedDevice | Strategy::CoarseSvm | Strategy::Managed => {
+            MemoryKind::MappedDevice | MemoryKind::CoarseSvm | MemoryKind::Managed => {
                 (Some(heap(DEVICE_POISON)?), Some(heap(HOST_POISON)?))
             }
-            Strategy::FineSvm | Strategy::HostPages => (None, Some(heap(HOST_POISON)?)),
+            MemoryKind::FineSvm | MemoryKind::HostPages => (None, Some(heap(HOST_POISON)?)),
         };
         let host = host.map(|heap| HostRange {
             pointer: heap.pointer(),
             bytes: spec.bytes,
             owner: Arc::new(heap),
         });
-        Block::new(spec.strategy, spec.access, spec.bytes, own, host)
+        Block::new(spec.memory_kind, spec.access, spec.bytes, own, host)
     }
 
     /// Somebody else's pages.
@@ -86,7 +87,8 @@ impl Block {
             Sharing::Alias => None,
             Sharing::Shadow => Some(Heap::new(device, range.bytes, 1, DEVICE_POISON)?),
         };
-        let block = Block::new(Strategy::HostPages, access, range.bytes, own, Some(range.clone()))?;
+        let block =
+            Block::new(MemoryKind::HostPages, access, range.bytes, own, Some(range.clone()))?;
         // As `CL_MEM_USE_HOST_PTR` does: the contents at this moment are taken over.
         block.host_to_device();
         Ok(block)
@@ -99,7 +101,7 @@ impl Block {
     }
 
     fn new(
-        strategy: Strategy,
+        memory_kind: MemoryKind,
         access: Access,
         bytes: usize,
         own: Option<Heap>,
@@ -107,8 +109,8 @@ impl Block {
     ) -> Result<Self> {
         let device = own.as_ref().map(Heap::pointer).or(host.as_ref().map(|host| host.pointer));
         let device = device.ok_or_else(|| Error::invalid("memory that is nowhere"))?;
-        let enqueued = Mutex::new(Residency::Attached);
-        Ok(Block { strategy, access, bytes, device, own, host, claims: Claims::new(), enqueued })
+        let enqueued = Mutex::new(AccessState::Acquired);
+        Ok(Block { memory_kind, access, bytes, device, own, host, claims: Claims::new(), enqueued })
     }
 
     /// First byte of the device's side. Only whoever holds a claim may use what is there.
@@ -121,7 +123,7 @@ impl Block {
     }
 
     /// Where it is once everything enqueued has run.
-    pub(super) fn enqueued(&self) -> &Mutex<Residency> {
+    pub(super) fn enqueued(&self) -> &Mutex<AccessState> {
         &self.enqueued
     }
 
@@ -131,17 +133,19 @@ impl Block {
     }
 
     /// Changes who may use it, as a command: copies where the other side's bytes are newer.
-    pub(super) fn move_to(&self, to: Residency) -> Result<()> {
+    pub(super) fn move_to(&self, to: AccessState) -> Result<()> {
         let (from, dirty) = self.claims.place();
-        let exclusive = from == Residency::Away || to == Residency::Away;
+        let exclusive = from == AccessState::Released || to == AccessState::Released;
         let _claim = self.claims.of_move("fake_reside", 0..self.bytes, exclusive)?;
         // Kernels that only read have changed nothing; not copying lets others read meanwhile.
         let newer = dirty || self.access.writes();
         match (from, to) {
-            (Residency::Attached, Residency::Published | Residency::Away) if newer => {
+            (AccessState::Acquired, AccessState::SharedRead | AccessState::Released) if newer => {
                 self.device_to_host();
             }
-            (Residency::Away, Residency::Published | Residency::Attached) => self.host_to_device(),
+            (AccessState::Released, AccessState::SharedRead | AccessState::Acquired) => {
+                self.host_to_device()
+            }
             _ => {}
         }
         self.claims.moved(to);
@@ -223,22 +227,22 @@ impl Memory for FakeMemory {
         self.range.len()
     }
 
-    fn strategy(&self) -> Strategy {
-        self.block.strategy
+    fn memory_kind(&self) -> MemoryKind {
+        self.block.memory_kind
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
-        let hidden = self.needs_residency() && self.residency() == Residency::Attached;
+        let hidden = self.needs_access_state() && self.access_state() == AccessState::Acquired;
         let host = self.block.host.as_ref().filter(|_| !hidden)?;
         // SAFETY: inside the block.
         Some(unsafe { host.pointer.add(self.range.start) })
     }
 
-    fn needs_residency(&self) -> bool {
+    fn needs_access_state(&self) -> bool {
         self.block.has_two_sides()
     }
 
-    fn residency(&self) -> Residency {
+    fn access_state(&self) -> AccessState {
         *lock(&self.block.enqueued)
     }
 
@@ -251,7 +255,7 @@ impl Memory for FakeMemory {
             });
         }
         self.block.host.clone().map(Export::Host).ok_or_else(|| {
-            Error::unsupported(format!("export of {} memory", self.strategy()), "a host side")
+            Error::unsupported(format!("export of {} memory", self.memory_kind()), "a host side")
         })
     }
 
@@ -275,9 +279,9 @@ impl Memory for FakeMemory {
     }
 
     fn raw(&self) -> RawHandle {
-        use Strategy::{CoarseSvm, FineSvm, HostPages, Managed};
+        use MemoryKind::{CoarseSvm, FineSvm, HostPages, Managed};
         let start = self.range.start;
-        match (&self.block.host, self.block.strategy) {
+        match (&self.block.host, self.block.memory_kind) {
             (Some(host), CoarseSvm | FineSvm | HostPages | Managed) => {
                 RawHandle::Address(host.pointer.addr().get() + start)
             }

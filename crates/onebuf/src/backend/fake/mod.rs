@@ -7,7 +7,7 @@
 //!   address. Only [`reside`](crate::hal::Queue::reside) copies between them, so a hand-over that was
 //!   forgotten shows as wrong data. Fresh memory holds `0xA5` on the device and `0x5A` on the host.
 //! - **Late completion.** Each queue has a thread of its own and takes as long as its [`Delay`] says.
-//! - **A protocol checker.** A command on memory that is not `Attached` (to read, `Published` will do)
+//! - **A protocol checker.** A command on memory that is not `Acquired` (to read, `SharedRead` will do)
 //!   fails with `PROTOCOL`; one that meets another command's conflicting use of the same bytes fails
 //!   with `RACE`.
 //! - **Injected faults.** Each call counts with a [`Probe`], which can make it fail.
@@ -33,7 +33,7 @@ pub use device::FakeDevice;
 
 use crate::{
     Error,
-    hal::{Api, Domain, PhysicalId, Strategy},
+    hal::{Api, Domain, MemoryKind, PhysicalId},
     sync::Arc,
 };
 use onebuf_sys::Probe;
@@ -56,15 +56,15 @@ pub struct FakeConfig {
     /// What it makes of host pages that it did not allocate.
     pub shares_host_pages: Sharing,
     /// The forms in which it allocates.
-    pub strategies: Vec<Strategy>,
+    pub memory_kinds: Vec<MemoryKind>,
     /// Whether it says that device and host use one physical memory.
     pub unified: bool,
     /// Largest single allocation, in bytes.
     pub max_alloc_bytes: u64,
     /// Whether its events call back.
     pub callbacks: bool,
-    /// Whether its queues wait at gates.
-    pub gates: bool,
+    /// Whether its queues wait at host signals.
+    pub host_signals: bool,
     /// Whether it gives out-of-order queues; they shuffle what nothing orders.
     pub out_of_order: bool,
     /// Whether it makes semaphores for others: files that the stub drivers take for such.
@@ -83,11 +83,11 @@ impl Default for FakeConfig {
             physical: PhysicalId::default(),
             delay: Delay::None,
             shares_host_pages: Sharing::Shadow,
-            strategies: vec![Strategy::MappedDevice, Strategy::Device, Strategy::CoarseSvm],
+            memory_kinds: vec![MemoryKind::MappedDevice, MemoryKind::Device, MemoryKind::CoarseSvm],
             unified: false,
             max_alloc_bytes: 1 << 30,
             callbacks: true,
-            gates: true,
+            host_signals: true,
             out_of_order: true,
             exports_semaphores: false,
             one_thread: false,

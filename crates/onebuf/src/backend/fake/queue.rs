@@ -11,7 +11,7 @@
 use super::{
     API, FakeConfig,
     claim::Claim,
-    event::{FakeEvent, FakeGate, Signal},
+    event::{FakeEvent, FakeHostSignal, Signal},
     line::{Line, Pace, Step, Worker},
     memory::{Block, FakeMemory},
     program::FakeKernel,
@@ -24,8 +24,8 @@ use crate::{
         native::{self, NativeCode},
     },
     hal::{
-        Access, Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Queue, QueueOrder,
-        QueueSpec, Residency,
+        Access, AccessState, Arg, Domain, Event, Grid, HostSignal, Kernel, Memory, NativeArg,
+        Queue, QueueOrder, QueueSpec,
     },
     sync::{Arc, lock},
 };
@@ -36,7 +36,7 @@ use std::{ops::Range, time::Instant};
 pub(super) struct FakeQueue {
     domain: Domain,
     callbacks: bool,
-    gates: bool,
+    host_signals: bool,
     /// Where the clock of a profiling queue starts.
     clock: Option<Instant>,
     watch: Watch,
@@ -55,7 +55,7 @@ impl FakeQueue {
         Ok(FakeQueue {
             domain: config.domain,
             callbacks: config.callbacks,
-            gates: config.gates,
+            host_signals: config.host_signals,
             clock: spec.profiling.then(Instant::now),
             watch: watch.clone(),
             worker: Worker::start(Pace::new(config.delay, shuffles, number))?,
@@ -139,21 +139,24 @@ impl Queue for FakeQueue {
         Ok(())
     }
 
-    fn gate(&self) -> Result<Box<dyn Gate>> {
+    fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
         self.watch.call("fake_gate")?;
-        if !self.gates {
-            return Err(Error::unsupported("a gate on this fake device", "`FakeConfig::gates`"));
+        if !self.host_signals {
+            return Err(Error::unsupported(
+                "a host signal on this fake device",
+                "`FakeConfig::host_signals`",
+            ));
         }
-        let gate = FakeGate::new(&self.watch);
-        self.line().push(Step::Wait(vec![gate.signal().clone()]), None);
-        Ok(Box::new(gate))
+        let host_signal = FakeHostSignal::new(&self.watch);
+        self.line().push(Step::Wait(vec![host_signal.signal().clone()]), None);
+        Ok(Box::new(host_signal))
     }
 
     fn flush(&self) -> Result<()> {
         self.watch.call("fake_flush")
     }
 
-    fn reside(&self, memory: &dyn Memory, to: Residency) -> Result<bool> {
+    fn reside(&self, memory: &dyn Memory, to: AccessState) -> Result<bool> {
         let block = self.own(memory)?.block();
         if !block.has_two_sides() {
             return Ok(false);

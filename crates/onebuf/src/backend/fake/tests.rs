@@ -11,8 +11,8 @@ use super::{Delay, FakeConfig, FakeDevice, Sharing, misuse};
 use crate::{
     Error, Result,
     hal::{
-        Access, AllocSpec, Arg, Device, Domain, Event, Export, Grid, HostAccess, Kernel, Memory,
-        NativeArgs, NativeKernel, Queue, QueueOrder, QueueSpec, Residency, Source, Strategy,
+        Access, AccessState, AllocSpec, Arg, Device, Domain, Event, Export, Grid, HostAccess,
+        Kernel, Memory, MemoryKind, NativeArgs, NativeKernel, Queue, QueueOrder, QueueSpec, Source,
     },
     sync::{Arc, Mutex},
 };
@@ -29,19 +29,19 @@ fn device() -> FakeDevice {
 
 /// A device whose memory is plain pages, to import from.
 fn pages(bytes: usize) -> (Arc<dyn Memory>, Export) {
-    let strategies = vec![Strategy::FineSvm];
+    let memory_kinds = vec![MemoryKind::FineSvm];
     let device =
-        FakeDevice::new(FakeConfig { strategies, domain: Domain(1), ..Default::default() });
-    let memory = device.allocate(&spec(bytes, Strategy::FineSvm), None).unwrap();
+        FakeDevice::new(FakeConfig { memory_kinds, domain: Domain(1), ..Default::default() });
+    let memory = device.allocate(&spec(bytes, MemoryKind::FineSvm), None).unwrap();
     let export = memory.export(&*queue(&device)).unwrap();
     (memory, export)
 }
 
-fn spec(bytes: usize, strategy: Strategy) -> AllocSpec {
+fn spec(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
     AllocSpec {
         bytes,
         align: 64,
-        strategy,
+        memory_kind,
         access: Access::ReadWrite,
         host: HostAccess::ReadWrite,
         hint: None,
@@ -49,7 +49,7 @@ fn spec(bytes: usize, strategy: Strategy) -> AllocSpec {
 }
 
 fn mapped(device: &FakeDevice, bytes: usize) -> Arc<dyn Memory> {
-    device.allocate(&spec(bytes, Strategy::MappedDevice), None).unwrap()
+    device.allocate(&spec(bytes, MemoryKind::MappedDevice), None).unwrap()
 }
 
 fn queue(device: &FakeDevice) -> Arc<dyn Queue> {
@@ -113,22 +113,22 @@ fn set_host_byte(memory: &dyn Memory, value: u8) {
 }
 
 #[test]
-fn the_protocol_checker_catches_work_on_memory_that_is_away() {
+fn the_protocol_checker_catches_work_on_memory_that_is_released() {
     let device = device();
     let queue = queue(&device);
     let (memory, add) = (mapped(&device, 8), increment(&device).unwrap());
     queue.fill(&*memory, 0, 8, &[1]).unwrap();
-    assert_eq!(queue.reside(&*memory, Residency::Away), Ok(true));
+    assert_eq!(queue.reside(&*memory, AccessState::Released), Ok(true));
     launch(&*queue, &*add, &*memory).unwrap();
     assert_eq!(finish(&*queue), Err(misuse("fake_launch", "PROTOCOL")));
     assert_eq!(first_byte(&*queue, &*memory), Err(misuse("fake_read", "PROTOCOL")));
 
-    assert_eq!(queue.reside(&*memory, Residency::Published), Ok(true));
+    assert_eq!(queue.reside(&*memory, AccessState::SharedRead), Ok(true));
     assert_eq!(first_byte(&*queue, &*memory), Ok(1), "readers may, while it is published");
     queue.fill(&*memory, 0, 8, &[2]).unwrap();
     assert_eq!(finish(&*queue), Err(misuse("fake_fill", "PROTOCOL")));
 
-    assert_eq!(queue.reside(&*memory, Residency::Attached), Ok(true));
+    assert_eq!(queue.reside(&*memory, AccessState::Acquired), Ok(true));
     launch(&*queue, &*add, &*memory).unwrap();
     assert_eq!(first_byte(&*queue, &*memory), Ok(2), "the queue goes on");
 }
@@ -140,22 +140,22 @@ fn host_and_device_see_each_other_only_by_hand_over() {
     let (memory, add) = (mapped(&device, 4), increment(&device).unwrap());
     assert_eq!(memory.host_pointer(), None, "not mapped yet");
     queue.fill(&*memory, 0, 4, &[10]).unwrap();
-    queue.reside(&*memory, Residency::Published).unwrap();
+    queue.reside(&*memory, AccessState::SharedRead).unwrap();
     finish(&*queue).unwrap();
     let address = memory.host_pointer();
     assert_eq!(host_byte(&*memory), 10);
 
     set_host_byte(&*memory, 77); // against the rules: it is only published
-    queue.reside(&*memory, Residency::Attached).unwrap();
+    queue.reside(&*memory, AccessState::Acquired).unwrap();
     launch(&*queue, &*add, &*memory).unwrap();
     assert_eq!(first_byte(&*queue, &*memory), Ok(11), "so it is not taken over");
 
-    queue.reside(&*memory, Residency::Away).unwrap();
+    queue.reside(&*memory, AccessState::Released).unwrap();
     finish(&*queue).unwrap();
     assert_eq!((memory.host_pointer(), host_byte(&*memory)), (address, 11));
     set_host_byte(&*memory, 20);
-    queue.reside(&*memory, Residency::Attached).unwrap();
-    assert_eq!(queue.reside(&*memory, Residency::Attached), Ok(false));
+    queue.reside(&*memory, AccessState::Acquired).unwrap();
+    assert_eq!(queue.reside(&*memory, AccessState::Acquired), Ok(false));
     assert_eq!(first_byte(&*queue, &*memory), Ok(20));
 }
 
@@ -164,12 +164,12 @@ fn a_shadow_import_is_a_copy_until_it_is_handed_over() {
     let (device, (original, export)) = (device(), pages(4));
     set_host_byte(&*original, 1);
     let (queue, shadow) = (queue(&device), device.import(&export, Access::ReadWrite).unwrap());
-    assert_eq!(shadow.residency(), Residency::Attached);
+    assert_eq!(shadow.access_state(), AccessState::Acquired);
     assert_eq!(first_byte(&*queue, &*shadow), Ok(1), "contents at the import");
     set_host_byte(&*original, 2);
     assert_eq!(first_byte(&*queue, &*shadow), Ok(1), "nobody handed over");
     launch(&*queue, &*increment(&device).unwrap(), &*shadow).unwrap();
-    queue.reside(&*shadow, Residency::Published).unwrap();
+    queue.reside(&*shadow, AccessState::SharedRead).unwrap();
     finish(&*queue).unwrap();
     assert_eq!(host_byte(&*original), 2, "1 and 1");
     drop(original);
@@ -181,7 +181,7 @@ fn an_import_for_reading_writes_nothing_back() {
     let (device, (original, export)) = (device(), pages(4));
     let (queue, shadow) = (queue(&device), device.import(&export, Access::Read).unwrap());
     set_host_byte(&*original, 9);
-    queue.reside(&*shadow, Residency::Away).unwrap();
+    queue.reside(&*shadow, AccessState::Released).unwrap();
     finish(&*queue).unwrap();
     assert_eq!(host_byte(&*original), 9);
     let add = increment(&device).unwrap();
@@ -193,7 +193,7 @@ fn an_alias_import_is_the_pages() {
     let alias = FakeConfig { shares_host_pages: Sharing::Alias, ..Default::default() };
     let (device, (original, export)) = (FakeDevice::new(alias), pages(4));
     let (queue, view) = (queue(&device), device.import(&export, Access::ReadWrite).unwrap());
-    assert!(!view.needs_residency());
+    assert!(!view.needs_access_state());
     queue.fill(&*view, 0, 4, &[3]).unwrap();
     finish(&*queue).unwrap();
     assert_eq!((host_byte(&*original), view.host_pointer()), (3, original.host_pointer()));
@@ -207,16 +207,16 @@ fn an_alias_import_is_the_pages() {
 fn a_failure_reaches_all_that_depends_on_it_and_no_more() {
     let device = device();
     let (first, second) = (queue(&device), queue(&device));
-    let memory = device.allocate(&spec(8, Strategy::Device), None).unwrap();
+    let memory = device.allocate(&spec(8, MemoryKind::Device), None).unwrap();
     let bang = kernel(&device, 1, |_| panic!("no luck")).unwrap();
-    let gate = first.gate().unwrap();
+    let host_signal = first.host_signal().unwrap();
     launch(&*first, &*bang, &*memory).unwrap();
     first.fill(&*memory, 0, 8, &[5]).unwrap();
     let failed = first.mark().unwrap();
     second.wait_for(std::slice::from_ref(&failed)).unwrap();
     second.fill(&*memory, 0, 8, &[6]).unwrap();
     let dependent = second.mark().unwrap();
-    gate.open(Ok(()));
+    host_signal.open(Ok(()));
 
     let error = Error::invalid("native kernel `k` panicked: no luck");
     assert_eq!(failed.wait(LONG), Err(error.clone()));
@@ -227,44 +227,44 @@ fn a_failure_reaches_all_that_depends_on_it_and_no_more() {
 }
 
 #[test]
-fn a_gate_holds_until_it_is_opened() {
+fn a_host_signal_holds_until_it_is_opened() {
     let device = device();
     let queue = queue(&device);
-    let gate = queue.gate().unwrap();
+    let host_signal = queue.host_signal().unwrap();
     let event = queue.mark().unwrap();
     assert_eq!(event.poll(), Ok(false));
     let timeout = event.wait(SHORT).unwrap_err();
     assert_eq!(timeout, Error::timeout("an event of the fake device", SHORT));
-    gate.open(Ok(()));
+    host_signal.open(Ok(()));
     assert_eq!(event.wait(LONG), Ok(()));
     assert_eq!(event.poll(), Ok(true));
 
-    let gate = queue.gate().unwrap();
+    let host_signal = queue.host_signal().unwrap();
     let event = queue.mark().unwrap();
-    gate.open(Err(Error::invalid("told so")));
+    host_signal.open(Err(Error::invalid("told so")));
     assert_eq!(event.wait(LONG), Err(Error::invalid("told so")));
 }
 
 #[test]
-fn a_dropped_gate_fails_the_work_behind_it() {
+fn a_dropped_host_signal_fails_the_work_behind_it() {
     let device = device();
     let queue = queue(&device);
-    drop(queue.gate().unwrap());
+    drop(queue.host_signal().unwrap());
     assert_eq!(finish(&*queue), Err(misuse("fake_gate", "ABANDONED")));
     assert_eq!(finish(&*queue), Ok(()));
 }
 
 #[test]
-fn a_queue_dropped_at_a_closed_gate_does_not_hang() {
+fn a_queue_dropped_at_a_closed_host_signal_does_not_hang() {
     let device = device();
     let queue = queue(&device);
     let memory = mapped(&device, 4);
-    let gate = queue.gate().unwrap();
+    let host_signal = queue.host_signal().unwrap();
     queue.fill(&*memory, 0, 4, &[1]).unwrap();
     let event = queue.mark().unwrap();
     drop((queue, memory));
     assert_eq!(event.poll(), Ok(false));
-    gate.open(Ok(()));
+    host_signal.open(Ok(()));
     assert_eq!(event.wait(LONG), Ok(()), "the work still runs, on memory that it keeps");
 }
 
@@ -283,7 +283,7 @@ fn dropping_a_queue_drains_it() {
 fn callbacks_run_once_and_may_drop_the_queue() {
     let device = device();
     let queue = queue(&device);
-    let gate = queue.gate().unwrap();
+    let host_signal = queue.host_signal().unwrap();
     let event = queue.mark().unwrap();
     let (sender, receiver) = mpsc::channel();
     let held = queue.clone();
@@ -294,7 +294,7 @@ fn callbacks_run_once_and_may_drop_the_queue() {
     assert!(event.on_complete(Box::new(callback)).is_ok());
     assert!(event.on_complete(Box::new(|_| panic!("not the queue's problem"))).is_ok());
     drop(queue);
-    gate.open(Ok(()));
+    host_signal.open(Ok(()));
     assert_eq!(receiver.recv_timeout(LONG), Ok(Ok(())));
     let (sender, receiver) = mpsc::channel();
     assert!(event.on_complete(Box::new(move |o| sender.send(o).unwrap())).is_ok());
@@ -305,14 +305,14 @@ fn callbacks_run_once_and_may_drop_the_queue() {
 fn what_is_switched_off_is_refused() {
     let config = FakeConfig {
         callbacks: false,
-        gates: false,
+        host_signals: false,
         out_of_order: false,
         max_alloc_bytes: 64,
         ..Default::default()
     };
     let device = FakeDevice::new(config);
     let queue = queue(&device);
-    assert!(matches!(queue.gate().err(), Some(Error::Unsupported { .. })));
+    assert!(matches!(queue.host_signal().err(), Some(Error::Unsupported { .. })));
     let (sender, receiver) = mpsc::channel();
     let refused = queue.mark().unwrap().on_complete(Box::new(move |o| sender.send(o).unwrap()));
     let (error, callback) = refused.unwrap_err();
@@ -323,11 +323,11 @@ fn what_is_switched_off_is_refused() {
         device.queue(QueueSpec { order: QueueOrder::OutOfOrder, profiling: false }),
         Err(Error::Unsupported { .. })
     ));
-    let large = device.allocate(&spec(65, Strategy::Device), None);
+    let large = device.allocate(&spec(65, MemoryKind::Device), None);
     assert!(matches!(large, Err(Error::OutOfMemory { limit: Some(64), .. })));
-    let svm = device.allocate(&spec(8, Strategy::FineSvm), None);
+    let svm = device.allocate(&spec(8, MemoryKind::FineSvm), None);
     assert!(matches!(svm, Err(Error::Unsupported { .. })));
-    let empty = device.allocate(&spec(0, Strategy::Device), None);
+    let empty = device.allocate(&spec(0, MemoryKind::Device), None);
     assert!(matches!(empty, Err(Error::InvalidArgument(_))));
 }
 
@@ -372,7 +372,7 @@ fn an_out_of_order_queue_shuffles_what_nothing_orders() {
     let device = device();
     let queue =
         device.queue(QueueSpec { order: QueueOrder::OutOfOrder, profiling: false }).unwrap();
-    let memory = device.allocate(&spec(1, Strategy::Device), None).unwrap();
+    let memory = device.allocate(&spec(1, MemoryKind::Device), None).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let note = order.clone();
     let note = kernel(&device, 2, move |args| {
@@ -380,14 +380,14 @@ fn an_out_of_order_queue_shuffles_what_nothing_orders() {
         Ok(())
     });
     let note = note.unwrap();
-    let gate = queue.gate().unwrap();
+    let host_signal = queue.host_signal().unwrap();
     for number in 0..16 {
         let args = [Arg::Memory(&*memory, Access::Read, usize::MAX), Arg::Bytes(&[number])];
         // SAFETY: the kernel touches no memory.
         unsafe { queue.launch(&*note, &GRID, &args, &[], false) }.unwrap();
     }
     let event = queue.mark().unwrap();
-    gate.open(Ok(()));
+    host_signal.open(Ok(()));
     event.wait(LONG).unwrap();
     let mut order = crate::sync::lock(&order).clone();
     assert!(!order.is_sorted(), "{order:?}");
@@ -430,18 +430,18 @@ fn out_of_order_launches_that_wait_for_nothing_are_a_race() {
 fn work(device: &FakeDevice) -> Result<u8> {
     let (first, second) =
         (device.queue(QueueSpec::default())?, device.queue(QueueSpec::default())?);
-    let memory = device.allocate(&spec(8, Strategy::MappedDevice), None)?;
+    let memory = device.allocate(&spec(8, MemoryKind::MappedDevice), None)?;
     let add = increment(device)?;
     first.fill(&*memory, 0, 8, &[1])?;
     launch(&*first, &*add, &*memory)?;
-    let gate = second.gate()?;
+    let host_signal = second.host_signal()?;
     let event: Arc<dyn Event> = first.mark()?;
-    event.on_complete(Box::new(|outcome| gate.open(outcome))).map_err(|(error, _)| error)?;
+    event.on_complete(Box::new(|outcome| host_signal.open(outcome))).map_err(|(error, _)| error)?;
     first.flush()?;
     launch(&*second, &*add, &*memory)?;
     let done = second.mark()?;
     first.wait_for(&[done])?;
-    first.reside(&*memory, Residency::Published)?;
+    first.reside(&*memory, AccessState::SharedRead)?;
     finish(&*first)?;
     Ok(host_byte(&*memory))
 }

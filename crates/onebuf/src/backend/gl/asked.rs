@@ -3,7 +3,7 @@
 use super::habits::Habits;
 use crate::{
     backend::checks,
-    hal::{Api, Caps, DeviceInfo, DeviceKind, FdKind, PhysicalId, Strategy},
+    hal::{Api, Caps, DeviceInfo, DeviceKind, FdKind, MemoryKind, PhysicalId},
 };
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 
@@ -185,7 +185,7 @@ impl Asking<'_> {
             consts::MAX_COMPUTE_SHARED_MEMORY_SIZE,
         ])?;
         Ok(Caps {
-            strategies: vec![Strategy::MappedDevice, Strategy::Device],
+            memory_kinds: vec![MemoryKind::MappedDevice, MemoryKind::Device],
             imports_host_pages: has(PINNED),
             exports: Vec::new(),
             imports: imports_fd.then_some(FdKind::OpaqueFd).into_iter().collect(),
@@ -205,7 +205,7 @@ impl Asking<'_> {
             compute_units: 1,
             out_of_order: false,
             callbacks: false,
-            gates: false,
+            host_signals: false,
             wait_values: false,
             exports_semaphores: false,
             imports_semaphores: false,

@@ -68,7 +68,7 @@ enum Which {
     /// One for nobody else, made by the first call that needs it.
     Own(Option<Arc<Context>>),
     /// One that shares with somebody else's, kept by whoever registered that.
-    Guest(Weak<Context>),
+    ForeignDevice(Weak<Context>),
 }
 
 impl Device {
@@ -77,13 +77,13 @@ impl Device {
     }
 
     /// A device that contexts of others are used on. It has none yet.
-    pub(super) fn seat(driver: Arc<Driver>) -> Device {
-        Device { driver, context: Mutex::new(Which::Guest(Weak::new())) }
+    pub(super) fn entry(driver: Arc<Driver>) -> Device {
+        Device { driver, context: Mutex::new(Which::ForeignDevice(Weak::new())) }
     }
 
     /// The context that is used from now on.
     pub(super) fn admit(&self, context: &Arc<Context>) {
-        *lock(&self.context) = Which::Guest(Arc::downgrade(context));
+        *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
     }
 
     pub(super) fn driver(&self) -> &Driver {
@@ -95,7 +95,7 @@ impl Device {
         match &mut *lock(&self.context) {
             Which::Own(Some(context)) => Ok(context.clone()),
             Which::Own(slot) => Ok(slot.insert(Arc::new(Context::open(&self.driver)?)).clone()),
-            Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+            Which::ForeignDevice(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
                 what: format!("a foreign context on {}", self.driver.info.name),
                 tried: Vec::new(),
                 reason: "it was given up; keep its `ForeignGl`".to_owned(),

@@ -308,9 +308,9 @@ mod tests {
     #[test]
     fn a_turn_that_does_not_come_is_a_timeout_and_the_call_is_taken_back() {
         let executor = Executor::start(Post::new("gl", "a test")).unwrap();
-        let (open, gate) = mpsc::channel::<()>();
+        let (open, host_signal) = mpsc::channel::<()>();
         executor.post(move || {
-            let _ = gate.recv();
+            let _ = host_signal.recv();
         });
         let mut ran = false;
         let outcome = executor.run_within(Duration::from_millis(10), || {

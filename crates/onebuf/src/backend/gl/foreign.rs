@@ -19,7 +19,7 @@ use onebuf_sys::gl::{EglContext, Gl, GlRefused, consts};
 
 /// A context that somebody else made, and ours that shares with it. Keeps ours.
 #[derive(Debug)]
-pub struct Guest {
+pub struct ForeignDevice {
     ours: Arc<Context>,
     theirs: EglContext,
 }
@@ -57,8 +57,8 @@ impl Library {
     /// A device with room for contexts of others, and the one that is current here, which a new one shares with.
     ///
     /// # Safety
-    /// It stays alive until the guest has gone.
-    pub unsafe fn adopt(&self, domain: Domain) -> Result<(Device, Guest)> {
+    /// It stays alive until the foreign device has gone.
+    pub unsafe fn adopt(&self, domain: Domain) -> Result<(Device, ForeignDevice)> {
         let (theirs, display) = (self.table.current_context(), self.table.current_display());
         if theirs.is_null() || display.is_null() {
             return Err(Error::invalid("no EGL context is current on this thread"));
@@ -70,7 +70,7 @@ impl Library {
         let post = Post::new("gl", info.name.clone());
         let driver = Arc::new(Driver { table, display, domain, info, limits, habits, post });
         let ours = Arc::new(Context::sharing(&driver, theirs)?);
-        Ok((Device::seat(driver), Guest { ours, theirs }))
+        Ok((Device::entry(driver), ForeignDevice { ours, theirs }))
     }
 }
 
@@ -85,13 +85,13 @@ fn unfit(why: Unfit) -> Error {
 }
 
 impl Device {
-    /// Uses a context that shares with somebody else's from now on, while the guest lives.
-    pub fn host_guest(&self, guest: &Guest) {
-        self.admit(&guest.ours);
+    /// Uses a context that shares with somebody else's from now on, while the foreign device lives.
+    pub fn host_foreign_device(&self, foreign_device: &ForeignDevice) {
+        self.admit(&foreign_device.ours);
     }
 }
 
-impl Guest {
+impl ForeignDevice {
     /// A queue that is the context itself, on the thread where it is current.
     pub fn queue(&self) -> Result<Arc<dyn hal::Queue>> {
         let inline = Context::inline(&self.ours, self.theirs)?;

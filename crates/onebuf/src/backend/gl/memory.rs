@@ -15,8 +15,8 @@ use crate::{
     backend::checks,
     hal,
     hal::{
-        Access, AllocSpec, Domain, Export, FdRange, HostRange, ObjectRange, RawHandle, Residency,
-        Strategy,
+        Access, AccessState, AllocSpec, Domain, Export, FdRange, HostRange, MemoryKind,
+        ObjectRange, RawHandle,
     },
     sync::{Arc, AtomicBool, Mutex, Ordering, lock},
 };
@@ -67,9 +67,9 @@ pub(super) struct Inner {
     /// How many bytes the buffer has: at least as many as the memory.
     capacity: usize,
     align: usize,
-    strategy: Strategy,
+    memory_kind: MemoryKind,
     origin: Origin,
-    residency: Mutex<Residency>,
+    access_state: Mutex<AccessState>,
     /// Whether another API may use it by sharing calls of its own.
     shared: AtomicBool,
 }
@@ -93,7 +93,7 @@ impl Memory {
         contents: Option<&[u8]>,
     ) -> Result<Memory> {
         let habits = context.driver.habits;
-        let maps = spec.strategy == Strategy::MappedDevice;
+        let maps = spec.memory_kind == MemoryKind::MappedDevice;
         let mapping = maps.then(|| habits.mapping(spec.access, spec.host, spec.hint));
         let capacity = spec.bytes.next_multiple_of(WHOLE_BYTES);
         let made = context.stored(spec.bytes, |gl| store(gl, capacity, mapping, contents));
@@ -104,9 +104,9 @@ impl Memory {
             mapping,
             capacity,
             align: spec.align,
-            strategy: spec.strategy,
+            memory_kind: spec.memory_kind,
             origin: Origin::Own,
-            residency: Mutex::new(Residency::Attached),
+            access_state: Mutex::new(AccessState::Acquired),
             shared: AtomicBool::new(false),
             context,
         };
@@ -133,9 +133,9 @@ impl Memory {
             mapping: None,
             capacity,
             align: 1,
-            strategy: Strategy::HostPages,
+            memory_kind: MemoryKind::HostPages,
             origin: Origin::Pages(pages),
-            residency: Mutex::new(Residency::Attached),
+            access_state: Mutex::new(AccessState::Acquired),
             shared: AtomicBool::new(false),
             context,
         };
@@ -154,9 +154,9 @@ impl Memory {
             mapping: None,
             capacity,
             align: 1,
-            strategy: Strategy::Exportable,
+            memory_kind: MemoryKind::Exportable,
             origin: Origin::External(memory),
-            residency: Mutex::new(Residency::Attached),
+            access_state: Mutex::new(AccessState::Acquired),
             shared: AtomicBool::new(false),
             context,
         };
@@ -171,9 +171,9 @@ impl Memory {
             mapping: None,
             capacity: bytes,
             align: 1,
-            strategy: Strategy::Device,
+            memory_kind: MemoryKind::Device,
             origin: Origin::Foreign { takes_writes },
-            residency: Mutex::new(Residency::Attached),
+            access_state: Mutex::new(AccessState::Acquired),
             shared: AtomicBool::new(false),
             context,
         };
@@ -241,13 +241,13 @@ impl Memory {
     }
 
     /// Changes who may use it; whether that took a call.
-    pub fn reside(&self, to: Residency) -> Result<bool> {
-        if !hal::Memory::needs_residency(self) {
+    pub fn reside(&self, to: AccessState) -> Result<bool> {
+        if !hal::Memory::needs_access_state(self) {
             return Ok(false);
         }
         let inner = &self.inner;
-        let mut residency = lock(&inner.residency);
-        let flushes = *residency == Residency::Away && to != Residency::Away;
+        let mut access_state = lock(&inner.access_state);
+        let flushes = *access_state == AccessState::Released && to != AccessState::Released;
         if flushes {
             let (name, bytes) = (inner.name, conv::signed(inner.capacity));
             // SAFETY: a live buffer, mapped whole for explicit flushes; the context is current.
@@ -256,7 +256,7 @@ impl Memory {
                 gl.flush_buffer(TARGET, 0, bytes)
             })?;
         }
-        *residency = to;
+        *access_state = to;
         Ok(flushes)
     }
 
@@ -273,8 +273,8 @@ impl hal::Memory for Memory {
         self.bytes
     }
 
-    fn strategy(&self) -> Strategy {
-        self.inner.strategy
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
@@ -282,12 +282,12 @@ impl hal::Memory for Memory {
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.offset()) })
     }
 
-    fn needs_residency(&self) -> bool {
+    fn needs_access_state(&self) -> bool {
         self.inner.mapping.is_some_and(|mapping| mapping.coherence == Coherence::Flushed)
     }
 
-    fn residency(&self) -> Residency {
-        *lock(&self.inner.residency)
+    fn access_state(&self) -> AccessState {
+        *lock(&self.inner.access_state)
     }
 
     fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
@@ -314,7 +314,7 @@ impl hal::Memory for Memory {
     fn export_object(&self) -> Result<ObjectRange> {
         let fits = matches!(self.inner.origin, Origin::Own | Origin::Foreign { .. });
         if self.part.is_some() || self.inner.mapping.is_some() || !fits {
-            let what = format!("{} memory, or a region, by sharing calls", self.inner.strategy);
+            let what = format!("{} memory, or a region, by sharing calls", self.inner.memory_kind);
             return Err(Error::unsupported(what, "a whole buffer of OpenGL's that is not mapped"));
         }
         let driver = &self.inner.context.driver.info.platform;
@@ -562,7 +562,7 @@ impl fmt::Debug for Inner {
             .field("device", &self.context.driver.info.name)
             .field("buffer", &self.name)
             .field("capacity", &self.capacity)
-            .field("strategy", &self.strategy)
+            .field("memory_kind", &self.memory_kind)
             .finish_non_exhaustive()
     }
 }

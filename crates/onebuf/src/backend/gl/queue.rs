@@ -4,7 +4,7 @@
 use super::{context::Context, event::Event, kernel, memory::Memory, transfer};
 use crate::{
     Error, Result, hal,
-    hal::{Arg, Domain, Grid, Residency},
+    hal::{AccessState, Arg, Domain, Grid},
     sync::Arc,
 };
 
@@ -56,8 +56,8 @@ impl hal::Queue for Queue {
         self.wait_for_all(events)
     }
 
-    fn gate(&self) -> Result<Box<dyn hal::Gate>> {
-        let what = format!("a gate on {}", self.context.driver.info.name);
+    fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
+        let what = format!("a host signal on {}", self.context.driver.info.name);
         Err(Error::unsupported(what, "an API whose queues wait for the host"))
     }
 
@@ -66,7 +66,7 @@ impl hal::Queue for Queue {
         self.context.run(|gl| unsafe { gl.flush() })
     }
 
-    fn reside(&self, memory: &dyn hal::Memory, to: Residency) -> Result<bool> {
+    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
         let flushed = self.own(memory)?.reside(to)?;
         if flushed && self.context.is_inline() {
             // It was done in our context beside this one.

@@ -5,7 +5,7 @@ use crate::{
     Error, Result,
     hal::{
         Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Domain, Export, Memory,
-        PhysicalId, Program, Queue, QueueOrder, QueueSpec, Source, Strategy,
+        MemoryKind, PhysicalId, Program, Queue, QueueOrder, QueueSpec, Source,
     },
     sync::Arc,
     watchdog::Post,
@@ -40,9 +40,9 @@ impl Device for HostDevice {
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
-        if spec.strategy != Strategy::HostPages {
+        if spec.memory_kind != MemoryKind::HostPages {
             return Err(Error::unsupported(
-                format!("{} memory on host", spec.strategy),
+                format!("{} memory on host", spec.memory_kind),
                 "a device",
             ));
         }
@@ -110,7 +110,7 @@ fn read_info() -> DeviceInfo {
 
 fn caps(memory_bytes: u64) -> Caps {
     Caps {
-        strategies: vec![Strategy::HostPages],
+        memory_kinds: vec![MemoryKind::HostPages],
         imports_host_pages: true,
         exports: Vec::new(),
         imports: Vec::new(),
@@ -125,7 +125,7 @@ fn caps(memory_bytes: u64) -> Caps {
         compute_units: compute_units(),
         out_of_order: false,
         callbacks: true,
-        gates: false,
+        host_signals: false,
         wait_values: false,
         exports_semaphores: false,
         imports_semaphores: false,

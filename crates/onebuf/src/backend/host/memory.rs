@@ -9,7 +9,7 @@ use super::{API, HostPages};
 use crate::{
     Error, Result,
     backend::native,
-    hal::{Access, Domain, Export, HostRange, Memory, Queue, RawHandle, Residency, Strategy},
+    hal::{Access, AccessState, Domain, Export, HostRange, Memory, MemoryKind, Queue, RawHandle},
     sync::Arc,
 };
 use std::{any::Any, ptr::NonNull};
@@ -67,20 +67,20 @@ impl Memory for HostMemory {
         self.range.bytes
     }
 
-    fn strategy(&self) -> Strategy {
-        Strategy::HostPages
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::HostPages
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         Some(self.range.pointer)
     }
 
-    fn needs_residency(&self) -> bool {
+    fn needs_access_state(&self) -> bool {
         false
     }
 
-    fn residency(&self) -> Residency {
-        Residency::Attached
+    fn access_state(&self) -> AccessState {
+        AccessState::Acquired
     }
 
     fn export(&self, _queue: &dyn Queue) -> Result<Export> {

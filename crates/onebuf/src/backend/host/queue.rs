@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! Every access to memory is bounds-checked here first, and goes to pages that a [`HostMemory`] keeps
-//! mapped. Transfers go through [`Racing`]: another process may write the pages, or another mapping in
+//! mapped. Transfers go through [`VolatileBytes`]: another process may write the pages, or another mapping in
 //! this one, whatever guards say. Only kernels rely on exclusive access: by the contract of `hal`, the
 //! caller that launches one holds a guard of a buffer that no other process sees.
 
@@ -14,8 +14,8 @@ use crate::{
     Error, Result,
     backend::checks,
     hal::{
-        Arg, Domain, Event, Gate, Grid, Kernel, Memory, NativeArg, Profile, Queue, Racing,
-        Residency,
+        AccessState, Arg, Domain, Event, Grid, HostSignal, Kernel, Memory, NativeArg, Profile,
+        Queue, VolatileBytes,
     },
     sync::Arc,
     watchdog::Post,
@@ -59,10 +59,10 @@ impl HostQueue {
         HostMemory::of(memory, self.domain)
     }
 
-    fn racing<'a>(&self, memory: &'a dyn Memory) -> Result<Racing<'a>> {
+    fn volatile<'a>(&self, memory: &'a dyn Memory) -> Result<VolatileBytes<'a>> {
         let memory = self.memory(memory)?;
         // SAFETY: it has so many bytes, mapped for as long as it is borrowed.
-        Ok(unsafe { Racing::new(memory.pointer(), memory.bytes()) })
+        Ok(unsafe { VolatileBytes::new(memory.pointer(), memory.bytes()) })
     }
 
     fn done(&self) -> Arc<dyn Event> {
@@ -105,9 +105,9 @@ impl Queue for HostQueue {
         events.iter().try_for_each(|event| event.wait(self.post.limit()))
     }
 
-    fn gate(&self) -> Result<Box<dyn Gate>> {
+    fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
         Err(Error::unsupported(
-            format!("a gate on {API}"),
+            format!("a host signal on {API}"),
             "a queue that runs behind the caller's back",
         ))
     }
@@ -116,7 +116,7 @@ impl Queue for HostQueue {
         Ok(())
     }
 
-    fn reside(&self, memory: &dyn Memory, _to: Residency) -> Result<bool> {
+    fn reside(&self, memory: &dyn Memory, _to: AccessState) -> Result<bool> {
         self.memory(memory).map(|_| false)
     }
 
@@ -127,7 +127,7 @@ impl Queue for HostQueue {
         into: *mut u8,
         bytes: usize,
     ) -> Result<Arc<dyn Event>> {
-        let source = self.racing(from)?;
+        let source = self.volatile(from)?;
         checks::range(from.bytes(), offset, bytes)?;
         checks::host_pointer(into, bytes)?;
         if bytes > 0 {
@@ -144,7 +144,7 @@ impl Queue for HostQueue {
         from: *const u8,
         bytes: usize,
     ) -> Result<Arc<dyn Event>> {
-        let target = self.racing(to)?;
+        let target = self.volatile(to)?;
         checks::range(to.bytes(), offset, bytes)?;
         checks::host_pointer(from, bytes)?;
         if bytes > 0 {
@@ -155,7 +155,7 @@ impl Queue for HostQueue {
     }
 
     fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
-        let target = self.racing(memory)?;
+        let target = self.volatile(memory)?;
         let range = checks::fill(memory.bytes(), offset, bytes, pattern)?;
         target.fill(range.start, range.len(), pattern)
     }
@@ -173,7 +173,7 @@ impl Queue for HostQueue {
         if self.memory(from)?.pointer() == self.memory(to)?.pointer() {
             checks::apart(source.start, target.start, bytes)?;
         }
-        let (from, to) = (self.racing(from)?, self.racing(to)?);
+        let (from, to) = (self.volatile(from)?, self.volatile(to)?);
         to.copy_from(target.start, &from, source.start, bytes)
     }
 

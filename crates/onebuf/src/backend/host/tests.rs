@@ -10,8 +10,8 @@ use super::HostDevice;
 use crate::{
     Error, Result,
     hal::{
-        Access, AllocSpec, Arg, Device, Domain, Grid, HostAccess, Memory, NativeArgs, NativeKernel,
-        QueueOrder, QueueSpec, Residency, Source, Strategy,
+        Access, AccessState, AllocSpec, Arg, Device, Domain, Grid, HostAccess, Memory, MemoryKind,
+        NativeArgs, NativeKernel, QueueOrder, QueueSpec, Source,
     },
     sync::Arc,
 };
@@ -27,7 +27,7 @@ fn allocate(device: &HostDevice, bytes: usize) -> Arc<dyn Memory> {
     let spec = AllocSpec {
         bytes,
         align: 64,
-        strategy: Strategy::HostPages,
+        memory_kind: MemoryKind::HostPages,
         access: Access::ReadWrite,
         host: HostAccess::ReadWrite,
         hint: None,
@@ -65,13 +65,13 @@ fn it_tells_what_it_is() {
     let wrong = AllocSpec {
         bytes: 1,
         align: 1,
-        strategy: Strategy::Device,
+        memory_kind: MemoryKind::Device,
         access: Access::Read,
         host: HostAccess::ReadWrite,
         hint: None,
     };
     assert!(matches!(device.allocate(&wrong, None), Err(Error::Unsupported { .. })));
-    let large = AllocSpec { bytes: 1 << 60, strategy: Strategy::HostPages, ..wrong };
+    let large = AllocSpec { bytes: 1 << 60, memory_kind: MemoryKind::HostPages, ..wrong };
     assert!(matches!(
         device.allocate(&large, None),
         Err(Error::OutOfMemory { limit: Some(_), .. })
@@ -109,7 +109,7 @@ fn an_import_is_the_same_pages() {
     let memory = allocate(&device, 16);
     let view = device.import(&memory.export(&*queue).unwrap(), Access::Read).unwrap();
     assert_eq!(view.host_pointer(), memory.host_pointer());
-    assert_eq!(queue.reside(&*view, Residency::Away), Ok(false));
+    assert_eq!(queue.reside(&*view, AccessState::Released), Ok(false));
     queue.fill(&*memory, 0, 16, &[6]).unwrap();
     drop(memory);
     assert_eq!(read(&device, &*view, 15), Ok([6]), "the view keeps the pages");
@@ -174,7 +174,7 @@ fn programs_say_what_they_lack() {
 }
 
 #[test]
-fn events_are_over_and_gates_are_not_there() {
+fn events_are_over_and_host_signals_are_not_there() {
     let queue = device().queue(QueueSpec::default()).unwrap();
     let event = queue.mark().unwrap();
     assert_eq!(event.poll(), Ok(true));
@@ -182,5 +182,5 @@ fn events_are_over_and_gates_are_not_there() {
     assert!(event.on_complete(Box::new(move |outcome| sender.send(outcome).unwrap())).is_ok());
     assert_eq!(receiver.try_recv(), Ok(Ok(())));
     queue.wait_for(&[event]).unwrap();
-    assert!(matches!(queue.gate().err(), Some(Error::Unsupported { .. })));
+    assert!(matches!(queue.host_signal().err(), Some(Error::Unsupported { .. })));
 }

@@ -16,7 +16,7 @@ use crate::{
     Error, Result, hal,
     hal::{
         Access, AddressFrom, AddressRange, AddressSpace, AllocSpec, Arg, DeviceInfo, DeviceKind,
-        Grid, HostAccess, HostRange, Program as _, Source, Strategy,
+        Grid, HostAccess, HostRange, MemoryKind, Program as _, Source,
     },
     sync::Arc,
 };
@@ -42,7 +42,7 @@ pub(super) const REMARK: &str =
 pub(super) fn space(info: &DeviceInfo) -> Option<AddressSpace> {
     match info.kind {
         // Without SVM there is neither memory to hand on by its address, nor a call that takes one.
-        _ if !info.caps.strategies.contains(&Strategy::CoarseSvm) => None,
+        _ if !info.caps.memory_kinds.contains(&MemoryKind::CoarseSvm) => None,
         DeviceKind::Gpu if info.platform == AMD && info.driver.contains("HSA") => Some(ROCR),
         // Oclgrind has addresses of its own making.
         DeviceKind::Cpu if info.platform != "Oclgrind" => Some(AddressSpace::Process),
@@ -70,8 +70,8 @@ pub(super) fn check(driver: &Driver, range: &AddressRange) -> Result<()> {
 pub(super) fn of(memory: &Memory, queue: &Queue) -> Result<u64> {
     let context = memory.context();
     let (bytes, align, access) = (size_of::<u64>(), size_of::<u64>(), Access::ReadWrite);
-    let (strategy, host) = (Strategy::Device, HostAccess::ReadWrite);
-    let spec = AllocSpec { bytes, align, strategy, access, host, hint: None };
+    let (memory_kind, host) = (MemoryKind::Device, HostAccess::ReadWrite);
+    let spec = AllocSpec { bytes, align, memory_kind, access, host, hint: None };
     let told = Memory::allocate(context.clone(), &spec, Some(&[0; size_of::<u64>()]))?;
     let texts = vec![(OPENCL_C, TEXT.into())];
     let program = Program::build(context.clone(), &Source { texts, ..Source::default() })?;
@@ -107,7 +107,7 @@ pub(super) fn check_placed(memory: &Inner) -> Result<()> {
     let is_amd = memory.context.driver.info.caps.address_space == Some(ROCR);
     match devices(&memory.context) {
         1 => Ok(()),
-        n if is_amd && memory.strategy == Strategy::CoarseSvm => Err(Error::unsupported(
+        n if is_amd && memory.memory_kind == MemoryKind::CoarseSvm => Err(Error::unsupported(
             format!("coarse SVM of a context of {n} devices, which is host memory, by its address"),
             "a context of one device",
         )),
@@ -121,13 +121,13 @@ pub(super) fn placement(memory: &Inner) -> Option<String> {
         return None;
     }
     let (own, host) = ("in the device's own memory", "in host memory");
-    Some(match memory.strategy {
-        Strategy::CoarseSvm => match devices(&memory.context) {
+    Some(match memory.memory_kind {
+        MemoryKind::CoarseSvm => match devices(&memory.context) {
             1 => format!("{own}: coarse grain, and one device in the context"),
             n => format!("{host}: {n} devices in the context"),
         },
-        Strategy::FineSvm => format!("{host}: fine grain"),
-        Strategy::Device => own.to_owned(),
+        MemoryKind::FineSvm => format!("{host}: fine grain"),
+        MemoryKind::Device => own.to_owned(),
         _ => host.to_owned(),
     })
 }

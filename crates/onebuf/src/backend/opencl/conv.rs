@@ -4,15 +4,15 @@ use super::API;
 use crate::{
     Error,
     backend::checks,
-    hal::{Access, DeviceInfo, DeviceKind, FdKind, Grid, HostAccess, Residency, Strategy},
+    hal::{Access, AccessState, DeviceInfo, DeviceKind, FdKind, Grid, HostAccess, MemoryKind},
 };
 use onebuf_sys::{ClStatus, opencl::consts as cl};
 
 /// NVIDIA's code for an illegal access by a kernel; in no header. The context is dead afterwards.
 const NVIDIA_ILLEGAL_ACCESS: ClStatus = ClStatus(-9999);
 
-/// With what a gate ends that was failed, or dropped unopened. Any negative number will do.
-pub(super) const GATE_FAILED: i32 = ClStatus::EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST.0;
+/// With what a host signal ends that was failed, or dropped unopened. Any negative number will do.
+pub(super) const HOST_SIGNAL_FAILED: i32 = ClStatus::EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST.0;
 
 /// A version of the API. Platform and device have one each, and the older one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,7 +139,7 @@ pub(super) fn maps_allowed(host: HostAccess) -> u64 {
 }
 
 /// A memory's flags by their names, and what they mean for copies.
-pub(super) fn memory_text(strategy: Strategy, flags: u64, access: Access) -> String {
+pub(super) fn memory_text(memory_kind: MemoryKind, flags: u64, access: Access) -> String {
     let names =
         cl::MEM_FLAG_NAMES.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name);
     let names = names.collect::<Vec<_>>().join(" | ");
@@ -148,15 +148,15 @@ pub(super) fn memory_text(strategy: Strategy, flags: u64, access: Access) -> Str
         Access::Write => "kernels write",
         Access::ReadWrite => "kernels read and write",
     };
-    let what = match strategy {
-        Strategy::HostPages => "the host's own pages, unless the driver copies them",
-        Strategy::FineSvm => "fine-grained SVM, which the host uses at the same time",
-        Strategy::CoarseSvm => "coarse-grained SVM, which the host maps in turn",
-        Strategy::Managed => "memory whose pages move, which OpenCL has not",
-        Strategy::MappedDevice => "the driver's memory, which it maps for the host",
-        Strategy::Exportable => "memory of another API, imported by a descriptor",
-        Strategy::OnChip => "memory on the chip, which is never mapped",
-        Strategy::Device => "device memory, which the host reaches by copies",
+    let what = match memory_kind {
+        MemoryKind::HostPages => "the host's own pages, unless the driver copies them",
+        MemoryKind::FineSvm => "fine-grained SVM, which the host uses at the same time",
+        MemoryKind::CoarseSvm => "coarse-grained SVM, which the host maps in turn",
+        MemoryKind::Managed => "memory whose pages move, which OpenCL has not",
+        MemoryKind::MappedDevice => "the driver's memory, which it maps for the host",
+        MemoryKind::Exportable => "memory of another API, imported by a descriptor",
+        MemoryKind::OnChip => "memory on the chip, which is never mapped",
+        MemoryKind::Device => "device memory, which the host reaches by copies",
     };
     let filled = match flags & cl::CL_MEM_COPY_HOST_PTR {
         0 => "",
@@ -166,11 +166,11 @@ pub(super) fn memory_text(strategy: Strategy, flags: u64, access: Access) -> Str
 }
 
 /// How memory is mapped while others use it; `None` where it is not.
-pub(super) fn map_flags(residency: Residency) -> Option<u64> {
-    match residency {
-        Residency::Attached => None,
-        Residency::Published => Some(cl::CL_MAP_READ),
-        Residency::Away => Some(cl::CL_MAP_READ | cl::CL_MAP_WRITE),
+pub(super) fn map_flags(access_state: AccessState) -> Option<u64> {
+    match access_state {
+        AccessState::Acquired => None,
+        AccessState::SharedRead => Some(cl::CL_MAP_READ),
+        AccessState::Released => Some(cl::CL_MAP_READ | cl::CL_MAP_WRITE),
     }
 }
 

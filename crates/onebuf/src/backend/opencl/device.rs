@@ -167,7 +167,7 @@ enum Which {
     /// Our own, made by the first call that needs it: on some drivers it takes 100 ms and wakes the chip.
     Own(Option<Arc<Context>>),
     /// Somebody else's, kept by whoever registered it.
-    Guest(Weak<Context>),
+    ForeignDevice(Weak<Context>),
 }
 
 impl Device {
@@ -176,8 +176,8 @@ impl Device {
     }
 
     /// The same device, for contexts that are not ours. It has none yet.
-    pub(super) fn seat(driver: Driver) -> Device {
-        Device::using(driver, Which::Guest(Weak::new()))
+    pub(super) fn entry(driver: Driver) -> Device {
+        Device::using(driver, Which::ForeignDevice(Weak::new()))
     }
 
     fn using(driver: Driver, which: Which) -> Device {
@@ -187,7 +187,7 @@ impl Device {
 
     /// The context that is used from now on.
     pub(super) fn admit(&self, context: &Arc<Context>) {
-        *lock(&self.context) = Which::Guest(Arc::downgrade(context));
+        *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
     }
 
     pub(super) fn driver(&self) -> &Arc<Driver> {
@@ -203,7 +203,7 @@ impl Device {
                 let made = graphics::context(&self.driver, &lock(&self.partners))?;
                 Ok(slot.insert(Arc::new(made)).clone())
             }
-            Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+            Which::ForeignDevice(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
                 what: format!("a foreign context on {}", self.driver.info.name),
                 tried: Vec::new(),
                 reason: "it was given up; keep its `ForeignContext`".to_owned(),
@@ -225,7 +225,7 @@ impl Device {
     pub(super) fn own_context(&self) -> Option<Arc<Context>> {
         match &*lock(&self.context) {
             Which::Own(context) => context.clone(),
-            Which::Guest(_) => None,
+            Which::ForeignDevice(_) => None,
         }
     }
 

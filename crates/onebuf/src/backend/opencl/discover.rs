@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     backend::checks,
-    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PciAddress, PhysicalId, Strategy},
+    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, MemoryKind, PciAddress, PhysicalId},
     sync::Arc,
     watchdog::Post,
 };
@@ -157,7 +157,7 @@ fn driver(
     let graphics = graphics::calls(cl, raw, &info);
     info.caps.shares_objects_of = graphics.iter().map(|_| Api("gl")).collect();
     let quirks = platform.quirks.of_device(&info.name, &info.version);
-    info.caps.gates &= !quirks.waits_hang;
+    info.caps.host_signals &= !quirks.waits_hang;
     let (cl, domain) = (cl.clone(), next_domain());
     Ok(Driver {
         cl,
@@ -317,7 +317,7 @@ impl Asked<'_> {
         let queue: u64 = self.value(cl::CL_DEVICE_QUEUE_PROPERTIES)?;
         let align_bits: u32 = self.value(cl::CL_DEVICE_MEM_BASE_ADDR_ALIGN)?;
         Ok(Caps {
-            strategies: strategies(svm, self.platform.is_ti),
+            memory_kinds: memory_kinds(svm, self.platform.is_ti),
             imports_host_pages: true,
             exports: Vec::new(),
             imports: Vec::new(),
@@ -331,7 +331,8 @@ impl Asked<'_> {
             compute_units: self.value(cl::CL_DEVICE_MAX_COMPUTE_UNITS)?,
             out_of_order: queue & cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
             callbacks: !self.platform.quirks.runs_in_flush,
-            gates: !(self.platform.quirks.runs_in_flush || self.platform.quirks.maps_at_once),
+            host_signals: !(self.platform.quirks.runs_in_flush
+                || self.platform.quirks.maps_at_once),
             wait_values: false,
             exports_semaphores: false,
             imports_semaphores: false,
@@ -437,16 +438,16 @@ fn unanswered(what: u32, status: ClStatus) -> String {
     format!("clGetDeviceInfo({what:#06x}): {status}")
 }
 
-fn strategies(svm: u64, on_chip: bool) -> Vec<Strategy> {
+fn memory_kinds(svm: u64, on_chip: bool) -> Vec<MemoryKind> {
     let fine = svm & cl::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0;
     // Fine grain includes coarse grain by the specification, but only what is declared is used.
     let coarse = svm & cl::CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0;
     let known = [
-        (fine, Strategy::FineSvm),
-        (coarse, Strategy::CoarseSvm),
-        (true, Strategy::MappedDevice),
-        (on_chip, Strategy::OnChip),
-        (true, Strategy::Device),
+        (fine, MemoryKind::FineSvm),
+        (coarse, MemoryKind::CoarseSvm),
+        (true, MemoryKind::MappedDevice),
+        (on_chip, MemoryKind::OnChip),
+        (true, MemoryKind::Device),
     ];
-    known.into_iter().filter_map(|(has, strategy)| has.then_some(strategy)).collect()
+    known.into_iter().filter_map(|(has, memory_kind)| has.then_some(memory_kind)).collect()
 }

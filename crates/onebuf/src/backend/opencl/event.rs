@@ -4,7 +4,7 @@ use super::{conv, device::Driver, query, queue::RawQueue};
 use crate::{
     Error, Result,
     backend::{
-        gates::Behind,
+        host_signals::Behind,
         patience::{self, SHORTEST_SLEEP},
     },
     hal,
@@ -120,16 +120,16 @@ fn no_times(driver: &Driver) -> Error {
 /// An execution status below zero is the error that the work ended with.
 fn ended(driver: &Driver, status: i32, behind: &Behind) -> Result<()> {
     match status {
-        cl::CL_COMPLETE => check_gates(driver, behind),
+        cl::CL_COMPLETE => check_host_signals(driver, behind),
         ..cl::CL_COMPLETE => driver.check(COMMAND, Err(ClStatus(status))),
         _ => Ok(()),
     }
 }
 
-/// An error when work waited behind a gate that failed.
-fn check_gates(driver: &Driver, behind: &Behind) -> Result<()> {
+/// An error when work waited behind a host signal that failed.
+fn check_host_signals(driver: &Driver, behind: &Behind) -> Result<()> {
     match behind.has_failed() {
-        true => driver.check(COMMAND, Err(ClStatus(conv::GATE_FAILED))),
+        true => driver.check(COMMAND, Err(ClStatus(conv::HOST_SIGNAL_FAILED))),
         false => Ok(()),
     }
 }
@@ -189,7 +189,7 @@ pub(super) struct Event {
 
 impl Event {
     pub fn new(queue: Arc<RawQueue>, raw: ClEvent) -> Event {
-        let behind = queue.gates.pending();
+        let behind = queue.host_signals.pending();
         let raw = RawEvent { queue, raw, behind };
         let flushed = AtomicBool::new(false);
         Event { raw, flushed, by_host: false, signal: Mutex::new(None) }
@@ -223,19 +223,19 @@ impl Event {
     }
 
     /// One that tells of none.
-    pub fn without_gates(mut self) -> Event {
+    pub fn without_host_signals(mut self) -> Event {
         self.raw.behind = Behind::default();
         self
     }
 
-    /// The gates it waits behind.
+    /// The host signals it waits behind.
     pub fn behind(&self) -> &Behind {
         &self.raw.behind
     }
 
     /// An error when one of those has failed.
-    pub fn check_gates(&self) -> Result<()> {
-        check_gates(self.raw.driver(), &self.raw.behind)
+    pub fn check_host_signals(&self) -> Result<()> {
+        check_host_signals(self.raw.driver(), &self.raw.behind)
     }
 
     /// Whether it belongs to that queue.

@@ -9,7 +9,7 @@ use super::{
     device::{Context, Device, Driver},
     discover,
     event::Event,
-    gate::Gate,
+    host_signal::HostSignal,
     ids::Ids,
     memory::Memory,
     query,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::gates::Behind,
+    backend::host_signals::Behind,
     hal,
     hal::{Access, AllocSpec, Domain, QueueOrder, QueueSpec},
     sync::Arc,
@@ -257,11 +257,11 @@ pub unsafe fn event(cl: &OpenCl, raw: usize) -> Result<(usize, Option<usize>)> {
 
 /// A context that somebody else made, as one device sees it. Keeps it.
 #[derive(Debug)]
-pub struct Guest {
+pub struct ForeignDevice {
     context: Arc<Context>,
 }
 
-impl Guest {
+impl ForeignDevice {
     /// Somebody else's memory, as they made it.
     ///
     /// # Safety
@@ -314,7 +314,7 @@ impl Device {
 
     /// The same device with room for contexts of others.
     pub fn another(&self) -> Device {
-        Device::seat(self.driver().as_ref().clone())
+        Device::entry(self.driver().as_ref().clone())
     }
 
     /// A device that was not discovered, with room for contexts of others.
@@ -328,28 +328,28 @@ impl Device {
             tried: Vec::new(),
             reason,
         };
-        Ok(Device::seat(driver.map_err(unknown)?))
+        Ok(Device::entry(driver.map_err(unknown)?))
     }
 
-    /// Uses somebody else's context from now on, while the guest lives.
+    /// Uses somebody else's context from now on, while the foreign device lives.
     ///
     /// # Safety
     /// A live context, and one of its devices, of which all is true that is known of this one; `ids` is one for
     /// all devices of the context, and so is the domain.
-    pub unsafe fn host_guest(
+    pub unsafe fn host_foreign_device(
         &self,
         device: usize,
         context: usize,
         domain: Domain,
         ids: &Arc<Ids>,
-    ) -> Result<Guest> {
+    ) -> Result<ForeignDevice> {
         let device = ClDevice(device as *mut c_void);
         let driver = Arc::new(Driver { device, domain, ..self.driver().as_ref().clone() });
         let raw = ClContext(context as *mut c_void);
         // SAFETY: the caller's promise.
         let context = Arc::new(unsafe { Context::retained(driver, raw, ids.clone()) }?);
         self.admit(&context);
-        Ok(Guest { context })
+        Ok(ForeignDevice { context })
     }
 
     /// Another context of this device, as somebody else would make it, to be released by the caller.
@@ -469,14 +469,14 @@ pub fn is_event(event: &dyn hal::Event) -> bool {
 }
 
 impl Device {
-    /// An event that the host completes: the gate, and the event that is behind it.
+    /// An event that the host completes: the host signal, and the event that is behind it.
     pub fn user_event(
         &self,
         queue: &Arc<dyn hal::Queue>,
-    ) -> Result<(Box<dyn hal::Gate>, Arc<dyn hal::Event>)> {
+    ) -> Result<(Box<dyn hal::HostSignal>, Arc<dyn hal::Event>)> {
         let queue = queue.as_any().downcast_ref::<Queue>();
         let queue = queue.ok_or_else(|| self.driver().foreign("a queue", None))?;
-        let (gate, event) = Gate::apart(&queue.raw)?;
-        Ok((Box::new(gate), Arc::new(event)))
+        let (host_signal, event) = HostSignal::apart(&queue.raw)?;
+        Ok((Box::new(host_signal), Arc::new(event)))
     }
 }

@@ -1,11 +1,11 @@
 //! Memory: plain and mapped buffers, imported host pages, shared virtual memory, and parts of these.
 
 use super::{
+    access_state::{Now, State},
     address, conv,
     device::Context,
     owner::{self, Owner},
     queue::{Queue, RawQueue},
-    residency::{Now, State},
     storage::{self, Address, Object, Place, Storage, Whole},
 };
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
     backend::checks,
     hal,
     hal::{
-        Access, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdRange, HostAccess,
-        HostRange, ObjectRange, RawHandle, Residency, Strategy,
+        Access, AccessState, AddressFrom, AddressRange, AllocSpec, Domain, Export, FdRange,
+        HostAccess, HostRange, MemoryKind, ObjectRange, RawHandle,
     },
     sync::{Arc, AtomicU64, Mutex, lock},
 };
@@ -29,10 +29,10 @@ pub(super) struct Inner {
     pub context: Arc<Context>,
     pub place: Place,
     pub bytes: usize,
-    pub strategy: Strategy,
+    pub memory_kind: MemoryKind,
     pub host: HostAccess,
     align: usize,
-    pub residency: Now,
+    pub access_state: Now,
     pub state: Mutex<State>,
     /// Whether it must remember the queues that use it: the driver does not for SVM, clover for nothing, and imported
     /// memory is released behind them.
@@ -72,7 +72,7 @@ struct Part {
 }
 
 impl Memory {
-    /// New memory in one of the device's strategies.
+    /// New memory in one of the device's memory kinds.
     pub fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
@@ -86,8 +86,9 @@ impl Memory {
     /// Somebody else's host pages.
     pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
         let storage = Storage::over(&context, range, access)?;
-        let (bytes, strategy, host) = (range.bytes, Strategy::HostPages, HostAccess::default());
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
+        let (bytes, memory_kind, host) =
+            (range.bytes, MemoryKind::HostPages, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
         let flags = storage.flags;
         let inner = Inner::new(context, storage, &spec);
         lock(&inner.state).must_be_at(Address(range.pointer));
@@ -97,11 +98,12 @@ impl Memory {
     /// Memory of another API or process. It is theirs until it was acquired.
     pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
         let storage = Storage::behind(&context, range, access)?;
-        let (bytes, strategy, host) = (range.bytes, Strategy::Exportable, HostAccess::default());
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
+        let (bytes, memory_kind, host) =
+            (range.bytes, MemoryKind::Exportable, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
         let flags = storage.flags;
         let inner = Inner::new(context, storage, &spec);
-        inner.residency.set(Residency::Away);
+        inner.access_state.set(AccessState::Released);
         Ok(Memory::whole(inner, access, flags))
     }
 
@@ -112,12 +114,13 @@ impl Memory {
         access: Access,
     ) -> Result<Memory> {
         let storage = Storage::shared(&context, object, access)?;
-        let (bytes, strategy, host) = (object.bytes, Strategy::Exportable, HostAccess::default());
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
+        let (bytes, memory_kind, host) =
+            (object.bytes, MemoryKind::Exportable, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
         let flags = storage.flags;
         let mut inner = Inner::new(context, storage, &spec);
         inner.shared = Some(object.clone());
-        inner.residency.set(Residency::Away);
+        inner.access_state.set(AccessState::Released);
         Ok(Memory::whole(inner, access, flags))
     }
 
@@ -125,8 +128,8 @@ impl Memory {
     /// in-order queues drop the barrier between two kernels that use it: see [`Memory::is_unknown`].
     pub fn at_address(context: Arc<Context>, range: &AddressRange, access: Access) -> Memory {
         let storage = Storage::at(range, access);
-        let (bytes, strategy, host) = (range.bytes, Strategy::Device, HostAccess::default());
-        let spec = AllocSpec { bytes, align: 1, strategy, access, host, hint: None };
+        let (bytes, memory_kind, host) = (range.bytes, MemoryKind::Device, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
         let flags = storage.flags;
         let mut inner = Inner::new(context, storage, &spec);
         inner.theirs = Some(range.clone());
@@ -213,7 +216,7 @@ impl Memory {
         self.part.as_ref().map_or(0, |part| part.offset)
     }
 
-    pub fn reside(&self, queue: &Arc<RawQueue>, to: Residency) -> Result<bool> {
+    pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
         self.inner.reside(queue, to)
     }
 
@@ -242,7 +245,7 @@ impl Memory {
     /// time that a queue uses what must be remembered.
     #[inline]
     pub fn start_use(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
-        self.inner.residency.check_use(writes)?;
+        self.inner.access_state.check_use(writes)?;
         self.inner.note_use(queue);
         Ok(())
     }
@@ -250,7 +253,7 @@ impl Memory {
     /// The same for a launch. Where that is waited for there is nothing to remember, unless the wait fails.
     #[inline]
     pub fn start_launch(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
-        self.inner.residency.check_use(writes)?;
+        self.inner.access_state.check_use(writes)?;
         self.inner.note_launch(queue);
         Ok(())
     }
@@ -260,7 +263,7 @@ impl Memory {
     pub fn is_ready_for(&self, queue: &RawQueue, access: Access) -> bool {
         self.domain == queue.driver().domain
             && self.access.allows(access)
-            && self.inner.residency.is_attached()
+            && self.inner.access_state.is_acquired()
             && self.inner.knows(queue)
     }
 
@@ -285,7 +288,7 @@ impl Memory {
 
     /// Maps for others, waits for it, and pins the address down.
     fn hand_out(&self, queue: &Arc<RawQueue>) -> Result<NonNull<u8>> {
-        self.reside(queue, Residency::Away)?;
+        self.reside(queue, AccessState::Released)?;
         hal::Event::wait(&queue.mark()?, queue.driver().post.limit().min(EXPORT_WAIT))?;
         let mut state = lock(&self.inner.state);
         let Some(Address(pointer)) = state.mapped() else {
@@ -306,25 +309,25 @@ impl hal::Memory for Memory {
         self.bytes
     }
 
-    fn strategy(&self) -> Strategy {
-        self.inner.strategy
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
-        let whole = match (self.inner.place, self.inner.strategy) {
-            (Place::Svm { pointer, .. }, Strategy::FineSvm) => pointer,
+        let whole = match (self.inner.place, self.inner.memory_kind) {
+            (Place::Svm { pointer, .. }, MemoryKind::FineSvm) => pointer,
             _ => lock(&self.inner.state).mapped()?,
         };
         // SAFETY: a part lies inside the whole.
         Some(unsafe { whole.add(self.offset()) }.0)
     }
 
-    fn needs_residency(&self) -> bool {
-        self.inner.needs_residency()
+    fn needs_access_state(&self) -> bool {
+        self.inner.needs_access_state()
     }
 
-    fn residency(&self) -> Residency {
-        self.inner.residency.get()
+    fn access_state(&self) -> AccessState {
+        self.inner.access_state.get()
     }
 
     fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
@@ -335,12 +338,12 @@ impl hal::Memory for Memory {
         if self.part.is_some() {
             return Err(Error::unsupported("the export of a region", "the whole memory"));
         }
-        let pointer = match (self.inner.place, self.inner.strategy) {
-            (_, Strategy::Device | Strategy::OnChip | Strategy::Exportable) => {
+        let pointer = match (self.inner.place, self.inner.memory_kind) {
+            (_, MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable) => {
                 let needs = "mapped_device, fine_svm or coarse_svm memory";
                 return Err(Error::unsupported("the host's view of device memory", needs));
             }
-            (Place::Svm { pointer, .. }, Strategy::FineSvm) => pointer.0,
+            (Place::Svm { pointer, .. }, MemoryKind::FineSvm) => pointer.0,
             _ => self.hand_out(&queue.raw)?,
         };
         let owner: Owner = self.inner.clone();
@@ -384,7 +387,7 @@ impl hal::Memory for Memory {
         let text = match (&self.inner.theirs, &self.inner.shared) {
             (Some(_), _) => address::REMARK.to_owned(),
             (None, Some(_)) => "a buffer of OpenGL's, acquired and released in turn".to_owned(),
-            (None, None) => conv::memory_text(self.inner.strategy, self.flags, self.access),
+            (None, None) => conv::memory_text(self.inner.memory_kind, self.flags, self.access),
         };
         let text = match address::placement(&self.inner) {
             Some(place) => format!("{text}; {place}"),
@@ -410,19 +413,19 @@ impl Drop for Memory {
 
 impl Inner {
     fn new(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Inner {
-        let AllocSpec { bytes, align, strategy, host, .. } = *spec;
+        let AllocSpec { bytes, align, memory_kind, host, .. } = *spec;
         let Storage { place, object, whole, .. } = storage;
         let is_svm = matches!(place, Place::Svm { .. });
-        let imported = strategy == Strategy::Exportable;
+        let imported = memory_kind == MemoryKind::Exportable;
         Inner {
             tracks_users: is_svm || imported || context.driver.quirks.releases_early,
-            residency: Now::default(),
+            access_state: Now::default(),
             state: Mutex::default(),
             last_user: AtomicU64::new(0),
             context,
             place,
             bytes,
-            strategy,
+            memory_kind,
             host,
             align,
             object,
@@ -464,7 +467,7 @@ impl fmt::Debug for Inner {
         f.debug_struct("Memory")
             .field("device", device)
             .field("bytes", &self.bytes)
-            .field("strategy", &self.strategy)
+            .field("memory_kind", &self.memory_kind)
             .field("place", &self.place)
             .finish_non_exhaustive()
     }

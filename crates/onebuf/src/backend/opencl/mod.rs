@@ -10,13 +10,13 @@
 //! | `discover` | platforms and devices, and what each can do |
 //! | `device`, `ids` | the device, its context; what the context's objects are known by |
 //! | `memory`, `storage` | memory and its parts; what the driver makes, and how it is freed |
-//! | `residency`, `owner` | who may use memory now; what an import keeps alive |
+//! | `access_state`, `owner` | who may use memory now; what an import keeps alive |
 //! | `queue`, `transfer` | work, and copies |
 //! | `address` | memory by the address that kernels see: another API's, and ours for that |
 //! | `graphics` | buffers of OpenGL's, in a context that is made for that |
-//! | `ground` | being what another API's runtime is built on |
+//! | `base_device` | being what another API's runtime is built on |
 //! | `foreign` | objects that somebody else made: what they are, and holding on to them |
-//! | `event`, `gate` | how far the work is, and what it waits for |
+//! | `event`, `host_signal` | how far the work is, and what it waits for |
 //! | `program`, `log`, `binaries` | compiling, the compiler's log, and what it made |
 //! | `kernel`, `slots` | launching; the `cl_kernel`s that threads set arguments of |
 //! | `conv` | every number that means something else elsewhere |
@@ -29,16 +29,17 @@
 //! `Drop`; so a handle that can be reached is alive. A callback's user data is a box that the driver
 //! gives back exactly once, or that is taken back when registering fails.
 
+mod access_state;
 mod address;
+mod base_device;
 pub mod binaries;
 mod conv;
 mod device;
 mod discover;
 mod event;
 pub mod foreign;
-mod gate;
 mod graphics;
-mod ground;
+mod host_signal;
 mod ids;
 mod kernel;
 mod log;
@@ -48,7 +49,6 @@ mod program;
 mod query;
 mod queue;
 mod quirks;
-mod residency;
 mod semaphore;
 mod slots;
 mod storage;

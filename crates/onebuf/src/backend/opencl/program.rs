@@ -172,7 +172,7 @@ impl Program {
                 Self::finish(RawProgram::of_il(context, il)?, "", source)
             }
             (_, Some(text)) => Self::finish(RawProgram::of_text(context, text)?, text, source),
-            _ => Err(no_form(&context.driver, source)),
+            _ => Err(no_memory_kind(&context.driver, source)),
         }
     }
 
@@ -213,7 +213,7 @@ fn takes_spirv(driver: &Driver) -> bool {
     driver.info.caps.il_versions.iter().any(|name| name.starts_with("SPIR-V"))
 }
 
-fn no_form(driver: &Driver, source: &Source) -> Error {
+fn no_memory_kind(driver: &Driver, source: &Source) -> Error {
     let (device, has) = (&driver.info.name, source.forms());
     let spirv = if takes_spirv(driver) { ", SPIR-V" } else { "" };
     let needs = format!("its text in {}{spirv} or a binary of that device", OPENCL_C.0);

@@ -4,16 +4,16 @@ use super::{
     conv::Version,
     device::{Context, Driver},
     event::{COMMAND, Event},
-    gate::Gate,
+    host_signal::HostSignal,
     kernel,
     memory::Memory,
     semaphore, transfer,
 };
 use crate::{
     Error, Result,
-    backend::gates::Gates,
+    backend::host_signals::HostSignals,
     hal,
-    hal::{Access, Arg, Domain, Grid, QueueOrder, QueueSpec, Residency},
+    hal::{Access, AccessState, Arg, Domain, Grid, QueueOrder, QueueSpec},
     sync::{Arc, AtomicBool, Ordering},
 };
 use onebuf_sys::{
@@ -25,7 +25,7 @@ use std::{ffi::c_void, ptr, time::Duration};
 /// How long something is held by waiting, where the driver refuses a callback.
 const HOLD_WAIT: Duration = Duration::from_secs(10);
 
-/// A `cl_command_queue` that is released once. Events, gates and mapped memory keep it.
+/// A `cl_command_queue` that is released once. Events, host signals and mapped memory keep it.
 #[derive(Debug)]
 pub(super) struct RawQueue {
     pub context: Arc<Context>,
@@ -36,7 +36,7 @@ pub(super) struct RawQueue {
     pub id: u64,
     order: QueueOrder,
     pub profiling: bool,
-    pub gates: Gates,
+    pub host_signals: HostSignals,
     /// Whether a kernel was given memory that the driver does not know, and no barrier since.
     pub loose: AtomicBool,
 }
@@ -76,7 +76,7 @@ impl RawQueue {
             id,
             order,
             profiling,
-            gates: Gates::default(),
+            host_signals: HostSignals::default(),
             loose: AtomicBool::new(false),
         }
     }
@@ -331,7 +331,7 @@ impl Queue {
         own.ok_or_else(|| driver.foreign("an event", None))
     }
 
-    /// Events as a command's wait list, on their way and behind no gate that has failed.
+    /// Events as a command's wait list, on their way and behind no host signal that has failed.
     pub fn waits(&self, events: &[Arc<dyn hal::Event>]) -> Result<Vec<ClEvent>> {
         let ready = |event: &Arc<dyn hal::Event>| {
             // Not kept: the wait list is read before the call returns.
@@ -343,16 +343,16 @@ impl Queue {
             }
             let event = self.own_event(event)?;
             self.raw.prepare(event)?;
-            event.check_gates()?;
+            event.check_host_signals()?;
             Ok(event.handle())
         };
         events.iter().map(ready).collect()
     }
 
-    /// Later work is behind the gates of what was waited for.
+    /// Later work is behind the host signals of what was waited for.
     pub fn waited(&self, events: &[Arc<dyn hal::Event>]) {
         let own = events.iter().filter_map(|event| self.own_event(event).ok());
-        own.for_each(|event| self.raw.gates.extend(event.behind()));
+        own.for_each(|event| self.raw.host_signals.extend(event.behind()));
     }
 }
 
@@ -373,7 +373,7 @@ impl hal::Queue for Queue {
     }
 
     fn watch(&self) -> Result<Arc<dyn hal::Event>> {
-        let mark = self.raw.mark()?.without_gates();
+        let mark = self.raw.mark()?.without_host_signals();
         mark.flush()?;
         Ok(Arc::new(mark))
     }
@@ -396,12 +396,12 @@ impl hal::Queue for Queue {
         event.domain() == domain || event.native_in(domain).is_ok_and(|native| native.is_some())
     }
 
-    fn gate(&self) -> Result<Box<dyn hal::Gate>> {
-        Ok(Box::new(Gate::new(&self.raw)?))
+    fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
+        Ok(Box::new(HostSignal::new(&self.raw)?))
     }
 
-    fn has_gates(&self) -> bool {
-        self.raw.gates.any()
+    fn has_host_signals(&self) -> bool {
+        self.raw.host_signals.any()
     }
 
     fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
@@ -421,7 +421,7 @@ impl hal::Queue for Queue {
         self.raw.flush()
     }
 
-    fn reside(&self, memory: &dyn hal::Memory, to: Residency) -> Result<bool> {
+    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
         self.own(memory)?.reside(&self.raw, to)
     }
 

@@ -6,17 +6,17 @@ pub(super) struct Quirks {
     /// A user event must not end with an error. PoCL 3.1 aborts the process (until 7.0
     /// `pocl_update_event_failed` locks a command's event after its last release), and also 7.0 does not
     /// call back for the commands behind it. Clover neither calls back nor runs the queue any further.
-    /// So a gate that fails lets its work run there, and the events behind it report the failure ([`crate::backend::gates::Behind`]).
-    pub cannot_fail_gates: bool,
+    /// So a host signal that fails lets its work run there, and the events behind it report the failure ([`crate::backend::host_signals::Behind`]).
+    pub cannot_fail_host_signals: bool,
     /// Clover: `clReleaseMemObject` frees at once, under commands that are queued (seen as a crash of
     /// a write behind a user event). So the release itself waits for the queues.
     pub releases_early: bool,
     /// Oclgrind: `clFlush` runs the whole queue on the calling thread, and so never returns from behind
     /// a user event that this thread was to complete; a callback that is registered afterwards is not
-    /// called. So it has neither gates nor callbacks.
+    /// called. So it has neither host signals nor callbacks.
     pub runs_in_flush: bool,
-    /// Clover: a map is carried out when it is enqueued, whatever it should wait for; behind a gate it
-    /// gives the bytes of before. So it has no gates.
+    /// Clover: a map is carried out when it is enqueued, whatever it should wait for; behind a host signal it
+    /// gives the bytes of before. So it has no host signals.
     pub maps_at_once: bool,
     /// Clover: a launch that has to wait reads its arguments when it runs, not when it was enqueued (seen
     /// behind a user event: two launches of one `cl_kernel` both added what the second was given). So a
@@ -33,7 +33,7 @@ pub(super) struct Quirks {
     /// run later, by the thread that ends its wait: a worker of another device, or the caller of `clSetUserEventStatus`. Until
     /// 4.0 that thread holds the lock of the command's event and takes it again (`pocl_broadcast`, `pocl_update_event_running`),
     /// so it hangs, and so does `clGetEventInfo`: no timeout ends that. So no command there is given anything to wait
-    /// for: the calling thread waits before it enqueues, and there are no gates.
+    /// for: the calling thread waits before it enqueues, and there are no host signals.
     pub waits_hang: bool,
     /// Rusticl: a `cl_kernel` keeps the buffers that it was given last. So they are taken back when the memory is dropped.
     pub keeps_arguments: bool,
@@ -44,7 +44,7 @@ impl Quirks {
     pub fn of(platform: &str, version: &str) -> Quirks {
         let (is_pocl, is_clover) = (version.contains("PoCL"), platform == "Clover");
         Quirks {
-            cannot_fail_gates: is_pocl || is_clover,
+            cannot_fail_host_signals: is_pocl || is_clover,
             releases_early: is_clover,
             runs_in_flush: platform == "Oclgrind",
             maps_at_once: is_clover,
@@ -78,7 +78,7 @@ mod tests {
     fn drivers_are_known_by_name() {
         let of = |platform, version| {
             let quirks = Quirks::of(platform, version);
-            [quirks.cannot_fail_gates, quirks.releases_early, quirks.runs_in_flush]
+            [quirks.cannot_fail_host_signals, quirks.releases_early, quirks.runs_in_flush]
         };
         let pocl = "Portable Computing Language";
         assert_eq!(of(pocl, "OpenCL 3.0 PoCL 3.1+debian  Linux, None"), [true, false, false]);

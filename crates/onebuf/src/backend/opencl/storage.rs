@@ -6,7 +6,7 @@ use super::{
 use crate::{
     Error, Result,
     backend::checks,
-    hal::{Access, AddressRange, AllocSpec, FdRange, HostRange, ObjectRange, Strategy},
+    hal::{Access, AddressRange, AllocSpec, FdRange, HostRange, MemoryKind, ObjectRange},
     sync::Arc,
 };
 use onebuf_sys::{
@@ -191,23 +191,23 @@ impl Storage {
         Storage { place: Place::Object(object.mem), object: Some(object), whole: None, flags }
     }
 
-    /// New memory in one of the device's strategies.
+    /// New memory in one of the device's memory kinds.
     pub fn new(
         context: &Arc<Context>,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
     ) -> Result<Storage> {
-        match (spec.strategy, contents) {
-            (Strategy::FineSvm | Strategy::CoarseSvm, None) => svm(context, spec),
-            (Strategy::FineSvm | Strategy::CoarseSvm, Some(_)) => {
+        match (spec.memory_kind, contents) {
+            (MemoryKind::FineSvm | MemoryKind::CoarseSvm, None) => svm(context, spec),
+            (MemoryKind::FineSvm | MemoryKind::CoarseSvm, Some(_)) => {
                 Err(Error::invalid("contents for shared virtual memory, which is made empty"))
             }
-            (Strategy::MappedDevice, _) => {
+            (MemoryKind::MappedDevice, _) => {
                 buffer(context, spec, cl::CL_MEM_ALLOC_HOST_PTR, contents)
             }
-            (Strategy::Managed, _) => Err(Error::unsupported("managed memory", "CUDA or HIP")),
-            (Strategy::OnChip, _) => buffer(context, spec, cl::CL_MEM_USE_MSMC_TI, contents),
-            (Strategy::Device | Strategy::HostPages | Strategy::Exportable, _) => {
+            (MemoryKind::Managed, _) => Err(Error::unsupported("managed memory", "CUDA or HIP")),
+            (MemoryKind::OnChip, _) => buffer(context, spec, cl::CL_MEM_USE_MSMC_TI, contents),
+            (MemoryKind::Device | MemoryKind::HostPages | MemoryKind::Exportable, _) => {
                 buffer(context, spec, 0, contents)
             }
         }
@@ -291,13 +291,13 @@ fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
     let room = if spec.align > MAX_SVM_ALIGN { spec.align } else { 0 };
     let none = || checks::out_of_memory(spec.bytes, &driver.info);
     let asked = spec.bytes.checked_add(room).ok_or_else(none)?;
-    let fine = match (spec.strategy, driver.info.caps.svm_atomics) {
-        (Strategy::FineSvm, true) => cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS,
-        (Strategy::FineSvm, false) => cl::CL_MEM_SVM_FINE_GRAIN_BUFFER,
+    let fine = match (spec.memory_kind, driver.info.caps.svm_atomics) {
+        (MemoryKind::FineSvm, true) => cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS,
+        (MemoryKind::FineSvm, false) => cl::CL_MEM_SVM_FINE_GRAIN_BUFFER,
         _ => 0,
     };
     let flags = fine | conv::access(spec.access);
-    // SAFETY: a live context whose driver has SVM: strategies were checked by `Device::allocate`.
+    // SAFETY: a live context whose driver has SVM: memory kinds were checked by `Device::allocate`.
     let made = unsafe { driver.cl.svm_alloc(context.raw, flags, asked, MAX_SVM_ALIGN as u32) };
     let refused = || match onebuf_sys::fork::is_child() {
         true => Error::forked(&driver.info.name),

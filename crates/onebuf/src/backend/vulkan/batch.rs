@@ -1,7 +1,7 @@
 //! Batches: commands that are given to the driver together, and everything that they use.
 
 use super::{
-    block::{Block, Form},
+    block::{Block, BlockKind},
     device::Context,
     kernel::RawKernel,
     memory::{Inner, Memory},
@@ -62,7 +62,7 @@ impl Slot {
         let info = vk::DescriptorPoolCreateInfo::default().max_sets(MOST_SETS).pool_sizes(&sizes);
         // SAFETY: a live device, a complete description.
         let descriptors = driver.check(unsafe { table.create_descriptor_pool(&info) })?;
-        let arena = Block::new(table, driver, ARENA_BYTES, Form::Mapped(HostAccess::Write));
+        let arena = Block::new(table, driver, ARENA_BYTES, BlockKind::Mapped(HostAccess::Write));
         let arena = arena.map_err(|trouble| {
             // SAFETY: made just now.
             unsafe { table.destroy_descriptor_pool(descriptors) };

@@ -39,7 +39,7 @@ const UNFIT: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
 
 /// What memory is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum BlockKind {
     /// The chip's own.
     Device,
     /// Mapped for as long as it lives, and coherent.
@@ -48,14 +48,16 @@ pub(super) enum Form {
     Exportable,
 }
 
-impl Form {
+impl BlockKind {
     /// What its type of memory has, best first. Every device has a type that is mapped and coherent.
     fn wishes(self) -> &'static [vk::MemoryPropertyFlags] {
         match self {
-            Form::Device | Form::Exportable => const { &[LOCAL, vk::MemoryPropertyFlags::empty()] },
+            BlockKind::Device | BlockKind::Exportable => {
+                const { &[LOCAL, vk::MemoryPropertyFlags::empty()] }
+            }
             // The host's writes go past its caches to the chip, and nobody reads them back.
-            Form::Mapped(HostAccess::Write) => const { &[both(LOCAL, MAPPED), MAPPED] },
-            Form::Mapped(_) => const { &[both(MAPPED, CACHED), MAPPED] },
+            BlockKind::Mapped(HostAccess::Write) => const { &[both(LOCAL, MAPPED), MAPPED] },
+            BlockKind::Mapped(_) => const { &[both(MAPPED, CACHED), MAPPED] },
         }
     }
 }
@@ -219,15 +221,15 @@ impl Block {
         device: &Device,
         driver: &Driver,
         bytes: usize,
-        form: Form,
+        block_kind: BlockKind,
     ) -> Result<Block, Trouble> {
-        let shared = form == Form::Exportable;
+        let shared = block_kind == BlockKind::Exportable;
         let fd = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let external = if shared { fd } else { vk::ExternalMemoryHandleTypeFlags::empty() };
         let bytes = words(bytes);
         let mut making = Making::new(device, bytes, external)?;
         let needs = making.needs();
-        let kind = pick(driver, needs.memory_type_bits, form.wishes())
+        let kind = pick(driver, needs.memory_type_bits, block_kind.wishes())
             .ok_or_else(|| no_type(driver, "memory"))?;
         let size = if shared { needs.size + SLACK_BYTES } else { needs.size };
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(fd);
@@ -238,8 +240,8 @@ impl Block {
         }
         making.allocate(&info)?;
         making.bind(0)?;
-        let host = match form {
-            Form::Mapped(_) => making.map()?,
+        let host = match block_kind {
+            BlockKind::Mapped(_) => making.map()?,
             _ => None,
         };
         Ok(Block { kind: Some(kind), ..making.done(host, bytes, size) })
@@ -263,7 +265,7 @@ impl Block {
         // SAFETY: pages of this process, which their owner keeps.
         let bits =
             unsafe { device.host_pointer_types(base.cast()) }? & making.needs().memory_type_bits;
-        let kind = pick(driver, bits, Form::Mapped(HostAccess::ReadWrite).wishes())
+        let kind = pick(driver, bits, BlockKind::Mapped(HostAccess::ReadWrite).wishes())
             .ok_or_else(|| no_type(driver, "coherent host pages"))?;
         let mut import = vk::ImportMemoryHostPointerInfoEXT::default()
             .handle_type(pages)
@@ -295,7 +297,8 @@ impl Block {
         let mut last = no_type(driver, "memory of a descriptor");
         let mut left = needs.memory_type_bits;
         let mut known = range.memory_type.filter(|kind| *kind < u32::BITS && left >> kind & 1 == 1);
-        let mut next = |left| known.take().or_else(|| pick(driver, left, Form::Device.wishes()));
+        let mut next =
+            |left| known.take().or_else(|| pick(driver, left, BlockKind::Device.wishes()));
         while let Some(kind) = next(left) {
             left &= !(1 << kind);
             match import_as(&mut making, range, kind) {

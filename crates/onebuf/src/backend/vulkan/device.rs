@@ -258,7 +258,7 @@ enum Which {
     /// Our own, made by the first call that needs it: it starts threads and wakes the chip.
     Own(Option<Arc<Context>>),
     /// Somebody else's, kept by whoever registered it.
-    Guest(Weak<Context>),
+    ForeignDevice(Weak<Context>),
 }
 
 impl Device {
@@ -267,13 +267,13 @@ impl Device {
     }
 
     /// A device that others' logical devices are used on. It has none yet.
-    pub(super) fn seat(driver: Arc<Driver>) -> Device {
-        Device { driver, context: Mutex::new(Which::Guest(Weak::new())) }
+    pub(super) fn entry(driver: Arc<Driver>) -> Device {
+        Device { driver, context: Mutex::new(Which::ForeignDevice(Weak::new())) }
     }
 
     /// The logical device that is used from now on.
     pub(super) fn admit(&self, context: &Arc<Context>) {
-        *lock(&self.context) = Which::Guest(Arc::downgrade(context));
+        *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
     }
 
     #[cfg(all(test, not(onebuf_shuttle)))]
@@ -286,7 +286,7 @@ impl Device {
         match &mut *lock(&self.context) {
             Which::Own(Some(context)) => Ok(context.clone()),
             Which::Own(slot) => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
-            Which::Guest(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+            Which::ForeignDevice(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
                 what: format!("a foreign device on {}", self.driver.info.name),
                 tried: Vec::new(),
                 reason: "it was given up; keep its `ForeignVulkan`".to_owned(),

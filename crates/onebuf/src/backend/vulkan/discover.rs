@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     backend::checks,
-    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, PhysicalId, Strategy},
+    hal::{Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, MemoryKind, PhysicalId},
     sync::Arc,
     watchdog::Post,
 };
@@ -350,13 +350,16 @@ impl<'a> Asked<'a> {
         let features = self.fd_features();
         let fd = |feature| features.contains(feature).then_some(FdKind::OpaqueFd);
         let exports: Vec<_> = fd(vk::ExternalMemoryFeatureFlags::EXPORTABLE).into_iter().collect();
-        let forms = [
-            (true, Strategy::MappedDevice),
-            (!exports.is_empty(), Strategy::Exportable),
-            (true, Strategy::Device),
+        let memory_kinds = [
+            (true, MemoryKind::MappedDevice),
+            (!exports.is_empty(), MemoryKind::Exportable),
+            (true, MemoryKind::Device),
         ];
         Caps {
-            strategies: forms.into_iter().filter_map(|(has, form)| has.then_some(form)).collect(),
+            memory_kinds: memory_kinds
+                .into_iter()
+                .filter_map(|(has, memory_kind)| has.then_some(memory_kind))
+                .collect(),
             imports_host_pages: self.imports_pages(),
             exports,
             imports: fd(vk::ExternalMemoryFeatureFlags::IMPORTABLE).into_iter().collect(),
@@ -375,7 +378,7 @@ impl<'a> Asked<'a> {
             compute_units: 1,
             out_of_order: false,
             callbacks: false,
-            gates: true,
+            host_signals: true,
             wait_values: false,
             exports_semaphores: self.exports_semaphores(),
             imports_semaphores: self.exports_semaphores(),

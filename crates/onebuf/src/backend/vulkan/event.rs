@@ -3,7 +3,7 @@
 use super::{batch::Ticks, device::Driver, queue::RawQueue};
 use crate::{
     Error, Result,
-    backend::gates::Behind,
+    backend::host_signals::Behind,
     hal,
     hal::{Callback, Domain, Profile},
     sync::Arc,
@@ -16,23 +16,23 @@ pub(super) struct Event {
     pub value: u64,
     /// On a profiled queue, when its launch ran.
     ticks: Option<Ticks>,
-    /// The gates that were before it.
+    /// The host signals that were before it.
     behind: Behind,
 }
 
 impl Event {
     pub fn new(queue: Arc<RawQueue>, value: u64, ticks: Option<Ticks>) -> Event {
-        let behind = queue.gates.pending();
+        let behind = queue.host_signals.pending();
         Event { queue, value, ticks, behind }
     }
 
     /// One that tells of none.
-    pub fn without_gates(mut self) -> Event {
+    pub fn without_host_signals(mut self) -> Event {
         self.behind = Behind::default();
         self
     }
 
-    /// The gates it waits behind.
+    /// The host signals it waits behind.
     pub fn behind(&self) -> &Behind {
         &self.behind
     }
@@ -41,13 +41,13 @@ impl Event {
         self.queue.driver()
     }
 
-    /// An error when one of its gates has failed.
-    pub fn check_gates(&self) -> Result<()> {
+    /// An error when one of its host signals has failed.
+    pub fn check_host_signals(&self) -> Result<()> {
         if !self.behind.has_failed() {
             return Ok(());
         }
         let name = "the work that it waited for failed".to_owned();
-        Err(Error::Driver { api: "vulkan", call: "a gate", code: -1, name })
+        Err(Error::Driver { api: "vulkan", call: "a host signal", code: -1, name })
     }
 
     /// Whether its work, and all before it, is done and has landed.
@@ -76,7 +76,7 @@ impl hal::Event for Event {
     fn poll(&self) -> Result<bool> {
         let reached = self.is_reached()?;
         if reached {
-            self.check_gates()?;
+            self.check_host_signals()?;
         }
         Ok(reached)
     }
@@ -93,7 +93,7 @@ impl hal::Event for Event {
         if !self.queue.wait(self.value, timeout)? {
             return Err(Error::timeout(format!("work on {}", self.driver().info.name), timeout));
         }
-        self.check_gates()
+        self.check_host_signals()
     }
 
     /// The driver does not tell when work was enqueued: all but the end are the beginning.

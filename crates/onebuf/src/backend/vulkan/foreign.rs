@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Domain, Strategy},
+    hal::{Domain, MemoryKind},
     sync::Arc,
 };
 use onebuf_sys::vulkan::{vk, vk::Handle};
@@ -29,14 +29,18 @@ pub struct Handles {
 
 /// A logical device that somebody else made. Keeps what we made of it.
 #[derive(Debug)]
-pub struct Guest(Arc<Context>);
+pub struct ForeignDevice(Arc<Context>);
 
 impl Loader {
     /// A device with room for logical devices of others, and that one on it.
     ///
     /// # Safety
     /// As for [`Handles`].
-    pub unsafe fn adopt(&self, handles: &Handles, domain: Domain) -> Result<(Device, Guest)> {
+    pub unsafe fn adopt(
+        &self,
+        handles: &Handles,
+        domain: Domain,
+    ) -> Result<(Device, ForeignDevice)> {
         if [handles.instance, handles.physical, handles.device].contains(&0) {
             return Err(Error::invalid("a VkInstance, VkPhysicalDevice or VkDevice: null"));
         }
@@ -49,14 +53,14 @@ impl Loader {
             let table = driver.root.0.adopt_device(vk::Device::from_raw(handles.device as u64));
             Context::over(driver.clone(), table, handles.queues.iter().copied())
         };
-        Ok((Device::seat(driver), Guest(Arc::new(context))))
+        Ok((Device::entry(driver), ForeignDevice(Arc::new(context))))
     }
 }
 
 impl Device {
-    /// Uses somebody else's logical device from now on, while the guest lives.
-    pub fn host_guest(&self, guest: &Guest) {
-        self.admit(&guest.0);
+    /// Uses somebody else's logical device from now on, while the foreign device lives.
+    pub fn host_foreign_device(&self, foreign_device: &ForeignDevice) {
+        self.admit(&foreign_device.0);
     }
 }
 
@@ -112,11 +116,11 @@ impl Under {
         self.mapped.map(|at| HostAddress(unsafe { at.add(self.offset as usize) }))
     }
 
-    fn form(&self) -> Strategy {
+    fn memory_kind(&self) -> MemoryKind {
         match (self.exportable, self.mapped) {
-            (true, _) => Strategy::Exportable,
-            (false, Some(_)) => Strategy::MappedDevice,
-            (false, None) => Strategy::Device,
+            (true, _) => MemoryKind::Exportable,
+            (false, Some(_)) => MemoryKind::MappedDevice,
+            (false, None) => MemoryKind::Device,
         }
     }
 }
@@ -131,13 +135,13 @@ pub struct Object {
     pub under: Option<Under>,
 }
 
-impl Guest {
+impl ForeignDevice {
     /// Somebody else's memory, which stays theirs; and its form.
     ///
     /// # Safety
     /// Live objects of this device, bound to each other as is said, with the usages of storage buffers and copies, that outlive
     /// the memory and its work; of the family of our queues, or of all.
-    pub unsafe fn wrap(&self, object: &Object) -> Result<(Arc<dyn hal::Memory>, Strategy)> {
+    pub unsafe fn wrap(&self, object: &Object) -> Result<(Arc<dyn hal::Memory>, MemoryKind)> {
         let (context, driver) = (&self.0, &self.0.driver);
         let Object { buffer, start, bytes, under } = *object;
         let align = driver.info.caps.align_bytes;
@@ -146,8 +150,8 @@ impl Guest {
                 format!("bytes from {start} of a VkBuffer: the device wants multiples of {align}");
             return Err(Error::invalid(why));
         }
-        let form = under.map_or(Strategy::Device, |under| under.form());
-        if !driver.info.caps.strategies.contains(&form) {
+        let memory_kind = under.map_or(MemoryKind::Device, |under| under.memory_kind());
+        if !driver.info.caps.memory_kinds.contains(&memory_kind) {
             let what = format!("exportable memory of {}", driver.info.name);
             return Err(Error::unsupported(what, "VK_KHR_external_memory_fd among its extensions"));
         }
@@ -157,14 +161,14 @@ impl Guest {
         let block = match under {
             _ if !buffer.is_null() => self.around(buffer, end, under.as_ref())?,
             Some(under) => {
-                let exportable = form == Strategy::Exportable;
+                let exportable = memory_kind == MemoryKind::Exportable;
                 let made = Block::over(&context.table, driver, end as usize, exportable, &under);
                 made.map_err(|trouble: Trouble| trouble.error(driver, bytes))?
             }
             None => return Err(Error::invalid("a VkBuffer: null, and no memory to make one over")),
         };
-        let memory = Memory::lent(context.clone(), block, start as usize, bytes, form);
-        Ok((Arc::new(memory), form))
+        let memory = Memory::lent(context.clone(), block, start as usize, bytes, memory_kind);
+        Ok((Arc::new(memory), memory_kind))
     }
 
     /// Nothing tells a buffer's own size; what its memory needs is no less.

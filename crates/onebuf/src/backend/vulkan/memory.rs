@@ -1,12 +1,12 @@
 //! Memory: the chip's own, mapped memory, host pages, memory that others can import and theirs that was
 //! imported; and parts of these.
 //!
-//! None of it has a residency to change. Each batch of commands makes what it wrote visible to the host at
+//! None of it has an access state to change. Each batch of commands makes what it wrote visible to the host at
 //! its end; and of memory that others see by a descriptor it takes the ownership at its first use and gives
 //! it back at its end, so that between two batches it is always theirs.
 
 use super::{
-    block::{Block, Form, HostAddress, Trouble},
+    block::{Block, BlockKind, HostAddress, Trouble},
     device::Context,
     queue::Queue,
     transfer,
@@ -16,8 +16,8 @@ use crate::{
     backend::checks,
     hal,
     hal::{
-        Access, AllocSpec, Domain, Export, FdKind, FdRange, HostRange, RawHandle, Residency,
-        Strategy,
+        Access, AccessState, AllocSpec, Domain, Export, FdKind, FdRange, HostRange, MemoryKind,
+        RawHandle,
     },
     sync::Arc,
 };
@@ -40,7 +40,7 @@ pub(super) struct Inner {
     host: Option<HostAddress>,
     bytes: usize,
     align: usize,
-    strategy: Strategy,
+    memory_kind: MemoryKind,
     /// Others see it by a descriptor.
     pub is_external: bool,
     /// What keeps the pages that it was made of.
@@ -59,20 +59,21 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// New memory in one of the device's strategies.
+    /// New memory in one of the device's memory kinds.
     pub fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
     ) -> Result<Memory> {
-        let form = match spec.strategy {
-            Strategy::Device => Form::Device,
-            Strategy::Exportable => Form::Exportable,
-            _ => Form::Mapped(spec.host),
+        let memory_kind = match spec.memory_kind {
+            MemoryKind::Device => BlockKind::Device,
+            MemoryKind::Exportable => BlockKind::Exportable,
+            _ => BlockKind::Mapped(spec.host),
         };
         let (device, driver) = (&context.table, &context.driver);
-        let block =
-            with_room(&context, spec.bytes, || Block::new(device, driver, spec.bytes, form))?;
+        let block = with_room(&context, spec.bytes, || {
+            Block::new(device, driver, spec.bytes, memory_kind)
+        })?;
         let inner = Inner::of(context, block, 0, spec);
         let memory = Memory::whole(inner, spec.access);
         match (contents, memory.inner.host) {
@@ -104,7 +105,7 @@ impl Memory {
                 }
             }
         })?;
-        let spec = imported(range.bytes, Strategy::HostPages);
+        let spec = imported(range.bytes, MemoryKind::HostPages);
         let mut inner = Inner::of(context, block, start, &spec);
         inner.pages = Some(range.clone());
         Ok(Memory::whole(inner, access))
@@ -114,7 +115,7 @@ impl Memory {
     pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
         let (device, driver) = (&context.table, &context.driver);
         let block = with_room(&context, range.bytes, || Block::of_fd(device, driver, range))?;
-        let spec = imported(range.bytes, Strategy::Exportable);
+        let spec = imported(range.bytes, MemoryKind::Exportable);
         Ok(Memory::whole(Inner::of(context, block, 0, &spec), access))
     }
 
@@ -124,9 +125,9 @@ impl Memory {
         block: Block,
         start: usize,
         bytes: usize,
-        form: Strategy,
+        memory_kind: MemoryKind,
     ) -> Memory {
-        let spec = imported(bytes, form);
+        let spec = imported(bytes, memory_kind);
         Memory::whole(Inner::of(context, block, start, &spec), Access::ReadWrite)
     }
 
@@ -176,9 +177,9 @@ impl Memory {
     }
 }
 
-fn imported(bytes: usize, strategy: Strategy) -> AllocSpec {
+fn imported(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
-    AllocSpec { bytes, align: 1, strategy, access, host, hint: None }
+    AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
 }
 
 /// Allocates; once more where what finished work still holds may be what is lacking.
@@ -202,8 +203,8 @@ impl hal::Memory for Memory {
         self.bytes
     }
 
-    fn strategy(&self) -> Strategy {
-        self.inner.strategy
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
@@ -211,12 +212,12 @@ impl hal::Memory for Memory {
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.part.unwrap_or(0)) })
     }
 
-    fn needs_residency(&self) -> bool {
+    fn needs_access_state(&self) -> bool {
         false
     }
 
-    fn residency(&self) -> Residency {
-        Residency::Attached
+    fn access_state(&self) -> AccessState {
+        AccessState::Acquired
     }
 
     fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
@@ -239,11 +240,11 @@ impl hal::Memory for Memory {
     }
 
     fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
-        let Inner { context, strategy, block, .. } = &*self.inner;
+        let Inner { context, memory_kind, block, .. } = &*self.inner;
         let exports = context.driver.info.caps.exports.contains(&kind);
-        let made = *strategy == Strategy::Exportable && self.part.is_none();
+        let made = *memory_kind == MemoryKind::Exportable && self.part.is_none();
         let Some(block) = block.as_ref().filter(|_| made && exports) else {
-            let what = format!("{strategy} memory as {kind}");
+            let what = format!("{memory_kind} memory as {kind}");
             let needs =
                 "a whole memory that was allocated as exportable, and a driver that exports such";
             return Err(Error::unsupported(what, needs));
@@ -275,10 +276,10 @@ impl hal::Memory for Memory {
     }
 
     fn remark(&self) -> Option<String> {
-        let what = match self.inner.strategy {
-            Strategy::Device => "device memory, which the host reaches by copies",
-            Strategy::Exportable => "device memory, passed on by descriptors",
-            Strategy::MappedDevice => "memory that stays mapped, coherent with the host",
+        let what = match self.inner.memory_kind {
+            MemoryKind::Device => "device memory, which the host reaches by copies",
+            MemoryKind::Exportable => "device memory, passed on by descriptors",
+            MemoryKind::MappedDevice => "memory that stays mapped, coherent with the host",
             _ => "the host's own pages, imported",
         };
         Some(match self.part {
@@ -290,12 +291,12 @@ impl hal::Memory for Memory {
 
 impl Inner {
     fn of(context: Arc<Context>, block: Block, start: usize, spec: &AllocSpec) -> Inner {
-        let AllocSpec { bytes, align, strategy, .. } = *spec;
+        let AllocSpec { bytes, align, memory_kind, .. } = *spec;
         // SAFETY: the bytes begin inside the block.
         let host = block.host.map(|HostAddress(at)| HostAddress(unsafe { at.add(start) }));
-        let (buffer, is_external) = (block.buffer, strategy == Strategy::Exportable);
+        let (buffer, is_external) = (block.buffer, memory_kind == MemoryKind::Exportable);
         let (block, pages) = (Some(block), None);
-        Inner { context, block, buffer, start, host, bytes, align, strategy, is_external, pages }
+        Inner { context, block, buffer, start, host, bytes, align, memory_kind, is_external, pages }
     }
 }
 
@@ -314,7 +315,7 @@ impl fmt::Debug for Inner {
         f.debug_struct("Memory")
             .field("device", &self.context.driver.info.name)
             .field("bytes", &self.bytes)
-            .field("strategy", &self.strategy)
+            .field("memory_kind", &self.memory_kind)
             .field("buffer", &self.buffer)
             .finish_non_exhaustive()
     }

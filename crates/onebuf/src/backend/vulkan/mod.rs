@@ -11,7 +11,7 @@
 //! | `memory` | memory as others know it, and parts of it |
 //! | `foreign` | logical devices and buffers that somebody else made |
 //! | `timeline`, `batch`, `work`, `queue` | how far a queue is, commands with what they use, handing them over |
-//! | `event`, `gate`, `transfer` | waiting, being held back, copies |
+//! | `event`, `host_signal`, `transfer` | waiting, being held back, copies |
 //! | `semaphore` | what other APIs signal and wait on |
 //! | `glsl`, `spirv`, `program` | a text to a module, what a module says, the kernels of it |
 //! | `kernel` | pipelines, and launching them |
@@ -31,8 +31,8 @@ mod discover;
 mod duplicate;
 mod event;
 pub mod foreign;
-mod gate;
 mod glsl;
+mod host_signal;
 mod kernel;
 mod memory;
 mod program;

@@ -13,12 +13,12 @@ use onebuf_sys::vulkan::vk;
 #[derive(Debug)]
 pub(super) struct Program {
     context: Arc<Context>,
-    modules: Vec<Form>,
+    modules: Vec<KernelModule>,
 }
 
 /// One module, and which kernel it is.
 #[derive(Debug)]
-struct Form {
+struct KernelModule {
     /// Of a shader's text; none for a module whose entries have names.
     kernel: Option<String>,
     module: Module,
@@ -33,14 +33,14 @@ impl Program {
             Some(bytes) => {
                 let module =
                     Module::of_bytes(bytes, newest).map_err(|why| refused(driver, &why))?;
-                vec![Form { kernel: None, module }]
+                vec![KernelModule { kernel: None, module }]
             }
-            None if source.shaders.is_empty() => return Err(no_form(driver, source)),
+            None if source.shaders.is_empty() => return Err(no_memory_kind(driver, source)),
             None => {
                 let shaders = source.shaders.iter().map(|shader| {
                     let words = glsl::compile(driver, &shader.name, &shader.text)?;
                     let module = Module::new(words, newest).map_err(|why| refused(driver, &why))?;
-                    Ok(Form { kernel: Some(shader.name.to_string()), module })
+                    Ok(KernelModule { kernel: Some(shader.name.to_string()), module })
                 });
                 shaders.collect::<Result<_>>()?
             }
@@ -75,7 +75,7 @@ fn refused(driver: &Driver, why: &str) -> Error {
     Error::Build { device: driver.info.name.clone(), log: format!("no SPIR-V module: {why}") }
 }
 
-fn no_form(driver: &Driver, source: &Source) -> Error {
+fn no_memory_kind(driver: &Driver, source: &Source) -> Error {
     let (device, has) = (&driver.info.name, source.forms());
     let what = format!("the program on {device}, of which the source has {has},");
     Error::unsupported(what, "its kernels in GLSL, or a SPIR-V module of compute shaders")

@@ -3,12 +3,12 @@
 pub(super) use super::work::{RawQueue, State};
 
 use super::{
-    device::Context, event::Event, gate::Gate, kernel, memory::Memory, semaphore::Semaphore,
-    transfer,
+    device::Context, event::Event, host_signal::HostSignal, kernel, memory::Memory,
+    semaphore::Semaphore, transfer,
 };
 use crate::{
     Error, Result, hal,
-    hal::{Arg, Domain, Grid, Residency},
+    hal::{AccessState, Arg, Domain, Grid},
     sync::Arc,
 };
 use onebuf_sys::vulkan::vk;
@@ -60,7 +60,7 @@ impl hal::Queue for Queue {
     }
 
     fn watch(&self) -> Result<Arc<dyn hal::Event>> {
-        let mark = self.raw.mark()?.without_gates();
+        let mark = self.raw.mark()?.without_host_signals();
         hal::Queue::flush(self).map(|()| Arc::new(mark) as _)
     }
 
@@ -68,12 +68,12 @@ impl hal::Queue for Queue {
         self.wait_for_all(events)
     }
 
-    fn gate(&self) -> Result<Box<dyn hal::Gate>> {
-        Ok(Box::new(Gate::new(&self.raw)?))
+    fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
+        Ok(Box::new(HostSignal::new(&self.raw)?))
     }
 
-    fn has_gates(&self) -> bool {
-        self.raw.gates.any()
+    fn has_host_signals(&self) -> bool {
+        self.raw.host_signals.any()
     }
 
     fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
@@ -88,7 +88,7 @@ impl hal::Queue for Queue {
         self.raw.flush(&mut self.raw.lock())
     }
 
-    fn reside(&self, memory: &dyn hal::Memory, _to: Residency) -> Result<bool> {
+    fn reside(&self, memory: &dyn hal::Memory, _to: AccessState) -> Result<bool> {
         self.own(memory).map(|_| false)
     }
 

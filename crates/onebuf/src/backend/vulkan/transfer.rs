@@ -1,7 +1,7 @@
 //! Copies that were asked for: reads, writes, fills, and between two memories of one device.
 //!
 //! The caller's memory is nothing to the driver: bytes go through mapped memory of ours. They are brought
-//! there right before the batch is submitted, which may be long after the call where a gate is before it;
+//! there right before the batch is submitted, which may be long after the call where a host signal is before it;
 //! and from there when somebody finds that the batch is done.
 
 use super::{

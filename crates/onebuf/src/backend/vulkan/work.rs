@@ -1,18 +1,18 @@
 //! What a queue was given: recorded into a batch, which is handed to the driver when somebody asks for its end.
 //!
-//! Work behind a gate is held back here and not by the driver: several of our queues may share one of its,
+//! Work behind a host signal is held back here and not by the driver: several of our queues may share one of its,
 //! and none may block another.
 
 use super::{
     batch::{Batch, Latch, Slot},
-    block::{Block, Form},
+    block::{Block, BlockKind},
     device::{Context, Driver},
     event::Event,
     timeline::Timeline,
 };
 use crate::{
     Error, Result,
-    backend::gates::Gates,
+    backend::host_signals::HostSignals,
     hal::HostAccess,
     sync::{Arc, Mutex, MutexGuard, lock},
 };
@@ -67,7 +67,7 @@ impl State {
     }
 }
 
-/// A queue of work. Events and gates keep it.
+/// A queue of work. Events and host signals keep it.
 pub(super) struct RawQueue {
     pub timeline: Arc<Timeline>,
     /// Which native queue.
@@ -75,7 +75,7 @@ pub(super) struct RawQueue {
     pool: vk::CommandPool,
     pub profiling: bool,
     /// What later work waits for.
-    pub gates: Gates,
+    pub host_signals: HostSignals,
     state: Mutex<State>,
 }
 
@@ -91,8 +91,8 @@ impl RawQueue {
             .flags(flags);
         // SAFETY: a live device, a family that it has.
         let pool = driver.check(unsafe { table.create_command_pool(&info) })?;
-        let (gates, state) = (Gates::default(), Mutex::default());
-        let queue = Arc::new(RawQueue { timeline, lane, pool, profiling, gates, state });
+        let (host_signals, state) = (HostSignals::default(), Mutex::default());
+        let queue = Arc::new(RawQueue { timeline, lane, pool, profiling, host_signals, state });
         context.enlist(&queue);
         Ok(queue)
     }
@@ -218,7 +218,7 @@ impl RawQueue {
         }
     }
 
-    /// Submits what a gate held back; whether that was anything.
+    /// Submits what a host signal held back; whether that was anything.
     pub fn pump(&self) -> bool {
         let mut state = self.lock();
         let before = state.backlog.len();
@@ -244,7 +244,7 @@ impl RawQueue {
 
     /// Makes later work wait for that of another queue.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
-        event.check_gates()?;
+        event.check_host_signals()?;
         if std::ptr::eq(&*event.queue, self) || event.is_reached()? {
             return Ok(());
         }
@@ -255,7 +255,7 @@ impl RawQueue {
         if lands {
             state.unlanded.push((Arc::downgrade(&event.queue), event.value));
         }
-        self.gates.extend(event.behind());
+        self.host_signals.extend(event.behind());
         Ok(())
     }
 
@@ -346,7 +346,7 @@ impl RawQueue {
         let Context { driver, table, .. } = &**self.context();
         // All but one are too small; the next copy is likely as large as this one.
         state.staging.drain(..).for_each(|block| block.free(table));
-        let made = Block::new(table, driver, bytes, Form::Mapped(HostAccess::ReadWrite));
+        let made = Block::new(table, driver, bytes, BlockKind::Mapped(HostAccess::ReadWrite));
         made.map_err(|trouble| trouble.error(driver, bytes))
     }
 

@@ -83,7 +83,7 @@ pub fn fft<T: Sample>(
         check_apart(range(data), range(from), "from")?;
         data[..total].copy_from_slice(&from[..total]);
     }
-    let planners = &queue.line.libs.planners;
+    let planners = &queue.queue_state.libs.planners;
     T::transform(Transforms { planners, plan, data: &mut data[..total] });
     Ok(())
 }

@@ -61,7 +61,7 @@ impl Things {
 }
 
 pub fn open_blas(queue: &Queue, flavor: Flavor) -> Result<()> {
-    lock(&queue.line.libs.things).blas(queue, flavor).map(drop)
+    lock(&queue.queue_state.libs.things).blas(queue, flavor).map(drop)
 }
 
 /// As the libraries number it.
@@ -90,7 +90,7 @@ pub fn gemm<T: Number>(
     let [op_a, op_b] = product.ops.map(|op| number(op, flavor));
     let (alpha, beta) = (&raw const product.alpha, &raw const product.beta);
     let (alpha, beta) = (alpha.cast::<c_void>(), beta.cast::<c_void>());
-    let mut things = lock(&queue.line.libs.things);
+    let mut things = lock(&queue.queue_state.libs.things);
     let handle = things.blas(queue, flavor)?;
     let (h, table) = (handle.raw(), &*handle.table);
     within(queue, &views.map(Hold::memory), |_| {
@@ -153,17 +153,17 @@ pub fn set_identity<T: Number>(
     to: &Hold<'_>,
 ) -> Result<()> {
     let (rows, step, at) = (narrow("n", n)?, narrow("n", n + 1)?, address(to)?);
-    let mut things = lock(&queue.line.libs.things);
+    let mut things = lock(&queue.queue_state.libs.things);
     let (column, all) = (n * size_of::<T>(), n * n * size_of::<T>());
     let known = to.memory().takes_transfers();
     let ones = things.scratch(queue, if known { column } else { all })?;
     let x = address_of(&*ones)?;
     // What the API's calls do not know is zeroed by a copy of zeros.
-    queue.line.hal.fill(if known { to.memory() } else { &*ones }, 0, all, &[0])?;
+    queue.queue_state.hal.fill(if known { to.memory() } else { &*ones }, 0, all, &[0])?;
     if !known {
         copy::<T>(queue, flavor, &mut things, n * n, [&*ones, to.memory()])?;
     }
-    queue.line.hal.fill(&*ones, 0, column, bytemuck::bytes_of(&T::ONE))?;
+    queue.queue_state.hal.fill(&*ones, 0, column, bytemuck::bytes_of(&T::ONE))?;
     let handle = things.blas(queue, flavor)?;
     within(queue, &[&*ones, to.memory()], |_| {
         // SAFETY: see the head of `mod.rs`; n elements with a step of n + 1 end with the last of n x n.

@@ -193,7 +193,7 @@ impl Rocfft {
         if bytes == 0 {
             return Ok(());
         }
-        let work = super::allocate(queue, bytes, crate::Strategy::Device)?;
+        let work = super::allocate(queue, bytes, crate::MemoryKind::Device)?;
         let at = address_of(&*work)?;
         // SAFETY: memory of so many bytes, which is kept beside the plan.
         within(queue, &[], |_| check(table, unsafe { table.roc_info_set_work(info, at, bytes) }))?;
@@ -234,13 +234,13 @@ pub fn fft<T: Sample>(
         is_double,
         direction: flavor.pick([None, Some(direction)]),
     };
-    let mut things = lock(&queue.line.libs.things);
+    let mut things = lock(&queue.queue_state.libs.things);
     // Before anything is written: it may fail.
     things.plans.get(queue, flavor, key)?;
     let from = from.map(Hold::memory);
     if let (Flavor::Hip, Some(from)) = (flavor, from) {
         // rocFFT may overwrite its input even when the result goes elsewhere, and others may be reading it.
-        let (hal, ends) = (&queue.line.hal, [from, to.memory()]);
+        let (hal, ends) = (&queue.queue_state.hal, [from, to.memory()]);
         match ends.iter().all(|memory| memory.takes_transfers()) {
             true => hal.copy(from, 0, to.memory(), 0, total * size_of::<T>())?,
             false => blas::copy::<T>(queue, flavor, &mut things, total, ends)?,

@@ -17,7 +17,7 @@ pub use solver::{Pivots, System, factor, open_solver, solve};
 
 use super::libraries::refusal;
 use crate::{
-    Access, Error, Queue, Result, Strategy,
+    Access, Error, MemoryKind, Queue, Result,
     hal::{self, AllocSpec, HostAccess, Memory, RawHandle},
     sync::{Arc, Mutex},
     view::Hold,
@@ -54,7 +54,7 @@ impl Things {
         match &self.scratch {
             Some(memory) if memory.bytes() >= bytes => Ok(memory.clone()),
             // What was there is freed behind the work that uses it.
-            _ => Ok(self.scratch.insert(allocate(queue, bytes, Strategy::Device)?).clone()),
+            _ => Ok(self.scratch.insert(allocate(queue, bytes, MemoryKind::Device)?).clone()),
         }
     }
 
@@ -62,7 +62,7 @@ impl Things {
         match &self.info {
             Some(memory) => Ok(memory.clone()),
             None => {
-                let memory = allocate(queue, size_of::<i32>(), Strategy::MappedDevice)?;
+                let memory = allocate(queue, size_of::<i32>(), MemoryKind::MappedDevice)?;
                 Ok(self.info.insert(memory).clone())
             }
         }
@@ -70,10 +70,10 @@ impl Things {
 }
 
 /// Memory of our own on the queue's device, not of a buffer: that would keep the queue that keeps it.
-fn allocate(queue: &Queue, bytes: usize, strategy: Strategy) -> Result<Arc<dyn Memory>> {
+fn allocate(queue: &Queue, bytes: usize, memory_kind: MemoryKind) -> Result<Arc<dyn Memory>> {
     let (access, host) = (Access::ReadWrite, HostAccess::default());
-    let spec = AllocSpec { bytes, align: ALIGN, strategy, access, host, hint: None };
-    queue.hub.hal(queue.line.device).allocate(&spec, None)
+    let spec = AllocSpec { bytes, align: ALIGN, memory_kind, access, host, hint: None };
+    queue.hub.hal(queue.queue_state.device).allocate(&spec, None)
 }
 
 /// The address of a memory of the device's.
@@ -108,7 +108,7 @@ impl<H: Copy> Kept<H> {
         handle: H,
         destroy: impl Fn(H) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Kept { handle, queue: queue.line.hal.clone(), destroy: Box::new(destroy) }
+        Kept { handle, queue: queue.queue_state.hal.clone(), destroy: Box::new(destroy) }
     }
 }
 
@@ -154,7 +154,7 @@ fn within<T>(
     mut call: impl FnMut(onebuf_sys::cuda_like::CuStream) -> Result<T>,
 ) -> Result<T> {
     let mut made = None;
-    queue.line.hal.call_native(uses, &mut |stream| {
+    queue.queue_state.hal.call_native(uses, &mut |stream| {
         made = Some(call(onebuf_sys::cuda_like::CuStream(stream as *mut _))?);
         Ok(())
     })?;

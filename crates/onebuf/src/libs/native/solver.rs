@@ -4,7 +4,7 @@
 
 use super::{Kept, Things, address, address_of, allocate, blas::number, range, refusal, within};
 use crate::{
-    Error, Queue, Result, Strategy,
+    Error, MemoryKind, Queue, Result,
     hal::Memory,
     libs::{
         Op,
@@ -158,7 +158,7 @@ impl Things {
 }
 
 pub fn open_solver(queue: &Queue, flavor: Flavor) -> Result<()> {
-    lock(&queue.line.libs.things).solver(queue, flavor).map(drop)
+    lock(&queue.queue_state.libs.things).solver(queue, flavor).map(drop)
 }
 
 /// Factors and waits. The row exchanges, and the first column without a pivot.
@@ -170,9 +170,9 @@ pub fn factor<T: Number>(
 ) -> Result<(Pivots, Option<usize>)> {
     let (rows, lda, a) = (narrow("n", n)?, narrow("lda", ld)?, address(view)?);
     // The lock is held until the number is read: it is the next call's too.
-    let mut things = lock(&queue.line.libs.things);
+    let mut things = lock(&queue.queue_state.libs.things);
     let info = things.info(queue)?;
-    let pivots = allocate(queue, n * size_of::<i32>(), Strategy::Device)?;
+    let pivots = allocate(queue, n * size_of::<i32>(), MemoryKind::Device)?;
     let handle = things.solver(queue, flavor)?;
     let elements = within(queue, &[], |_| handle.work(T::KIND, rows, a, lda))?;
     let bytes = usize::try_from(elements).unwrap_or(0).max(1) * size_of::<T>();
@@ -182,7 +182,7 @@ pub fn factor<T: Number>(
     within(queue, &[view.memory(), &*work, &*pivots, &*info], |_| {
         handle.factor(T::KIND, (rows, a, lda), w, p, i)
     })?;
-    queue.line.note().wait(queue.hub.timeout())?;
+    queue.queue_state.note().wait(queue.hub.timeout())?;
     match read(&*info)? {
         0 => Ok((Pivots(pivots), None)),
         column @ 1.. => Ok((Pivots(pivots), Some(column as usize - 1))),
@@ -215,7 +215,7 @@ pub fn solve<T: Number>(
     let (count, ldb_, b) = (narrow("columns", columns)?, narrow("ldb", ldb)?, address(b_view)?);
     let (a_len, b_len) = (ld * (n - 1) + n, ldb * (columns - 1) + n);
     check_apart(range::<T>(b, b_len), range::<T>(a, a_len), "a")?;
-    let mut things = lock(&queue.line.libs.things);
+    let mut things = lock(&queue.queue_state.libs.things);
     let info = things.info(queue)?;
     let (p, i) = (address_of(&**pivots)?, address_of(&*info)?);
     let handle = things.solver(queue, flavor)?;

@@ -42,7 +42,7 @@ fn what_a_kernel_said_is_held_against_rocr() {
     over_rocr(|rig| {
         let space = rig.device.info().caps.address_space;
         assert_eq!(space, Some(AddressSpace::Runtime("ROCr")));
-        let own = rig.memory(Strategy::Device, 8192).unwrap();
+        let own = rig.memory(MemoryKind::Device, 8192).unwrap();
         let raw = range(&own, AddressFrom::Kernel);
         let seen = rig.at_address(raw.clone()).unwrap();
         assert_eq!((at(&seen), seen.bytes()), (at(&own), 8192));
@@ -53,12 +53,12 @@ fn what_a_kernel_said_is_held_against_rocr() {
         rig.refuses(with(4096, 8), "ROCr did not allocate it (its type there is 0, not 1)");
         rig.refuses(with(raw.address, 8193), "ROCr knows 8192 bytes from");
         rig.refuses(with(raw.address + 8191, 2), "ROCr knows 8192 bytes from");
-        let theirs = rig.other.allocate(&spec(Strategy::Device, 64), None).unwrap();
+        let theirs = rig.other.allocate(&spec(MemoryKind::Device, 64), None).unwrap();
         rig.refuses(
             range(&theirs, AddressFrom::Kernel),
             "its owner is agent 0x2, the device is 0x1",
         );
-        let pinned = rig.memory(Strategy::MappedDevice, 64).unwrap();
+        let pinned = rig.memory(MemoryKind::MappedDevice, 64).unwrap();
         rig.refuses(range(&pinned, AddressFrom::Kernel), "its owner is agent");
         // What its allocator calls an address is one.
         rig.at_address(range(&theirs, AddressFrom::Allocator)).unwrap();
@@ -68,7 +68,7 @@ fn what_a_kernel_said_is_held_against_rocr() {
 #[test]
 fn without_rocr_nobody_confirms() {
     each(|rig| {
-        let own = rig.memory(Strategy::Device, 64).unwrap();
+        let own = rig.memory(MemoryKind::Device, 64).unwrap();
         let raw = range(&own, AddressFrom::Kernel);
         match rig.flavor {
             Flavor::Cuda => rig.refuses(raw, "it shares no addresses"),
@@ -86,7 +86,7 @@ fn without_rocr_nobody_confirms() {
 #[test]
 fn it_is_for_kernels_only() {
     over_rocr(|rig| {
-        let (own, queue) = (rig.memory(Strategy::Device, 4096).unwrap(), rig.queue());
+        let (own, queue) = (rig.memory(MemoryKind::Device, 4096).unwrap(), rig.queue());
         queue.fill(&*own, 0, 4096, &[0]).unwrap();
         let seen = rig.at_address(range(&own, AddressFrom::Allocator)).unwrap();
         assert!(own.takes_transfers() && !seen.takes_transfers());
@@ -126,7 +126,7 @@ fn it_is_for_kernels_only() {
 #[test]
 fn its_owner_is_kept_until_the_work_is_over() {
     over_rocr(|rig| {
-        let own = rig.memory(Strategy::Device, 4096).unwrap();
+        let own = rig.memory(MemoryKind::Device, 4096).unwrap();
         let owner = Arc::new(());
         let kept = AddressRange { owner: owner.clone(), ..range(&own, AddressFrom::Allocator) };
         let seen = rig.at_address(kept).unwrap();
@@ -138,7 +138,7 @@ fn its_owner_is_kept_until_the_work_is_over() {
         drop(seen);
         assert_eq!(Arc::strong_count(&owner), 2, "the stream is still at work");
         queue.mark().unwrap().wait(SECONDS).unwrap();
-        drop(rig.memory(Strategy::Device, 64).unwrap());
+        drop(rig.memory(MemoryKind::Device, 64).unwrap());
         assert_eq!(Arc::strong_count(&owner), 1);
         drop(own);
     });
@@ -148,7 +148,7 @@ fn its_owner_is_kept_until_the_work_is_over() {
 fn plain_memory_is_exported_with_its_offset() {
     over_rocr(|rig| {
         assert_eq!(rig.device.info().caps.exports, [FdKind::DmaBuf]);
-        let own = rig.memory(Strategy::Device, 5000).unwrap();
+        let own = rig.memory(MemoryKind::Device, 5000).unwrap();
         let exported = own.export_fd(FdKind::DmaBuf).unwrap();
         assert_eq!((exported.kind, exported.bytes), (FdKind::DmaBuf, 5000));
         assert!(exported.offset > 0, "{exported:?}");

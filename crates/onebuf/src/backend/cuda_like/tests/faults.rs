@@ -7,8 +7,8 @@ type Scenario = fn(&Rig) -> Result<()>;
 
 fn transfers(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
-    for form in [Strategy::Device, Strategy::MappedDevice] {
-        let memory = rig.device.allocate(&spec(form, 8192), Some(&numbers(8192)))?;
+    for memory_kind in [MemoryKind::Device, MemoryKind::MappedDevice] {
+        let memory = rig.device.allocate(&spec(memory_kind, 8192), Some(&numbers(8192)))?;
         queue.fill(&*memory, 0, 4096, &[0])?;
         queue.fill(&*memory, 0, 3072, &[1, 2, 3])?;
         queue.copy(&*memory, 0, &*memory, 4096, 4096)?;
@@ -32,7 +32,7 @@ fn imports(rig: &Rig) -> Result<()> {
     let first = rig.device.import(&Export::Host(range.clone()), Access::ReadWrite)?;
     let second = rig.other.import(&Export::Host(range), Access::Read)?;
     queue.fill(&*first, 0, 8192, &[1, 2])?;
-    let pinned = rig.device.allocate(&spec(Strategy::MappedDevice, 4096), None)?;
+    let pinned = rig.device.allocate(&spec(MemoryKind::MappedDevice, 4096), None)?;
     let alias = rig.other.import(&pinned.export(&*queue)?, Access::Read)?;
     drop((second, pinned, alias));
     let event = queue.mark()?;
@@ -47,7 +47,7 @@ fn launches(rig: &Rig) -> Result<()> {
     );
     let program = rig.device.build(&rig.source(PROGRAM))?;
     let (add, shape) = (program.kernel("add", 2)?, program.kernel("shape", 2)?);
-    let memory = rig.device.allocate(&spec(Strategy::Device, 4096), None)?;
+    let memory = rig.device.allocate(&spec(MemoryKind::Device, 4096), None)?;
     let args = [Arg::Memory(&*memory, Access::ReadWrite, 4096), Arg::Bytes(&[1, 0, 0, 0])];
     let after = [other.mark()?];
     // SAFETY: 1024 words, and seven.
@@ -62,10 +62,10 @@ fn launches(rig: &Rig) -> Result<()> {
 }
 
 /// What is dropped while work runs is put aside, and freed by those who come after.
-fn burials(rig: &Rig) -> Result<()> {
+fn frees(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     let nap = rig.device.build(&rig.source(PROGRAM))?.kernel("nap", 1)?;
-    let memory = rig.device.allocate(&spec(Strategy::Device, 4096), None)?;
+    let memory = rig.device.allocate(&spec(MemoryKind::Device, 4096), None)?;
     let pages = rig.device.import(&Export::Host(pages(4096)), Access::ReadWrite)?;
     // SAFETY: it touches nothing.
     unsafe { queue.launch(&*nap, &line(1), &[Arg::Bytes(&[2, 0, 0, 0])], &[], false) }?;
@@ -79,7 +79,7 @@ fn burials(rig: &Rig) -> Result<()> {
 fn each_call_fails_once() {
     let _alone = alone();
     for flavor in [Flavor::Cuda, Flavor::Hip] {
-        for scenario in [transfers, imports, launches, burials] as [Scenario; 4] {
+        for scenario in [transfers, imports, launches, frees] as [Scenario; 4] {
             sweep(flavor, scenario);
         }
     }
@@ -145,15 +145,15 @@ fn a_context_that_failed_is_tried_again() {
 #[test]
 fn no_memory_says_how_much_there_may_be() {
     each(|rig| {
-        for form in [Strategy::Device, Strategy::MappedDevice] {
-            let call = match (rig.flavor, form) {
-                (Flavor::Cuda, Strategy::Device) => "cuMemAlloc_v2",
+        for memory_kind in [MemoryKind::Device, MemoryKind::MappedDevice] {
+            let call = match (rig.flavor, memory_kind) {
+                (Flavor::Cuda, MemoryKind::Device) => "cuMemAlloc_v2",
                 (Flavor::Cuda, _) => "cuMemHostAlloc",
-                (_, Strategy::Device) => "hipMalloc",
+                (_, MemoryKind::Device) => "hipMalloc",
                 (_, _) => "hipHostMalloc",
             };
             rig.probe.fail_always(call, 2);
-            let memory = rig.memory(form, 4096);
+            let memory = rig.memory(memory_kind, 4096);
             rig.probe.reset();
             let Err(Error::OutOfMemory { asked: 4096, limit: Some(_), .. }) = memory else {
                 panic!("{memory:?}")

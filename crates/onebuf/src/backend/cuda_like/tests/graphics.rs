@@ -5,7 +5,7 @@ use super::{
     sharing::{argument, each_shared, live, names, of_stub, recorded},
     *,
 };
-use crate::hal::{Api, ObjectHome, ObjectRange, RawHandle, Residency};
+use crate::hal::{AccessState, Api, ObjectHome, ObjectRange, RawHandle};
 use std::{
     ffi::{c_int, c_void},
     sync::atomic::AtomicBool,
@@ -100,32 +100,36 @@ fn a_buffer_is_mapped_while_it_is_ours() {
         let register = made.iter().find(|line| line.contains("Register")).unwrap();
         assert_eq!(argument(register, "buffer"), played.name.to_string());
         assert_eq!(argument(register, "flags"), "0");
-        assert_eq!((memory.bytes(), memory.strategy()), (BYTES, Strategy::Device));
-        assert!(memory.needs_residency());
-        assert_eq!(memory.residency(), Residency::Away, "it is OpenGL's until it is asked for");
+        assert_eq!((memory.bytes(), memory.memory_kind()), (BYTES, MemoryKind::Device));
+        assert!(memory.needs_access_state());
+        assert_eq!(
+            memory.access_state(),
+            AccessState::Released,
+            "it is OpenGL's until it is asked for"
+        );
         assert!(memory.remark().unwrap().contains("OpenGL"));
 
-        assert_eq!(queue.reside(&*memory, Residency::Attached), Ok(true));
-        assert_eq!(queue.reside(&*memory, Residency::Attached), Ok(false));
+        assert_eq!(queue.reside(&*memory, AccessState::Acquired), Ok(true));
+        assert_eq!(queue.reside(&*memory, AccessState::Acquired), Ok(false));
         assert_eq!(calls(rig), ["MapResources", pointer(rig)]);
         assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES));
         queue.fill(&*memory, 4, 2000, &[7]).unwrap();
         assert_eq!(*played.bytes(), numbers(BYTES), "nothing comes back before its turn");
         // Others read, and kernels here still do.
-        assert_eq!(queue.reside(&*memory, Residency::Published), Ok(true));
+        assert_eq!(queue.reside(&*memory, AccessState::SharedRead), Ok(true));
         assert_eq!(calls(rig), ["UnmapResources", "MapResources", pointer(rig)]);
         let model = [&numbers(BYTES)[..4], &[7; 2000], &numbers(BYTES)[2004..]].concat();
         assert_eq!(*played.bytes(), model);
         assert_eq!(get(&*queue, &*memory, 0, BYTES), model);
-        assert_eq!(queue.reside(&*memory, Residency::Attached), Ok(false));
+        assert_eq!(queue.reside(&*memory, AccessState::Acquired), Ok(false));
 
-        // A region is of the same residency, and work is over before OpenGL sees it.
+        // A region is of the same access state, and work is over before OpenGL sees it.
         let part = memory.region(1024, 512, Access::ReadWrite).unwrap();
         nap(rig, &*queue, 5);
         put(&*queue, &*part, 0, &[9; 512]);
-        assert_eq!(queue.reside(&*part, Residency::Away), Ok(true));
+        assert_eq!(queue.reside(&*part, AccessState::Released), Ok(true));
         assert_eq!(calls(rig), ["UnmapResources"]);
-        assert_eq!(memory.residency(), Residency::Away);
+        assert_eq!(memory.access_state(), AccessState::Released);
         assert_eq!(played.bytes()[1024..1536], [9; 512]);
         drop((part, memory));
         assert_eq!(calls(rig), ["UnregisterResource"]);
@@ -138,7 +142,7 @@ fn it_is_given_back_behind_its_work() {
     each_shared(|rig| {
         let (queue, played) = (rig.queue(), Played::new(&[1; BYTES]));
         let memory = rig.device.import(&played.export(), Access::ReadWrite).unwrap();
-        queue.reside(&*memory, Residency::Attached).unwrap();
+        queue.reside(&*memory, AccessState::Acquired).unwrap();
         let (hold, _) = Hold::new(rig, &*queue, false);
         queue.fill(&*memory, 0, BYTES, &[2]).unwrap();
         recorded();
@@ -147,7 +151,7 @@ fn it_is_given_back_behind_its_work() {
         hold.let_go();
         queue.mark().unwrap().wait(SECONDS).unwrap();
         // Whoever comes by frees what waited.
-        drop((hold, rig.memory(Strategy::Device, 64).unwrap()));
+        drop((hold, rig.memory(MemoryKind::Device, 64).unwrap()));
         assert_eq!(calls(rig), ["UnmapResources", "UnregisterResource"]);
         assert_eq!(Arc::strong_count(&played), 1);
         assert_eq!(*played.bytes(), [2; BYTES]);
@@ -178,13 +182,13 @@ fn what_cannot_be_shared_says_why() {
         // One that moves is not handed over; where it was, it is OpenGL's, as before.
         let memory = import(&played.export()).unwrap();
         stub_gl(c"onebuf_stub_gl_move", true);
-        queue.reside(&*memory, Residency::Attached).unwrap();
-        queue.reside(&*memory, Residency::Away).unwrap();
-        let moved = queue.reside(&*memory, Residency::Attached).unwrap_err().to_string();
+        queue.reside(&*memory, AccessState::Acquired).unwrap();
+        queue.reside(&*memory, AccessState::Released).unwrap();
+        let moved = queue.reside(&*memory, AccessState::Acquired).unwrap_err().to_string();
         stub_gl(c"onebuf_stub_gl_move", false);
         assert!(moved.contains("which moved from"), "{moved}");
-        assert_eq!(memory.residency(), Residency::Away);
-        queue.reside(&*memory, Residency::Attached).unwrap();
+        assert_eq!(memory.access_state(), AccessState::Released);
+        queue.reside(&*memory, AccessState::Acquired).unwrap();
         let RawHandle::Address(_) = memory.raw() else { panic!("{memory:?}") };
         assert!(memory.export_address(&*queue).is_err() && memory.export_ipc().is_err());
         drop(memory);
@@ -196,12 +200,12 @@ fn turns(rig: &Rig) -> Result<()> {
     let played = Played::new(&numbers(BYTES));
     let memory = rig.device.import(&played.export(), Access::ReadWrite)?;
     let queue = rig.device.queue(QueueSpec::default())?;
-    queue.reside(&*memory, Residency::Attached)?;
+    queue.reside(&*memory, AccessState::Acquired)?;
     queue.fill(&*memory, 0, BYTES, &[3])?;
-    queue.reside(&*memory, Residency::Published)?;
-    queue.reside(&*memory, Residency::Away)?;
+    queue.reside(&*memory, AccessState::SharedRead)?;
+    queue.reside(&*memory, AccessState::Released)?;
     queue
-        .reside(&*memory, Residency::Attached)
+        .reside(&*memory, AccessState::Acquired)
         .map(|_| assert_eq!(*played.bytes(), [3; BYTES], "what was given back is there"))
 }
 

@@ -8,12 +8,12 @@ fn memory_arg(memory: &Arc<dyn hal::Memory>) -> Arg<'_> {
 }
 
 #[test]
-fn a_kernel_works_on_every_form_of_memory() {
+fn a_kernel_works_on_every_kind_of_memory() {
     each(|rig| {
         let (queue, add) = (rig.queue(), rig.kernel("add", 2).unwrap());
         let registered = rig.device.import(&Export::Host(pages(4096)), Access::ReadWrite).unwrap();
-        let [device, pinned] =
-            [Strategy::Device, Strategy::MappedDevice].map(|form| rig.memory(form, 4096).unwrap());
+        let [device, pinned] = [MemoryKind::Device, MemoryKind::MappedDevice]
+            .map(|memory_kind| rig.memory(memory_kind, 4096).unwrap());
         for memory in [registered, device, pinned] {
             queue.fill(&*memory, 0, 4096, &[0]).unwrap();
             for _ in 0..3 {
@@ -36,7 +36,7 @@ fn a_kernel_works_on_every_form_of_memory() {
 fn shape(rig: &Rig, grid: &Grid, local: &[usize]) -> Result<[u32; 7]> {
     let queue = rig.queue();
     let kernel = rig.kernel("shape", 1 + local.len())?;
-    let memory = rig.memory(Strategy::Device, 28)?;
+    let memory = rig.memory(MemoryKind::Device, 28)?;
     let mut args = vec![memory_arg(&memory)];
     args.extend(local.iter().map(|bytes| Arg::Local(*bytes)));
     // SAFETY: seven words.
@@ -106,7 +106,7 @@ fn wrong_launches_say_what_is_wrong() {
 #[test]
 fn arguments_must_fit() {
     each(|rig| {
-        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, 4096).unwrap());
+        let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, 4096).unwrap());
         let add = rig.kernel("add", 2).unwrap();
         let launch = |args: &[Arg<'_>]| {
             // SAFETY: refused, all of them.
@@ -123,11 +123,11 @@ fn arguments_must_fit() {
             let error = rig.kernel("add", 1).unwrap_err().to_string();
             assert!(error.contains("takes 2 arguments, 1 given"), "{error}");
         }
-        let reads = AllocSpec { access: Access::Read, ..spec(Strategy::Device, 4096) };
+        let reads = AllocSpec { access: Access::Read, ..spec(MemoryKind::Device, 4096) };
         let reads = rig.device.allocate(&reads, None).unwrap();
         let error = launch(&[memory_arg(&reads), Arg::Bytes(&[0; 4])]);
         assert!(error.contains("made for read given to a kernel for read_write"), "{error}");
-        let strange = rig.other.allocate(&spec(Strategy::Device, 4096), None).unwrap();
+        let strange = rig.other.allocate(&spec(MemoryKind::Device, 4096), None).unwrap();
         let error = launch(&[memory_arg(&strange), Arg::Bytes(&[0; 4])]);
         assert!(error.contains("foreign context"), "{error}");
     });
@@ -147,7 +147,7 @@ fn launches_wait_for_events_and_have_their_own() {
     each(|rig| {
         let (first, second) = (rig.queue(), rig.queue());
         let (add, memory) =
-            (rig.kernel("add", 2).unwrap(), rig.memory(Strategy::Device, 256).unwrap());
+            (rig.kernel("add", 2).unwrap(), rig.memory(MemoryKind::Device, 256).unwrap());
         nap(rig, &*first, 20);
         first.fill(&*memory, 0, 256, &[0]).unwrap();
         let args = [memory_arg(&memory), Arg::Bytes(&[3, 0, 0, 0])];
@@ -164,7 +164,7 @@ fn build(rig: &Rig, source: &Source) -> Result<Arc<dyn Program>> {
 }
 
 fn runs(rig: &Rig, kernel: Arc<dyn Kernel>) {
-    let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, 256).unwrap());
+    let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, 256).unwrap());
     queue.fill(&*memory, 0, 256, &[0]).unwrap();
     let args = [memory_arg(&memory), Arg::Bytes(&[3, 0, 0, 0])];
     // SAFETY: 64 words.

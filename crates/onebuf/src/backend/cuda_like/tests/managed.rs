@@ -5,7 +5,7 @@ use super::{
     sharing::{argument, of_stub, recorded},
     *,
 };
-use crate::hal::{FdKind, RawHandle, Residency};
+use crate::hal::{AccessState, FdKind, RawHandle};
 use std::ffi::{CStr, c_int};
 
 const PAGE: usize = 4096;
@@ -71,14 +71,14 @@ fn add(rig: &Rig, queue: &dyn hal::Queue, memory: &dyn hal::Memory, words: usize
 #[test]
 fn it_is_there_by_leave_and_where_the_driver_can() {
     each(|rig| {
-        assert!(!rig.device.info().caps.strategies.contains(&Strategy::Managed));
-        let refused = rig.memory(Strategy::Managed, 64).unwrap_err();
+        assert!(!rig.device.info().caps.memory_kinds.contains(&MemoryKind::Managed));
+        let refused = rig.memory(MemoryKind::Managed, 64).unwrap_err();
         assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     });
     each_managed(|rig| {
         let caps = &rig.device.info().caps;
-        assert!(caps.strategies.contains(&Strategy::Managed), "{caps:?}");
-        assert!(!caps.strategies.contains(&Strategy::FineSvm), "not at the same time");
+        assert!(caps.memory_kinds.contains(&MemoryKind::Managed), "{caps:?}");
+        assert!(!caps.memory_kinds.contains(&MemoryKind::FineSvm), "not at the same time");
         assert!(caps.words().contains(&"managed"));
         tell(c"onebuf_stub_managed", 0);
         let library = stub();
@@ -87,7 +87,7 @@ fn it_is_there_by_leave_and_where_the_driver_can() {
         let found = discover(rig.flavor, libraries, None, &mut || Domain(0), &|_| None).unwrap();
         tell(c"onebuf_stub_managed", 1);
         let without =
-            |device: &Arc<Device>| !device.info().caps.strategies.contains(&Strategy::Managed);
+            |device: &Arc<Device>| !device.info().caps.memory_kinds.contains(&MemoryKind::Managed);
         assert!(found.devices.len() == 2 && found.devices.iter().all(without));
         let [first, _] = &found.problems[..] else { panic!("{:?}", found.problems) };
         assert!(first.contains("concurrent managed access"), "{first}");
@@ -98,10 +98,10 @@ fn it_is_there_by_leave_and_where_the_driver_can() {
 fn pages_go_where_they_are_wanted() {
     each_managed(|rig| {
         let (queue, bytes) = (rig.queue(), 3 * PAGE + 100);
-        let memory = rig.device.allocate(&spec(Strategy::Managed, bytes), Some(&numbers(bytes)));
+        let memory = rig.device.allocate(&spec(MemoryKind::Managed, bytes), Some(&numbers(bytes)));
         let memory = memory.unwrap();
-        let (to_host, to_device) = (Residency::Away, Residency::Attached);
-        assert!(!memory.needs_residency() && memory.strategy() == Strategy::Managed);
+        let (to_host, to_device) = (AccessState::Released, AccessState::Acquired);
+        assert!(!memory.needs_access_state() && memory.memory_kind() == MemoryKind::Managed);
         let RawHandle::Address(at) = memory.raw() else { panic!("{memory:?}") };
         assert_eq!(at, memory.host_pointer().unwrap().addr().get(), "one address");
         assert!(at.is_multiple_of(PAGE));
@@ -146,17 +146,17 @@ fn pages_go_where_they_are_wanted() {
 fn a_move_is_in_order_with_its_stream() {
     each_managed(|rig| {
         let (queue, bytes) = (rig.queue(), 2 * PAGE);
-        let memory = rig.memory(Strategy::Managed, bytes).unwrap();
+        let memory = rig.memory(MemoryKind::Managed, bytes).unwrap();
         queue.fill(&*memory, 0, bytes, &[0]).unwrap();
         for turn in 1..6 {
             nap(rig, &*queue, 2);
             add(rig, &*queue, &*memory, bytes / 4);
-            queue.move_pages(&*memory, 0, bytes, Residency::Away).unwrap();
+            queue.move_pages(&*memory, 0, bytes, AccessState::Released).unwrap();
             assert!(words(seen(&*queue, &*memory)).iter().all(|word| *word == 2 * turn - 1));
-            queue.move_pages(&*memory, 0, bytes, Residency::Attached).unwrap();
+            queue.move_pages(&*memory, 0, bytes, AccessState::Acquired).unwrap();
             add(rig, &*queue, &*memory, bytes / 4);
         }
-        queue.move_pages(&*memory, 0, bytes, Residency::Away).unwrap();
+        queue.move_pages(&*memory, 0, bytes, AccessState::Released).unwrap();
         drop(memory);
         queue.mark().unwrap().wait(SECONDS).unwrap();
     });
@@ -167,7 +167,7 @@ fn a_move_is_in_order_with_its_stream() {
 fn its_pages_are_its_own() {
     each_managed(|rig| {
         tell(c"onebuf_stub_crowd", 512);
-        let memory = rig.memory(Strategy::Managed, 100).unwrap();
+        let memory = rig.memory(MemoryKind::Managed, 100).unwrap();
         tell(c"onebuf_stub_crowd", 0);
         let asked: Vec<_> =
             recorded().iter().map(|line| argument(line, "bytes").to_owned()).collect();
@@ -176,7 +176,7 @@ fn its_pages_are_its_own() {
         assert!(at.is_multiple_of(PAGE), "{at:#x}");
         let queue = rig.queue();
         put(&*queue, &*memory, 0, &numbers(100));
-        queue.move_pages(&*memory, 0, 100, Residency::Away).unwrap();
+        queue.move_pages(&*memory, 0, 100, AccessState::Released).unwrap();
         assert_eq!(seen(&*queue, &*memory), numbers(100));
     });
 }
@@ -184,7 +184,7 @@ fn its_pages_are_its_own() {
 #[test]
 fn others_do_not_get_it() {
     each_managed(|rig| {
-        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Managed, PAGE).unwrap());
+        let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Managed, PAGE).unwrap());
         let refused = [
             memory.export(&*queue).err(),
             memory.export_fd(FdKind::DmaBuf).err(),
@@ -195,24 +195,24 @@ fn others_do_not_get_it() {
         for refused in refused {
             assert!(matches!(refused, Some(Error::Unsupported { .. })), "{refused:?}");
         }
-        let device = rig.memory(Strategy::Device, PAGE).unwrap();
-        let stays = queue.move_pages(&*device, 0, PAGE, Residency::Away).unwrap_err();
+        let device = rig.memory(MemoryKind::Device, PAGE).unwrap();
+        let stays = queue.move_pages(&*device, 0, PAGE, AccessState::Released).unwrap_err();
         assert!(matches!(stays, Error::Unsupported { .. }), "{stays}");
-        let wrong = queue.move_pages(&*memory, 1, PAGE, Residency::Away).unwrap_err();
+        let wrong = queue.move_pages(&*memory, 1, PAGE, AccessState::Released).unwrap_err();
         assert!(matches!(wrong, Error::InvalidArgument(_)), "{wrong}");
         let there = rig.other.queue(QueueSpec::default()).unwrap();
-        let strange = there.move_pages(&*memory, 0, PAGE, Residency::Away).unwrap_err();
+        let strange = there.move_pages(&*memory, 0, PAGE, AccessState::Released).unwrap_err();
         assert!(matches!(strange, Error::ForeignContext { .. }), "{strange}");
-        assert_eq!(memory.misplaced(0, PAGE, Residency::Attached), 0, "nothing was moved");
+        assert_eq!(memory.misplaced(0, PAGE, AccessState::Acquired), 0, "nothing was moved");
     });
 }
 
 /// There and back, up to the first error; what is known of the pages is true at every step, or the stub ends the process.
 fn turns(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
-    let memory = rig.device.allocate(&spec(Strategy::Managed, 2 * PAGE), None)?;
+    let memory = rig.device.allocate(&spec(MemoryKind::Managed, 2 * PAGE), None)?;
     queue.fill(&*memory, 0, 2 * PAGE, &[3])?;
-    for (to, bytes) in [(Residency::Away, 2 * PAGE), (Residency::Attached, PAGE)] {
+    for (to, bytes) in [(AccessState::Released, 2 * PAGE), (AccessState::Acquired, PAGE)] {
         let before = memory.misplaced(0, bytes, to);
         let moved = queue.move_pages(&*memory, 0, bytes, to);
         let left = if moved.is_ok() { 0 } else { before };
@@ -267,7 +267,7 @@ fn an_attribute_that_cannot_be_asked_is_no() {
         let found =
             discover(Flavor::Cuda, libraries, Some(probe.clone()), &mut || Domain(0), &|_| None);
         for device in found.iter().flat_map(|found| &found.devices) {
-            let has = device.info().caps.strategies.contains(&Strategy::Managed);
+            let has = device.info().caps.memory_kinds.contains(&MemoryKind::Managed);
             without += usize::from(!has);
         }
         if probe.failed().is_none() {

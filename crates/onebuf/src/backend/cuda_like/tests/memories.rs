@@ -1,19 +1,21 @@
 //! Memory in every form, copies, fills, regions, and what others see of it.
 
 use super::*;
-use crate::hal::{RawHandle, Residency};
+use crate::hal::{AccessState, RawHandle};
 
-const FORMS: [Strategy; 3] = [Strategy::Device, Strategy::MappedDevice, Strategy::Exportable];
+const MEMORY_KINDS: [MemoryKind; 3] =
+    [MemoryKind::Device, MemoryKind::MappedDevice, MemoryKind::Exportable];
 
 #[test]
 fn what_is_written_is_read() {
     each(|rig| {
         let queue = rig.queue();
-        for (form, bytes) in
-            FORMS.into_iter().flat_map(|form| [(form, 1), (form, 4099), (form, 1 << 20)])
+        for (memory_kind, bytes) in MEMORY_KINDS
+            .into_iter()
+            .flat_map(|memory_kind| [(memory_kind, 1), (memory_kind, 4099), (memory_kind, 1 << 20)])
         {
-            let memory = rig.memory(form, bytes).unwrap();
-            assert_eq!((memory.bytes(), memory.strategy()), (bytes, form));
+            let memory = rig.memory(memory_kind, bytes).unwrap();
+            assert_eq!((memory.bytes(), memory.memory_kind()), (bytes, memory_kind));
             put(&*queue, &*memory, 0, &numbers(bytes));
             assert_eq!(get(&*queue, &*memory, 0, bytes), numbers(bytes));
             if bytes > 100 {
@@ -28,9 +30,12 @@ fn what_is_written_is_read() {
 fn contents_are_there_from_the_start() {
     each(|rig| {
         let queue = rig.queue();
-        for (form, bytes) in FORMS.into_iter().flat_map(|form| [(form, 5), (form, (4 << 20) + 3)]) {
+        for (memory_kind, bytes) in MEMORY_KINDS
+            .into_iter()
+            .flat_map(|memory_kind| [(memory_kind, 5), (memory_kind, (4 << 20) + 3)])
+        {
             let contents = numbers(bytes);
-            let memory = rig.device.allocate(&spec(form, bytes), Some(&contents)).unwrap();
+            let memory = rig.device.allocate(&spec(memory_kind, bytes), Some(&contents)).unwrap();
             assert_eq!(get(&*queue, &*memory, 0, bytes), contents);
         }
     });
@@ -40,18 +45,18 @@ fn contents_are_there_from_the_start() {
 fn the_host_sees_pinned_memory_and_no_other() {
     each(|rig| {
         let queue = rig.queue();
-        let memory = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::MappedDevice, 4096).unwrap();
         put(&*queue, &*memory, 0, &numbers(4096));
         let at = memory.host_pointer().unwrap();
         // SAFETY: pinned memory of that length, and the write is over.
         let seen = unsafe { std::slice::from_raw_parts(at.as_ptr(), 4096) };
         assert_eq!(seen, numbers(4096));
-        assert!(!memory.needs_residency() && memory.residency() == Residency::Attached);
-        assert_eq!(queue.reside(&*memory, Residency::Away), Ok(false));
+        assert!(!memory.needs_access_state() && memory.access_state() == AccessState::Acquired);
+        assert_eq!(queue.reside(&*memory, AccessState::Released), Ok(false));
         let Export::Host(range) = memory.export(&*queue).unwrap() else { panic!("not pages") };
         assert_eq!((range.pointer, range.bytes), (at, 4096));
 
-        let device = rig.memory(Strategy::Device, 4096).unwrap();
+        let device = rig.memory(MemoryKind::Device, 4096).unwrap();
         assert_eq!(device.host_pointer(), None);
         assert!(matches!(device.export(&*queue), Err(Error::Unsupported { .. })));
         let RawHandle::Address(address) = device.raw() else { panic!("{device:?}") };
@@ -93,7 +98,7 @@ fn pinned_memory_is_aligned_whatever_the_driver_does() {
     each(|rig| {
         let queue = rig.queue();
         let align = 16 << 20;
-        let wish = AllocSpec { align, ..spec(Strategy::MappedDevice, 4099) };
+        let wish = AllocSpec { align, ..spec(MemoryKind::MappedDevice, 4099) };
         let memory = rig.device.allocate(&wish, Some(&numbers(4099))).unwrap();
         let Export::Host(range) = memory.export(&*queue).unwrap() else { panic!("not pages") };
         assert!(range.pointer.addr().get().is_multiple_of(align), "{:p}", range.pointer);
@@ -110,7 +115,7 @@ fn pinned_memory_is_aligned_whatever_the_driver_does() {
 fn pinned_memory_of_one_device_is_seen_by_the_other() {
     each(|rig| {
         let (queue, there) = (rig.queue(), rig.other.queue(QueueSpec::default()).unwrap());
-        let memory = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::MappedDevice, 4096).unwrap();
         let export = memory.export(&*queue).unwrap();
         let alias = rig.other.import(&export, Access::ReadWrite).unwrap();
         drop((memory, export));
@@ -135,8 +140,8 @@ fn pages_that_somebody_else_pinned_are_an_error() {
 fn fills_repeat_patterns_of_every_length() {
     each(|rig| {
         let queue = rig.queue();
-        for form in FORMS {
-            let memory = rig.memory(form, 120_000).unwrap();
+        for memory_kind in MEMORY_KINDS {
+            let memory = rig.memory(memory_kind, 120_000).unwrap();
             for len in [1, 2, 3, 4, 5, 8, 12, 16, 24, 100, 6000] {
                 let pattern: Vec<u8> = (0..len).map(|i| (i * 3 + len) as u8).collect();
                 queue.fill(&*memory, 0, 120_000, &[0]).unwrap();
@@ -153,10 +158,10 @@ fn fills_repeat_patterns_of_every_length() {
 }
 
 #[test]
-fn copies_between_all_forms() {
+fn copies_between_all_memory_kinds() {
     each(|rig| {
         let queue = rig.queue();
-        for (a, b) in FORMS.into_iter().flat_map(|a| FORMS.map(|b| (a, b))) {
+        for (a, b) in MEMORY_KINDS.into_iter().flat_map(|a| MEMORY_KINDS.map(|b| (a, b))) {
             let (from, to) = (rig.memory(a, 4096).unwrap(), rig.memory(b, 4096).unwrap());
             put(&*queue, &*from, 0, &numbers(4096));
             queue.fill(&*to, 0, 4096, &[0]).unwrap();
@@ -173,7 +178,7 @@ fn copies_between_all_forms() {
 fn regions_are_parts_of_the_whole() {
     each(|rig| {
         let queue = rig.queue();
-        let whole = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+        let whole = rig.memory(MemoryKind::MappedDevice, 4096).unwrap();
         put(&*queue, &*whole, 0, &numbers(4096));
         let part = whole.region(1024, 512, Access::Read).unwrap();
         assert_eq!(get(&*queue, &*part, 0, 512), numbers(4096)[1024..1536]);
@@ -194,7 +199,7 @@ fn regions_are_parts_of_the_whole() {
 fn wrong_ranges_and_strangers_are_told() {
     each(|rig| {
         let (queue, there) = (rig.queue(), rig.other.queue(QueueSpec::default()).unwrap());
-        let memory = rig.memory(Strategy::Device, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 4096).unwrap();
         let mut room = [0u8; 8];
         for (offset, bytes) in [(4090, 8), (usize::MAX, 8)] {
             // SAFETY: refused.
@@ -204,9 +209,9 @@ fn wrong_ranges_and_strangers_are_told() {
         let strange = there.fill(&*memory, 0, 8, &[0]).unwrap_err();
         assert!(matches!(strange, Error::ForeignContext { .. }), "{strange}");
         assert!(matches!(memory.export(&*there), Err(Error::ForeignContext { .. })));
-        let fine = rig.memory(Strategy::FineSvm, 64).unwrap_err();
+        let fine = rig.memory(MemoryKind::FineSvm, 64).unwrap_err();
         assert!(fine.to_string().contains("one of mapped_device, exportable, device"), "{fine}");
-        let much = rig.memory(Strategy::Device, 2 << 30).unwrap_err();
+        let much = rig.memory(MemoryKind::Device, 2 << 30).unwrap_err();
         assert!(matches!(much, Error::OutOfMemory { limit: Some(_), .. }), "{much}");
     });
 }
@@ -216,7 +221,7 @@ fn memory_that_waits_to_be_freed_is_not_lacking() {
     each(|rig| {
         let queue = rig.queue();
         let most = 700 << 20;
-        let first = rig.memory(Strategy::Device, most).unwrap();
+        let first = rig.memory(MemoryKind::Device, most).unwrap();
         let (hold, _) = Hold::new(rig, &*queue, false);
         queue.fill(&*first, 0, 4, &[1]).unwrap();
         drop(first);
@@ -226,7 +231,7 @@ fn memory_that_waits_to_be_freed_is_not_lacking() {
                 thread::sleep(Duration::from_millis(5));
                 hold.let_go();
             });
-            rig.memory(Strategy::Device, most).unwrap();
+            rig.memory(MemoryKind::Device, most).unwrap();
         });
     });
 }

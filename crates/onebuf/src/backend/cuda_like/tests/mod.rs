@@ -2,8 +2,8 @@
 
 mod addresses;
 mod faults;
-mod gates;
 mod graphics;
+mod host_signals;
 mod launches;
 mod managed;
 mod memories;
@@ -17,7 +17,7 @@ use crate::{
     Error, Result, hal,
     hal::{
         Access, AllocSpec, Arg, Device as _, Domain, Export, Grid, HostAccess, HostRange,
-        QueueSpec, Source, Strategy,
+        MemoryKind, QueueSpec, Source,
     },
 };
 use onebuf_sys::Probe;
@@ -130,14 +130,14 @@ fn settle(probe: &Probe) {
     assert!(probe.live().is_empty(), "{:?} after {:?}", probe.live(), probe.trace());
 }
 
-fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
+fn spec(memory_kind: MemoryKind, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
-    AllocSpec { bytes, align: 64, strategy, access, host, hint: None }
+    AllocSpec { bytes, align: 64, memory_kind, access, host, hint: None }
 }
 
 impl Rig {
-    fn memory(&self, strategy: Strategy, bytes: usize) -> Result<Arc<dyn hal::Memory>> {
-        self.device.allocate(&spec(strategy, bytes), None)
+    fn memory(&self, memory_kind: MemoryKind, bytes: usize) -> Result<Arc<dyn hal::Memory>> {
+        self.device.allocate(&spec(memory_kind, bytes), None)
     }
 
     fn queue(&self) -> Arc<dyn hal::Queue> {
@@ -208,7 +208,7 @@ impl Hold {
         queue: &dyn hal::Queue,
         wants_event: bool,
     ) -> (Hold, Option<Arc<dyn hal::Event>>) {
-        let flag = rig.device.allocate(&spec(Strategy::MappedDevice, 4), Some(&[0; 4])).unwrap();
+        let flag = rig.device.allocate(&spec(MemoryKind::MappedDevice, 4), Some(&[0; 4])).unwrap();
         let kernel = rig.kernel("hold", 1).unwrap();
         let args = [Arg::Memory(&*flag, Access::ReadWrite, 4)];
         // SAFETY: one word.
@@ -238,12 +238,12 @@ fn devices_say_what_they_are() {
         assert_eq!(info.physical.uuid.unwrap()[..2], [1, 17]);
         assert!(!info.physical.same_chip(&rig.other.info().physical));
         assert_eq!(info.memory_bytes, 1 << 30);
-        let forms = [Strategy::MappedDevice, Strategy::Exportable, Strategy::Device];
-        assert_eq!(info.caps.strategies, forms);
+        let memory_kinds = [MemoryKind::MappedDevice, MemoryKind::Exportable, MemoryKind::Device];
+        assert_eq!(info.caps.memory_kinds, memory_kinds);
         let fd = rig.flavor.pick([hal::FdKind::OpaqueFd, hal::FdKind::DmaBuf]);
         assert_eq!((&info.caps.exports[..], &info.caps.imports[..]), (&[fd][..], &[fd][..]));
         assert!(info.caps.imports_host_pages && info.caps.callbacks);
-        assert!(info.caps.gates && info.caps.wait_values);
+        assert!(info.caps.host_signals && info.caps.wait_values);
         assert_eq!((info.caps.max_group_sizes, info.caps.compute_units), ([1024, 1024, 64], 4));
         assert_eq!(info.caps.local_memory_bytes, 96 << 10);
         assert!(info.library.contains("libcuda_stub"), "{}", info.library);

@@ -25,7 +25,7 @@ fn kernel(rig: &Rig, packing: Packing, parameters: usize) -> Result<Arc<dyn Kern
 }
 
 fn launch(rig: &Rig, kernel: &dyn Kernel, grid: &Grid, local: [usize; 2]) -> Result<[u32; 7]> {
-    let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, 28)?);
+    let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, 28)?);
     let [a, b] = local.map(Arg::Local);
     let args = [Arg::Memory(&*memory, Access::ReadWrite, usize::MAX), a, b];
     // SAFETY: seven words.
@@ -80,7 +80,7 @@ fn what_does_not_fit_is_refused() {
         let fixed = kernel(rig, Packing { takes_offsets: false, ..packing() }, 3).unwrap();
         says(launch(rig, &*fixed, &plane([1, 0, 0]), [4, 4]), "an API with offsets");
         assert!(launch(rig, &*fixed, &plane([0; 3]), [4, 4]).is_ok());
-        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, 28).unwrap());
+        let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, 28).unwrap());
         let memory = Arg::Memory(&*memory, Access::ReadWrite, usize::MAX);
         let wrong = [memory, Arg::Bytes(&[0; 8]), Arg::Local(4)];
         // SAFETY: refused.

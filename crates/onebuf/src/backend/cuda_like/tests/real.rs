@@ -49,8 +49,9 @@ fn works(flavor: Flavor, sources: &[Source]) {
     println!("{:#?}", device.info());
     let queue = device.queue(QueueSpec::default().profiled()).unwrap();
     let registered = device.import(&Export::Host(pages(1 << 20)), Access::ReadWrite).unwrap();
-    let [plain, pinned] = [Strategy::Device, Strategy::MappedDevice]
-        .map(|form| device.allocate(&spec(form, 1 << 20), Some(&numbers(1 << 20))).unwrap());
+    let [plain, pinned] = [MemoryKind::Device, MemoryKind::MappedDevice].map(|memory_kind| {
+        device.allocate(&spec(memory_kind, 1 << 20), Some(&numbers(1 << 20))).unwrap()
+    });
     put(&*queue, &*registered, 0, &numbers(1 << 20));
     for source in sources {
         let kernel = match device.build(source) {
@@ -69,7 +70,7 @@ fn works(flavor: Flavor, sources: &[Source]) {
             let event = unsafe { queue.launch(&*kernel, &line(1 << 18), &args, &[], true) };
             let event = event.unwrap().unwrap();
             event.wait(SECONDS).unwrap();
-            println!("{:?}: {:?}", memory.strategy(), event.profile().unwrap().run());
+            println!("{:?}: {:?}", memory.memory_kind(), event.profile().unwrap().run());
             let after = words(&get(&*queue, &**memory, 0, 1 << 20));
             assert!(before.iter().zip(&after).all(|(a, b)| a.wrapping_add(3) == *b));
         }

@@ -4,7 +4,7 @@
 use super::{faults::sweep, *};
 use crate::{
     backend::checks,
-    hal::{FdKind, FdRange, RawHandle, Residency},
+    hal::{AccessState, FdKind, FdRange, RawHandle},
 };
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -88,7 +88,7 @@ impl Rig {
     }
 
     fn exported(&self, bytes: usize) -> (Arc<dyn hal::Memory>, FdRange) {
-        let memory = self.memory(Strategy::Exportable, bytes).unwrap();
+        let memory = self.memory(MemoryKind::Exportable, bytes).unwrap();
         let range = memory.export_fd(self.kind()).unwrap();
         (memory, range)
     }
@@ -105,8 +105,8 @@ fn pages_are_made_mapped_and_given_back() {
     each_shared(|rig| {
         for (bytes, whole) in [(1, PAGE), (5000, PAGE), (PAGE, PAGE), (PAGE + 1, 2 * PAGE)] {
             for (number, device) in [&rig.device, &rig.other].into_iter().enumerate() {
-                let memory = device.allocate(&spec(Strategy::Exportable, bytes), None).unwrap();
-                assert_eq!((memory.bytes(), memory.strategy()), (bytes, Strategy::Exportable));
+                let memory = device.allocate(&spec(MemoryKind::Exportable, bytes), None).unwrap();
+                assert_eq!((memory.bytes(), memory.memory_kind()), (bytes, MemoryKind::Exportable));
                 let (made, at) = (recorded(), address(&*memory));
                 let handle = argument(&made[3], "handle").to_owned();
                 let call = |name: &str| rig.call(name);
@@ -151,23 +151,23 @@ fn it_is_memory_like_any_other() {
         let queue = rig.queue();
         for bytes in [1, 4099, PAGE - 1, PAGE + 5] {
             let contents = numbers(bytes);
-            let form = spec(Strategy::Exportable, bytes);
-            let memory = rig.device.allocate(&form, Some(&contents)).unwrap();
+            let memory_kind = spec(MemoryKind::Exportable, bytes);
+            let memory = rig.device.allocate(&memory_kind, Some(&contents)).unwrap();
             assert_eq!(get(&*queue, &*memory, 0, bytes), contents);
             put(&*queue, &*memory, bytes / 2, &[9]);
             assert_eq!(get(&*queue, &*memory, bytes / 2, 1), [9]);
             queue.fill(&*memory, 0, bytes, &[3]).unwrap();
             assert_eq!(get(&*queue, &*memory, 0, bytes), vec![3; bytes]);
         }
-        let memory = rig.device.allocate(&spec(Strategy::Exportable, 4096), Some(&[0; 4096]));
+        let memory = rig.device.allocate(&spec(MemoryKind::Exportable, 4096), Some(&[0; 4096]));
         let memory = memory.unwrap();
         let add = rig.kernel("add", 2).unwrap();
         let args = [Arg::Memory(&*memory, Access::ReadWrite, 4096), Arg::Bytes(&[5, 0, 0, 0])];
         // SAFETY: 1024 words.
         unsafe { queue.launch(&*add, &line(1024), &args, &[], false) }.unwrap();
         assert_eq!(words(&get(&*queue, &*memory, 0, 4096)), [5; 1024]);
-        assert!(memory.host_pointer().is_none() && !memory.needs_residency());
-        assert_eq!(queue.reside(&*memory, Residency::Away), Ok(false));
+        assert!(memory.host_pointer().is_none() && !memory.needs_access_state());
+        assert_eq!(queue.reside(&*memory, AccessState::Released), Ok(false));
         let part = memory.region(1024, 512, Access::ReadWrite).unwrap();
         put(&*queue, &*part, 0, &[8; 512]);
         assert_eq!(get(&*queue, &*memory, 1020, 8), [5, 0, 0, 0, 8, 8, 8, 8]);
@@ -218,10 +218,10 @@ fn an_export_is_a_descriptor_of_the_memory_itself() {
 #[test]
 fn what_cannot_be_exported_says_why() {
     each_shared(|rig| {
-        let plain = rig.memory(Strategy::Device, 4096).unwrap();
+        let plain = rig.memory(MemoryKind::Device, 4096).unwrap();
         let refused = plain.export_fd(rig.kind()).unwrap_err();
         assert!(refused.to_string().contains("allocated as exportable"), "{refused}");
-        let memory = rig.memory(Strategy::Exportable, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::Exportable, 4096).unwrap();
         let part = memory.region(1024, 512, Access::Read).unwrap();
         assert!(matches!(part.export_fd(rig.kind()), Err(Error::Unsupported { .. })));
         let other = rig.flavor.pick([FdKind::DmaBuf, FdKind::OpaqueFd]);
@@ -248,7 +248,7 @@ fn others_memory_is_imported_and_given_back() {
         recorded();
         let before = open();
         let import = rig.other.import(&Export::Fd(range.clone()), Access::ReadWrite).unwrap();
-        assert_eq!((import.bytes(), import.strategy()), (5000, Strategy::Exportable));
+        assert_eq!((import.bytes(), import.memory_kind()), (5000, MemoryKind::Exportable));
         let calls = recorded();
         let (first, second) =
             (rig.call("ImportExternalMemory"), rig.call("ExternalMemoryGetMappedBuffer"));
@@ -419,8 +419,8 @@ fn it_is_kept_while_work_uses_it() {
         assert_eq!(get(&*there, &*import, 2040, 2056), [vec![2; 8], vec![1; 2048]].concat());
         drop((import, hold));
         // Whoever comes by frees what waited.
-        drop(rig.memory(Strategy::Device, 64).unwrap());
-        drop(rig.other.allocate(&spec(Strategy::Device, 64), None).unwrap());
+        drop(rig.memory(MemoryKind::Device, 64).unwrap());
+        drop(rig.other.allocate(&spec(MemoryKind::Device, 64), None).unwrap());
     });
 }
 
@@ -429,7 +429,7 @@ fn pages_that_wait_to_be_freed_are_not_lacking() {
     each_shared(|rig| {
         let queue = rig.queue();
         let most = 700 << 20;
-        let first = rig.memory(Strategy::Exportable, most).unwrap();
+        let first = rig.memory(MemoryKind::Exportable, most).unwrap();
         let (hold, _) = Hold::new(rig, &*queue, false);
         queue.fill(&*first, 0, 4, &[1]).unwrap();
         drop(first);
@@ -438,17 +438,17 @@ fn pages_that_wait_to_be_freed_are_not_lacking() {
                 thread::sleep(Duration::from_millis(5));
                 hold.let_go();
             });
-            drop(rig.memory(Strategy::Exportable, most).unwrap());
+            drop(rig.memory(MemoryKind::Exportable, most).unwrap());
         });
-        let _large = rig.memory(Strategy::Exportable, most).unwrap();
-        let much = rig.memory(Strategy::Exportable, most).unwrap_err();
+        let _large = rig.memory(MemoryKind::Exportable, most).unwrap();
+        let much = rig.memory(MemoryKind::Exportable, most).unwrap_err();
         assert!(matches!(much, Error::OutOfMemory { limit: Some(_), .. }), "{much}");
     });
 }
 
 /// Memory is made, exported and imported, up to the first error. Nothing is waited for, so each call is one that can be chosen.
 fn shares(rig: &Rig) -> Result<()> {
-    let memory = rig.device.allocate(&spec(Strategy::Exportable, 5000), None)?;
+    let memory = rig.device.allocate(&spec(MemoryKind::Exportable, 5000), None)?;
     let range = memory.export_fd(rig.kind())?;
     let import = rig.other.import(&Export::Fd(range.clone()), Access::ReadWrite)?;
     let inner = FdRange { offset: 4096, bytes: 100, ..range };
@@ -459,8 +459,8 @@ fn shares(rig: &Rig) -> Result<()> {
 
 /// The same with work on both sides, which is still at it when the memory is dropped.
 fn shares_work(rig: &Rig) -> Result<()> {
-    let form = spec(Strategy::Exportable, 5000);
-    let memory = rig.device.allocate(&form, Some(&numbers(5000)))?;
+    let memory_kind = spec(MemoryKind::Exportable, 5000);
+    let memory = rig.device.allocate(&memory_kind, Some(&numbers(5000)))?;
     let import = rig.other.import(&Export::Fd(memory.export_fd(rig.kind())?), Access::ReadWrite)?;
     let (queue, there) =
         (rig.device.queue(QueueSpec::default())?, rig.other.queue(QueueSpec::default())?);

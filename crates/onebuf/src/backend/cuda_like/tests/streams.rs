@@ -24,7 +24,7 @@ fn an_event_is_reached_when_its_work_is_done() {
 fn one_queue_waits_for_another() {
     each(|rig| {
         let (first, second) = (rig.queue(), rig.queue());
-        let memory = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::MappedDevice, 4096).unwrap();
         first.fill(&*memory, 0, 4096, &[0]).unwrap();
         nap(rig, &*first, 20);
         first.fill(&*memory, 0, 4096, &[7]).unwrap();
@@ -56,7 +56,7 @@ fn a_stream_is_in_order() {
 fn a_profiled_queue_knows_when_its_work_ran() {
     each(|rig| {
         let queue = rig.device.queue(QueueSpec::default().profiled()).unwrap();
-        let memory = rig.memory(Strategy::Device, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 4096).unwrap();
         let nap = rig.kernel("nap", 1).unwrap();
         let ms = 5u32.to_ne_bytes();
         // SAFETY: it touches nothing.
@@ -84,7 +84,7 @@ fn a_profiled_queue_knows_when_its_work_ran() {
 fn nothing_is_freed_under_work() {
     each(|rig| {
         let queue = rig.queue();
-        let memory = rig.memory(Strategy::Device, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 4096).unwrap();
         let range = pages(4096);
         let registered =
             rig.device.import(&Export::Host(range.clone()), Access::ReadWrite).unwrap();
@@ -122,7 +122,7 @@ fn a_failed_kernel_loses_the_device() {
     let _alone = alone();
     let probe = Probe::new();
     let Some(rig) = found(Flavor::Cuda, &probe) else { return };
-    let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, 64).unwrap());
+    let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, 64).unwrap());
     let boom = rig.kernel("boom", 0).unwrap();
     // SAFETY: the stub's kernel only says that it failed.
     unsafe { queue.launch(&*boom, &line(1), &[], &[], false) }.unwrap();
@@ -153,7 +153,7 @@ fn what_was_current_is_current_again() {
             }
         });
         let queue = rig.queue();
-        let memory = rig.memory(Strategy::Device, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 4096).unwrap();
         put(&*queue, &*memory, 0, &numbers(4096));
         drop((queue, memory));
         if let Some(before) = before {
@@ -177,7 +177,9 @@ fn any_thread_may_call() {
         let queue = rig.queue();
         let add = rig.kernel("add", 2).unwrap();
         let memories: Vec<_> = (0..4)
-            .map(|_| rig.device.allocate(&spec(Strategy::Device, 4096), Some(&[0; 4096])).unwrap())
+            .map(|_| {
+                rig.device.allocate(&spec(MemoryKind::Device, 4096), Some(&[0; 4096])).unwrap()
+            })
             .collect();
         thread::scope(|scope| {
             for memory in &memories {
@@ -205,7 +207,7 @@ fn any_thread_may_call() {
 fn memory_that_was_given_away_waits_for_the_queue() {
     each(|rig| {
         let queue = rig.queue();
-        let memory = rig.memory(Strategy::Exportable, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::Exportable, 4096).unwrap();
         let hal::RawHandle::Address(at) = memory.raw() else { panic!("an address") };
         let table = onebuf_sys::cuda_like::CudaLike::load(rig.flavor, stub(), None).unwrap();
         let (hold, _) = Hold::new(rig, &*queue, false);
@@ -224,18 +226,18 @@ fn memory_that_was_given_away_waits_for_the_queue() {
     });
 }
 
-/// The drivers' frees wait for the whole device: not for a gate that this thread is to open.
+/// The drivers' frees wait for the whole device: not for a host signal that this thread is to open.
 #[test]
 fn nothing_is_freed_while_a_stream_waits_for_the_host() {
     each(|rig| {
-        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, 4096).unwrap());
-        let gate = queue.gate().unwrap();
+        let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, 4096).unwrap());
+        let host_signal = queue.host_signal().unwrap();
         let live = rig.probe.live().get("mem").copied();
         drop(memory);
-        assert_eq!(rig.probe.live().get("mem").copied(), live, "it was freed under a gate");
-        gate.open(Ok(()));
+        assert_eq!(rig.probe.live().get("mem").copied(), live, "it was freed under a host signal");
+        host_signal.open(Ok(()));
         queue.mark().unwrap().wait(SECONDS).unwrap();
-        drop(rig.memory(Strategy::Device, 64).unwrap());
+        drop(rig.memory(MemoryKind::Device, 64).unwrap());
         assert!(rig.probe.live().get("mem").copied() < live, "it is freed when somebody passes by");
     });
 }

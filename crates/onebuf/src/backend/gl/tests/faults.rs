@@ -8,8 +8,8 @@ type Scenario = fn(&Device) -> Result<()>;
 
 fn transfers(device: &Device) -> Result<()> {
     let queue = device.queue(QueueSpec::default())?;
-    for form in [Strategy::Device, Strategy::MappedDevice] {
-        let memory = device.allocate(&spec(form, 8192), Some(&[1; 8192]))?;
+    for memory_kind in [MemoryKind::Device, MemoryKind::MappedDevice] {
+        let memory = device.allocate(&spec(memory_kind, 8192), Some(&[1; 8192]))?;
         queue.fill(&*memory, 0, 4096, &[0])?;
         queue.fill(&*memory, 0, 3072, &[1, 2, 3])?;
         queue.copy(&*memory, 0, &*memory, 4096, 4096)?;
@@ -24,9 +24,9 @@ fn transfers(device: &Device) -> Result<()> {
 fn maps(device: &Device) -> Result<()> {
     let flushed = with_habits(device, Coherence::Flushed);
     let queue = flushed.queue(QueueSpec::default())?;
-    let memory = flushed.allocate(&spec(Strategy::MappedDevice, 8192), None)?;
-    queue.reside(&*memory, Residency::Away)?;
-    queue.reside(&*memory, Residency::Attached)?;
+    let memory = flushed.allocate(&spec(MemoryKind::MappedDevice, 8192), None)?;
+    queue.reside(&*memory, AccessState::Released)?;
+    queue.reside(&*memory, AccessState::Acquired)?;
     memory.export(&*queue)?;
     let pages = flushed.import(&Export::Host(pages(8192)), Access::ReadWrite)?;
     queue.fill(&*pages, 0, 8192, &[1, 2])?;
@@ -38,7 +38,7 @@ fn launches(device: &Device) -> Result<()> {
     let queue = device.queue(QueueSpec::default().profiled())?;
     let program = device.build(&source("step", STEP))?;
     let kernel = program.kernel("step", 3)?;
-    let memory = device.allocate(&spec(Strategy::Device, 4096), None)?;
+    let memory = device.allocate(&spec(MemoryKind::Device, 4096), None)?;
     let event = step(&*queue, &*kernel, &*memory, 3)?;
     event.wait(SECONDS)?;
     event.profile().map(drop)

@@ -33,7 +33,7 @@ fn wrong_bindings_are_named() {
     assert!(said.contains("binding 1") && said.contains("1 arguments"), "{said}");
     let queue = device.queue(QueueSpec::default()).unwrap();
     let kernel = program.kernel("step", 3).unwrap();
-    let memory = device.allocate(&spec(Strategy::Device, 4096), None).unwrap();
+    let memory = device.allocate(&spec(MemoryKind::Device, 4096), None).unwrap();
     let (whole, word) = (Arg::Memory(&*memory, Access::ReadWrite, 4096), Arg::Bytes(&[1; 4]));
     let launch = |args: &[Arg<'_>], grid: Grid| {
         // SAFETY: none of these is launched.
@@ -59,7 +59,7 @@ fn wrong_bindings_are_named() {
         let said = launch(&args, grid);
         assert!(said.contains(says), "`{says}` is not in {said}");
     }
-    let reads = AllocSpec { access: Access::Read, ..spec(Strategy::Device, 4096) };
+    let reads = AllocSpec { access: Access::Read, ..spec(MemoryKind::Device, 4096) };
     let reads = device.allocate(&reads, None).unwrap();
     let said = launch(&[Arg::Memory(&*reads, Access::Write, 4096), word, word], line(32));
     assert!(said.contains("made for read"), "{said}");
@@ -79,7 +79,7 @@ void main() {
     let Some(device) = device(None) else { return };
     let queue = device.queue(QueueSpec::default()).unwrap();
     let kernel = device.build(&source("all", TEXT)).unwrap().kernel("all", 6).unwrap();
-    let memory = device.allocate(&spec(Strategy::Device, 36), None).unwrap();
+    let memory = device.allocate(&spec(MemoryKind::Device, 36), None).unwrap();
     let floats: Vec<u8> = (1..=11u8).flat_map(|n| f32::from(n).to_ne_bytes()).collect();
     let args = [
         Arg::Memory(&*memory, Access::Write, 36),
@@ -102,7 +102,7 @@ fn launches_follow_each_other_on_all_queues() {
     let Some(device) = device(None) else { return };
     let queues = [0; 3].map(|_| device.queue(QueueSpec::default()).unwrap());
     let kernel = device.build(&source("step", STEP)).unwrap().kernel("step", 3).unwrap();
-    let memory = device.allocate(&spec(Strategy::Device, 64 * PAGE), None).unwrap();
+    let memory = device.allocate(&spec(MemoryKind::Device, 64 * PAGE), None).unwrap();
     queues[0].fill(&*memory, 0, 64 * PAGE, &[0]).unwrap();
     let mut model = vec![0; 16 * PAGE];
     for round in 0..60 {
@@ -114,7 +114,7 @@ fn launches_follow_each_other_on_all_queues() {
     queues[0].wait_for(std::slice::from_ref(&event)).unwrap();
     event.wait(SECONDS).unwrap();
     assert!(event.is_over() && event.poll() == Ok(true));
-    assert!(refusal(queues[0].gate()).contains("gate"));
+    assert!(refusal(queues[0].host_signal()).contains("host signal"));
     let refused = event.on_complete(Box::new(|_| ()));
     assert!(refused.is_err_and(|(why, _)| why.to_string().contains("callback")));
     assert_eq!(memory.raw(), memory.raw());
@@ -127,7 +127,7 @@ fn a_profiled_launch_has_its_times() {
     let Some(device) = device(None) else { return };
     let queue = device.queue(QueueSpec::default().profiled()).unwrap();
     let kernel = device.build(&source("step", STEP)).unwrap().kernel("step", 3).unwrap();
-    let memory = device.allocate(&spec(Strategy::Device, 64 * PAGE), None).unwrap();
+    let memory = device.allocate(&spec(MemoryKind::Device, 64 * PAGE), None).unwrap();
     let event = step(&*queue, &*kernel, &*memory, 3).unwrap();
     event.wait(SECONDS).unwrap();
     let profile = event.profile().unwrap();
@@ -149,7 +149,7 @@ fn any_thread_may_use_the_device_and_be_the_last() {
             let (device, kernel) = (&device, &kernel);
             scope.spawn(move || {
                 let queue = device.queue(QueueSpec::default()).unwrap();
-                let memory = device.allocate(&spec(Strategy::MappedDevice, PAGE), None).unwrap();
+                let memory = device.allocate(&spec(MemoryKind::MappedDevice, PAGE), None).unwrap();
                 queue.fill(&*memory, 0, PAGE, &thread.to_ne_bytes()).unwrap();
                 let mut model = vec![thread; PAGE / 4];
                 for round in 0..50 {
@@ -178,13 +178,13 @@ fn things_of_other_contexts_are_refused() {
     };
     let other = discover(None, None, &mut next, &|_, _| None).unwrap().devices.remove(0);
     let queue = device.queue(QueueSpec::default()).unwrap();
-    let memory = other.allocate(&spec(Strategy::Device, 64), None).unwrap();
+    let memory = other.allocate(&spec(MemoryKind::Device, 64), None).unwrap();
     let said = refusal(queue.fill(&*memory, 0, 64, &[0]));
     assert!(said.contains("foreign context"), "{said}");
     let event = other.queue(QueueSpec::default()).unwrap().mark().unwrap();
     assert!(refusal(queue.wait_for(&[event])).contains("foreign context"));
     let kernel = other.build(&source("step", STEP)).unwrap().kernel("step", 3).unwrap();
-    let mine = device.allocate(&spec(Strategy::Device, 64), None).unwrap();
+    let mine = device.allocate(&spec(MemoryKind::Device, 64), None).unwrap();
     assert!(refusal(step(&*queue, &*kernel, &*mine, 1)).contains("foreign context"));
 }
 

@@ -14,14 +14,14 @@ fn both_sides(device: &dyn hal::Device, memory: &dyn hal::Memory) -> Result<()> 
     let words = memory.bytes() / 4;
     let mut model = numbers(words);
     for round in 1..4 {
-        queue.reside(memory, Residency::Away)?;
+        queue.reside(memory, AccessState::Released)?;
         // SAFETY: a map of as many words, and no work that uses it.
         let seen = unsafe { std::slice::from_raw_parts_mut(at.as_ptr().cast::<u32>(), words) };
         seen.copy_from_slice(&model);
-        queue.reside(memory, Residency::Attached)?;
+        queue.reside(memory, AccessState::Acquired)?;
         step(&*queue, &*kernel, memory, 2 * round + 1)?.wait(SECONDS)?;
         step_model(&mut model, 2 * round + 1);
-        queue.reside(memory, Residency::Published)?;
+        queue.reside(memory, AccessState::SharedRead)?;
         assert_eq!(seen, model, "through the map, round {round}");
         assert_eq!(words_of(&contents(&*queue, memory)?), model, "by a copy, round {round}");
     }
@@ -34,16 +34,16 @@ fn every_page_of_a_map_is_seen_from_both_sides() {
     let Some(device) = device(None) else { return };
     let flushed = with_habits(&device, Coherence::Flushed);
     for device in [&*device, &flushed] {
-        let memory = device.allocate(&spec(Strategy::MappedDevice, BYTES), None).unwrap();
+        let memory = device.allocate(&spec(MemoryKind::MappedDevice, BYTES), None).unwrap();
         both_sides(device, &*memory).unwrap();
         assert!(memory.remark().unwrap().contains("stays mapped"));
     }
-    let memory = flushed.allocate(&spec(Strategy::MappedDevice, BYTES), None).unwrap();
-    assert!(memory.needs_residency() && memory.residency() == Residency::Attached);
+    let memory = flushed.allocate(&spec(MemoryKind::MappedDevice, BYTES), None).unwrap();
+    assert!(memory.needs_access_state() && memory.access_state() == AccessState::Acquired);
     let queue = flushed.queue(QueueSpec::default()).unwrap();
-    assert_eq!(queue.reside(&*memory, Residency::Away), Ok(false));
-    assert_eq!(queue.reside(&*memory, Residency::Attached), Ok(true), "flushed");
-    assert_eq!(queue.reside(&*memory, Residency::Published), Ok(false));
+    assert_eq!(queue.reside(&*memory, AccessState::Released), Ok(false));
+    assert_eq!(queue.reside(&*memory, AccessState::Acquired), Ok(true), "flushed");
+    assert_eq!(queue.reside(&*memory, AccessState::SharedRead), Ok(false));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn host_pages_are_used_in_place() {
     assert_eq!(memory.host_pointer(), Some(range.pointer));
     both_sides(&*device, &*memory).unwrap();
     // Memory of OpenGL's is no page of the host's: what is written there stays there.
-    let other = device.allocate(&spec(Strategy::Device, BYTES), None).unwrap();
+    let other = device.allocate(&spec(MemoryKind::Device, BYTES), None).unwrap();
     let queue = device.queue(QueueSpec::default()).unwrap();
     queue.fill(&*other, 0, BYTES, &[7]).unwrap();
     queue.mark().unwrap().wait(SECONDS).unwrap();
@@ -85,30 +85,30 @@ fn pages_in_the_middle_are_taken_or_refused() {
 }
 
 #[test]
-fn every_form_keeps_what_was_written() {
+fn every_memory_kind_keeps_what_was_written() {
     let _alone = alone();
     let Some(device) = device(None) else { return };
     let queue = device.queue(QueueSpec::default()).unwrap();
-    for form in [Strategy::MappedDevice, Strategy::Device] {
+    for memory_kind in [MemoryKind::MappedDevice, MemoryKind::Device] {
         let first: Vec<u8> = (0..BYTES as u32 - 3).map(|i| (i * 7) as u8).collect();
-        let memory = device.allocate(&spec(form, first.len()), Some(&first)).unwrap();
-        assert_eq!(contents(&*queue, &*memory).unwrap(), first, "{form}");
-        let other = device.allocate(&spec(form, first.len()), None).unwrap();
+        let memory = device.allocate(&spec(memory_kind, first.len()), Some(&first)).unwrap();
+        assert_eq!(contents(&*queue, &*memory).unwrap(), first, "{memory_kind}");
+        let other = device.allocate(&spec(memory_kind, first.len()), None).unwrap();
         queue.copy(&*memory, 3, &*other, 0, 1001).unwrap();
         for pattern in [&[9u8][..], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4, 5, 6, 7, 8], &[5; 32]] {
             let start = 2000usize.next_multiple_of(pattern.len());
             let bytes = 10_000 / pattern.len() * pattern.len();
             queue.fill(&*other, start, bytes, pattern).unwrap();
             let seen = contents(&*queue, &*other).unwrap();
-            assert_eq!(seen[..1001], first[3..1004], "{form}, {pattern:?}");
+            assert_eq!(seen[..1001], first[3..1004], "{memory_kind}, {pattern:?}");
             assert!(
                 seen[start..start + bytes].chunks(pattern.len()).all(|c| c == pattern),
-                "{form}"
+                "{memory_kind}"
             );
         }
         // SAFETY: the numbers are kept until they are read.
         unsafe { queue.write(&*other, 1, first.as_ptr(), 5000) }.unwrap().wait(SECONDS).unwrap();
-        assert_eq!(contents(&*queue, &*other).unwrap()[1..5001], first[..5000], "{form}");
+        assert_eq!(contents(&*queue, &*other).unwrap()[1..5001], first[..5000], "{memory_kind}");
     }
 }
 
@@ -122,7 +122,7 @@ fn a_map_for_the_hosts_side_alone() {
         (HostAccess::Read, Access::Write),
         (HostAccess::None, Access::ReadWrite),
     ] {
-        let spec = AllocSpec { host, access, ..spec(Strategy::MappedDevice, BYTES) };
+        let spec = AllocSpec { host, access, ..spec(MemoryKind::MappedDevice, BYTES) };
         let given = vec![3; BYTES];
         let memory = device.allocate(&spec, Some(&given)).unwrap();
         assert_eq!(contents(&*queue, &*memory).unwrap(), given, "{host}");
@@ -139,15 +139,15 @@ fn a_map_as_it_was_wished() {
     let queue = device.queue(QueueSpec::default()).unwrap();
     let kernel = device.build(&source("step", STEP)).unwrap().kernel("step", 3).unwrap();
     for hint in [Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming] {
-        let spec = AllocSpec { hint: Some(hint), ..spec(Strategy::MappedDevice, BYTES) };
+        let spec = AllocSpec { hint: Some(hint), ..spec(MemoryKind::MappedDevice, BYTES) };
         let memory = device.allocate(&spec, Some(&vec![0; BYTES])).unwrap();
         let flushes = hint == Hint::Streaming && std::env::var_os("ONEBUF_GL_MAPPING").is_none();
-        assert_eq!(memory.needs_residency(), flushes, "{hint}");
-        queue.reside(&*memory, Residency::Away).unwrap();
+        assert_eq!(memory.needs_access_state(), flushes, "{hint}");
+        queue.reside(&*memory, AccessState::Released).unwrap();
         let at = memory.host_pointer().unwrap();
         // SAFETY: mapped as long as the memory is there; no work is under way.
         unsafe { at.write_bytes(1, BYTES) };
-        assert_eq!(queue.reside(&*memory, Residency::Attached).unwrap(), flushes, "{hint}");
+        assert_eq!(queue.reside(&*memory, AccessState::Acquired).unwrap(), flushes, "{hint}");
         step(&*queue, &*kernel, &*memory, 5).unwrap().wait(SECONDS).unwrap();
         let mut model = words_of(&[1; BYTES]);
         step_model(&mut model, 5);
@@ -162,7 +162,7 @@ fn parts_are_bound_where_they_lie() {
     let queue = device.queue(QueueSpec::default()).unwrap();
     let kernel = device.build(&source("step", STEP)).unwrap().kernel("step", 3).unwrap();
     let align = device.info().caps.align_bytes;
-    let memory = device.allocate(&spec(Strategy::MappedDevice, 8 * align), None).unwrap();
+    let memory = device.allocate(&spec(MemoryKind::MappedDevice, 8 * align), None).unwrap();
     queue.fill(&*memory, 0, 8 * align, &1u32.to_ne_bytes()).unwrap();
     let part = memory.region(2 * align, 3 * align, Access::ReadWrite).unwrap();
     step(&*queue, &*kernel, &*part, 5).unwrap().wait(SECONDS).unwrap();
@@ -190,15 +190,15 @@ fn what_cannot_be_is_refused_before_the_driver() {
     let calls = probe.calls();
     let most = device.info().caps.max_alloc_bytes as usize;
     assert!(matches!(
-        device.allocate(&spec(Strategy::Device, most + 1), None),
+        device.allocate(&spec(MemoryKind::Device, most + 1), None),
         Err(Error::OutOfMemory { limit: Some(_), .. })
     ));
-    assert!(refusal(device.allocate(&spec(Strategy::Device, 0), None)).contains("zero bytes"));
-    let svm = device.allocate(&spec(Strategy::FineSvm, 64), None);
+    assert!(refusal(device.allocate(&spec(MemoryKind::Device, 0), None)).contains("zero bytes"));
+    let svm = device.allocate(&spec(MemoryKind::FineSvm, 64), None);
     assert!(refusal(svm).contains("mapped_device"));
-    let odd = AllocSpec { align: 3, ..spec(Strategy::Device, 64) };
+    let odd = AllocSpec { align: 3, ..spec(MemoryKind::Device, 64) };
     assert!(refusal(device.allocate(&odd, None)).contains("power of two"));
-    let short = device.allocate(&spec(Strategy::Device, 64), Some(&[0; 4]));
+    let short = device.allocate(&spec(MemoryKind::Device, 64), Some(&[0; 4]));
     assert!(refusal(short).contains("4 bytes of contents for"));
     assert!(refusal(device.queue(QueueSpec::out_of_order())).contains("in-order"));
     assert_eq!(probe.calls(), calls, "{:?}", probe.trace());
@@ -211,11 +211,11 @@ fn a_driver_out_of_memory_says_how_much_was_asked_for() {
     let Some(device) = device(Some(probe.clone())) else { return };
     for call in ["glBufferStorage", "glMapBufferRange"] {
         probe.fail_always(call, 0x0505);
-        let refused = device.allocate(&spec(Strategy::MappedDevice, 12_345), None);
+        let refused = device.allocate(&spec(MemoryKind::MappedDevice, 12_345), None);
         assert!(matches!(refused, Err(Error::OutOfMemory { asked: 12_345, .. })), "{call}");
         probe.reset();
     }
-    device.allocate(&spec(Strategy::MappedDevice, 12_345), None).unwrap();
+    device.allocate(&spec(MemoryKind::MappedDevice, 12_345), None).unwrap();
     drop(device);
     assert!(probe.live().is_empty(), "{:?}", probe.live());
 }

@@ -10,8 +10,8 @@ use crate::{
     backend::opencl::tests::alone,
     hal,
     hal::{
-        Access, AllocSpec, Arg, Device as _, Domain, Export, FdKind, FdRange, Grid, HostAccess,
-        HostRange, QueueSpec, Residency, Shader, Source, Strategy,
+        Access, AccessState, AllocSpec, Arg, Device as _, Domain, Export, FdKind, FdRange, Grid,
+        HostAccess, HostRange, MemoryKind, QueueSpec, Shader, Source,
     },
     sync::Arc,
 };
@@ -59,9 +59,9 @@ fn with_habits(device: &Device, coherence: Coherence) -> Device {
 }
 
 /// Memory that everybody may use for everything.
-fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
+fn spec(memory_kind: MemoryKind, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
-    AllocSpec { bytes, align: 64, strategy, access, host, hint: None }
+    AllocSpec { bytes, align: 64, memory_kind, access, host, hint: None }
 }
 
 /// `x[i] = x[i] * mul + i` over words, in groups of 32.

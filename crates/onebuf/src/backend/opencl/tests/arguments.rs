@@ -17,8 +17,9 @@ fn an_argument_that_has_not_changed_is_not_set_again() {
     each(|rig| {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        for strategy in rig.strategies() {
-            let (a, b) = (rig.memory(strategy, 256).unwrap(), rig.memory(strategy, 256).unwrap());
+        for memory_kind in rig.memory_kinds() {
+            let (a, b) =
+                (rig.memory(memory_kind, 256).unwrap(), rig.memory(memory_kind, 256).unwrap());
             queue.fill(&*a, 0, 256, &[0]).unwrap();
             queue.fill(&*b, 0, 256, &[0]).unwrap();
             // Which memory, which value, and how many arguments differ from the launch before.
@@ -31,10 +32,10 @@ fn an_argument_that_has_not_changed_is_not_set_again() {
                     [Arg::Memory(&**memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&value)];
                 // SAFETY: 64 words.
                 unsafe { launch(&*queue, &*add, &line(64, None), &args) }.unwrap();
-                assert_eq!(sets(rig), changed, "{strategy}: {:?}", rig.probe.trace());
+                assert_eq!(sets(rig), changed, "{memory_kind}: {:?}", rig.probe.trace());
             }
-            assert_eq!(words(&get(&*queue, &*a, 0, 256)), [6; 64], "{strategy}");
-            assert_eq!(words(&get(&*queue, &*b, 0, 256)), [7; 64], "{strategy}");
+            assert_eq!(words(&get(&*queue, &*a, 0, 256)), [6; 64], "{memory_kind}");
+            assert_eq!(words(&get(&*queue, &*b, 0, 256)), [7; 64], "{memory_kind}");
         }
     });
 }
@@ -45,10 +46,10 @@ fn a_new_memory_at_an_old_address_is_set() {
     each(|rig| {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        for strategy in rig.strategies() {
+        for memory_kind in rig.memory_kinds() {
             let mut handles = Vec::new();
             for _ in 0..20 {
-                let memory = rig.memory(strategy, 4096).unwrap();
+                let memory = rig.memory(memory_kind, 4096).unwrap();
                 queue.fill(&*memory, 0, 4096, &[0]).unwrap();
                 rig.probe.reset();
                 let args = [
@@ -57,14 +58,14 @@ fn a_new_memory_at_an_old_address_is_set() {
                 ];
                 // SAFETY: 1024 words.
                 unsafe { launch(&*queue, &*add, &line(1024, None), &args) }.unwrap();
-                assert!(sets(rig) > 0, "{strategy}");
-                assert_eq!(words(&get(&*queue, &*memory, 0, 4096)), [3; 1024], "{strategy}");
+                assert!(sets(rig) > 0, "{memory_kind}");
+                assert_eq!(words(&get(&*queue, &*memory, 0, 4096)), [3; 1024], "{memory_kind}");
                 handles.push(format!("{:?}", memory.raw()));
             }
             let all = handles.len();
             handles.sort();
             handles.dedup();
-            println!("  {strategy}: {} handles of {all} memories", handles.len());
+            println!("  {memory_kind}: {} handles of {all} memories", handles.len());
         }
     });
 }
@@ -74,7 +75,7 @@ fn an_argument_that_was_refused_is_set_again() {
     each(|rig| {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        let memory = rig.memory(Strategy::Device, 256).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 256).unwrap();
         queue.fill(&*memory, 0, 256, &[0]).unwrap();
         let data = Arg::Memory(&*memory, Access::ReadWrite, usize::MAX);
         // SAFETY: 64 words.
@@ -97,16 +98,18 @@ fn an_argument_that_was_refused_is_set_again() {
 #[test]
 fn memory_and_shared_virtual_memory_take_turns() {
     each(|rig| {
-        let is_svm = |form: &Strategy| matches!(form, Strategy::FineSvm | Strategy::CoarseSvm);
-        let Some(svm) = rig.strategies().into_iter().find(is_svm) else { return };
+        let is_svm = |memory_kind: &MemoryKind| {
+            matches!(memory_kind, MemoryKind::FineSvm | MemoryKind::CoarseSvm)
+        };
+        let Some(svm) = rig.memory_kinds().into_iter().find(is_svm) else { return };
         let queue = rig.queue();
         let text = "kernel void both(uint add, global uint *x, global uint *y) {
             x[get_global_id(0)] += add;
             y[get_global_id(0)] += 2 * add;
         }";
         let both = rig.program(text).unwrap().kernel("both", 3).unwrap();
-        let memories = [Strategy::Device, Strategy::Device, svm, svm].map(|form| {
-            let memory = rig.memory(form, 256).unwrap();
+        let memories = [MemoryKind::Device, MemoryKind::Device, svm, svm].map(|memory_kind| {
+            let memory = rig.memory(memory_kind, 256).unwrap();
             queue.fill(&*memory, 0, 256, &[0]).unwrap();
             memory
         });
@@ -136,7 +139,7 @@ fn remembering_keeps_no_memory() {
     each(|rig| {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        let memory = rig.memory(Strategy::Device, 256).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 256).unwrap();
         let args = [Arg::Memory(&*memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&[0; 4])];
         // SAFETY: 64 words.
         unsafe { launch(&*queue, &*add, &line(64, None), &args) }.unwrap();
@@ -156,7 +159,7 @@ fn a_long_value_is_set_each_time() {
         let queue = rig.queue();
         let text = "kernel void first(global uint *to, uint16 from) { to[0] = from.s0 + from.sf; }";
         let first = rig.program(text).unwrap().kernel("first", 2).unwrap();
-        let memory = rig.memory(Strategy::Device, 4).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 4).unwrap();
         for n in 1..4u32 {
             let value = bytes_of(&[n; 16]);
             let args = [Arg::Memory(&*memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&value)];
@@ -192,7 +195,7 @@ fn one_kernel_is_launched_by_many_threads() {
 /// Two memories in turn, another value each time.
 fn adds_by_itself(rig: &Rig, add: &dyn hal::Kernel, n: u32) {
     let queue = rig.queue();
-    let memories = [(); 2].map(|()| rig.memory(Strategy::Device, 256).unwrap());
+    let memories = [(); 2].map(|()| rig.memory(MemoryKind::Device, 256).unwrap());
     memories.iter().for_each(|memory| queue.fill(&**memory, 0, 256, &[0]).unwrap());
     for round in 0..100 {
         let value = (n * 1000 + round).to_ne_bytes();

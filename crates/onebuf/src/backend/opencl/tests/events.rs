@@ -1,4 +1,4 @@
-//! Events and gates: polls, waits that end, callbacks, failures that arrive.
+//! Events and host signals: polls, waits that end, callbacks, failures that arrive.
 
 use super::*;
 use std::sync::mpsc;
@@ -6,12 +6,12 @@ use std::sync::mpsc;
 const SHORT: Duration = Duration::from_millis(60);
 
 #[test]
-fn a_gate_holds_work_until_it_is_opened() {
-    each_with_gates(|rig| {
+fn a_host_signal_holds_work_until_it_is_opened() {
+    each_with_host_signals(|rig| {
         let queue = rig.queue();
-        let memory = rig.memory(Strategy::Device, 64).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 64).unwrap();
         put(&*queue, &*memory, 0, &[1; 64]);
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         let data = [2u8; 64];
         // SAFETY: `data` outlives the wait below.
         let event = unsafe { queue.write(&*memory, 0, data.as_ptr(), 64) }.unwrap();
@@ -21,7 +21,7 @@ fn a_gate_holds_work_until_it_is_opened() {
         assert!(matches!(waited, Err(Error::Timeout { after_ms: 60, .. })), "{waited:?}");
         assert!((SHORT..SHORT * 8).contains(&start.elapsed()), "{:?}", start.elapsed());
         assert!(matches!(event.wait(Duration::ZERO), Err(Error::Timeout { .. })));
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         event.wait(SECONDS).unwrap();
         assert!(event.poll().unwrap());
         assert_eq!(get(&*queue, &*memory, 0, 64), [2; 64]);
@@ -30,13 +30,13 @@ fn a_gate_holds_work_until_it_is_opened() {
 
 #[test]
 fn a_wait_is_woken_by_another_thread() {
-    each_with_gates(|rig| {
+    each_with_host_signals(|rig| {
         let queue = rig.queue();
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         let event = queue.mark().unwrap();
         let opener = thread::spawn(move || {
             thread::sleep(SHORT);
-            gate.open(Ok(()));
+            host_signal.open(Ok(()));
         });
         event.wait(SECONDS).unwrap();
         opener.join().unwrap();
@@ -45,29 +45,29 @@ fn a_wait_is_woken_by_another_thread() {
 }
 
 #[test]
-fn a_dropped_gate_fails_the_work_behind_it() {
-    each_with_gates(|rig| {
+fn a_dropped_host_signal_fails_the_work_behind_it() {
+    each_with_host_signals(|rig| {
         for dropped in [true, false] {
             let queue = rig.queue();
-            let gate = queue.gate().unwrap();
+            let host_signal = queue.host_signal().unwrap();
             // Commands whose events nobody holds, here and on a queue that waits for this one.
-            let memory = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+            let memory = rig.memory(MemoryKind::MappedDevice, 4096).unwrap();
             queue.fill(&*memory, 0, 4096, &[1]).unwrap();
-            queue.reside(&*memory, hal::Residency::Away).unwrap();
+            queue.reside(&*memory, hal::AccessState::Released).unwrap();
             let other = rig.queue();
             other.wait_for(&[queue.mark().unwrap()]).unwrap();
-            let elsewhere = rig.memory(Strategy::Device, 4096).unwrap();
+            let elsewhere = rig.memory(MemoryKind::Device, 4096).unwrap();
             other.fill(&*elsewhere, 0, 4096, &[1]).unwrap();
             other.flush().unwrap();
             let event = queue.mark().unwrap();
             let (tell, told) = mpsc::channel();
             event.on_complete(Box::new(move |end| tell.send(end).unwrap())).ok().unwrap();
             match dropped {
-                true => drop(gate),
-                false => gate.open(Err(Error::invalid("no"))),
+                true => drop(host_signal),
+                false => host_signal.open(Err(Error::invalid("no"))),
             }
             let waited = event.wait(SECONDS);
-            println!("  after a failed gate: {waited:?}");
+            println!("  after a failed host signal: {waited:?}");
             assert!(matches!(waited, Err(Error::Driver { .. })), "{waited:?}");
             assert!(event.poll().is_err());
             assert!(told.recv_timeout(SECONDS).unwrap().is_err());
@@ -75,30 +75,30 @@ fn a_dropped_gate_fails_the_work_behind_it() {
     });
 }
 
-/// Who was behind the gate is told all the same. What a driver itself fails, it tells a watcher too.
+/// Who was behind the host signal is told all the same. What a driver itself fails, it tells a watcher too.
 #[test]
-fn a_watcher_takes_no_news_of_gates() {
-    each_with_gates(|rig| {
+fn a_watcher_takes_no_news_of_host_signals() {
+    each_with_host_signals(|rig| {
         let queue = rig.queue();
-        drop(queue.gate().unwrap());
+        drop(queue.host_signal().unwrap());
         let watched = queue.watch().unwrap().wait(SECONDS);
         assert!(!matches!(watched, Err(Error::Timeout { .. })), "{watched:?}");
-        assert!(queue.has_gates());
+        assert!(queue.has_host_signals());
         assert!(queue.mark().unwrap().wait(SECONDS).is_err(), "{watched:?}");
     });
 }
 
 #[test]
 fn callbacks_come_once_before_or_after() {
-    each_with_gates(|rig| {
+    each_with_host_signals(|rig| {
         let queue = rig.queue();
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         let event = queue.mark().unwrap();
         let (tell, told) = mpsc::channel();
         let early = tell.clone();
         event.on_complete(Box::new(move |end| early.send(("early", end)).unwrap())).ok().unwrap();
         assert!(told.recv_timeout(SHORT).is_err(), "called before the event");
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         assert_eq!(told.recv_timeout(SECONDS).unwrap(), ("early", Ok(())));
         event.wait(SECONDS).unwrap();
         event.on_complete(Box::new(move |end| tell.send(("late", end)).unwrap())).ok().unwrap();
@@ -109,7 +109,7 @@ fn callbacks_come_once_before_or_after() {
 
 #[test]
 fn a_panic_in_a_callback_stays_there() {
-    each_with_gates(|rig| {
+    each_with_host_signals(|rig| {
         let queue = rig.queue();
         let event = queue.mark().unwrap();
         let (tell, told) = mpsc::channel::<()>();
@@ -123,17 +123,17 @@ fn a_panic_in_a_callback_stays_there() {
     });
 }
 
-/// The callback rung of the ladder: an event of one queue opens a gate of another, also across drivers.
+/// The callback sync method of the ladder: an event of one queue opens a host signal of another, also across drivers.
 #[test]
-fn a_callback_opens_a_gate_of_another_queue() {
+fn a_callback_opens_a_host_signal_of_another_queue() {
     let _alone = alone();
     let mut rigs = rigs();
-    rigs.retain(|rig| rig.device.info().caps.gates);
+    rigs.retain(|rig| rig.device.info().caps.host_signals);
     for a in &rigs {
         for b in &rigs {
             println!("{} -> {}", a.name(), b.name());
             let (qa, qb) = (a.queue(), b.queue());
-            let (first, second) = (qa.gate().unwrap(), qb.gate().unwrap());
+            let (first, second) = (qa.host_signal().unwrap(), qb.host_signal().unwrap());
             let (ea, eb) = (qa.mark().unwrap(), qb.mark().unwrap());
             qb.flush().unwrap();
             ea.on_complete(Box::new(move |end| second.open(end))).ok().unwrap();
@@ -146,11 +146,11 @@ fn a_callback_opens_a_gate_of_another_queue() {
 
 #[test]
 fn a_queue_waits_for_another() {
-    each_with_gates(|rig| {
+    each_with_host_signals(|rig| {
         let (first, second) = (rig.queue(), rig.queue());
-        let memory = rig.memory(Strategy::Device, 64).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 64).unwrap();
         put(&*first, &*memory, 0, &[0; 64]);
-        let gate = first.gate().unwrap();
+        let host_signal = first.host_signal().unwrap();
         first.fill(&*memory, 0, 64, &[7]).unwrap();
         let (filled, other) = (first.mark().unwrap(), first.mark().unwrap());
         second.wait_for(&[]).unwrap();
@@ -159,7 +159,7 @@ fn a_queue_waits_for_another() {
         // SAFETY: `back` outlives the wait.
         let read = unsafe { second.read(&*memory, 0, back.as_mut_ptr(), 64) }.unwrap();
         assert!(matches!(read.wait(SHORT), Err(Error::Timeout { .. })));
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         read.wait(SECONDS).unwrap();
         assert_eq!(back, [7; 64]);
     });
@@ -167,18 +167,18 @@ fn a_queue_waits_for_another() {
 
 #[test]
 fn everything_can_go_before_its_work_is_done() {
-    each_with_gates(|rig| {
+    each_with_host_signals(|rig| {
         let queue = rig.queue();
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         let (tell, told) = mpsc::channel();
-        for strategy in rig.strategies() {
-            let memory = rig.memory(strategy, 1 << 16).unwrap();
+        for memory_kind in rig.memory_kinds() {
+            let memory = rig.memory(memory_kind, 1 << 16).unwrap();
             queue.fill(&*memory, 0, 1 << 16, &[1]).unwrap();
         }
         let event = queue.mark().unwrap();
         event.on_complete(Box::new(move |end| tell.send(end).unwrap())).ok().unwrap();
         drop((event, queue));
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         assert_eq!(told.recv_timeout(SECONDS).unwrap(), Ok(()));
     });
 }

@@ -1,7 +1,7 @@
 //! Every driver call of a scenario fails once: an error or no effect, no panic, nothing left behind.
 
 use super::*;
-use crate::hal::{Export, HostRange, Residency};
+use crate::hal::{AccessState, Export, HostRange};
 use std::ptr::NonNull;
 
 /// A part of what there is, up to the first error.
@@ -11,8 +11,8 @@ type Scenario = fn(&Rig) -> Result<()>;
 fn launches(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     let add = rig.program(PROGRAM)?.kernel("add", 2)?;
-    for strategy in rig.strategies() {
-        let memory = rig.memory(strategy, 4096)?;
+    for memory_kind in rig.memory_kinds() {
+        let memory = rig.memory(memory_kind, 4096)?;
         let args =
             [Arg::Memory(&*memory, Access::ReadWrite, usize::MAX), Arg::Bytes(&[1, 0, 0, 0])];
         // SAFETY: 1024 words.
@@ -31,8 +31,8 @@ fn rich_launches(rig: &Rig) -> Result<()> {
     let other = rig.device.queue(QueueSpec::default())?;
     let add = rig.program(PROGRAM)?.kernel("add", 2)?;
     let mut events = Vec::new();
-    for strategy in rig.strategies() {
-        let whole = rig.memory(strategy, 8192)?;
+    for memory_kind in rig.memory_kinds() {
+        let whole = rig.memory(memory_kind, 8192)?;
         let part = whole.region(4096, 4096, Access::ReadWrite)?;
         queue.fill(&*part, 0, 4096, &[0])?;
         let args = [Arg::Memory(&*part, Access::ReadWrite, usize::MAX), Arg::Bytes(&[1, 0, 0, 0])];
@@ -54,7 +54,7 @@ fn rich_launches(rig: &Rig) -> Result<()> {
 fn made_for(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     for host in [HostAccess::Read, HostAccess::Write, HostAccess::None] {
-        let spec = AllocSpec { host, ..spec(Strategy::Device, 4098) };
+        let spec = AllocSpec { host, ..spec(MemoryKind::Device, 4098) };
         let memory = rig.device.allocate(&spec, Some(&numbers(4098)))?;
         queue.fill(&*memory, 0, 4098, &[1, 2, 3])?;
     }
@@ -63,18 +63,18 @@ fn made_for(rig: &Rig) -> Result<()> {
 
 fn hand_overs(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
-    for strategy in rig.strategies() {
-        let memory = rig.memory(strategy, 4096)?;
+    for memory_kind in rig.memory_kinds() {
+        let memory = rig.memory(memory_kind, 4096)?;
         queue.fill(&*memory, 0, 4096, &[0])?;
         queue.fill(&*memory, 0, 3072, &[1, 2, 3])?;
-        queue.reside(&*memory, Residency::Published)?;
-        queue.reside(&*memory, Residency::Away)?;
-        queue.reside(&*memory, Residency::Attached)?;
-        if strategy != Strategy::Device {
+        queue.reside(&*memory, AccessState::SharedRead)?;
+        queue.reside(&*memory, AccessState::Released)?;
+        queue.reside(&*memory, AccessState::Acquired)?;
+        if memory_kind != MemoryKind::Device {
             let export = memory.export(&*queue)?;
-            queue.reside(&*memory, Residency::Attached)?;
+            queue.reside(&*memory, AccessState::Acquired)?;
             let again = rig.device.import(&export, Access::Read)?;
-            queue.reside(&*again, Residency::Away)?;
+            queue.reside(&*again, AccessState::Released)?;
         }
     }
     Ok(())
@@ -86,9 +86,9 @@ fn waits(rig: &Rig) -> Result<()> {
     let start = pages.as_ptr().align_offset(4096);
     let range = HostRange { pointer: NonNull::from(&pages[start]), bytes: 4096, owner: pages };
     let pages = rig.device.import(&Export::Host(range), Access::Read)?;
-    queue.reside(&*pages, Residency::Away)?;
-    let gate = match rig.device.info().caps.gates {
-        true => Some(queue.gate()?),
+    queue.reside(&*pages, AccessState::Released)?;
+    let host_signal = match rig.device.info().caps.host_signals {
+        true => Some(queue.host_signal()?),
         false => None,
     };
     let event = queue.mark()?;
@@ -96,9 +96,9 @@ fn waits(rig: &Rig) -> Result<()> {
     other.wait_for(std::slice::from_ref(&event))?;
     event.poll()?;
     let _ = event.wait(Duration::from_millis(1));
-    if let Some(gate) = gate {
+    if let Some(host_signal) = host_signal {
         event.on_complete(Box::new(|_| ())).map_err(|(why, _)| why)?;
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
     }
     event.wait(SECONDS)?;
     other.mark()?.wait(SECONDS)
@@ -163,7 +163,7 @@ fn no_memory_says_how_much_there_may_be() {
         rig.queue();
         for code in [-4, -5, -6, -61] {
             rig.probe.fail_nth(1, code);
-            let memory = rig.memory(Strategy::Device, 4096);
+            let memory = rig.memory(MemoryKind::Device, 4096);
             let Err(Error::OutOfMemory { asked: 4096, limit: Some(_), .. }) = memory else {
                 panic!("{memory:?}")
             };

@@ -1,7 +1,7 @@
 //! How memory is asked for: what the host does with it, what it holds at first, where it lies.
 
 use super::*;
-use crate::hal::Residency;
+use crate::hal::AccessState;
 
 const BYTES: usize = 8192;
 
@@ -13,17 +13,17 @@ fn has_host_flags(rig: &Rig) -> bool {
 fn memory_holds_what_it_was_made_with() {
     each(|rig| {
         let queue = rig.queue();
-        for strategy in rig.strategies() {
+        for memory_kind in rig.memory_kinds() {
             let mut contents = numbers(BYTES);
-            let made = rig.device.allocate(&spec(strategy, BYTES), Some(&contents));
-            if matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm) {
-                assert!(invalid(made).contains("shared virtual memory"), "{strategy}");
+            let made = rig.device.allocate(&spec(memory_kind, BYTES), Some(&contents));
+            if matches!(memory_kind, MemoryKind::FineSvm | MemoryKind::CoarseSvm) {
+                assert!(invalid(made).contains("shared virtual memory"), "{memory_kind}");
                 continue;
             }
             let memory = made.unwrap();
             contents.fill(0xEE);
-            assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES), "{strategy}");
-            let short = rig.device.allocate(&spec(strategy, BYTES), Some(&contents[1..]));
+            assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES), "{memory_kind}");
+            let short = rig.device.allocate(&spec(memory_kind, BYTES), Some(&contents[1..]));
             assert!(invalid(short).contains("8191 bytes of contents for a memory of 8192"));
             let remark = memory.remark().unwrap();
             assert!(remark.contains("CL_MEM_COPY_HOST_PTR"), "{remark}");
@@ -41,13 +41,13 @@ fn the_hosts_access_is_told_to_drivers_that_know_it() {
             (HostAccess::None, "CL_MEM_HOST_NO_ACCESS"),
         ];
         for (host, flag) in cases {
-            let spec = AllocSpec { host, ..spec(Strategy::Device, BYTES) };
+            let spec = AllocSpec { host, ..spec(MemoryKind::Device, BYTES) };
             let memory = rig.device.allocate(&spec, Some(&numbers(BYTES))).unwrap();
             let remark = memory.remark().unwrap();
             println!("  {remark}");
             assert_eq!(remark.contains(flag), has_host_flags(rig), "{remark}");
             // Kernels and commands inside the device are not the host.
-            let copy = rig.memory(Strategy::Device, BYTES).unwrap();
+            let copy = rig.memory(MemoryKind::Device, BYTES).unwrap();
             queue.copy(&*memory, 0, &*copy, 0, BYTES).unwrap();
             assert_eq!(get(&*queue, &*copy, 0, BYTES), numbers(BYTES));
             for pattern in [&[4u8][..], &[1, 2, 3, 4, 5, 6]] {
@@ -66,11 +66,11 @@ fn maps_go_as_far_as_the_host_may() {
     each(|rig| {
         let queue = rig.queue();
         let made = |host| {
-            let spec = AllocSpec { host, ..spec(Strategy::MappedDevice, BYTES) };
+            let spec = AllocSpec { host, ..spec(MemoryKind::MappedDevice, BYTES) };
             rig.device.allocate(&spec, Some(&numbers(BYTES))).unwrap()
         };
         let read = made(HostAccess::Read);
-        for to in [Residency::Published, Residency::Away] {
+        for to in [AccessState::SharedRead, AccessState::Released] {
             assert!(queue.reside(&*read, to).unwrap());
             queue.mark().unwrap().wait(SECONDS).unwrap();
             let at = read.host_pointer().unwrap();
@@ -79,12 +79,12 @@ fn maps_go_as_far_as_the_host_may() {
             assert_eq!(seen, numbers(BYTES));
         }
         let write = made(HostAccess::Write);
-        let why = invalid(queue.reside(&*write, Residency::Published));
+        let why = invalid(queue.reside(&*write, AccessState::SharedRead));
         assert!(why.contains("the host was to use for write"), "{why}");
-        assert_eq!(write.residency(), Residency::Attached);
-        assert!(queue.reside(&*write, Residency::Away).unwrap());
+        assert_eq!(write.access_state(), AccessState::Acquired);
+        assert!(queue.reside(&*write, AccessState::Released).unwrap());
         let none = made(HostAccess::None);
-        for to in [Residency::Published, Residency::Away] {
+        for to in [AccessState::SharedRead, AccessState::Released] {
             invalid(queue.reside(&*none, to));
         }
     });
@@ -93,8 +93,8 @@ fn maps_go_as_far_as_the_host_may() {
 #[test]
 fn memory_on_the_chip_is_refused_where_the_platform_has_none() {
     each(|rig| {
-        assert!(!rig.strategies().contains(&Strategy::OnChip));
-        let refused = rig.memory(Strategy::OnChip, BYTES).unwrap_err();
+        assert!(!rig.memory_kinds().contains(&MemoryKind::OnChip));
+        let refused = rig.memory(MemoryKind::OnChip, BYTES).unwrap_err();
         assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
         let text = refused.to_string();
         assert!(text.contains("Texas Instruments") && text.contains("MSMC"), "{text}");
@@ -105,13 +105,13 @@ fn memory_on_the_chip_is_refused_where_the_platform_has_none() {
 #[test]
 fn each_memory_says_how_it_was_made() {
     each(|rig| {
-        for strategy in rig.strategies() {
+        for memory_kind in rig.memory_kinds() {
             for (access, flag, does) in [
                 (Access::Read, "CL_MEM_READ_ONLY", "kernels read "),
                 (Access::Write, "CL_MEM_WRITE_ONLY", "kernels write "),
                 (Access::ReadWrite, "CL_MEM_READ_WRITE", "kernels read and write "),
             ] {
-                let spec = AllocSpec { access, ..spec(strategy, BYTES) };
+                let spec = AllocSpec { access, ..spec(memory_kind, BYTES) };
                 let memory = rig.device.allocate(&spec, None).unwrap();
                 let remark = memory.remark().unwrap();
                 assert!(remark.contains(flag) && remark.contains(does), "{remark}");
@@ -120,7 +120,7 @@ fn each_memory_says_how_it_was_made() {
                 assert!(part.contains(flag) && part.ends_with("a region from byte 4096"), "{part}");
             }
         }
-        let whole = rig.memory(Strategy::Device, BYTES).unwrap();
+        let whole = rig.memory(MemoryKind::Device, BYTES).unwrap();
         let part = whole.region(0, 4096, Access::Read).unwrap().remark().unwrap();
         println!("  {part}");
         assert!(part.starts_with("CL_MEM_READ_ONLY: kernels read "), "{part}");

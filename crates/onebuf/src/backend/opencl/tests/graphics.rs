@@ -6,7 +6,7 @@ use super::{
     *,
 };
 use crate::hal::{
-    Api, ContextHandles, Export, NativeContext, ObjectHome, ObjectRange, PhysicalId, Residency,
+    AccessState, Api, ContextHandles, Export, NativeContext, ObjectHome, ObjectRange, PhysicalId,
 };
 use std::{
     ffi::{CStr, CString, c_void},
@@ -177,10 +177,10 @@ fn calls(rig: &Rig) -> Vec<&'static str> {
     calls.into_iter().filter(|call| !waits.contains(call)).collect()
 }
 
-fn reside(rig: &Rig, queue: &dyn hal::Queue, memory: &dyn hal::Memory, to: Residency) -> bool {
+fn reside(rig: &Rig, queue: &dyn hal::Queue, memory: &dyn hal::Memory, to: AccessState) -> bool {
     rig.probe.reset();
     let changed = queue.reside(memory, to).unwrap();
-    assert_eq!(memory.residency(), to);
+    assert_eq!(memory.access_state(), to);
     changed
 }
 
@@ -204,46 +204,50 @@ fn each_turn_is_acquired_and_released() {
     drop(import);
     let made = ["clCreateFromGLBuffer", "clGetMemObjectInfo", "clSetMemObjectDestructorCallback"];
     assert_eq!(calls(&rig), made);
-    assert_eq!((memory.bytes(), memory.strategy()), (BYTES, Strategy::Exportable));
-    assert!(memory.needs_residency() && memory.host_pointer().is_none());
+    assert_eq!((memory.bytes(), memory.memory_kind()), (BYTES, MemoryKind::Exportable));
+    assert!(memory.needs_access_state() && memory.host_pointer().is_none());
     assert!(memory.remark().unwrap().contains("OpenGL"), "{:?}", memory.remark());
-    assert_eq!(memory.residency(), Residency::Away, "it is OpenGL's until it is asked for");
+    assert_eq!(
+        memory.access_state(),
+        AccessState::Released,
+        "it is OpenGL's until it is asked for"
+    );
     assert!(invalid(queue.fill(&*memory, 0, 8, &[1])).contains("away"));
 
-    assert!(reside(&rig, &*queue, &*memory, Residency::Attached));
+    assert!(reside(&rig, &*queue, &*memory, AccessState::Acquired));
     assert_eq!(calls(&rig), [ACQUIRE]);
-    assert!(!reside(&rig, &*queue, &*memory, Residency::Attached) && calls(&rig).is_empty());
+    assert!(!reside(&rig, &*queue, &*memory, AccessState::Acquired) && calls(&rig).is_empty());
     assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES));
     put(&*queue, &*memory, 100, &[7; 100]);
     assert_eq!(*played.bytes(), numbers(BYTES), "nothing comes back before its turn");
-    assert!(reside(&rig, &*queue, &*memory, Residency::Published));
+    assert!(reside(&rig, &*queue, &*memory, AccessState::SharedRead));
     assert_eq!(calls(&rig), [RELEASE, ACQUIRE]);
     sync(&*queue);
     let model = [&numbers(BYTES)[..100], &[7; 100], &numbers(BYTES)[200..]].concat();
     assert_eq!(*played.bytes(), model);
     assert_eq!(get(&*queue, &*memory, 0, BYTES), model, "both read");
 
-    // A region has one residency with the whole; OpenGL's turn, and what it wrote.
+    // A region has one access state with the whole; OpenGL's turn, and what it wrote.
     let part = memory.region(1024, 512, Access::ReadWrite).unwrap();
-    assert!(!reside(&rig, &*queue, &*part, Residency::Attached));
+    assert!(!reside(&rig, &*queue, &*part, AccessState::Acquired));
     put(&*queue, &*part, 0, &[9; 512]);
-    assert!(reside(&rig, &*queue, &*part, Residency::Away));
+    assert!(reside(&rig, &*queue, &*part, AccessState::Released));
     assert_eq!(calls(&rig), [RELEASE]);
     sync(&*queue);
     assert_eq!(played.bytes()[1024..1536], [9; 512]);
     played.bytes()[..4].copy_from_slice(&[1, 2, 3, 4]);
-    assert!(reside(&rig, &*queue, &*memory, Residency::Attached));
+    assert!(reside(&rig, &*queue, &*memory, AccessState::Acquired));
     assert_eq!(get(&*queue, &*memory, 0, 4), [1, 2, 3, 4]);
 
     // Work that has not begun keeps the buffer; then it is given back, and its object goes before it.
-    let gate = queue.gate().unwrap();
+    let host_signal = queue.host_signal().unwrap();
     queue.fill(&*memory, 0, BYTES, &[8]).unwrap();
     drop(part);
     rig.probe.reset();
     drop(memory);
     assert_eq!(calls(&rig), [RELEASE, "clReleaseMemObject"]);
     assert_eq!(Arc::strong_count(&played), 2, "work still uses it");
-    gate.open(Ok(()));
+    host_signal.open(Ok(()));
     sync(&*queue);
     is_only_ours(&played);
     assert_eq!(*played.bytes(), [8; BYTES]);
@@ -284,7 +288,7 @@ fn what_cannot_be_shared_says_why() {
     acquaint(&rig, Some(&gl), "gl");
     let why = refused(&rig, played.object());
     assert!(why.contains(INFO) && why.contains("-1000"), "{why}");
-    let own = rig.memory(Strategy::Device, 64).unwrap();
+    let own = rig.memory(MemoryKind::Device, 64).unwrap();
     put(&*rig.queue(), &*own, 0, &[5; 64]);
     gl.current.store(HANDLES.context, Ordering::Relaxed);
 
@@ -337,13 +341,13 @@ fn turns(rig: &Rig, gl: &Arc<OpenGl>) -> Result<()> {
     let played = Played::new(gl, &numbers(BYTES));
     let memory = rig.device.import(&Export::Object(played.object()), Access::ReadWrite)?;
     let queue = rig.device.queue(QueueSpec::default())?;
-    queue.reside(&*memory, Residency::Attached)?;
+    queue.reside(&*memory, AccessState::Acquired)?;
     queue.fill(&*memory, 0, BYTES, &[3])?;
-    queue.reside(&*memory, Residency::Published)?;
-    queue.reside(&*memory, Residency::Away)?;
+    queue.reside(&*memory, AccessState::SharedRead)?;
+    queue.reside(&*memory, AccessState::Released)?;
     queue.mark()?.wait(SECONDS)?;
     assert_eq!(*played.bytes(), [3; BYTES], "what was given back is there");
-    queue.reside(&*memory, Residency::Attached).map(drop)
+    queue.reside(&*memory, AccessState::Acquired).map(drop)
 }
 
 /// A driver's thread may be late with letting go.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     backend::checks,
-    hal::{Export, FdKind, FdRange, Residency},
+    hal::{AccessState, Export, FdKind, FdRange},
 };
 use std::{
     fs::File,
@@ -89,19 +89,19 @@ fn sync(queue: &dyn hal::Queue) {
     queue.mark().unwrap().wait(SECONDS).unwrap();
 }
 
-/// Changes the residency, and says which hand-overs the driver saw of it.
+/// Changes the access state, and says which hand-overs the driver saw of it.
 fn reside(
     rig: &Rig,
     queue: &dyn hal::Queue,
     memory: &dyn hal::Memory,
-    to: Residency,
+    to: AccessState,
 ) -> Vec<&'static str> {
     rig.probe.reset();
     let changed = queue.reside(memory, to).unwrap();
     let calls: Vec<_> =
         rig.probe.trace().into_iter().filter(|call| [ACQUIRE, RELEASE].contains(call)).collect();
     assert_eq!(changed, !calls.is_empty(), "{calls:?}");
-    assert_eq!(memory.residency(), to);
+    assert_eq!(memory.access_state(), to);
     sync(queue);
     calls
 }
@@ -114,7 +114,7 @@ fn the_platform_says_what_it_imports() {
     let info = importer.device.info();
     assert_eq!((&info.caps.imports[..], &info.caps.exports[..]), (&KINDS[..], &[][..]));
     assert_eq!(info.physical.uuid.unwrap()[..3], [1, 17, 33]);
-    assert!(!info.caps.strategies.contains(&Strategy::Exportable), "it exports nothing");
+    assert!(!info.caps.memory_kinds.contains(&MemoryKind::Exportable), "it exports nothing");
     assert!(ordinary.device.info().caps.imports.is_empty());
     let theirs = Theirs::new("ordinary", &[0; BYTES]);
     let refused = ordinary.device.import(&theirs.all(), Access::Read).unwrap_err();
@@ -127,32 +127,32 @@ fn each_turn_is_acquired_and_released() {
     on_importer(|rig| {
         let (queue, theirs) = (rig.queue(), Theirs::new("turns", &numbers(BYTES)));
         let memory = rig.device.import(&theirs.all(), Access::ReadWrite).unwrap();
-        assert_eq!((memory.bytes(), memory.strategy()), (BYTES, Strategy::Exportable));
-        assert!(memory.needs_residency() && memory.host_pointer().is_none());
+        assert_eq!((memory.bytes(), memory.memory_kind()), (BYTES, MemoryKind::Exportable));
+        assert!(memory.needs_access_state() && memory.host_pointer().is_none());
         // It is theirs until it was acquired.
-        assert_eq!(memory.residency(), Residency::Away);
+        assert_eq!(memory.access_state(), AccessState::Released);
         let early = invalid(queue.fill(&*memory, 0, 8, &[1]));
         assert!(early.contains("away"), "{early}");
 
-        assert_eq!(reside(rig, &*queue, &*memory, Residency::Attached), [ACQUIRE]);
+        assert_eq!(reside(rig, &*queue, &*memory, AccessState::Acquired), [ACQUIRE]);
         assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES));
         put(&*queue, &*memory, 4096, &[7; 100]);
         assert_eq!(theirs.bytes(4096, 100), numbers(BYTES)[4096..4196], "the stub has a cache");
-        assert_eq!(reside(rig, &*queue, &*memory, Residency::Published), [RELEASE, ACQUIRE]);
+        assert_eq!(reside(rig, &*queue, &*memory, AccessState::SharedRead), [RELEASE, ACQUIRE]);
         assert_eq!(theirs.bytes(4096, 100), [7; 100]);
         assert_eq!(get(&*queue, &*memory, 4096, 100), [7; 100], "both read");
         let late = invalid(queue.fill(&*memory, 0, 8, &[1]));
         assert!(late.contains("published"), "{late}");
 
-        assert!(reside(rig, &*queue, &*memory, Residency::Attached).is_empty());
+        assert!(reside(rig, &*queue, &*memory, AccessState::Acquired).is_empty());
         put(&*queue, &*memory, BYTES - 1, &[9]);
-        assert_eq!(reside(rig, &*queue, &*memory, Residency::Away), [RELEASE]);
+        assert_eq!(reside(rig, &*queue, &*memory, AccessState::Released), [RELEASE]);
         assert_eq!(theirs.bytes(BYTES - 1, 1), [9]);
         theirs.file.write_all_at(&[3; 50], 200).unwrap();
-        assert_eq!(reside(rig, &*queue, &*memory, Residency::Published), [ACQUIRE]);
+        assert_eq!(reside(rig, &*queue, &*memory, AccessState::SharedRead), [ACQUIRE]);
         assert_eq!(get(&*queue, &*memory, 200, 50), [3; 50]);
-        assert_eq!(reside(rig, &*queue, &*memory, Residency::Away), [RELEASE]);
-        assert!(reside(rig, &*queue, &*memory, Residency::Away).is_empty());
+        assert_eq!(reside(rig, &*queue, &*memory, AccessState::Released), [RELEASE]);
+        assert!(reside(rig, &*queue, &*memory, AccessState::Released).is_empty());
 
         rig.probe.reset();
         drop(memory);
@@ -167,11 +167,11 @@ fn kernels_and_copies_use_it_in_place() {
         let n = BYTES / 4;
         let (queue, theirs) = (rig.queue(), Theirs::new("kernels", &numbers(BYTES)));
         let memory = rig.device.import(&theirs.all(), Access::ReadWrite).unwrap();
-        let own = rig.memory(Strategy::Device, BYTES).unwrap();
+        let own = rig.memory(MemoryKind::Device, BYTES).unwrap();
         let step = rig.program(STEP).unwrap().kernel("onebuf_step", 5).unwrap();
         let word = |value: usize| (value as u32).to_ne_bytes();
         let values = [word(0), word(n), word(3), word(1)];
-        queue.reside(&*memory, Residency::Attached).unwrap();
+        queue.reside(&*memory, AccessState::Acquired).unwrap();
         let mut args = vec![Arg::Memory(&*memory, Access::ReadWrite, BYTES)];
         args.extend(values.iter().map(|value| Arg::Bytes(value)));
         // SAFETY: `n` words.
@@ -183,7 +183,7 @@ fn kernels_and_copies_use_it_in_place() {
         assert_eq!(words(&get(&*queue, &*own, 0, n * 4)), expected);
         queue.fill(&*own, 0, BYTES, &[5]).unwrap();
         queue.copy(&*own, 0, &*memory, 8192, 4096).unwrap();
-        queue.reside(&*memory, Residency::Away).unwrap();
+        queue.reside(&*memory, AccessState::Released).unwrap();
         sync(&*queue);
         assert_eq!(words(&theirs.bytes(0, 8192)), expected[..2048]);
         assert_eq!(theirs.bytes(8192, 4096), [5; 4096]);
@@ -195,7 +195,7 @@ fn what_was_written_arrives_when_it_is_dropped() {
     on_importer(|rig| {
         let (queue, theirs) = (rig.queue(), Theirs::new("dropped", &numbers(BYTES)));
         let memory = rig.device.import(&theirs.all(), Access::ReadWrite).unwrap();
-        queue.reside(&*memory, Residency::Attached).unwrap();
+        queue.reside(&*memory, AccessState::Acquired).unwrap();
         queue.fill(&*memory, 0, BYTES, &[1]).unwrap();
         rig.probe.reset();
         drop(memory);
@@ -215,14 +215,14 @@ fn it_is_not_released_under_another_queues_work() {
         let (first, second) = (rig.queue(), rig.queue());
         let theirs = Theirs::new("two-queues", &numbers(BYTES));
         let memory = rig.device.import(&theirs.all(), Access::ReadWrite).unwrap();
-        first.reside(&*memory, Residency::Attached).unwrap();
+        first.reside(&*memory, AccessState::Acquired).unwrap();
         second.wait_for(&[first.mark().unwrap()]).unwrap();
-        let gate = second.gate().unwrap();
+        let host_signal = second.host_signal().unwrap();
         second.fill(&*memory, 0, BYTES, &[8]).unwrap();
         drop(memory);
         first.flush().unwrap();
         assert_eq!(theirs.bytes(0, BYTES), numbers(BYTES), "its work has not run");
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         sync(&*second);
         sync(&*first);
         assert_eq!(theirs.bytes(0, BYTES), [8; BYTES]);
@@ -237,12 +237,12 @@ fn regions_follow_the_whole() {
         let memory = rig.device.import(&theirs.all(), Access::ReadWrite).unwrap();
         let part = memory.region(4096, 1000, Access::ReadWrite).unwrap();
         assert!(invalid(queue.fill(&*part, 0, 8, &[1])).contains("away"));
-        assert_eq!(reside(rig, &*queue, &*part, Residency::Attached), [ACQUIRE]);
-        assert_eq!(memory.residency(), Residency::Attached);
+        assert_eq!(reside(rig, &*queue, &*part, AccessState::Acquired), [ACQUIRE]);
+        assert_eq!(memory.access_state(), AccessState::Acquired);
         assert_eq!(get(&*queue, &*part, 0, 1000), numbers(BYTES)[4096..5096]);
         put(&*queue, &*part, 0, &[6; 1000]);
         drop(memory);
-        assert_eq!(reside(rig, &*queue, &*part, Residency::Away), [RELEASE]);
+        assert_eq!(reside(rig, &*queue, &*part, AccessState::Released), [RELEASE]);
         assert_eq!(theirs.bytes(4096, 1000), [6; 1000]);
         assert_eq!(theirs.open(), 2, "the part keeps it");
         drop(part);
@@ -260,7 +260,7 @@ fn an_offset_is_where_the_memory_begins() {
             let memory = rig.device.import(&export, Access::ReadWrite).unwrap();
             drop(export);
             assert_eq!(memory.bytes(), 5000);
-            assert_eq!(reside(rig, &*queue, &*memory, Residency::Attached), [ACQUIRE]);
+            assert_eq!(reside(rig, &*queue, &*memory, AccessState::Acquired), [ACQUIRE]);
             assert_eq!(get(&*queue, &*memory, 0, 5000), numbers(BYTES)[8192..13192]);
             put(&*queue, &*memory, 4999, &[1]);
             // A region of it begins further in.
@@ -269,7 +269,7 @@ fn an_offset_is_where_the_memory_begins() {
             put(&*queue, &*part, 0, &[2; 64]);
             let outside = invalid(memory.region(4992, 64, Access::Read));
             assert!(outside.contains("5000"), "{outside}");
-            assert_eq!(reside(rig, &*queue, &*memory, Residency::Published), [RELEASE, ACQUIRE]);
+            assert_eq!(reside(rig, &*queue, &*memory, AccessState::SharedRead), [RELEASE, ACQUIRE]);
             let mut expected = numbers(BYTES);
             expected[13191] = 1;
             expected[9216..9280].fill(2);
@@ -317,7 +317,7 @@ fn it_is_imported_for_what_kernels_do() {
     on_importer(|rig| {
         let (queue, theirs) = (rig.queue(), Theirs::new("access", &numbers(BYTES)));
         let memory = rig.device.import(&theirs.all(), Access::Read).unwrap();
-        queue.reside(&*memory, Residency::Attached).unwrap();
+        queue.reside(&*memory, AccessState::Acquired).unwrap();
         assert_eq!(get(&*queue, &*memory, 0, 16), numbers(16));
         let wider = invalid(memory.region(0, 128, Access::ReadWrite));
         assert!(wider.contains("for read"), "{wider}");
@@ -336,8 +336,12 @@ fn turns(rig: &Rig, theirs: &Theirs) -> Result<()> {
         let export = Export::Fd(theirs.range(FdKind::OpaqueFd, offset, 4096));
         let memory = rig.device.import(&export, Access::ReadWrite)?;
         let part = memory.region(1024, 1024, Access::ReadWrite)?;
-        for to in [Residency::Attached, Residency::Published, Residency::Away, Residency::Attached]
-        {
+        for to in [
+            AccessState::Acquired,
+            AccessState::SharedRead,
+            AccessState::Released,
+            AccessState::Acquired,
+        ] {
             queue.reside(&*memory, to)?;
         }
         queue.fill(&*part, 0, 1024, &[1, 2])?;

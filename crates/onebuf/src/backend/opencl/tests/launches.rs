@@ -27,7 +27,7 @@ fn kernel(rig: &Rig, name: &str, parameters: usize) -> Arc<dyn hal::Kernel> {
 fn work_items_start_at_the_offset() {
     each(|rig| {
         let (queue, put) = (rig.queue(), kernel(rig, "put", 2));
-        let memory = rig.memory(Strategy::Device, 400).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 400).unwrap();
         queue.fill(&*memory, 0, 400, &[0]).unwrap();
         let args =
             [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Bytes(&7u32.to_ne_bytes())];
@@ -48,7 +48,7 @@ fn work_items_start_at_the_offset() {
 fn a_required_group_size_is_used_and_kept() {
     each(|rig| {
         let (queue, groups) = (rig.queue(), kernel(rig, "groups", 1));
-        let memory = rig.memory(Strategy::Device, 16 * 4 * 4).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 16 * 4 * 4).unwrap();
         queue.fill(&*memory, 0, 16 * 4 * 4, &[0]).unwrap();
         let args = [Arg::Memory(&*memory, Access::Write, usize::MAX)];
         let grid = |local| Grid { dims: 2, global: [16, 4, 1], local, offset: [0; 3] };
@@ -72,7 +72,7 @@ fn a_required_group_size_is_used_and_kept() {
 fn groups_as_large_as_the_device_says_run() {
     each(|rig| {
         let (queue, put) = (rig.queue(), kernel(rig, "put", 2));
-        let memory = rig.memory(Strategy::Device, 4096).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 4096).unwrap();
         let args = [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Bytes(&[0; 4])];
         // SAFETY: 1024 words.
         unsafe { launch(&*queue, &*put, &line(1024, Some(256)), &args) }.unwrap();
@@ -85,7 +85,7 @@ fn groups_as_large_as_the_device_says_run() {
 fn uneven_groups_are_refused_before_2_0() {
     each(|rig| {
         let (queue, put) = (rig.queue(), kernel(rig, "put", 2));
-        let memory = rig.memory(Strategy::Device, 400).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 400).unwrap();
         let args = [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Bytes(&[0; 4])];
         // SAFETY: 100 words.
         let run = unsafe { launch(&*queue, &*put, &line(100, Some(64)), &args) };
@@ -100,7 +100,7 @@ fn uneven_groups_are_refused_before_2_0() {
 fn local_memory_of_kernel_and_arguments_is_added() {
     each(|rig| {
         let (queue, both) = (rig.queue(), kernel(rig, "both", 2));
-        let memory = rig.memory(Strategy::Device, 1024).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 1024).unwrap();
         let args = |bytes| [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Local(bytes)];
         // SAFETY: groups of 16 with 16 words each, or refused.
         let run = |bytes| unsafe { launch(&*queue, &*both, &line(256, Some(16)), &args(bytes)) };
@@ -120,15 +120,15 @@ fn local_memory_of_kernel_and_arguments_is_added() {
 
 #[test]
 fn a_launch_has_an_event_and_waits_for_others() {
-    each_with_gates(|rig| {
+    each_with_host_signals(|rig| {
         let (first, second, put) = (rig.queue(), rig.queue(), kernel(rig, "put", 2));
-        let memory = rig.memory(Strategy::Device, 256).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 256).unwrap();
         first.fill(&*memory, 0, 256, &[0]).unwrap();
         first.mark().unwrap().wait(SECONDS).unwrap();
         let value = |n: u32| n.to_ne_bytes();
         let (one, two) = (value(1), value(2));
         let args = |n| [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Bytes(n)];
-        let gate = first.gate().unwrap();
+        let host_signal = first.host_signal().unwrap();
         let grid = line(64, None);
         // SAFETY: 64 words each.
         let launched = unsafe {
@@ -139,8 +139,11 @@ fn a_launch_has_an_event_and_waits_for_others() {
         };
         second.flush().unwrap();
         thread::sleep(Duration::from_millis(20));
-        assert!(launched.iter().all(|event| !event.poll().unwrap()), "before the gate opened");
-        gate.open(Ok(()));
+        assert!(
+            launched.iter().all(|event| !event.poll().unwrap()),
+            "before the host signal opened"
+        );
+        host_signal.open(Ok(()));
         launched.iter().for_each(|event| event.wait(SECONDS).unwrap());
         let back = words(&get(&*second, &*memory, 0, 256));
         assert_eq!(back, (2..66).collect::<Vec<_>>(), "the second came last");
@@ -148,19 +151,19 @@ fn a_launch_has_an_event_and_waits_for_others() {
 }
 
 #[test]
-fn a_launch_behind_a_failed_gate_says_so() {
-    each_with_gates(|rig| {
+fn a_launch_behind_a_failed_host_signal_says_so() {
+    each_with_host_signals(|rig| {
         let (first, second, put) = (rig.queue(), rig.queue(), kernel(rig, "put", 2));
-        let memory = rig.memory(Strategy::Device, 256).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 256).unwrap();
         let args = [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Bytes(&[0; 4])];
-        let gate = first.gate().unwrap();
+        let host_signal = first.host_signal().unwrap();
         let behind = [first.mark().unwrap()];
         let grid = line(64, None);
         // SAFETY: 64 words.
         let launched = unsafe { second.launch(&*put, &grid, &args, &behind, true) };
         let launched = launched.unwrap().unwrap();
         second.flush().unwrap();
-        drop(gate);
+        drop(host_signal);
         let waited = launched.wait(SECONDS);
         assert!(matches!(waited, Err(Error::Driver { .. })), "{waited:?}");
         // SAFETY: refused.
@@ -175,7 +178,7 @@ fn events_of_another_device_are_refused() {
     let rigs = rigs();
     let [a, b, ..] = &rigs[..] else { return println!("skip: fewer than two devices") };
     let (queue, put) = (a.queue(), kernel(a, "put", 2));
-    let memory = a.memory(Strategy::Device, 256).unwrap();
+    let memory = a.memory(MemoryKind::Device, 256).unwrap();
     let args = [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Bytes(&[0; 4])];
     let foreign = [b.queue().mark().unwrap()];
     // SAFETY: refused.
@@ -187,7 +190,7 @@ fn events_of_another_device_are_refused() {
 fn times_are_in_order_where_they_were_asked_for() {
     each(|rig| {
         let put = kernel(rig, "put", 2);
-        let memory = rig.memory(Strategy::Device, 256).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 256).unwrap();
         let args = [Arg::Memory(&*memory, Access::Write, usize::MAX), Arg::Bytes(&[0; 4])];
         for profiling in [true, false] {
             let spec = QueueSpec { profiling, ..QueueSpec::default() };
@@ -218,13 +221,13 @@ fn times_are_in_order_where_they_were_asked_for() {
 
 #[test]
 fn times_of_unfinished_work_are_not_known() {
-    each_with_gates(|rig| {
+    each_with_host_signals(|rig| {
         let spec = QueueSpec { profiling: true, ..QueueSpec::default() };
         let queue = rig.device.queue(spec).unwrap();
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         let event = queue.mark().unwrap();
         assert!(matches!(event.profile(), Err(Error::Busy { .. })));
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         event.wait(SECONDS).unwrap();
     });
 }
@@ -239,7 +242,7 @@ fn an_out_of_order_queue_keeps_to_events() {
         let spec = QueueSpec { order: QueueOrder::OutOfOrder, ..QueueSpec::default() };
         let queue = rig.device.queue(spec).unwrap();
         let add = rig.program(super::PROGRAM).unwrap().kernel("add", 2).unwrap();
-        let memory = rig.memory(Strategy::Device, 1 << 16).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 1 << 16).unwrap();
         put(&*queue, &*memory, 0, &[0; 1 << 16]);
         for round in 1..20u32 {
             let mut last: Vec<Arc<dyn hal::Event>> = Vec::new();
@@ -272,12 +275,13 @@ fn a_launch_that_waits_keeps_its_arguments() {
         let queue = rig.device.queue(QueueSpec::default()).unwrap();
         let own = queue.as_any().downcast_ref::<super::super::queue::Queue>().unwrap();
         let add = rig.program(super::PROGRAM).unwrap().kernel("add", 2).unwrap();
-        let memory = rig.memory(Strategy::Device, 4).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 4).unwrap();
         queue.fill(&*memory, 0, 4, &[0; 4]).unwrap();
         let cl = &own.raw.driver().cl;
         // SAFETY: a live context.
         let user = unsafe { cl.create_user_event(own.raw.context.raw) }.unwrap();
-        let gate: Arc<dyn hal::Event> = Arc::new(own.raw.event("clCreateUserEvent", user).unwrap());
+        let host_signal: Arc<dyn hal::Event> =
+            Arc::new(own.raw.event("clCreateUserEvent", user).unwrap());
         thread::scope(|scope| {
             // On another thread: where arguments are read late, the launch itself waits.
             scope.spawn(|| {
@@ -285,7 +289,7 @@ fn a_launch_that_waits_keeps_its_arguments() {
                 // SAFETY: a user event that is completed once.
                 unsafe { cl.set_user_event_status(user, 0) }.unwrap();
             });
-            let waits = std::slice::from_ref(&gate);
+            let waits = std::slice::from_ref(&host_signal);
             for (value, after) in [(1_u32, waits), (100, &[]), (10_000, &[])] {
                 let value = value.to_ne_bytes();
                 let args = [Arg::Memory(&*memory, Access::ReadWrite, 4), Arg::Bytes(&value)];

@@ -1,7 +1,7 @@
-//! Memory: every strategy, fills, copies, hand-overs, imports.
+//! Memory: every memory kind, fills, copies, hand-overs, imports.
 
 use super::*;
-use crate::hal::{Export, HostRange, RawHandle, Residency};
+use crate::hal::{AccessState, Export, HostRange, RawHandle};
 use std::{
     ptr::NonNull,
     sync::atomic::{AtomicUsize, Ordering},
@@ -44,22 +44,25 @@ fn sync(queue: &dyn hal::Queue) {
 }
 
 #[test]
-fn every_strategy_keeps_what_was_written() {
+fn every_memory_kind_keeps_what_was_written() {
     each(|rig| {
         let queue = rig.queue();
-        for strategy in rig.strategies() {
-            let memory = rig.memory(strategy, BYTES).unwrap();
-            assert_eq!((memory.bytes(), memory.strategy()), (BYTES, strategy));
+        for memory_kind in rig.memory_kinds() {
+            let memory = rig.memory(memory_kind, BYTES).unwrap();
+            assert_eq!((memory.bytes(), memory.memory_kind()), (BYTES, memory_kind));
             put(&*queue, &*memory, 0, &numbers(BYTES));
-            assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES), "{strategy}");
+            assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES), "{memory_kind}");
             put(&*queue, &*memory, 1001, &[0xAA; 333]);
             let back = get(&*queue, &*memory, 1000, 335);
             let all = numbers(BYTES);
-            assert_eq!((back[0], back[334]), (all[1000], all[1334]), "{strategy}");
-            assert!(back[1..334].iter().all(|b| *b == 0xAA), "{strategy}");
+            assert_eq!((back[0], back[334]), (all[1000], all[1334]), "{memory_kind}");
+            assert!(back[1..334].iter().all(|b| *b == 0xAA), "{memory_kind}");
             assert!(get(&*queue, &*memory, BYTES, 0).is_empty());
             let is_address = matches!(memory.raw(), RawHandle::Address(_));
-            assert_eq!(is_address, matches!(strategy, Strategy::FineSvm | Strategy::CoarseSvm));
+            assert_eq!(
+                is_address,
+                matches!(memory_kind, MemoryKind::FineSvm | MemoryKind::CoarseSvm)
+            );
         }
     });
 }
@@ -68,7 +71,7 @@ fn every_strategy_keeps_what_was_written() {
 fn a_range_that_is_not_inside_is_refused() {
     each(|rig| {
         let queue = rig.queue();
-        let memory = rig.memory(Strategy::Device, 64).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 64).unwrap();
         let mut host = [0u8; 128];
         for (offset, bytes) in [(0, 65), (64, 1), (usize::MAX, 2), (1, usize::MAX)] {
             // SAFETY: never enqueued.
@@ -77,7 +80,7 @@ fn a_range_that_is_not_inside_is_refused() {
             let filled = queue.fill(&*memory, offset, bytes, &[0]);
             assert!(matches!(filled, Err(Error::InvalidArgument(_))), "{offset} {bytes}");
         }
-        let other = rig.memory(Strategy::Device, 64).unwrap();
+        let other = rig.memory(MemoryKind::Device, 64).unwrap();
         assert!(queue.copy(&*memory, 32, &*other, 0, 33).is_err());
         assert!(queue.copy(&*memory, 0, &*memory, 16, 32).is_err(), "overlap");
         queue.copy(&*memory, 0, &*memory, 32, 32).unwrap();
@@ -88,16 +91,16 @@ fn a_range_that_is_not_inside_is_refused() {
 fn sizes_that_cannot_be_are_refused_before_the_driver() {
     each(|rig| {
         let limit = rig.device.info().caps.max_alloc_bytes;
-        for strategy in rig.strategies() {
-            let none = rig.memory(strategy, 0);
-            assert!(matches!(none, Err(Error::InvalidArgument(_))), "{strategy}: {none:?}");
-            let huge = rig.memory(strategy, usize::MAX);
+        for memory_kind in rig.memory_kinds() {
+            let none = rig.memory(memory_kind, 0);
+            assert!(matches!(none, Err(Error::InvalidArgument(_))), "{memory_kind}: {none:?}");
+            let huge = rig.memory(memory_kind, usize::MAX);
             let Err(Error::OutOfMemory { asked, limit: said, .. }) = huge else {
-                panic!("{strategy}: {huge:?}")
+                panic!("{memory_kind}: {huge:?}")
             };
             assert_eq!((asked, said), (usize::MAX as u64, Some(limit)));
         }
-        let pages = rig.memory(Strategy::HostPages, 64);
+        let pages = rig.memory(MemoryKind::HostPages, 64);
         assert!(matches!(pages, Err(Error::Unsupported { .. })), "{pages:?}");
     });
 }
@@ -105,11 +108,11 @@ fn sizes_that_cannot_be_are_refused_before_the_driver() {
 #[test]
 fn alignment_beyond_the_drivers_is_kept_for_svm() {
     each(|rig| {
-        for strategy in [Strategy::FineSvm, Strategy::CoarseSvm] {
-            if !rig.strategies().contains(&strategy) {
+        for memory_kind in [MemoryKind::FineSvm, MemoryKind::CoarseSvm] {
+            if !rig.memory_kinds().contains(&memory_kind) {
                 continue;
             }
-            let spec = AllocSpec { align: 1 << 16, ..spec(strategy, 100) };
+            let spec = AllocSpec { align: 1 << 16, ..spec(memory_kind, 100) };
             let memory = rig.device.allocate(&spec, None).unwrap();
             let RawHandle::Address(at) = memory.raw() else { panic!() };
             assert!(at.is_multiple_of(1 << 16));
@@ -120,7 +123,7 @@ fn alignment_beyond_the_drivers_is_kept_for_svm() {
 #[test]
 fn a_map_that_is_not_aligned_as_asked_is_not_exported() {
     each(|rig| {
-        let spec = AllocSpec { align: 1 << 30, ..spec(Strategy::MappedDevice, 4096) };
+        let spec = AllocSpec { align: 1 << 30, ..spec(MemoryKind::MappedDevice, 4096) };
         let memory = rig.device.allocate(&spec, None).unwrap();
         let export = memory.export(&*rig.queue());
         assert!(matches!(export, Err(Error::Unsupported { .. })), "{export:?}");
@@ -131,19 +134,23 @@ fn a_map_that_is_not_aligned_as_asked_is_not_exported() {
 fn fills_with_any_pattern() {
     each(|rig| {
         let queue = rig.queue();
-        for strategy in rig.strategies() {
+        for memory_kind in rig.memory_kinds() {
             for len in [1, 2, 3, 4, 8, 12, 16, 24, 64, 128, 129, 256, 1000] {
                 let (count, pattern) = (5000 / len + 3, numbers(len));
-                let memory = rig.memory(strategy, len * (count + 2)).unwrap();
+                let memory = rig.memory(memory_kind, len * (count + 2)).unwrap();
                 queue.fill(&*memory, 0, len * (count + 2), &[0xEE]).unwrap();
                 queue.fill(&*memory, len, len * count, &pattern).unwrap();
                 let back = get(&*queue, &*memory, 0, len * (count + 2));
-                assert_eq!(back[len..len * (count + 1)], pattern.repeat(count), "{strategy} {len}");
+                assert_eq!(
+                    back[len..len * (count + 1)],
+                    pattern.repeat(count),
+                    "{memory_kind} {len}"
+                );
                 let edges = back[..len].iter().chain(&back[len * (count + 1)..]);
-                assert!(edges.into_iter().all(|b| *b == 0xEE), "{strategy} {len}");
+                assert!(edges.into_iter().all(|b| *b == 0xEE), "{memory_kind} {len}");
             }
             // More than one chunk.
-            let memory = rig.memory(strategy, 3 << 20).unwrap();
+            let memory = rig.memory(memory_kind, 3 << 20).unwrap();
             queue.fill(&*memory, 0, 3 << 20, &[1, 2, 3]).unwrap();
             assert_eq!(get(&*queue, &*memory, 0, 3 << 20), [1, 2, 3].repeat(1 << 20));
             assert!(queue.fill(&*memory, 0, 16, &[1, 2, 3]).is_err());
@@ -154,11 +161,11 @@ fn fills_with_any_pattern() {
 }
 
 #[test]
-fn copies_between_all_strategies() {
+fn copies_between_all_memory_kinds() {
     each(|rig| {
         let queue = rig.queue();
-        for a in rig.strategies() {
-            for b in rig.strategies() {
+        for a in rig.memory_kinds() {
+            for b in rig.memory_kinds() {
                 let (from, to) = (rig.memory(a, BYTES).unwrap(), rig.memory(b, BYTES).unwrap());
                 put(&*queue, &*from, 0, &numbers(BYTES));
                 queue.fill(&*to, 0, BYTES, &[9]).unwrap();
@@ -176,11 +183,11 @@ fn copies_between_all_strategies() {
 fn hand_overs_make_data_visible() {
     each(|rig| {
         let queue = rig.queue();
-        for strategy in rig.strategies() {
-            let memory = rig.memory(strategy, BYTES).unwrap();
-            if !memory.needs_residency() {
-                assert!(!queue.reside(&*memory, Residency::Away).unwrap());
-                assert_eq!(memory.host_pointer().is_some(), strategy == Strategy::FineSvm);
+        for memory_kind in rig.memory_kinds() {
+            let memory = rig.memory(memory_kind, BYTES).unwrap();
+            if !memory.needs_access_state() {
+                assert!(!queue.reside(&*memory, AccessState::Released).unwrap());
+                assert_eq!(memory.host_pointer().is_some(), memory_kind == MemoryKind::FineSvm);
                 continue;
             }
             hand_over_rounds(&*queue, &*memory);
@@ -191,10 +198,10 @@ fn hand_overs_make_data_visible() {
 /// The device writes and the host reads, then the other way round, through every transition.
 fn hand_over_rounds(queue: &dyn hal::Queue, memory: &dyn hal::Memory) {
     for round in 0..3 {
-        assert_eq!((memory.residency(), memory.host_pointer()), (Residency::Attached, None));
+        assert_eq!((memory.access_state(), memory.host_pointer()), (AccessState::Acquired, None));
         put(queue, memory, 0, &[round; BYTES]);
-        assert!(queue.reside(memory, Residency::Published).unwrap());
-        assert!(!queue.reside(memory, Residency::Published).unwrap());
+        assert!(queue.reside(memory, AccessState::SharedRead).unwrap());
+        assert!(!queue.reside(memory, AccessState::SharedRead).unwrap());
         sync(queue);
         assert!(seen(memory.host_pointer().unwrap(), BYTES).iter().all(|b| *b == round));
         assert_eq!(get(queue, memory, 0, 8), [round; 8], "the device may still read");
@@ -202,14 +209,14 @@ fn hand_over_rounds(queue: &dyn hal::Queue, memory: &dyn hal::Memory) {
         let write = unsafe { queue.write(memory, 0, [0u8].as_ptr(), 1) };
         assert!(matches!(write, Err(Error::InvalidArgument(_))));
 
-        assert!(queue.reside(memory, Residency::Away).unwrap());
+        assert!(queue.reside(memory, AccessState::Released).unwrap());
         sync(queue);
         seen(memory.host_pointer().unwrap(), BYTES).copy_from_slice(&numbers(BYTES));
         assert!(queue.fill(memory, 0, 8, &[0]).is_err());
-        assert!(queue.reside(memory, Residency::Published).unwrap());
+        assert!(queue.reside(memory, AccessState::SharedRead).unwrap());
         sync(queue);
         assert_eq!(seen(memory.host_pointer().unwrap(), BYTES), numbers(BYTES));
-        assert!(queue.reside(memory, Residency::Attached).unwrap());
+        assert!(queue.reside(memory, AccessState::Acquired).unwrap());
         assert_eq!(get(queue, memory, 0, BYTES), numbers(BYTES));
     }
 }
@@ -217,10 +224,10 @@ fn hand_over_rounds(queue: &dyn hal::Queue, memory: &dyn hal::Memory) {
 #[test]
 fn memory_can_go_while_it_is_mapped() {
     each(|rig| {
-        for strategy in rig.strategies() {
-            for to in [Residency::Published, Residency::Away] {
+        for memory_kind in rig.memory_kinds() {
+            for to in [AccessState::SharedRead, AccessState::Released] {
                 let queue = rig.queue();
-                let memory = rig.memory(strategy, BYTES).unwrap();
+                let memory = rig.memory(memory_kind, BYTES).unwrap();
                 queue.reside(&*memory, to).unwrap();
                 drop(queue);
                 drop(memory);
@@ -236,16 +243,16 @@ fn imported_pages_are_the_hosts() {
         let range = Pages::range(BYTES, &alive);
         let at = range.pointer;
         let memory = rig.device.import(&Export::Host(range), Access::ReadWrite).unwrap();
-        assert_eq!(memory.strategy(), Strategy::HostPages);
-        queue.reside(&*memory, Residency::Away).unwrap();
+        assert_eq!(memory.memory_kind(), MemoryKind::HostPages);
+        queue.reside(&*memory, AccessState::Released).unwrap();
         sync(&*queue);
         assert_eq!(memory.host_pointer(), Some(at));
         seen(at, BYTES).copy_from_slice(&numbers(BYTES));
-        queue.reside(&*memory, Residency::Attached).unwrap();
+        queue.reside(&*memory, AccessState::Acquired).unwrap();
         assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES));
         hand_over_rounds(&*queue, &*memory);
         queue.fill(&*memory, 0, BYTES, &[5]).unwrap();
-        queue.reside(&*memory, Residency::Published).unwrap();
+        queue.reside(&*memory, AccessState::SharedRead).unwrap();
         sync(&*queue);
         assert!(seen(at, BYTES).iter().all(|b| *b == 5));
         assert_eq!(alive.load(Ordering::SeqCst), 1);
@@ -266,17 +273,17 @@ fn gone(alive: &AtomicUsize) {
 
 #[test]
 fn imported_pages_stay_while_work_is_queued() {
-    each_with_gates(|rig| {
+    each_with_host_signals(|rig| {
         let (queue, alive) = (rig.queue(), Arc::new(AtomicUsize::new(0)));
         let range = Pages::range(BYTES, &alive);
         let memory = rig.device.import(&Export::Host(range), Access::ReadWrite).unwrap();
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         queue.fill(&*memory, 0, BYTES, &[1]).unwrap();
         queue.flush().unwrap();
         drop(memory);
         thread::sleep(Duration::from_millis(20));
         assert_eq!(alive.load(Ordering::SeqCst), 1, "freed under a queued command");
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         sync(&*queue);
         drop(queue);
         gone(&alive);
@@ -289,9 +296,9 @@ fn what_is_exported_can_be_imported_next_door() {
     let rigs = rigs();
     for a in &rigs {
         for b in &rigs {
-            for strategy in a.strategies().into_iter().filter(|s| *s != Strategy::Device) {
-                println!("{} {strategy} -> {}", a.name(), b.name());
-                next_door(a, b, strategy);
+            for memory_kind in a.memory_kinds().into_iter().filter(|s| *s != MemoryKind::Device) {
+                println!("{} {memory_kind} -> {}", a.name(), b.name());
+                next_door(a, b, memory_kind);
             }
         }
     }
@@ -301,9 +308,9 @@ fn what_is_exported_can_be_imported_next_door() {
     }
 }
 
-fn next_door(a: &Rig, b: &Rig, strategy: Strategy) {
+fn next_door(a: &Rig, b: &Rig, memory_kind: MemoryKind) {
     let (qa, qb) = (a.queue(), b.queue());
-    let memory = a.memory(strategy, BYTES).unwrap();
+    let memory = a.memory(memory_kind, BYTES).unwrap();
     put(&*qa, &*memory, 0, &numbers(BYTES));
     let export = memory.export(&*qa).unwrap();
     let Export::Host(range) = &export else { panic!("not pages") };
@@ -311,13 +318,13 @@ fn next_door(a: &Rig, b: &Rig, strategy: Strategy) {
     let view = b.device.import(&export, Access::ReadWrite).unwrap();
     assert_eq!(get(&*qb, &*view, 0, BYTES), numbers(BYTES));
     qb.fill(&*view, 0, BYTES, &[3]).unwrap();
-    qb.reside(&*view, Residency::Away).unwrap();
+    qb.reside(&*view, AccessState::Released).unwrap();
     sync(&*qb);
-    qa.reside(&*memory, Residency::Attached).unwrap();
+    qa.reside(&*memory, AccessState::Acquired).unwrap();
     assert_eq!(get(&*qa, &*memory, 0, BYTES), [3; BYTES]);
     // The view outlives the memory's own handle, and keeps its pages.
     drop((export, memory));
-    qb.reside(&*view, Residency::Attached).unwrap();
+    qb.reside(&*view, AccessState::Acquired).unwrap();
     assert_eq!(get(&*qb, &*view, 0, BYTES), [3; BYTES]);
 }
 
@@ -326,7 +333,7 @@ fn device_memory_has_no_export_and_queues_of_others_are_refused() {
     let _alone = alone();
     let rigs = rigs();
     for rig in &rigs {
-        let memory = rig.memory(Strategy::Device, 64).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 64).unwrap();
         assert!(matches!(memory.export(&*rig.queue()), Err(Error::Unsupported { .. })));
         for other in rigs.iter().filter(|other| !Arc::ptr_eq(&other.device, &rig.device)) {
             let queue = other.queue();
@@ -334,7 +341,7 @@ fn device_memory_has_no_export_and_queues_of_others_are_refused() {
                 assert!(matches!(result, Err(Error::ForeignContext { .. })), "{result:?}");
             };
             foreign(queue.fill(&*memory, 0, 64, &[0]));
-            foreign(queue.reside(&*memory, Residency::Away).map(drop));
+            foreign(queue.reside(&*memory, AccessState::Released).map(drop));
             foreign(queue.wait_for(&[rig.queue().mark().unwrap()]));
             foreign(memory.export(&*queue).map(drop));
         }

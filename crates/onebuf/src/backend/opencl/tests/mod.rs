@@ -16,7 +16,7 @@ use super::{OPENCL_C, discover};
 use crate::{
     Error, Result, hal,
     hal::{
-        Access, AllocSpec, Arg, Domain, Grid, HostAccess, QueueOrder, QueueSpec, Source, Strategy,
+        Access, AllocSpec, Arg, Domain, Grid, HostAccess, MemoryKind, QueueOrder, QueueSpec, Source,
     },
     sync::Arc,
 };
@@ -59,8 +59,8 @@ impl Rig {
         self.device.queue(QueueSpec::default()).unwrap()
     }
 
-    fn memory(&self, strategy: Strategy, bytes: usize) -> Result<Arc<dyn hal::Memory>> {
-        self.device.allocate(&spec(strategy, bytes), None)
+    fn memory(&self, memory_kind: MemoryKind, bytes: usize) -> Result<Arc<dyn hal::Memory>> {
+        self.device.allocate(&spec(memory_kind, bytes), None)
     }
 
     fn program(&self, text: &'static str) -> Result<Arc<dyn hal::Program>> {
@@ -68,15 +68,15 @@ impl Rig {
         self.device.build(&Source { texts, ..Source::default() })
     }
 
-    fn strategies(&self) -> Vec<Strategy> {
-        self.device.info().caps.strategies.clone()
+    fn memory_kinds(&self) -> Vec<MemoryKind> {
+        self.device.info().caps.memory_kinds.clone()
     }
 }
 
 /// Memory that everybody may use for everything.
-fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
+fn spec(memory_kind: MemoryKind, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
-    AllocSpec { bytes, align: 8, strategy, access, host, hint: None }
+    AllocSpec { bytes, align: 8, memory_kind, access, host, hint: None }
 }
 
 /// Launches on a queue, after nothing.
@@ -171,13 +171,13 @@ fn each(test: impl Fn(&Rig)) {
     }
 }
 
-/// The same, on devices that have gates and callbacks.
-fn each_with_gates(test: impl Fn(&Rig)) {
-    each(|rig| match rig.device.info().caps.gates {
+/// The same, on devices that have host signals and callbacks.
+fn each_with_host_signals(test: impl Fn(&Rig)) {
+    each(|rig| match rig.device.info().caps.host_signals {
         true => test(rig),
         false => {
-            println!("skip: no gates on {}", rig.name());
-            assert!(matches!(rig.queue().gate(), Err(Error::Unsupported { .. })));
+            println!("skip: no host signals on {}", rig.name());
+            assert!(matches!(rig.queue().host_signal(), Err(Error::Unsupported { .. })));
         }
     });
 }
@@ -217,7 +217,7 @@ fn devices_say_what_they_are() {
         assert!(!info.name.is_empty() && info.memory_bytes > 0 && info.version.contains("OpenCL"));
         assert!(info.library.starts_with('/'), "{}", info.library);
         assert!(info.caps.align_bytes >= 64 && info.caps.align_bytes.is_power_of_two());
-        assert!(info.caps.strategies.ends_with(&[Strategy::MappedDevice, Strategy::Device]));
+        assert!(info.caps.memory_kinds.ends_with(&[MemoryKind::MappedDevice, MemoryKind::Device]));
         assert!(info.caps.max_group_sizes.iter().all(|n| *n > 0));
         assert!(rig.probe.live().is_empty(), "discovery makes nothing");
     });
@@ -263,11 +263,11 @@ fn an_order_that_the_device_lacks_is_refused() {
         match rig.device.queue(QueueSpec { order: QueueOrder::OutOfOrder, profiling: false }) {
             Ok(queue) => {
                 assert!(rig.device.info().caps.out_of_order);
-                let memory = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+                let memory = rig.memory(MemoryKind::MappedDevice, 4096).unwrap();
                 put(&*queue, &*memory, 0, &numbers(4096));
-                queue.reside(&*memory, hal::Residency::Published).unwrap();
+                queue.reside(&*memory, hal::AccessState::SharedRead).unwrap();
                 queue.mark().unwrap().wait(SECONDS).unwrap();
-                queue.reside(&*memory, hal::Residency::Attached).unwrap();
+                queue.reside(&*memory, hal::AccessState::Acquired).unwrap();
                 assert_eq!(get(&*queue, &*memory, 0, 4096), numbers(4096));
             }
             Err(why) => {

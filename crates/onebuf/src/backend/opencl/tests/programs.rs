@@ -1,20 +1,20 @@
 //! Compiling, arguments, launches.
 
 use super::*;
-use crate::hal::Residency;
+use crate::hal::AccessState;
 
 const N: usize = 1 << 12;
 
 #[test]
-fn kernels_run_on_every_strategy() {
+fn kernels_run_on_every_memory_kind() {
     each(|rig| {
         let queue = rig.queue();
         let program = rig.program(PROGRAM).unwrap();
         let (add, copy) = (program.kernel("add", 2).unwrap(), program.kernel("copy", 2).unwrap());
         let data: Vec<u32> = (0..N as u32).collect();
-        for strategy in rig.strategies() {
+        for memory_kind in rig.memory_kinds() {
             let (a, b) =
-                (rig.memory(strategy, N * 4).unwrap(), rig.memory(strategy, N * 4).unwrap());
+                (rig.memory(memory_kind, N * 4).unwrap(), rig.memory(memory_kind, N * 4).unwrap());
             put(&*queue, &*a, 0, &bytes_of(&data));
             // SAFETY: one work-item per element.
             unsafe {
@@ -31,7 +31,7 @@ fn kernels_run_on_every_strategy() {
                 launch(&*queue, &*copy, &line(N, None), &args).unwrap();
             }
             let back = words(&get(&*queue, &*b, 0, N * 4));
-            assert!(back.iter().zip(&data).all(|(b, d)| *b == d + 10), "{strategy}");
+            assert!(back.iter().zip(&data).all(|(b, d)| *b == d + 10), "{memory_kind}");
         }
     });
 }
@@ -41,7 +41,7 @@ fn local_memory_is_passed_and_limited() {
     each(|rig| {
         let queue = rig.queue();
         let turn = rig.program(PROGRAM).unwrap().kernel("turn", 2).unwrap();
-        let memory = rig.memory(Strategy::Device, 64 * 4).unwrap();
+        let memory = rig.memory(MemoryKind::Device, 64 * 4).unwrap();
         put(&*queue, &*memory, 0, &bytes_of(&(0..64).collect::<Vec<_>>()));
         let data = Arg::Memory(&*memory, Access::ReadWrite, usize::MAX);
         let args = [data, Arg::Local(64)];
@@ -63,7 +63,7 @@ fn wrong_launches_are_named() {
     each(|rig| {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        let memory = rig.memory(Strategy::MappedDevice, N * 4).unwrap();
+        let memory = rig.memory(MemoryKind::MappedDevice, N * 4).unwrap();
         let data = Arg::Memory(&*memory, Access::ReadWrite, usize::MAX);
         let five = 5u32.to_ne_bytes();
         // SAFETY: each is refused.
@@ -79,9 +79,9 @@ fn wrong_launches_are_named() {
         let uneven = launch(&line(100, Some(64)), &good);
         println!("  uneven groups: {uneven:?}");
 
-        queue.reside(&*memory, Residency::Away).unwrap();
+        queue.reside(&*memory, AccessState::Released).unwrap();
         assert!(invalid(launch(&line(N, None), &good)).contains("is away"));
-        let spec = AllocSpec { access: Access::Read, ..spec(Strategy::Device, 64) };
+        let spec = AllocSpec { access: Access::Read, ..spec(MemoryKind::Device, 64) };
         let read_only = rig.device.allocate(&spec, None).unwrap();
         let args = [Arg::Memory(&*read_only, Access::ReadWrite, usize::MAX), Arg::Bytes(&five)];
         assert!(invalid(launch(&line(16, None), &args)).contains("made for read"));
@@ -89,14 +89,14 @@ fn wrong_launches_are_named() {
 }
 
 #[test]
-fn a_published_memory_may_be_read_by_kernels() {
+fn shared_read_memory_may_be_read_by_kernels() {
     each(|rig| {
         let queue = rig.queue();
         let copy = rig.program(PROGRAM).unwrap().kernel("copy", 2).unwrap();
-        let (a, b) = (Strategy::MappedDevice, Strategy::Device);
+        let (a, b) = (MemoryKind::MappedDevice, MemoryKind::Device);
         let (a, b) = (rig.memory(a, 64).unwrap(), rig.memory(b, 64).unwrap());
         put(&*queue, &*a, 0, &numbers(64));
-        queue.reside(&*a, Residency::Published).unwrap();
+        queue.reside(&*a, AccessState::SharedRead).unwrap();
         let args = [
             Arg::Memory(&*a, Access::Read, usize::MAX),
             Arg::Memory(&*b, Access::Write, usize::MAX),

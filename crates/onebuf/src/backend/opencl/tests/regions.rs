@@ -1,7 +1,7 @@
 //! Parts of memory: where they may lie, who may use them, and that they are the whole's bytes.
 
 use super::*;
-use crate::hal::{RawHandle, Residency};
+use crate::hal::{AccessState, RawHandle};
 
 /// Two pages of the largest alignment that is usual.
 const PAGE: usize = 4096;
@@ -10,12 +10,12 @@ const PAGE: usize = 4096;
 fn regions_that_cannot_be_are_refused_before_the_driver() {
     each(|rig| {
         let align = rig.device.info().caps.align_bytes;
-        for strategy in rig.strategies() {
-            let whole = rig.memory(strategy, 2 * PAGE).unwrap();
+        for memory_kind in rig.memory_kinds() {
+            let whole = rig.memory(memory_kind, 2 * PAGE).unwrap();
             rig.probe.reset();
             let refused = |offset, bytes, access, why: &str| {
                 let said = invalid(whole.region(offset, bytes, access));
-                assert!(said.contains(why), "{strategy}: {said}");
+                assert!(said.contains(why), "{memory_kind}: {said}");
             };
             refused(4, 64, Access::ReadWrite, &format!("multiples of {align}"));
             refused(align / 2, 64, Access::ReadWrite, "multiples of");
@@ -40,16 +40,16 @@ fn a_region_narrows_access_and_never_widens_it() {
     each(|rig| {
         let queue = rig.queue();
         let copy = rig.program(PROGRAM).unwrap().kernel("copy", 2).unwrap();
-        for strategy in rig.strategies() {
+        for memory_kind in rig.memory_kinds() {
             for has in [Access::Read, Access::Write] {
-                let spec = AllocSpec { access: has, ..spec(strategy, 2 * PAGE) };
+                let spec = AllocSpec { access: has, ..spec(memory_kind, 2 * PAGE) };
                 let whole = rig.device.allocate(&spec, None).unwrap();
                 let wide = invalid(whole.region(0, PAGE, Access::ReadWrite));
                 assert!(wide.contains("where the whole memory is for"), "{wide}");
                 whole.region(0, PAGE, has).unwrap();
             }
             // K1 reads where K2 writes: one memory, two children.
-            let whole = rig.memory(strategy, 2 * PAGE).unwrap();
+            let whole = rig.memory(memory_kind, 2 * PAGE).unwrap();
             put(&*queue, &*whole, 0, &numbers(PAGE));
             let from = whole.region(0, PAGE, Access::Read).unwrap();
             let to = whole.region(PAGE, PAGE, Access::Write).unwrap();
@@ -61,7 +61,7 @@ fn a_region_narrows_access_and_never_widens_it() {
             let copied =
                 |args: &[Arg<'_>]| unsafe { launch(&*queue, &*copy, &line(PAGE / 4, None), args) };
             copied(&args).unwrap();
-            assert_eq!(get(&*queue, &*whole, PAGE, PAGE), numbers(PAGE), "{strategy}");
+            assert_eq!(get(&*queue, &*whole, PAGE, PAGE), numbers(PAGE), "{memory_kind}");
             let why = invalid(copied(&[args[0], Arg::Memory(&*from, Access::Write, usize::MAX)]));
             assert!(why.contains("made for read given to a kernel for write"), "{why}");
             let why = invalid(copied(&[Arg::Memory(&*to, Access::Read, usize::MAX), args[1]]));
@@ -75,12 +75,12 @@ fn regions_are_the_wholes_bytes_and_nobody_elses() {
     each(|rig| {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        for strategy in rig.strategies() {
-            let whole = rig.memory(strategy, 4 * PAGE).unwrap();
+        for memory_kind in rig.memory_kinds() {
+            let whole = rig.memory(memory_kind, 4 * PAGE).unwrap();
             queue.fill(&*whole, 0, 4 * PAGE, &100u32.to_ne_bytes()).unwrap();
             let parts = [1, 2].map(|page| {
                 let part = whole.region(page * PAGE, PAGE, Access::ReadWrite).unwrap();
-                assert_eq!((part.bytes(), part.strategy()), (PAGE, strategy));
+                assert_eq!((part.bytes(), part.memory_kind()), (PAGE, memory_kind));
                 part
             });
             for (part, n) in parts.iter().zip([1u32, 2]) {
@@ -91,7 +91,7 @@ fn regions_are_the_wholes_bytes_and_nobody_elses() {
             }
             let back = words(&get(&*queue, &*whole, 0, 4 * PAGE));
             for (page, expected) in back.chunks(PAGE / 4).zip([100, 101, 102, 100]) {
-                assert!(page.iter().all(|word| *word == expected), "{strategy} {expected}");
+                assert!(page.iter().all(|word| *word == expected), "{memory_kind} {expected}");
             }
             addresses(&*whole, &*parts[0]);
         }
@@ -110,21 +110,21 @@ fn addresses(whole: &dyn hal::Memory, part: &dyn hal::Memory) {
 fn copies_into_and_out_of_a_region_are_relative_to_it() {
     each(|rig| {
         let queue = rig.queue();
-        for strategy in rig.strategies() {
-            let whole = rig.memory(strategy, 4 * PAGE).unwrap();
+        for memory_kind in rig.memory_kinds() {
+            let whole = rig.memory(memory_kind, 4 * PAGE).unwrap();
             queue.fill(&*whole, 0, 4 * PAGE, &[9]).unwrap();
             let a = whole.region(PAGE, PAGE, Access::ReadWrite).unwrap();
             let b = whole.region(2 * PAGE, PAGE, Access::ReadWrite).unwrap();
             put(&*queue, &*a, 100, &numbers(200));
-            assert_eq!(get(&*queue, &*a, 100, 200), numbers(200), "{strategy}");
+            assert_eq!(get(&*queue, &*a, 100, 200), numbers(200), "{memory_kind}");
             queue.copy(&*a, 100, &*b, 300, 200).unwrap();
             for pattern in [&[7u8][..], &[1, 2, 3]] {
                 queue.fill(&*b, 0, 300, pattern).unwrap();
                 let back = get(&*queue, &*whole, 0, 4 * PAGE);
-                assert_eq!(back[PAGE + 100..PAGE + 300], numbers(200), "{strategy}");
+                assert_eq!(back[PAGE + 100..PAGE + 300], numbers(200), "{memory_kind}");
                 assert_eq!(back[2 * PAGE..2 * PAGE + 300], pattern.repeat(300 / pattern.len()));
-                assert_eq!(back[2 * PAGE + 300..2 * PAGE + 500], numbers(200), "{strategy}");
-                assert_eq!((back[PAGE - 1], back[3 * PAGE]), (9, 9), "{strategy}");
+                assert_eq!(back[2 * PAGE + 300..2 * PAGE + 500], numbers(200), "{memory_kind}");
+                assert_eq!((back[PAGE - 1], back[3 * PAGE]), (9, 9), "{memory_kind}");
             }
             assert!(invalid(queue.fill(&*b, PAGE - 1, 2, &[0])).contains("in a memory of 4096"));
             let overlapping = whole.region(PAGE, 2 * PAGE, Access::ReadWrite).unwrap();
@@ -140,29 +140,35 @@ fn a_region_is_where_the_whole_is() {
     each(|rig| {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        for strategy in rig.strategies() {
-            let whole = rig.memory(strategy, 2 * PAGE).unwrap();
+        for memory_kind in rig.memory_kinds() {
+            let whole = rig.memory(memory_kind, 2 * PAGE).unwrap();
             let part = whole.region(PAGE, PAGE, Access::ReadWrite).unwrap();
-            assert_eq!(part.needs_residency(), whole.needs_residency());
-            if !part.needs_residency() {
+            assert_eq!(part.needs_access_state(), whole.needs_access_state());
+            if !part.needs_access_state() {
                 continue;
             }
             put(&*queue, &*part, 0, &numbers(PAGE));
-            assert!(queue.reside(&*part, Residency::Away).unwrap());
-            assert!(!queue.reside(&*whole, Residency::Away).unwrap(), "it is one residency");
+            assert!(queue.reside(&*part, AccessState::Released).unwrap());
+            assert!(
+                !queue.reside(&*whole, AccessState::Released).unwrap(),
+                "it is one access state"
+            );
             queue.mark().unwrap().wait(SECONDS).unwrap();
-            assert_eq!((whole.residency(), part.residency()), (Residency::Away, Residency::Away));
+            assert_eq!(
+                (whole.access_state(), part.access_state()),
+                (AccessState::Released, AccessState::Released)
+            );
             let (at, seen) = (whole.host_pointer().unwrap(), part.host_pointer().unwrap());
             assert_eq!(at.addr().get() + PAGE, seen.addr().get());
             // SAFETY: mapped, and used by nobody else.
             let bytes = unsafe { std::slice::from_raw_parts(seen.as_ptr(), PAGE) };
-            assert_eq!(bytes, numbers(PAGE), "{strategy}");
+            assert_eq!(bytes, numbers(PAGE), "{memory_kind}");
             let args = [Arg::Memory(&*part, Access::ReadWrite, usize::MAX), Arg::Bytes(&[0; 4])];
             // SAFETY: refused.
             let why = invalid(unsafe { launch(&*queue, &*add, &line(1, None), &args) });
             assert!(why.contains("is away"), "{why}");
-            queue.reside(&*whole, Residency::Attached).unwrap();
-            assert_eq!(part.residency(), Residency::Attached);
+            queue.reside(&*whole, AccessState::Acquired).unwrap();
+            assert_eq!(part.access_state(), AccessState::Acquired);
             // SAFETY: one word.
             unsafe { launch(&*queue, &*add, &line(1, None), &args) }.unwrap();
         }
@@ -174,8 +180,8 @@ fn a_region_keeps_the_whole() {
     each(|rig| {
         let queue = rig.queue();
         let add = rig.program(PROGRAM).unwrap().kernel("add", 2).unwrap();
-        for strategy in rig.strategies() {
-            let whole = rig.memory(strategy, 2 * PAGE).unwrap();
+        for memory_kind in rig.memory_kinds() {
+            let whole = rig.memory(memory_kind, 2 * PAGE).unwrap();
             queue.fill(&*whole, 0, 2 * PAGE, &[0]).unwrap();
             let part = whole.region(PAGE, PAGE, Access::ReadWrite).unwrap();
             drop(whole);
@@ -183,7 +189,7 @@ fn a_region_keeps_the_whole() {
                 [Arg::Memory(&*part, Access::ReadWrite, usize::MAX), Arg::Bytes(&[5, 0, 0, 0])];
             // SAFETY: a page of words.
             unsafe { launch(&*queue, &*add, &line(PAGE / 4, None), &args) }.unwrap();
-            assert_eq!(words(&get(&*queue, &*part, 0, PAGE)), [5; PAGE / 4], "{strategy}");
+            assert_eq!(words(&get(&*queue, &*part, 0, PAGE)), [5; PAGE / 4], "{memory_kind}");
             // SAFETY: a page of words. The part goes under queued work.
             unsafe { launch(&*queue, &*add, &line(PAGE / 4, None), &args) }.unwrap();
             drop(part);

@@ -64,27 +64,27 @@ fn memory_on_the_chip_is_for_texas_instruments() {
     let _alone = alone();
     let Some((table, path)) = library() else { return };
     let [ordinary, ti] = platforms(&path);
-    let refused = ordinary.memory(Strategy::OnChip, 4096).unwrap_err();
+    let refused = ordinary.memory(MemoryKind::OnChip, 4096).unwrap_err();
     assert!(refused.to_string().contains("Texas Instruments"), "{refused}");
-    assert!(!ordinary.strategies().contains(&Strategy::OnChip));
-    assert!(ti.strategies().contains(&Strategy::OnChip));
+    assert!(!ordinary.memory_kinds().contains(&MemoryKind::OnChip));
+    assert!(ti.memory_kinds().contains(&MemoryKind::OnChip));
 
     let queue = ti.queue();
-    let memory = ti.memory(Strategy::OnChip, 4096).unwrap();
+    let memory = ti.memory(MemoryKind::OnChip, 4096).unwrap();
     let flags: u64 = asked(&table, &*memory, cl::CL_MEM_FLAGS);
     assert_eq!(flags, cl::CL_MEM_USE_MSMC_TI | cl::CL_MEM_READ_WRITE);
     let remark = memory.remark().unwrap();
     assert!(remark.contains("CL_MEM_USE_MSMC_TI"), "{remark}");
-    assert!(!memory.needs_residency() && memory.host_pointer().is_none());
+    assert!(!memory.needs_access_state() && memory.host_pointer().is_none());
     assert!(matches!(memory.export(&*queue), Err(Error::Unsupported { .. })));
     put(&*queue, &*memory, 0, &numbers(4096));
     assert_eq!(get(&*queue, &*memory, 0, 4096), numbers(4096));
-    let device = ti.memory(Strategy::Device, 4096).unwrap();
+    let device = ti.memory(MemoryKind::Device, 4096).unwrap();
     let flags: u64 = asked(&table, &*device, cl::CL_MEM_FLAGS);
     assert_eq!(flags, cl::CL_MEM_READ_WRITE, "only what was asked for");
     // The control: the stub's other platform would have told of the bit.
     let context: usize =
-        asked(&table, &*ordinary.memory(Strategy::Device, 64).unwrap(), cl::CL_MEM_CONTEXT);
+        asked(&table, &*ordinary.memory(MemoryKind::Device, 64).unwrap(), cl::CL_MEM_CONTEXT);
     // SAFETY: refused; a device keeps its context.
     let made = unsafe {
         let context = ClContext(context as *mut _);
@@ -101,7 +101,7 @@ fn memory_on_the_chip_is_for_texas_instruments() {
 }
 
 fn regions_arrive_as_asked(table: &OpenCl, rig: &Rig) {
-    let whole = rig.memory(Strategy::MappedDevice, 4096).unwrap();
+    let whole = rig.memory(MemoryKind::MappedDevice, 4096).unwrap();
     let RawHandle::Object(parent) = whole.raw() else { panic!() };
     for (access, flag) in [
         (Access::Read, cl::CL_MEM_READ_ONLY),
@@ -124,7 +124,7 @@ fn host_access_arrives_as_asked(table: &OpenCl, rig: &Rig) {
         (HostAccess::Write, cl::CL_MEM_HOST_WRITE_ONLY),
         (HostAccess::None, cl::CL_MEM_HOST_NO_ACCESS),
     ] {
-        let spec = AllocSpec { host, access: Access::Read, ..spec(Strategy::Device, 64) };
+        let spec = AllocSpec { host, access: Access::Read, ..spec(MemoryKind::Device, 64) };
         let memory = rig.device.allocate(&spec, Some(&[7; 64])).unwrap();
         let flags: u64 = asked(table, &*memory, cl::CL_MEM_FLAGS);
         assert_eq!(flags, flag | cl::CL_MEM_READ_ONLY | cl::CL_MEM_COPY_HOST_PTR);

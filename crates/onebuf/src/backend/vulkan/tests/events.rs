@@ -1,17 +1,17 @@
-//! Events, gates, and queues that wait for each other.
+//! Events, host signals, and queues that wait for each other.
 
 use super::*;
 use crate::backend::vulkan::semaphore::Semaphore;
 
 #[test]
-fn a_gate_holds_work_until_it_is_opened() {
+fn a_host_signal_holds_work_until_it_is_opened() {
     each(|rig| {
         let (queue, other, kernel) = (rig.queue(), rig.queue(), rig.step());
         let (memory, free) = (
-            rig.memory(Strategy::MappedDevice, &[0; 4096]),
-            rig.memory(Strategy::Device, &[0; 4096]),
+            rig.memory(MemoryKind::MappedDevice, &[0; 4096]),
+            rig.memory(MemoryKind::Device, &[0; 4096]),
         );
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         step(&*queue, &*kernel, &*memory, 1024, 3).unwrap();
         let event = queue.mark().unwrap();
         // Another queue goes on, on however few native queues there are.
@@ -20,7 +20,7 @@ fn a_gate_holds_work_until_it_is_opened() {
         assert!(!event.poll().unwrap() && !event.is_over());
         let late = event.wait(Duration::from_millis(5));
         assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         event.wait(SECONDS).unwrap();
         let mut model = vec![0; 1024];
         step_model(&mut model, 3);
@@ -28,30 +28,30 @@ fn a_gate_holds_work_until_it_is_opened() {
     });
 }
 
-/// A write behind a gate takes the caller's bytes when the gate opens, and not when it was asked for.
+/// A write behind a host signal takes the caller's bytes when the host signal opens, and not when it was asked for.
 #[test]
-fn a_write_behind_a_gate_takes_what_is_there_then() {
+fn a_write_behind_a_host_signal_takes_what_is_there_then() {
     each(|rig| {
-        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, &[0; 4096]));
+        let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, &[0; 4096]));
         let mut bytes = vec![1u8; 4096];
         let at = bytes.as_mut_ptr();
-        let gate = queue.gate().unwrap();
-        // SAFETY: kept until the wait is over, and not written after the gate was opened.
+        let host_signal = queue.host_signal().unwrap();
+        // SAFETY: kept until the wait is over, and not written after the host signal was opened.
         let event = unsafe { queue.write(&*memory, 0, at, 4096) }.unwrap();
-        // SAFETY: the gate is shut, so nobody reads it yet.
+        // SAFETY: the host signal is shut, so nobody reads it yet.
         unsafe { at.write_bytes(2, 4096) };
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         event.wait(SECONDS).unwrap();
         assert_eq!(look(&*queue, &*memory), [2; 4096]);
     });
 }
 
 #[test]
-fn a_failed_gate_is_told_and_the_queue_goes_on() {
+fn a_failed_host_signal_is_told_and_the_queue_goes_on() {
     each(|rig| {
         let queue = rig.queue();
-        let memory = rig.memory(Strategy::Device, &[0; 64]);
-        drop(queue.gate().unwrap());
+        let memory = rig.memory(MemoryKind::Device, &[0; 64]);
+        drop(queue.host_signal().unwrap());
         queue.fill(&*memory, 0, 64, &[1]).unwrap();
         let failed = queue.mark().unwrap();
         assert!(failed.wait(SECONDS).is_err() && failed.is_over());
@@ -61,13 +61,13 @@ fn a_failed_gate_is_told_and_the_queue_goes_on() {
     });
 }
 
-/// Queues in a row, the first behind a gate: nothing is lost, nothing runs early.
+/// Queues in a row, the first behind a host signal: nothing is lost, nothing runs early.
 #[test]
 fn queues_wait_for_each_other() {
     each(|rig| {
-        let (kernel, memory) = (rig.step(), rig.memory(Strategy::Device, &numbers(8192)));
+        let (kernel, memory) = (rig.step(), rig.memory(MemoryKind::Device, &numbers(8192)));
         let queues: Vec<_> = (0..12).map(|_| rig.queue()).collect();
-        let gate = queues[0].gate().unwrap();
+        let host_signal = queues[0].host_signal().unwrap();
         let mut model = words(&numbers(8192));
         let mut before: Option<Arc<dyn hal::Event>> = None;
         for (n, queue) in (0..).zip(&queues) {
@@ -82,7 +82,7 @@ fn queues_wait_for_each_other() {
         }
         let last = before.unwrap();
         assert!(!last.poll().unwrap());
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         last.wait(SECONDS).unwrap();
         assert_eq!(words(&look(&**queues.last().unwrap(), &*memory)), model);
     });
@@ -94,8 +94,8 @@ fn a_write_waits_for_the_read_that_it_is_of() {
     each(|rig| {
         let (first, second, kernel) = (rig.queue(), rig.queue(), rig.step());
         let (from, to) = (
-            rig.memory(Strategy::Device, &numbers(4096)),
-            rig.memory(Strategy::Device, &[0; 4096]),
+            rig.memory(MemoryKind::Device, &numbers(4096)),
+            rig.memory(MemoryKind::Device, &[0; 4096]),
         );
         let mut bytes = vec![0u8; 4096];
         step(&*first, &*kernel, &*from, 1024, 3).unwrap();
@@ -115,14 +115,14 @@ fn a_write_waits_for_the_read_that_it_is_of() {
 fn everything_can_go_before_its_work_is_done() {
     each(|rig| {
         let (queue, other, kernel) = (rig.queue(), rig.queue(), rig.step());
-        let memory = rig.memory(Strategy::Device, &numbers(1 << 20));
-        let gate = queue.gate().unwrap();
+        let memory = rig.memory(MemoryKind::Device, &numbers(1 << 20));
+        let host_signal = queue.host_signal().unwrap();
         step(&*queue, &*kernel, &*memory, 1 << 18, 3).unwrap();
         other.wait_for(&[queue.mark().unwrap()]).unwrap();
         step(&*other, &*kernel, &*memory, 1 << 18, 3).unwrap();
         let last = other.mark().unwrap();
         drop((kernel, memory, queue, other));
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         last.wait(SECONDS).unwrap();
     });
 }
@@ -135,7 +135,7 @@ fn a_profile_has_times_where_it_was_asked_for() {
             Ok(queue) => (queue, rig.step()),
             Err(why) => return println!("skip: {why}"),
         };
-        let memory = rig.memory(Strategy::Device, &[0; 1 << 20]);
+        let memory = rig.memory(MemoryKind::Device, &[0; 1 << 20]);
         let (n, mul) = ((1u32 << 18).to_le_bytes(), 3u32.to_le_bytes());
         let args =
             [Arg::Memory(&*memory, Access::ReadWrite, 1 << 20), Arg::Bytes(&n), Arg::Bytes(&mul)];
@@ -160,13 +160,13 @@ fn a_profile_has_times_where_it_was_asked_for() {
 #[test]
 fn threads_have_queues_of_their_own() {
     each(|rig| {
-        let (kernel, common) = (rig.step(), rig.memory(Strategy::Device, &numbers(4096)));
+        let (kernel, common) = (rig.step(), rig.memory(MemoryKind::Device, &numbers(4096)));
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (kernel, common) = (&kernel, &common);
                 scope.spawn(move || {
                     let (queue, memory) =
-                        (rig.queue(), rig.memory(Strategy::MappedDevice, &[0; 4096]));
+                        (rig.queue(), rig.memory(MemoryKind::MappedDevice, &[0; 4096]));
                     let mut model = words(&numbers(4096));
                     queue.copy(&**common, 0, &*memory, 0, 4096).unwrap();
                     for round in 0..50 {
@@ -188,7 +188,7 @@ fn threads_have_queues_of_their_own() {
 #[test]
 fn semaphores_join_two_queues() {
     each(|rig| {
-        let (kernel, memory) = (rig.step(), rig.memory(Strategy::Device, &numbers(8192)));
+        let (kernel, memory) = (rig.step(), rig.memory(MemoryKind::Device, &numbers(8192)));
         let queues = [rig.queue(), rig.queue()];
         let context = rig.device.context().unwrap();
         let semaphores = [0, 1].map(|_| Semaphore::plain(context.clone()).unwrap());
@@ -212,13 +212,13 @@ fn semaphores_join_two_queues() {
 #[test]
 fn work_that_is_held_back_does_not_signal() {
     each(|rig| {
-        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, &[0; 64]));
+        let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, &[0; 64]));
         let semaphore = Semaphore::plain(rig.device.context().unwrap()).unwrap();
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         queue.fill(&*memory, 0, 64, &[3]).unwrap();
         let refused = queue.signal(&semaphore).unwrap_err();
         assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         queue.signal(&semaphore).unwrap();
         queue.wait_signal(&semaphore).unwrap();
         queue.mark().unwrap().wait(SECONDS).unwrap();

@@ -11,7 +11,7 @@ const MEMORY: &str = "llvmpipe memory fd";
 
 fn transfers(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
-    let memory = rig.device.allocate(&spec(Strategy::Device, 8192), Some(&numbers(8192)))?;
+    let memory = rig.device.allocate(&spec(MemoryKind::Device, 8192), Some(&numbers(8192)))?;
     queue.fill(&*memory, 0, 3072, &[1, 2, 3])?;
     queue.copy(&*memory, 0, &*memory, 4096, 4096)?;
     let from = vec![7; 4096];
@@ -30,11 +30,11 @@ fn launches(rig: &Rig) -> Result<()> {
     let (queue, other) =
         (rig.device.queue(QueueSpec::default())?, rig.device.queue(QueueSpec::default())?);
     let kernel = rig.device.build(&glsl("step", STEP))?.kernel("step", 3)?;
-    let memory = rig.device.allocate(&spec(Strategy::MappedDevice, 4096), None)?;
-    let gate = queue.gate()?;
+    let memory = rig.device.allocate(&spec(MemoryKind::MappedDevice, 4096), None)?;
+    let host_signal = queue.host_signal()?;
     step(&*queue, &*kernel, &*memory, 1024, 3)?;
     let event = queue.mark()?;
-    gate.open(Ok(()));
+    host_signal.open(Ok(()));
     other.wait_for(&[event])?;
     step(&*other, &*kernel, &*memory, 1024, 3)?;
     other.mark()?.wait(SECONDS)
@@ -46,8 +46,8 @@ fn shares(rig: &Rig) -> Result<()> {
         let pages = rig.device.import(&Export::Host(pages(8192)), Access::ReadWrite)?;
         queue.fill(&*pages, 0, 8192, &[1])?;
     }
-    if rig.has(Strategy::Exportable) {
-        let memory = rig.device.allocate(&spec(Strategy::Exportable, 8192), None)?;
+    if rig.has(MemoryKind::Exportable) {
+        let memory = rig.device.allocate(&spec(MemoryKind::Exportable, 8192), None)?;
         let range = memory.export_fd(FdKind::OpaqueFd)?;
         let name = &rig.device.info().name;
         assert!(!name.contains("llvmpipe") || descriptors(MEMORY) > 0, "none to count on {name}");

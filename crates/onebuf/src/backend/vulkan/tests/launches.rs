@@ -6,14 +6,14 @@ use super::*;
 fn many_launches_fill_many_batches() {
     each(|rig| {
         let (queue, kernel) = (rig.queue(), rig.step());
-        for form in rig.forms() {
-            let memory = rig.memory(form, &numbers(4096));
+        for memory_kind in rig.memory_kinds() {
+            let memory = rig.memory(memory_kind, &numbers(4096));
             let mut model = words(&numbers(4096));
             for round in 0..200 {
                 step(&*queue, &*kernel, &*memory, 1024, 2 * round + 1).unwrap();
                 step_model(&mut model, 2 * round + 1);
             }
-            assert_eq!(words(&look(&*queue, &*memory)), model, "{form}");
+            assert_eq!(words(&look(&*queue, &*memory)), model, "{memory_kind}");
         }
     });
 }
@@ -38,8 +38,10 @@ void main() {
         let kernel = rig.device.build(&glsl("mix", TEXT)).unwrap().kernel("mix", 6).unwrap();
         let x: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let bytes = |all: &[f32]| all.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-        let (from, to) =
-            (rig.memory(Strategy::Device, &bytes(&x)), rig.memory(Strategy::Device, &[0; 1024]));
+        let (from, to) = (
+            rig.memory(MemoryKind::Device, &bytes(&x)),
+            rig.memory(MemoryKind::Device, &[0; 1024]),
+        );
         let (a, b, c) = (bytes(&[2.0]), bytes(&[3.0, 5.0]), bytes(&[1.0, 10.0, 4.0]));
         let args = [
             Arg::Bytes(&a),
@@ -62,7 +64,7 @@ void main() {
 fn odd_bytes_are_seen_in_whole_words() {
     each(|rig| {
         let (queue, kernel) = (rig.queue(), rig.step());
-        let memory = rig.memory(Strategy::Device, &numbers(4097));
+        let memory = rig.memory(MemoryKind::Device, &numbers(4097));
         step(&*queue, &*kernel, &*memory, 1025, 3).unwrap();
         let mut model = words(&[numbers(4097), vec![0; 3]].concat());
         step_model(&mut model, 3);
@@ -76,7 +78,7 @@ fn odd_bytes_are_seen_in_whole_words() {
 fn wrong_launches_are_refused() {
     each(|rig| {
         let (queue, kernel) = (rig.queue(), rig.step());
-        let memory = rig.memory(Strategy::Device, &[0; 4096]);
+        let memory = rig.memory(MemoryKind::Device, &[0; 4096]);
         let buffer = Arg::Memory(&*memory, Access::ReadWrite, 4096);
         let word = Arg::Bytes(&[1, 0, 0, 0]);
         let refused = |grid: &Grid, args: &[Arg<'_>]| {
@@ -102,7 +104,7 @@ fn wrong_launches_are_refused() {
         let too_many = Grid { global: [64, 1 << 20, 1 << 20], dims: 3, ..good };
         let said = refused(&too_many, &[buffer, word, word]);
         assert!(said.contains("at once"), "{said} on {}", most.name);
-        let narrow = rig.memory(Strategy::Device, &[0; 64]);
+        let narrow = rig.memory(MemoryKind::Device, &[0; 64]);
         let narrow = narrow.region(0, 64, Access::Read).unwrap();
         let said = refused(&good, &[Arg::Memory(&*narrow, Access::ReadWrite, 64), word, word]);
         assert!(said.contains("made for read"), "{said}");

@@ -1,25 +1,25 @@
 //! Memory in every form: what is written is read, by whichever way; what cannot be is refused.
 
 use super::*;
-use crate::hal::{FdKind, Residency};
+use crate::hal::{AccessState, FdKind};
 
 const BYTES: usize = 3 * 4096 + 1000;
 
 #[test]
-fn every_form_keeps_what_was_written() {
+fn every_memory_kind_keeps_what_was_written() {
     each(|rig| {
         let queue = rig.queue();
-        for form in rig.forms() {
+        for memory_kind in rig.memory_kinds() {
             let contents = numbers(BYTES);
-            let memory = rig.memory(form, &contents);
-            assert_eq!(look(&*queue, &*memory), contents, "{form}");
+            let memory = rig.memory(memory_kind, &contents);
+            assert_eq!(look(&*queue, &*memory), contents, "{memory_kind}");
             let more = vec![0x5a; 4001];
             // SAFETY: kept until the wait is over.
             let wrote = unsafe { queue.write(&*memory, 777, more.as_ptr(), more.len()) }.unwrap();
             wrote.wait(SECONDS).unwrap();
             let mut model = contents;
             model[777..777 + 4001].fill(0x5a);
-            assert_eq!(look(&*queue, &*memory), model, "{form}");
+            assert_eq!(look(&*queue, &*memory), model, "{memory_kind}");
         }
     });
 }
@@ -29,7 +29,7 @@ fn copies_larger_than_the_staging_memory_go_in_pieces() {
     each(|rig| {
         let queue = rig.queue();
         let contents = numbers((33 << 20) + 12);
-        let memory = rig.memory(Strategy::Device, &contents);
+        let memory = rig.memory(MemoryKind::Device, &contents);
         assert!(look(&*queue, &*memory) == contents);
     });
 }
@@ -41,14 +41,14 @@ fn fills_with_any_pattern() {
         let patterns: [&[u8]; 6] =
             [&[9], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4], &[5; 12], &[1, 2, 3, 4, 5, 6, 7, 8]];
         for pattern in patterns {
-            let memory = rig.memory(Strategy::Device, &[0xee; 24_000]);
+            let memory = rig.memory(MemoryKind::Device, &[0xee; 24_000]);
             let (at, bytes) = (48 * pattern.len(), 900 * pattern.len());
             queue.fill(&*memory, at, bytes, pattern).unwrap();
             let mut model = vec![0xee; 24_000];
             model[at..at + bytes].copy_from_slice(&pattern.repeat(900));
             assert_eq!(look(&*queue, &*memory), model, "{pattern:?}");
         }
-        let memory = rig.memory(Strategy::Device, &[0; 64]);
+        let memory = rig.memory(MemoryKind::Device, &[0; 64]);
         let odd = queue.fill(&*memory, 0, 10, &[1, 2, 3]).unwrap_err();
         assert!(odd.to_string().contains("multiples of a pattern"), "{odd}");
     });
@@ -59,8 +59,8 @@ fn copies_stay_in_order() {
     each(|rig| {
         let queue = rig.queue();
         let (a, b) = (
-            rig.memory(Strategy::Device, &numbers(8192)),
-            rig.memory(Strategy::MappedDevice, &[0; 8192]),
+            rig.memory(MemoryKind::Device, &numbers(8192)),
+            rig.memory(MemoryKind::MappedDevice, &[0; 8192]),
         );
         queue.copy(&*a, 100, &*b, 50, 4000).unwrap();
         queue.fill(&*a, 0, 8192, &[0]).unwrap();
@@ -79,7 +79,7 @@ fn copies_stay_in_order() {
 fn host_and_shader_see_every_page() {
     each(|rig| {
         let (queue, kernel) = (rig.queue(), rig.step());
-        let mut seen = vec![rig.memory(Strategy::MappedDevice, &[0; BYTES])];
+        let mut seen = vec![rig.memory(MemoryKind::MappedDevice, &[0; BYTES])];
         if rig.device.info().caps.imports_host_pages {
             seen.push(rig.device.import(&Export::Host(pages(BYTES)), Access::ReadWrite).unwrap());
         }
@@ -130,12 +130,12 @@ fn pages_are_imported_from_where_the_bytes_begin() {
 #[test]
 fn what_is_exported_is_imported() {
     each(|rig| {
-        if !rig.has(Strategy::Exportable) {
+        if !rig.has(MemoryKind::Exportable) {
             return println!("skip: {} exports nothing", rig.device.info().name);
         }
         let (queue, kernel, other) = (rig.queue(), rig.step(), rig.queue());
         let mut model = words(&numbers(BYTES));
-        let memory = rig.memory(Strategy::Exportable, &numbers(BYTES));
+        let memory = rig.memory(MemoryKind::Exportable, &numbers(BYTES));
         let range = memory.export_fd(FdKind::OpaqueFd).unwrap();
         assert!(range.allocation_bytes >= BYTES && range.offset == 0, "{range:?}");
         let alias = rig.device.import(&Export::Fd(range), Access::ReadWrite).unwrap();
@@ -156,7 +156,7 @@ fn what_is_exported_is_imported() {
 #[test]
 fn what_cannot_be_exported_or_imported_is_refused() {
     each(|rig| {
-        let plain = rig.memory(Strategy::Device, &[0; 4096]);
+        let plain = rig.memory(MemoryKind::Device, &[0; 4096]);
         let refused = plain.export_fd(FdKind::OpaqueFd).unwrap_err();
         assert!(refused.to_string().contains("exportable"), "{refused}");
         assert!(plain.export(&*rig.queue()).unwrap_err().to_string().contains("mapped_device"));
@@ -185,7 +185,7 @@ fn regions_are_parts_of_the_same_bytes() {
     each(|rig| {
         let (queue, kernel) = (rig.queue(), rig.step());
         let align = rig.device.info().caps.align_bytes;
-        let memory = rig.memory(Strategy::Device, &numbers(8 * align));
+        let memory = rig.memory(MemoryKind::Device, &numbers(8 * align));
         let part = memory.region(2 * align, 3 * align, Access::ReadWrite).unwrap();
         assert_eq!((part.raw(), part.raw_offset()), (memory.raw(), 2 * align));
         step(&*queue, &*kernel, &*part, 3 * align as u32 / 4, 5).unwrap();
@@ -203,14 +203,14 @@ fn regions_are_parts_of_the_same_bytes() {
 fn sizes_that_cannot_be_are_refused_before_the_driver() {
     each(|rig| {
         let most = rig.device.info().caps.max_alloc_bytes as usize;
-        let large = rig.device.allocate(&spec(Strategy::Device, most + 1), None);
+        let large = rig.device.allocate(&spec(MemoryKind::Device, most + 1), None);
         assert!(matches!(large, Err(Error::OutOfMemory { limit: Some(_), .. })), "{large:?}");
-        assert!(rig.device.allocate(&spec(Strategy::Device, 0), None).is_err());
-        assert!(rig.device.allocate(&spec(Strategy::FineSvm, 64), None).is_err());
-        let (queue, memory) = (rig.queue(), rig.memory(Strategy::Device, &[0; 64]));
+        assert!(rig.device.allocate(&spec(MemoryKind::Device, 0), None).is_err());
+        assert!(rig.device.allocate(&spec(MemoryKind::FineSvm, 64), None).is_err());
+        let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, &[0; 64]));
         assert!(queue.fill(&*memory, 60, 8, &[0]).is_err());
         assert!(queue.copy(&*memory, 0, &*memory, 60, 8).is_err());
-        assert!(!queue.reside(&*memory, Residency::Away).unwrap());
+        assert!(!queue.reside(&*memory, AccessState::Released).unwrap());
     });
 }
 
@@ -218,7 +218,7 @@ fn sizes_that_cannot_be_are_refused_before_the_driver() {
 fn no_memory_says_how_much_there_may_be() {
     each(|rig| {
         rig.probe.fail_always("vkAllocateMemory", -2);
-        let memory = rig.device.allocate(&spec(Strategy::Device, 4096), None);
+        let memory = rig.device.allocate(&spec(MemoryKind::Device, 4096), None);
         rig.probe.reset();
         let Err(Error::OutOfMemory { asked: 4096, limit: Some(_), .. }) = memory else {
             panic!("{memory:?}")
@@ -232,15 +232,15 @@ fn memory_may_go_while_work_uses_it() {
     each(|rig| {
         let (queue, kernel) = (rig.queue(), rig.step());
         let live = || rig.probe.live().get("memory").copied().unwrap_or(0);
-        let keep = rig.memory(Strategy::Device, &[0; 4096]);
-        let gate = queue.gate().unwrap();
-        let memory = rig.memory(Strategy::Device, &numbers(4096));
+        let keep = rig.memory(MemoryKind::Device, &[0; 4096]);
+        let host_signal = queue.host_signal().unwrap();
+        let memory = rig.memory(MemoryKind::Device, &numbers(4096));
         queue.copy(&*memory, 0, &*keep, 0, 4096).unwrap();
         step(&*queue, &*kernel, &*memory, 1024, 3).unwrap();
         let with = live();
         drop((memory, kernel));
         assert_eq!(live(), with, "held back, and so still needed");
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         queue.mark().unwrap().wait(SECONDS).unwrap();
         assert_eq!(live(), with - 1);
         assert_eq!(look(&*queue, &*keep), numbers(4096));

@@ -13,7 +13,7 @@ use crate::{
     hal,
     hal::{
         Access, AllocSpec, Arg, Device as _, Domain, Export, Grid, HostAccess, HostRange,
-        QueueSpec, Shader, Source, Strategy,
+        MemoryKind, QueueSpec, Shader, Source,
     },
 };
 use onebuf_sys::Probe;
@@ -22,7 +22,8 @@ use std::{ptr::NonNull, sync::Arc, time::Duration};
 /// By its name, whatever the environment says: other tests run without Vulkan.
 const LOADER: &str = "libvulkan.so.1";
 const SECONDS: Duration = Duration::from_secs(20);
-const FORMS: [Strategy; 3] = [Strategy::Device, Strategy::MappedDevice, Strategy::Exportable];
+const MEMORY_KINDS: [MemoryKind; 3] =
+    [MemoryKind::Device, MemoryKind::MappedDevice, MemoryKind::Exportable];
 
 /// Every word of a range becomes `x * mul + i`.
 const STEP: &str = "#version 450
@@ -63,9 +64,9 @@ fn each(test: impl Fn(&Rig)) {
     assert!(probe.live().is_empty(), "{:?} after {:?}", probe.live(), probe.trace());
 }
 
-fn spec(strategy: Strategy, bytes: usize) -> AllocSpec {
+fn spec(memory_kind: MemoryKind, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
-    AllocSpec { bytes, align: 64, strategy, access, host, hint: None }
+    AllocSpec { bytes, align: 64, memory_kind, access, host, hint: None }
 }
 
 fn numbers(bytes: usize) -> Vec<u8> {
@@ -101,20 +102,20 @@ fn pages(bytes: usize) -> HostRange {
 }
 
 impl Rig {
-    fn memory(&self, strategy: Strategy, contents: &[u8]) -> Arc<dyn hal::Memory> {
-        self.device.allocate(&spec(strategy, contents.len()), Some(contents)).unwrap()
+    fn memory(&self, memory_kind: MemoryKind, contents: &[u8]) -> Arc<dyn hal::Memory> {
+        self.device.allocate(&spec(memory_kind, contents.len()), Some(contents)).unwrap()
     }
 
     fn queue(&self) -> Arc<dyn hal::Queue> {
         self.device.queue(QueueSpec::default()).unwrap()
     }
 
-    fn has(&self, strategy: Strategy) -> bool {
-        self.device.info().caps.strategies.contains(&strategy)
+    fn has(&self, memory_kind: MemoryKind) -> bool {
+        self.device.info().caps.memory_kinds.contains(&memory_kind)
     }
 
-    fn forms(&self) -> impl Iterator<Item = Strategy> {
-        FORMS.into_iter().filter(|form| self.has(*form))
+    fn memory_kinds(&self) -> impl Iterator<Item = MemoryKind> {
+        MEMORY_KINDS.into_iter().filter(|memory_kind| self.has(*memory_kind))
     }
 
     fn step(&self) -> Arc<dyn hal::Kernel> {

@@ -39,7 +39,7 @@ fn modules_run_in_either_byte_order_and_by_either_name() {
         let queue = rig.queue();
         for (bytes, name) in [(&bytes, "main"), (&bytes, "step"), (&swapped, "main")] {
             let kernel = rig.device.build(&spirv(bytes)).unwrap().kernel(name, 3).unwrap();
-            let memory = rig.memory(Strategy::Device, &numbers(4096));
+            let memory = rig.memory(MemoryKind::Device, &numbers(4096));
             step(&*queue, &*kernel, &*memory, 1024, 5).unwrap();
             let mut model = words(&numbers(4096));
             step_model(&mut model, 5);

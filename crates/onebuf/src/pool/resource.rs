@@ -1,17 +1,17 @@
-//! What a pool is made of: supplies, stacked.
+//! What a pool is made of: memory resources, stacked.
 
 use super::PoolStatistics;
 use crate::{
-    Hub, Result, Strategy,
+    Hub, MemoryKind, Result,
     buffer::{Core, Shape},
 };
 use std::{fmt, panic::Location};
 
-/// Where buffers come from and go back to. Each supply has one behaviour and another supply below it;
+/// Where buffers come from and go back to. Each memory resource has one behaviour and another memory resource below it;
 /// [`Fresh`](super::Fresh) is the bottom. All of it is called by many threads at once.
-pub trait Supply: Send + Sync {
+pub trait MemoryResource: Send + Sync {
     /// A buffer as wished, from here or from below.
-    fn take(&self, wish: &Wish<'_>) -> Result<Block>;
+    fn take(&self, request: &AllocationRequest<'_>) -> Result<Block>;
 
     /// Takes a buffer back. Nothing here waits for work that still uses it: whoever takes it next is
     /// ordered behind that.
@@ -24,9 +24,9 @@ pub trait Supply: Send + Sync {
     fn count(&self, statistics: &mut PoolStatistics);
 }
 
-/// What is asked of a supply.
+/// What is asked of a memory resource.
 #[derive(Clone, Copy)]
-pub struct Wish<'w> {
+pub struct AllocationRequest<'w> {
     pub(crate) hub: &'w Hub,
     pub(crate) shape: &'w Shape,
     /// What the buffer will use.
@@ -36,7 +36,7 @@ pub struct Wish<'w> {
     pub(crate) place: &'static Location<'static>,
 }
 
-impl Wish<'_> {
+impl AllocationRequest<'_> {
     /// How many bytes the buffer will use.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -47,7 +47,7 @@ impl Wish<'_> {
         self.capacity
     }
 
-    /// The same wish, with more room.
+    /// The same request, with more room.
     pub fn with_capacity(self, capacity: usize) -> Self {
         Self { capacity: capacity.max(self.bytes), ..self }
     }
@@ -79,12 +79,12 @@ impl Block {
     }
 
     /// In what form.
-    pub fn strategy(&self) -> Strategy {
-        self.core.plan.strategy
+    pub fn memory_kind(&self) -> MemoryKind {
+        self.core.plan.memory_kind
     }
 
     /// Whether nobody can still use it but work that is fenced: no guard was forgotten, no wait ran out
-    /// of time, its memory was not detached. A supply that keeps blocks passes any other on to the one below.
+    /// of time, its memory was not detached. A memory resource that keeps blocks passes any other on to the one below.
     pub fn is_reusable(&mut self) -> bool {
         self.core.is_reusable()
     }
@@ -92,6 +92,6 @@ impl Block {
 
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Block({} bytes of {})", self.capacity(), self.strategy())
+        write!(f, "Block({} bytes of {})", self.capacity(), self.memory_kind())
     }
 }

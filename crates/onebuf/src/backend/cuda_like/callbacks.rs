@@ -5,10 +5,10 @@
 //! free. In a context that has died host functions are not called at all, so a thread looks after those that
 //! are overdue.
 
-use super::{device::Context, grave::is_pending, queue::RawQueue};
+use super::{deferred_free::is_pending, device::Context, queue::RawQueue};
 use crate::{
     Error, Result,
-    backend::gates::Behind,
+    backend::host_signals::Behind,
     hal::Callback,
     sync::{Arc, Mutex, lock},
 };
@@ -29,7 +29,7 @@ use std::{
 const ROUND: Duration = Duration::from_millis(50);
 
 /// A callback on its way.
-struct Errand {
+struct PendingCallback {
     callback: Callback,
     /// The stream that will run it.
     stream: CuStream,
@@ -40,33 +40,33 @@ struct Errand {
 
 /// The callbacks of a context, and the streams that bring them.
 #[derive(Default)]
-pub(super) struct Couriers(Mutex<Desk>);
+pub(super) struct CallbackStreams(Mutex<CallbackTable>);
 
 #[derive(Default)]
-struct Desk {
+struct CallbackTable {
     idle: Vec<CuStream>,
-    errands: HashMap<u64, Errand>,
+    pending: HashMap<u64, PendingCallback>,
     last: u64,
     watched: bool,
     /// How many are being run now.
     delivering: usize,
-    /// Queues of errands that were run: in a host function nothing may be freed.
+    /// Queues of pending callbacks that were run: in a host function nothing may be freed.
     retired: Vec<Arc<RawQueue>>,
 }
 
-impl fmt::Debug for Couriers {
+impl fmt::Debug for CallbackStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Couriers({} under way)", lock(&self.0).errands.len())
+        write!(f, "CallbackStreams({} under way)", lock(&self.0).pending.len())
     }
 }
 
 /// What the driver keeps until it runs the host function.
 struct Ticket {
-    couriers: Arc<Couriers>,
+    callback_streams: Arc<CallbackStreams>,
     number: u64,
 }
 
-impl Couriers {
+impl CallbackStreams {
     /// At the end of the context, which is current: nothing is under way any more.
     pub fn free(&self, context: &Context) {
         for stream in std::mem::take(&mut lock(&self.0).idle) {
@@ -95,19 +95,19 @@ impl Couriers {
         lock(&self.0).idle.push(stream);
     }
 
-    /// Takes an errand off the desk: whoever does so runs it. Its stream serves again.
-    fn take(&self, number: u64) -> Option<Errand> {
-        let mut desk = lock(&self.0);
-        let errand = desk.errands.remove(&number)?;
-        desk.idle.push(errand.stream);
-        desk.delivering += 1;
-        Some(errand)
+    /// Takes a pending callback off the desk: whoever does so runs it. Its stream serves again.
+    fn take(&self, number: u64) -> Option<PendingCallback> {
+        let mut table = lock(&self.0);
+        let pending = table.pending.remove(&number)?;
+        table.idle.push(pending.stream);
+        table.delivering += 1;
+        Some(pending)
     }
 
     /// Runs the callback of one that was taken. The queue may be the last reference to the context: it is kept for
     /// whoever may free it.
-    fn deliver(&self, errand: Errand, reached: Result<()>) {
-        let Errand { callback, behind, queue, .. } = errand;
+    fn deliver(&self, pending: PendingCallback, reached: Result<()>) {
+        let PendingCallback { callback, behind, queue, .. } = pending;
         let outcome = reached.and_then(|()| match behind.has_failed() {
             true => queue.driver().check(Err(wait_failed())),
             false => Ok(()),
@@ -119,24 +119,25 @@ impl Couriers {
     }
 
     fn put_away(&self, queue: Arc<RawQueue>) {
-        let mut desk = lock(&self.0);
-        desk.retired.push(queue);
-        desk.delivering -= 1;
+        let mut table = lock(&self.0);
+        table.retired.push(queue);
+        table.delivering -= 1;
     }
 
     /// Keeps a queue until it can be freed: not in a callback. This may be the last reference to the context, so
     /// none is held here afterwards.
     pub fn retire(queue: Arc<RawQueue>) {
-        let (couriers, context) = (queue.context.couriers.clone(), Arc::downgrade(&queue.context));
-        lock(&couriers.0).retired.push(queue);
-        watch(&couriers, context);
+        let (callback_streams, context) =
+            (queue.context.callback_streams.clone(), Arc::downgrade(&queue.context));
+        lock(&callback_streams.0).retired.push(queue);
+        watch(&callback_streams, context);
     }
 
-    fn add(&self, errand: Errand) -> u64 {
-        let mut desk = lock(&self.0);
-        desk.last += 1;
-        let number = desk.last;
-        desk.errands.insert(number, errand);
+    fn add(&self, pending: PendingCallback) -> u64 {
+        let mut table = lock(&self.0);
+        table.last += 1;
+        let number = table.last;
+        table.pending.insert(number, pending);
         number
     }
 }
@@ -151,32 +152,35 @@ pub(super) fn send(
     let context = &queue.context;
     let refused =
         |refused, callback| Err((context.driver.check::<()>(Err(refused)).unwrap_err(), callback));
-    let stream = match context.couriers.stream(context) {
+    let stream = match context.callback_streams.stream(context) {
         Ok(stream) => stream,
         Err(why) => return refused(why, callback),
     };
     // SAFETY: a live stream and event of the current context.
     if let Err(why) = unsafe { context.table().stream_wait_event(stream, event, 0) } {
-        context.couriers.put_back(stream);
+        context.callback_streams.put_back(stream);
         return refused(why, callback);
     }
-    let errand = Errand { callback, stream, behind, queue: queue.clone() };
-    let number = context.couriers.add(errand);
-    let ticket = Box::into_raw(Box::new(Ticket { couriers: context.couriers.clone(), number }));
+    let pending = PendingCallback { callback, stream, behind, queue: queue.clone() };
+    let number = context.callback_streams.add(pending);
+    let ticket = Box::into_raw(Box::new(Ticket {
+        callback_streams: context.callback_streams.clone(),
+        number,
+    }));
     // SAFETY: a live stream; the ticket is the function's alone.
     let sent = unsafe { context.table().launch_host_function(stream, arrive, ticket.cast()) };
     match sent {
         Ok(()) => {
-            watch(&context.couriers, Arc::downgrade(context));
+            watch(&context.callback_streams, Arc::downgrade(context));
             Ok(())
         }
         Err(why) => {
             // SAFETY: made above, and not given to the driver.
             drop(unsafe { Box::from_raw(ticket) });
-            match context.couriers.take(number) {
-                Some(errand) => {
-                    context.couriers.put_away(errand.queue);
-                    refused(why, errand.callback)
+            match context.callback_streams.take(number) {
+                Some(pending) => {
+                    context.callback_streams.put_away(pending.queue);
+                    refused(why, pending.callback)
                 }
                 None => Ok(()),
             }
@@ -188,46 +192,46 @@ pub(super) fn send(
 unsafe extern "C" fn arrive(ticket: *mut c_void) {
     // SAFETY: made by `send`, and given to this one call.
     let ticket = unsafe { Box::from_raw(ticket.cast::<Ticket>()) };
-    let Ticket { couriers, number } = *ticket;
-    if let Some(errand) = couriers.take(number) {
-        couriers.deliver(errand, Ok(()));
+    let Ticket { callback_streams, number } = *ticket;
+    if let Some(pending) = callback_streams.take(number) {
+        callback_streams.deliver(pending, Ok(()));
     }
 }
 
-/// What an event says that waited behind a gate which failed.
+/// What an event says that waited behind a host signal which failed.
 pub(super) fn wait_failed() -> Refused {
     Refused { call: "a wait in the stream", status: CuStatus::WAIT_FAILED }
 }
 
 /// Sees to it that somebody looks after what is overdue.
-fn watch(couriers: &Arc<Couriers>, context: Weak<Context>) {
-    if std::mem::replace(&mut lock(&couriers.0).watched, true) {
+fn watch(callback_streams: &Arc<CallbackStreams>, context: Weak<Context>) {
+    if std::mem::replace(&mut lock(&callback_streams.0).watched, true) {
         return;
     }
     let named = std::thread::Builder::new().name("onebuf-couriers".to_owned());
     if let Err(why) = named.spawn(move || while look(&context) {}) {
         tracing::error!("nobody looks after callbacks: {why}");
-        lock(&couriers.0).watched = false;
+        lock(&callback_streams.0).watched = false;
     }
 }
 
-/// One round: errands of a dead context are delivered with its error. Says whether to come again.
+/// One round: pending callbacks of a dead context are delivered with its error. Says whether to come again.
 fn look(context: &Weak<Context>) -> bool {
     std::thread::sleep(ROUND);
     let Some(context) = context.upgrade() else { return false };
-    context.couriers.sweep();
-    let mut desk = lock(&context.couriers.0);
-    if desk.errands.is_empty() && desk.retired.is_empty() && desk.delivering == 0 {
-        desk.watched = false;
+    context.callback_streams.sweep();
+    let mut table = lock(&context.callback_streams.0);
+    if table.pending.is_empty() && table.retired.is_empty() && table.delivering == 0 {
+        table.watched = false;
         return false;
     }
-    let streams: Vec<_> = desk.errands.iter().map(|(n, errand)| (*n, errand.stream)).collect();
-    drop(desk);
+    let streams: Vec<_> = table.pending.iter().map(|(n, pending)| (*n, pending.stream)).collect();
+    drop(table);
     // A context that cannot be entered any more calls nobody back.
     let dead: Vec<_> = match context.enter() {
         Err(why) => streams.into_iter().map(|(n, _)| (n, why.clone())).collect(),
         Ok(_current) => {
-            // SAFETY: streams of errands that are under way live; so do all others of the context.
+            // SAFETY: streams of pending callbacks that are under way live; so do all others of the context.
             let query = |stream| unsafe { context.table().stream_query(stream) };
             let dead = streams.into_iter().filter_map(|(n, stream)| match query(stream) {
                 Err(why) if !is_pending(&why) => {
@@ -239,8 +243,8 @@ fn look(context: &Weak<Context>) -> bool {
         }
     };
     for (number, why) in dead {
-        if let Some(errand) = context.couriers.take(number) {
-            context.couriers.deliver(errand, Err(why));
+        if let Some(pending) = context.callback_streams.take(number) {
+            context.callback_streams.deliver(pending, Err(why));
         }
     }
     true

@@ -1,7 +1,7 @@
 //! What is kept of a buffer for whoever watches: written by the program without a lock, read by the server's thread.
 
 use crate::{
-    RouteKind, Rung,
+    RouteKind, SyncMethod,
     sync::{Arc, Mutex, lock},
     topology::DeviceIx,
 };
@@ -11,13 +11,13 @@ use std::sync::{
 };
 
 /// The steps of the ladder, in its order.
-pub(super) const RUNGS: [Rung; 6] = [
-    Rung::SameQueue,
-    Rung::Semaphore,
-    Rung::Event,
-    Rung::WaitValue,
-    Rung::Callback,
-    Rung::HostWait,
+pub(super) const SYNC_METHODS: [SyncMethod; 6] = [
+    SyncMethod::SameQueue,
+    SyncMethod::Semaphore,
+    SyncMethod::Event,
+    SyncMethod::WaitValue,
+    SyncMethod::Callback,
+    SyncMethod::HostWait,
 ];
 
 /// No hand-over yet.
@@ -25,16 +25,16 @@ const NEVER: u64 = u64::MAX;
 
 /// One buffer's.
 #[derive(Debug)]
-pub(crate) struct Card {
+pub(crate) struct BufferStatistics {
     pub name: String,
     pub number: u64,
     pub bytes: u64,
     pub home: DeviceIx,
-    pub sites: Vec<Sight>,
+    pub aliases: Vec<Sight>,
     pub hand_overs: AtomicU64,
     pub implied: AtomicU64,
     last: AtomicU64,
-    cards: Arc<Cards>,
+    statistics_table: Arc<StatisticsTable>,
 }
 
 /// How a device sees the buffer.
@@ -56,73 +56,76 @@ impl Sight {
     }
 }
 
-impl Card {
+impl BufferStatistics {
     /// It went from one device to another.
-    pub fn note_hand_over(&self, from: DeviceIx, to: DeviceIx, rung: Rung) {
+    pub fn note_hand_over(&self, from: DeviceIx, to: DeviceIx, sync_method: SyncMethod) {
         self.hand_overs.fetch_add(1, Ordering::Relaxed);
-        let packed = u64::from(from.0) << 32 | u64::from(to.0) << 16 | rung as u64;
+        let packed = u64::from(from.0) << 32 | u64::from(to.0) << 16 | sync_method as u64;
         self.last.store(packed, Ordering::Relaxed);
-        self.cards.rungs[rung as usize].fetch_add(1, Ordering::Relaxed);
+        self.statistics_table.sync_methods[sync_method as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A device's route failed.
-    pub fn note_failure(&self, site: usize) {
-        if let Some(sight) = self.sites.get(site) {
+    pub fn note_failure(&self, alias: usize) {
+        if let Some(sight) = self.aliases.get(alias) {
             sight.failed.store(true, Ordering::Relaxed);
         }
     }
 
     /// The last one.
-    pub fn last(&self) -> Option<(DeviceIx, DeviceIx, Rung)> {
+    pub fn last(&self) -> Option<(DeviceIx, DeviceIx, SyncMethod)> {
         let packed = self.last.load(Ordering::Relaxed);
-        let rung = RUNGS.get((packed & 0xFFFF) as usize).filter(|_| packed != NEVER)?;
-        Some((DeviceIx((packed >> 32) as u16), DeviceIx((packed >> 16) as u16), *rung))
+        let sync_method =
+            SYNC_METHODS.get((packed & 0xFFFF) as usize).filter(|_| packed != NEVER)?;
+        Some((DeviceIx((packed >> 32) as u16), DeviceIx((packed >> 16) as u16), *sync_method))
     }
 }
 
 /// Those of all buffers that live, and what all hand-overs were.
 #[derive(Debug, Default)]
-pub(crate) struct Cards {
-    all: Mutex<Vec<Weak<Card>>>,
-    rungs: [AtomicU64; RUNGS.len()],
+pub(crate) struct StatisticsTable {
+    all: Mutex<Vec<Weak<BufferStatistics>>>,
+    sync_methods: [AtomicU64; SYNC_METHODS.len()],
 }
 
-impl Cards {
+impl StatisticsTable {
     /// For a new buffer.
     pub fn add(
         self: &Arc<Self>,
         (name, number): (String, u64),
         bytes: u64,
         home: DeviceIx,
-        sites: Vec<Sight>,
-    ) -> Arc<Card> {
-        let card = Arc::new(Card {
+        aliases: Vec<Sight>,
+    ) -> Arc<BufferStatistics> {
+        let statistics = Arc::new(BufferStatistics {
             name,
             number,
             bytes,
             home,
-            sites,
+            aliases,
             hand_overs: AtomicU64::new(0),
             implied: AtomicU64::new(0),
             last: AtomicU64::new(NEVER),
-            cards: self.clone(),
+            statistics_table: self.clone(),
         });
         let mut all = lock(&self.all);
         // Those of buffers that are gone go when the list would grow: nothing is to be done when a buffer is dropped.
         if all.len() == all.capacity() {
-            all.retain(|card| card.strong_count() > 0);
+            all.retain(|statistics| statistics.strong_count() > 0);
         }
-        all.push(Arc::downgrade(&card));
-        card
+        all.push(Arc::downgrade(&statistics));
+        statistics
     }
 
     /// Those of buffers that live, in the order of their making.
-    pub fn living(&self) -> Vec<Arc<Card>> {
+    pub fn living(&self) -> Vec<Arc<BufferStatistics>> {
         lock(&self.all).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// How many hand-overs there were by each rung.
-    pub fn rungs(&self) -> [(Rung, u64); RUNGS.len()] {
-        RUNGS.map(|rung| (rung, self.rungs[rung as usize].load(Ordering::Relaxed)))
+    /// How many hand-overs there were by each sync method.
+    pub fn sync_methods(&self) -> [(SyncMethod, u64); SYNC_METHODS.len()] {
+        SYNC_METHODS.map(|sync_method| {
+            (sync_method, self.sync_methods[sync_method as usize].load(Ordering::Relaxed))
+        })
     }
 }

@@ -1,73 +1,73 @@
-//! The devices of a hub: those that were found, and seats for those that come with foreign contexts.
+//! The devices of a hub: those that were found, and device entries for those that come with foreign contexts.
 //!
-//! The roster only grows, so that whatever is in it can be borrowed for as long as the hub lives. With each
-//! new seat comes a new topology; the old ones stay, for whoever still looks at one.
+//! The device table only grows, so that whatever is in it can be borrowed for as long as the hub lives. With each
+//! new device entry comes a new topology; the old ones stay, for whoever still looks at one.
 
 use crate::{
     Error, Result,
     doctor::Verdicts,
     hal,
     hal::RouteKind,
-    queue::Line,
-    route::{self, bay::Bay},
+    queue::QueueState,
+    route::{self, staging_pool::StagingPool},
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
     topology::{DeviceIx, Node, Route, State, Topology, Verdict},
 };
 use std::sync::OnceLock;
 
 /// How many devices of foreign contexts a hub has room for at one time.
-pub(crate) const GUESTS: usize = 32;
+pub(crate) const MAX_FOREIGN_DEVICES: usize = 32;
 
 /// One device, and what the hub keeps for it.
-pub(crate) struct Seat {
+pub(crate) struct DeviceEntry {
     pub device: Arc<dyn hal::Device>,
     /// A queue of our own for transfers and hand-overs; opened when first needed.
-    pub service: Mutex<Option<Arc<Line>>>,
+    pub service: Mutex<Option<Arc<QueueState>>>,
     /// Host memory for copies.
-    pub bay: Bay,
+    pub staging_pool: StagingPool,
 }
 
-impl Seat {
+impl DeviceEntry {
     fn new(device: Arc<dyn hal::Device>) -> Self {
-        Self { device, service: Mutex::new(None), bay: Bay::default() }
+        Self { device, service: Mutex::new(None), staging_pool: StagingPool::default() }
     }
 
     /// Lets go of everything that the device's context made.
     pub fn clear(&self) {
         let service = lock(&self.service).take();
         drop(service);
-        self.bay.clear();
+        self.staging_pool.clear();
     }
 }
 
-pub(crate) struct Roster {
-    seats: Box<[OnceLock<Seat>]>,
-    /// The n-th has n guests.
+pub(crate) struct DeviceTable {
+    entries: Box<[OnceLock<DeviceEntry>]>,
+    /// The n-th has n foreign devices.
     topologies: Box<[OnceLock<Topology>]>,
-    /// How many guests there are; their topology was set before.
-    guests: AtomicU64,
+    /// How many foreign devices there are; their topology was set before.
+    foreign_devices: AtomicU64,
     growing: Mutex<()>,
     found: usize,
     verdicts: Verdicts,
 }
 
-impl Roster {
+impl DeviceTable {
     pub fn new(devices: Vec<Arc<dyn hal::Device>>, nodes: Vec<Node>, verdicts: Verdicts) -> Self {
         let found = devices.len();
-        let seats = devices.into_iter().map(|device| OnceLock::from(Seat::new(device)));
-        let empty = std::iter::repeat_with(OnceLock::new).take(GUESTS);
+        let entries = devices.into_iter().map(|device| OnceLock::from(DeviceEntry::new(device)));
+        let empty = std::iter::repeat_with(OnceLock::new).take(MAX_FOREIGN_DEVICES);
         let first = topology(nodes, &Topology::default(), &verdicts);
-        let later = std::iter::repeat_with(OnceLock::new).take(GUESTS);
-        let roster = Self {
-            seats: seats.chain(empty).collect(),
+        let later = std::iter::repeat_with(OnceLock::new).take(MAX_FOREIGN_DEVICES);
+        let device_table = Self {
+            entries: entries.chain(empty).collect(),
             topologies: std::iter::once(OnceLock::from(first)).chain(later).collect(),
-            guests: AtomicU64::new(0),
+            foreign_devices: AtomicU64::new(0),
             growing: Mutex::new(()),
             found,
             verdicts,
         };
-        roster.acquaint(|_| true);
-        roster
+        device_table.acquaint(|_| true);
+        device_table
     }
 
     /// Tells devices whose objects they will be asked to share, while their contexts are still to be made. Not where that is
@@ -78,17 +78,17 @@ impl Roster {
             route.kind == RouteKind::ApiShare && !refuted && with(route.from)
         };
         for route in self.topology().routes().iter().filter(wanted) {
-            self.seat(route.to).device.will_share_with(&self.seat(route.from).device);
+            self.entry(route.to).device.will_share_with(&self.entry(route.from).device);
         }
     }
 
     pub fn topology(&self) -> &Topology {
-        let newest = self.guests.load(Ordering::Acquire) as usize;
-        self.topologies[newest].get().expect("set before the count of guests")
+        let newest = self.foreign_devices.load(Ordering::Acquire) as usize;
+        self.topologies[newest].get().expect("set before the count of foreign devices")
     }
 
-    pub fn seat(&self, device: DeviceIx) -> &Seat {
-        self.seats[device.get()].get().expect("an index of this hub's")
+    pub fn entry(&self, device: DeviceIx) -> &DeviceEntry {
+        self.entries[device.get()].get().expect("an index of this hub's")
     }
 
     /// What was remembered when it was made.
@@ -96,7 +96,7 @@ impl Roster {
         &self.verdicts
     }
 
-    /// How many devices were found; guests come after them.
+    /// How many devices were found; foreign devices come after them.
     pub fn found(&self) -> usize {
         self.found
     }
@@ -104,33 +104,33 @@ impl Roster {
     /// Room for one more device: known by the id of the one that it is another context of.
     pub fn add(&self, device: Arc<dyn hal::Device>, known_as: &str) -> Result<DeviceIx> {
         let _one_at_a_time = lock(&self.growing);
-        let guests = self.guests.load(Ordering::Acquire) as usize;
-        if guests == GUESTS {
+        let foreign_devices = self.foreign_devices.load(Ordering::Acquire) as usize;
+        if foreign_devices == MAX_FOREIGN_DEVICES {
             return Err(Error::Busy {
                 what: format!(
-                    "all {GUESTS} seats for devices of foreign contexts are taken, or kept for other devices: \
+                    "all {MAX_FOREIGN_DEVICES} device entries for devices of foreign contexts are taken, or kept for other devices: \
                      drop contexts of this one first"
                 ),
             });
         }
         let old = self.topology();
         let mut nodes = old.nodes().to_vec();
-        let id = format!("{known_as}{GUEST_MARK}{}", guests + 1);
+        let id = format!("{known_as}{FOREIGN_MARK}{}", foreign_devices + 1);
         nodes.push(Node { id, info: device.info().clone() });
         let new = topology(nodes, old, &self.verdicts);
-        let place = self.found + guests;
-        let fresh = self.seats[place].set(Seat::new(device)).is_ok()
-            && self.topologies[guests + 1].set(new).is_ok();
+        let place = self.found + foreign_devices;
+        let fresh = self.entries[place].set(DeviceEntry::new(device)).is_ok()
+            && self.topologies[foreign_devices + 1].set(new).is_ok();
         debug_assert!(fresh, "one grows it at a time");
-        self.guests.store(guests as u64 + 1, Ordering::Release);
+        self.foreign_devices.store(foreign_devices as u64 + 1, Ordering::Release);
         let newcomer = DeviceIx(place as u16);
         self.acquaint(|from| from == newcomer);
         Ok(newcomer)
     }
 }
 
-/// In a guest's id, between that of the device it is another context of and its number.
-pub(crate) const GUEST_MARK: char = '@';
+/// In a foreign device's id, between that of the device it is another context of and its number.
+pub(crate) const FOREIGN_MARK: char = '@';
 
 /// Every route between these, with what is known of each: of the device, whatever its context.
 fn topology(nodes: Vec<Node>, old: &Topology, verdicts: &Verdicts) -> Topology {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    hal::{Residency, Strategy},
+    hal::{AccessState, MemoryKind},
     sync::{Arc, AtomicU64, Ordering, lock},
 };
 use onebuf_sys::{
@@ -30,41 +30,41 @@ pub(super) struct Now(AtomicU64);
 
 impl Default for Now {
     fn default() -> Now {
-        Now(AtomicU64::new(Now::ATTACHED))
+        Now(AtomicU64::new(Now::ACQUIRED))
     }
 }
 
 impl Now {
-    const ATTACHED: u64 = Residency::Attached as u64;
-    const AWAY: u64 = Residency::Away as u64;
-    const PUBLISHED: u64 = Residency::Published as u64;
+    const ACQUIRED: u64 = AccessState::Acquired as u64;
+    const RELEASED: u64 = AccessState::Released as u64;
+    const SHARED_READ: u64 = AccessState::SharedRead as u64;
 
-    pub fn get(&self) -> Residency {
+    pub fn get(&self) -> AccessState {
         match self.0.load(Ordering::Acquire) {
-            Self::AWAY => Residency::Away,
-            Self::PUBLISHED => Residency::Published,
-            _ => Residency::Attached,
+            Self::RELEASED => AccessState::Released,
+            Self::SHARED_READ => AccessState::SharedRead,
+            _ => AccessState::Acquired,
         }
     }
 
-    pub fn set(&self, residency: Residency) {
-        self.0.store(residency as u64, Ordering::Release);
+    pub fn set(&self, access_state: AccessState) {
+        self.0.store(access_state as u64, Ordering::Release);
     }
 
     #[inline]
-    pub fn is_attached(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Self::ATTACHED
+    pub fn is_acquired(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::ACQUIRED
     }
 
     /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
     #[inline]
     pub fn check_use(&self, writes: bool) -> Result<()> {
-        if self.is_attached() {
+        if self.is_acquired() {
             return Ok(());
         }
         match self.get() {
-            Residency::Away => Err(handed_out("away: others may write it")),
-            Residency::Published if writes => Err(handed_out("published: others may read it")),
+            AccessState::Released => Err(handed_out("away: others may write it")),
+            AccessState::SharedRead if writes => Err(handed_out("published: others may read it")),
             _ => Ok(()),
         }
     }
@@ -99,20 +99,20 @@ fn handed_out(why: &str) -> Error {
 }
 
 impl Inner {
-    pub fn needs_residency(&self) -> bool {
-        !matches!(self.strategy, Strategy::FineSvm | Strategy::Device | Strategy::OnChip)
+    pub fn needs_access_state(&self) -> bool {
+        !matches!(self.memory_kind, MemoryKind::FineSvm | MemoryKind::Device | MemoryKind::OnChip)
     }
 
     /// Enqueues what the change takes; says whether anything was.
-    pub fn reside(&self, queue: &Arc<RawQueue>, to: Residency) -> Result<bool> {
-        if !self.needs_residency() {
+    pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
+        if !self.needs_access_state() {
             return Ok(false);
         }
         let mut state = lock(&self.state);
-        if self.residency.get() == to {
+        if self.access_state.get() == to {
             return Ok(false);
         }
-        if self.strategy == Strategy::Exportable {
+        if self.memory_kind == MemoryKind::Exportable {
             return self.reside_imported(queue, &mut state, to);
         }
         let flags = self.map_flags(to)?;
@@ -130,23 +130,23 @@ impl Inner {
         &self,
         queue: &Arc<RawQueue>,
         state: &mut State,
-        to: Residency,
+        to: AccessState,
     ) -> Result<bool> {
-        let from = self.residency.get();
+        let from = self.access_state.get();
         queue.keep_order()?;
-        if from == Residency::Attached || to == Residency::Away {
+        if from == AccessState::Acquired || to == AccessState::Released {
             self.release(queue)?;
-            self.residency.set(Residency::Away);
+            self.access_state.set(AccessState::Released);
         }
-        if self.residency.get() == Residency::Away && to != Residency::Away {
+        if self.access_state.get() == AccessState::Released && to != AccessState::Released {
             self.acquire(queue)?;
             state.acquired_on = Some(queue.clone());
         }
-        self.residency.set(to);
+        self.access_state.set(to);
         self.used_on(queue, state);
         queue.keep_order()?;
         // Between published and attached only we change.
-        Ok(!(from == Residency::Published && to == Residency::Attached))
+        Ok(!(from == AccessState::SharedRead && to == AccessState::Acquired))
     }
 
     fn acquire(&self, queue: &RawQueue) -> Result<()> {
@@ -176,10 +176,10 @@ impl Inner {
     }
 
     /// How it is mapped: as far as the host may go, for a driver refuses more.
-    fn map_flags(&self, to: Residency) -> Result<Option<u64>> {
+    fn map_flags(&self, to: AccessState) -> Result<Option<u64>> {
         let Some(flags) = conv::map_flags(to) else { return Ok(None) };
         let may = flags & conv::maps_allowed(self.host);
-        let reads_in_vain = to == Residency::Published && !self.host.reads();
+        let reads_in_vain = to == AccessState::SharedRead && !self.host.reads();
         if may == 0 || reads_in_vain {
             let host = self.host;
             return Err(Error::invalid(format!(
@@ -193,7 +193,7 @@ impl Inner {
         &self,
         queue: &Arc<RawQueue>,
         state: &mut State,
-        to: Residency,
+        to: AccessState,
         flags: u64,
     ) -> Result<()> {
         let at = match self.place {
@@ -201,7 +201,7 @@ impl Inner {
             Place::Svm { pointer, .. } => map_svm(queue, pointer, flags, self.bytes)?,
         };
         state.map = Some((at, queue.clone()));
-        self.residency.set(to);
+        self.access_state.set(to);
         self.used_on(queue, state);
         match state.fixed {
             // Taken back, so that the next attempt is refused as well, and does not find it mapped.
@@ -221,7 +221,7 @@ impl Inner {
         }
         self.used_on(queue, state);
         state.map = None;
-        self.residency.set(Residency::Attached);
+        self.access_state.set(AccessState::Acquired);
         Ok(())
     }
 
@@ -288,7 +288,7 @@ impl Inner {
     /// Imported memory that is still ours goes back to where it came from.
     fn give_up(&self, state: &mut State) {
         let Some(queue) = state.acquired_on.take() else { return };
-        if self.residency.get() != Residency::Away {
+        if self.access_state.get() != AccessState::Released {
             let release = || self.release_behind(&queue, &state.users);
             if let Err(why) = release().or_else(|_| release()).and_then(|()| queue.flush()) {
                 tracing::warn!("imported memory was dropped without being released: {why}");

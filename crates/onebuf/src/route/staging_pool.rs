@@ -8,7 +8,7 @@
 
 use crate::{
     HostAccess, Result,
-    hal::{Access, AllocSpec, Device, Memory, Queue, Residency, Strategy},
+    hal::{Access, AccessState, AllocSpec, Device, Memory, MemoryKind, Queue},
     sync::{Arc, Mutex, lock},
 };
 use std::{ptr::NonNull, time::Duration};
@@ -27,28 +27,28 @@ const MAP_WAIT: Duration = Duration::from_secs(10);
 
 /// A device's chunks between two copies: memory that was used before needs no pages.
 #[derive(Debug, Default)]
-pub(crate) struct Bay(Mutex<Vec<Room>>);
+pub(crate) struct StagingPool(Mutex<Vec<StagingChunk>>);
 
-impl Bay {
+impl StagingPool {
     /// A chunk of at least so many bytes, [`CHUNK_BYTES`] at most. A chip with memory of its own copies
     /// several times faster to memory that its driver allocated; a driver that gives none makes the copy
     /// slower, not impossible.
-    pub fn chunk(&self, device: &dyn Device, queue: &dyn Queue, bytes: usize) -> Room {
+    pub fn chunk(&self, device: &dyn Device, queue: &dyn Queue, bytes: usize) -> StagingChunk {
         if bytes < WORTH_BYTES {
-            return Room::Plain(vec![0; bytes]);
+            return StagingChunk::Plain(vec![0; bytes]);
         }
         if let Some(kept) = lock(&self.0).pop() {
             return kept;
         }
         let caps = &device.info().caps;
-        if caps.unified_memory || !caps.strategies.contains(&Strategy::MappedDevice) {
-            return Room::Plain(vec![0; CHUNK_BYTES]);
+        if caps.unified_memory || !caps.memory_kinds.contains(&MemoryKind::MappedDevice) {
+            return StagingChunk::Plain(vec![0; CHUNK_BYTES]);
         }
         match Pinned::new(device, queue) {
-            Ok(pinned) => Room::Pinned(pinned),
+            Ok(pinned) => StagingChunk::Pinned(pinned),
             Err(error) => {
                 tracing::debug!(%error, "a copy goes through ordinary memory");
-                Room::Plain(vec![0; CHUNK_BYTES])
+                StagingChunk::Plain(vec![0; CHUNK_BYTES])
             }
         }
     }
@@ -60,7 +60,7 @@ impl Bay {
     }
 
     /// Keeps a chunk for the next copy.
-    pub fn keep(&self, mut chunk: Room) {
+    pub fn keep(&self, mut chunk: StagingChunk) {
         let mut kept = lock(&self.0);
         if chunk.bytes_mut().len() == CHUNK_BYTES && kept.len() < KEPT {
             kept.push(chunk);
@@ -70,19 +70,19 @@ impl Bay {
 
 /// Host memory that is one copy's alone.
 #[derive(Debug)]
-pub(crate) enum Room {
+pub(crate) enum StagingChunk {
     /// Ordinary memory.
     Plain(Vec<u8>),
     /// Memory that a device's driver allocated, and can copy to and from without a detour.
     Pinned(Pinned),
 }
 
-impl Room {
+impl StagingChunk {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Room::Plain(bytes) => bytes,
+            StagingChunk::Plain(bytes) => bytes,
             // SAFETY: as long as it was made, mapped, and ours alone; see the head of this file.
-            Room::Pinned(pinned) => unsafe {
+            StagingChunk::Pinned(pinned) => unsafe {
                 std::slice::from_raw_parts_mut(pinned.pointer.as_ptr(), CHUNK_BYTES)
             },
         }
@@ -104,13 +104,13 @@ impl Pinned {
         let spec = AllocSpec {
             bytes: CHUNK_BYTES,
             align: 64,
-            strategy: Strategy::MappedDevice,
+            memory_kind: MemoryKind::MappedDevice,
             access: Access::ReadWrite,
             host: HostAccess::ReadWrite,
             hint: None,
         };
         let memory = device.allocate(&spec, None)?;
-        queue.reside(&*memory, Residency::Away)?;
+        queue.reside(&*memory, AccessState::Released)?;
         let limit = device.post().map_or(MAP_WAIT, |post| post.limit().min(MAP_WAIT));
         queue.mark()?.wait(limit)?;
         let pointer = memory.host_pointer().ok_or_else(|| {

@@ -1,6 +1,6 @@
 //! A number of pieces of work: the fence that costs nothing until somebody asks.
 
-use super::Line;
+use super::QueueState;
 use crate::{
     Error, Result, hal,
     sync::{Arc, Ordering},
@@ -10,8 +10,8 @@ use std::{sync::OnceLock, time::Duration};
 
 /// A point in a queue. Turned into an event only when somebody else has to wait for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Position {
-    pub line: Arc<Line>,
+pub(crate) struct QueuePoint {
+    pub queue_state: Arc<QueueState>,
     /// How many pieces of the queue's work there are up to here.
     pub at: u64,
     /// The first event that was made to cover it; a later one would tell of later work too.
@@ -20,13 +20,13 @@ pub(crate) struct Position {
     pub(super) own: Option<Arc<dyn hal::Event>>,
 }
 
-impl Position {
+impl QueuePoint {
     /// Moves to where the queue stands now, if this is a position of that queue.
     #[inline]
-    pub fn renew(&mut self, line: &Arc<Line>) -> bool {
-        let mine = Arc::ptr_eq(&self.line, line) && self.own.is_none();
+    pub fn renew(&mut self, queue_state: &Arc<QueueState>) -> bool {
+        let mine = Arc::ptr_eq(&self.queue_state, queue_state) && self.own.is_none();
         if mine {
-            self.at = line.advance();
+            self.at = queue_state.advance();
             if self.event.get().is_some() {
                 self.event = OnceLock::new();
             }
@@ -40,25 +40,25 @@ impl Position {
         if let Some(own) = &self.own {
             return Ok(Some(own));
         }
-        if self.line.has_reached(self.at) {
+        if self.queue_state.has_reached(self.at) {
             return Ok(None);
         }
         if let Some(event) = self.event.get() {
             return Ok(Some(event));
         }
-        let event = self.line.event_for(self.at)?;
+        let event = self.queue_state.event_for(self.at)?;
         Ok(Some(self.event.get_or_init(|| event)))
     }
 
     /// Whether it is known to have been reached. No driver is asked.
     pub fn is_known(&self) -> bool {
-        self.own.is_none() && self.line.has_reached(self.at)
+        self.own.is_none() && self.queue_state.has_reached(self.at)
     }
 
     /// Whether there is an event already that tells, or nobody needs one.
     pub fn is_marked(&self) -> bool {
         let has_event = self.own.is_some() || self.event.get().is_some();
-        has_event || self.is_known() || self.line.is_marked(self.at)
+        has_event || self.is_known() || self.queue_state.is_marked(self.at)
     }
 
     /// When the work of an own event ran.
@@ -82,7 +82,7 @@ impl Position {
     pub fn poll(&self) -> Result<bool> {
         let reached = self.ask()?;
         if !reached {
-            self.line.look_around()?;
+            self.queue_state.look_around()?;
         }
         Ok(reached)
     }
@@ -100,29 +100,29 @@ impl Position {
     /// Waits on the calling thread.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let Some(event) = self.event()? else { return Ok(()) };
-        let began = self.line.tap.begin(What::Wait);
-        let waited = self.line.wait_watching(&**event, timeout);
-        began.end(&self.line, |event| event.thread_waited(&waited));
+        let began = self.queue_state.tracer.begin(What::Wait);
+        let waited = self.queue_state.wait_watching(&**event, timeout);
+        began.end(&self.queue_state, |event| event.thread_waited(&waited));
         waited?;
         self.settle()
     }
 
     /// The same by its event, which is known; not recorded.
     pub(super) fn wait_by(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
-        self.line.wait_watching(event, timeout)?;
+        self.queue_state.wait_watching(event, timeout)?;
         self.settle()
     }
 
     /// It was reached: tells what nobody was told of.
     fn settle(&self) -> Result<()> {
-        self.line.tell(self.reached())?;
+        self.queue_state.tell(self.reached())?;
         self.note_complete();
         Ok(())
     }
 
     /// Everything up to here is done: later questions need no driver call.
     fn note_complete(&self) {
-        self.line.complete.fetch_max(self.reached(), Ordering::AcqRel);
+        self.queue_state.complete.fetch_max(self.reached(), Ordering::AcqRel);
     }
 
     /// How many pieces of work are done when this is reached. Of an own event none are known: another thread may have
@@ -133,8 +133,8 @@ impl Position {
 
     /// Whether the other is reached when this is, whatever happens: both are in one in-order queue, and
     /// this is the later.
-    pub fn is_behind(&self, other: &Position) -> bool {
-        let ordered = self.line.is_in_order() && self.own.is_none();
-        ordered && Arc::ptr_eq(&self.line, &other.line) && self.at >= other.at
+    pub fn is_behind(&self, other: &QueuePoint) -> bool {
+        let ordered = self.queue_state.is_in_order() && self.own.is_none();
+        ordered && Arc::ptr_eq(&self.queue_state, &other.queue_state) && self.at >= other.at
     }
 }

@@ -3,7 +3,7 @@
 //! The drivers' own frees wait for the device, some of them without an end. So a thing whose users are
 //! busy is put aside with an event of each, and freed by whoever passes by when those have been reached.
 
-use super::{beneath::Below, device::Context, queue::RawQueue};
+use super::{device::Context, layered::Below, queue::RawQueue};
 use crate::sync::{Arc, Mutex, Ordering, lock, thread};
 use onebuf_sys::{
     Refused,
@@ -19,21 +19,21 @@ const FREE_WAIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// What frees a thing. The context is current then.
-type Burial = Box<dyn FnOnce(&Context) + Send>;
+type FreeFn = Box<dyn FnOnce(&Context) + Send>;
 
-struct Grave {
+struct DeferredFree {
     /// What must be reached first; each destroyed with the thing.
     events: Vec<CuEvent>,
-    burial: Burial,
+    free: FreeFn,
 }
 
 /// Things that will be freed.
 #[derive(Default)]
-pub(super) struct Graveyard(Mutex<Vec<Grave>>);
+pub(super) struct DeferredFrees(Mutex<Vec<DeferredFree>>);
 
-impl fmt::Debug for Graveyard {
+impl fmt::Debug for DeferredFrees {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graveyard({})", lock(&self.0).len())
+        write!(f, "DeferredFrees({})", lock(&self.0).len())
     }
 }
 
@@ -44,21 +44,25 @@ fn is_over(answer: Result<(), Refused>) -> bool {
 
 impl Context {
     /// Frees a thing once everything that the queues were given has run; now, where it has.
-    pub fn bury(&self, users: &[Arc<RawQueue>], burial: impl FnOnce(&Context) + Send + 'static) {
+    pub fn free_later(
+        &self,
+        users: &[Arc<RawQueue>],
+        free: impl FnOnce(&Context) + Send + 'static,
+    ) {
         let Some(_current) = self.enter_to_free() else {
-            std::mem::forget(burial);
+            std::mem::forget(free);
             return;
         };
         match self.unreached(users) {
-            Some(events) if events.is_empty() && !self.is_held() => burial(self),
+            Some(events) if events.is_empty() && !self.is_held() => free(self),
             Some(events) => {
-                let burial: Burial = Box::new(burial);
-                lock(&self.graveyard.0).push(Grave { events, burial });
+                let free: FreeFn = Box::new(free);
+                lock(&self.deferred_frees.0).push(DeferredFree { events, free });
             }
             // Nothing will tell when it may go: better lost than freed under work.
             None => {
                 tracing::error!(device = %self.driver.info.name, "leaked: its work does not end");
-                std::mem::forget(burial);
+                std::mem::forget(free);
             }
         }
         self.sweep_current();
@@ -66,8 +70,8 @@ impl Context {
 
     /// Frees what can be freed by now.
     pub fn sweep(&self) {
-        self.couriers.sweep();
-        if !lock(&self.graveyard.0).is_empty()
+        self.callback_streams.sweep();
+        if !lock(&self.deferred_frees.0).is_empty()
             && let Some(_current) = self.enter_to_free()
         {
             self.sweep_current();
@@ -78,17 +82,17 @@ impl Context {
         if self.is_held() {
             return;
         }
-        let graves = std::mem::take(&mut *lock(&self.graveyard.0));
+        let deferred = std::mem::take(&mut *lock(&self.deferred_frees.0));
         let reached = |event: &CuEvent| {
             // SAFETY: a live event.
             is_over(unsafe { self.table().query_event(*event) })
         };
-        for grave in graves {
-            if grave.events.iter().all(reached) {
-                grave.events.into_iter().for_each(|event| self.destroy_event(event));
-                (grave.burial)(self);
+        for deferred_free in deferred {
+            if deferred_free.events.iter().all(reached) {
+                deferred_free.events.into_iter().for_each(|event| self.destroy_event(event));
+                (deferred_free.free)(self);
             } else {
-                lock(&self.graveyard.0).push(grave);
+                lock(&self.deferred_frees.0).push(deferred_free);
             }
         }
     }
@@ -119,11 +123,11 @@ impl Context {
     }
 
     /// At the end: frees everything, or says that it cannot.
-    pub fn clear_graveyard(&self) -> bool {
+    pub fn run_deferred_frees(&self) -> bool {
         let start = Instant::now();
         loop {
             self.sweep();
-            if lock(&self.graveyard.0).is_empty() {
+            if lock(&self.deferred_frees.0).is_empty() {
                 return true;
             }
             if start.elapsed() > FREE_WAIT {

@@ -1,11 +1,11 @@
-//! How the work behind a gate learns that it failed.
+//! How the work behind a host signal learns that it failed.
 //!
-//! A driver may have no way to fail what waits, or tell nobody. So each event remembers the gates that it was
+//! A driver may have no way to fail what waits, or tell nobody. So each event remembers the host signals that it was
 //! enqueued behind and asks them, whatever the driver says.
 
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
-/// How a gate ended.
+/// How a host signal ended.
 #[derive(Debug, Default)]
 pub struct Outcome(AtomicU64);
 
@@ -35,38 +35,38 @@ impl Outcome {
     }
 }
 
-/// The gates that something waits behind.
+/// The host signals that something waits behind.
 #[derive(Clone, Debug, Default)]
 pub struct Behind(Vec<Arc<Outcome>>);
 
 impl Behind {
-    /// Behind one gate alone.
-    pub fn one(gate: &Arc<Outcome>) -> Behind {
-        Behind(vec![gate.clone()])
+    /// Behind one host signal alone.
+    pub fn one(host_signal: &Arc<Outcome>) -> Behind {
+        Behind(vec![host_signal.clone()])
     }
 
-    /// Whether one of the gates has failed. Every one is asked: one answer tells of all of them.
+    /// Whether one of the host signals has failed. Every one is asked: one answer tells of all of them.
     pub fn has_failed(&self) -> bool {
-        self.0.iter().filter(|gate| gate.tell()).count() > 0
+        self.0.iter().filter(|host_signal| host_signal.tell()).count() > 0
     }
 }
 
-/// The gates in a queue that later work waits for.
+/// The host signals in a queue that later work waits for.
 #[derive(Debug, Default)]
-pub struct Gates {
+pub struct HostSignals {
     all: Mutex<Behind>,
     /// Whether there are any; written under the lock. Most queues never have one, and every event asks.
     any: AtomicBool,
 }
 
-impl Gates {
-    pub fn push(&self, gate: Arc<Outcome>) {
-        self.add([gate]);
+impl HostSignals {
+    pub fn push(&self, host_signal: Arc<Outcome>) {
+        self.add([host_signal]);
     }
 
-    fn add(&self, gates: impl IntoIterator<Item = Arc<Outcome>>) {
+    fn add(&self, host_signals: impl IntoIterator<Item = Arc<Outcome>>) {
         let mut behind = lock(&self.all);
-        behind.0.extend(gates);
+        behind.0.extend(host_signals);
         self.any.store(true, Ordering::Release);
     }
 
@@ -75,21 +75,23 @@ impl Gates {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Waiting for an event is waiting for its gates.
+    /// Waiting for an event is waiting for its host signals.
     pub fn extend(&self, event: &Behind) {
         if !event.0.is_empty() {
             self.add(event.0.iter().cloned());
         }
     }
 
-    /// What an event that is enqueued now waits behind: gates that are shut, and failed ones that no
+    /// What an event that is enqueued now waits behind: host signals that are shut, and failed ones that no
     /// event has told of. Events are made late, so the failure may be long past.
     pub fn pending(&self) -> Behind {
         if !self.any() {
             return Behind::default();
         }
         let mut behind = lock(&self.all);
-        behind.0.retain(|gate| gate.is(Outcome::PENDING) || gate.is(Outcome::FAILED));
+        behind.0.retain(|host_signal| {
+            host_signal.is(Outcome::PENDING) || host_signal.is(Outcome::FAILED)
+        });
         self.any.store(!behind.0.is_empty(), Ordering::Release);
         behind.clone()
     }
@@ -100,20 +102,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_settled_gate_is_no_longer_waited_for() {
-        let (gates, first, second) = (Gates::default(), Arc::default(), Arc::<Outcome>::default());
-        assert!(!gates.any());
-        gates.push(Arc::clone(&first));
-        gates.push(second.clone());
+    fn a_settled_host_signal_is_no_longer_waited_for() {
+        let (host_signals, first, second) =
+            (HostSignals::default(), Arc::default(), Arc::<Outcome>::default());
+        assert!(!host_signals.any());
+        host_signals.push(Arc::clone(&first));
+        host_signals.push(second.clone());
         first.settle(true);
-        assert_eq!(gates.pending().0.len(), 1);
-        let behind = gates.pending();
+        assert_eq!(host_signals.pending().0.len(), 1);
+        let behind = host_signals.pending();
         second.settle(false);
         assert!(behind.0[0].is(Outcome::FAILED));
-        assert_eq!(gates.pending().0.len(), 1, "a failure that nobody was told of");
-        assert!(gates.any());
+        assert_eq!(host_signals.pending().0.len(), 1, "a failure that nobody was told of");
+        assert!(host_signals.any());
         assert!(behind.0[0].tell());
-        assert!(gates.pending().0.is_empty() && !gates.any());
+        assert!(host_signals.pending().0.is_empty() && !host_signals.any());
         assert!(behind.0[0].tell(), "whoever was behind it is told again");
     }
 }

@@ -1,4 +1,4 @@
-//! What a hand-over costs by each rung that joins two APIs on one chip, beside the same by host waits.
+//! What a hand-over costs by each sync method that joins two APIs on one chip, beside the same by host waits.
 
 use crate::{
     Bench, Case, Row, Side, Stop, Unit, Workload,
@@ -6,7 +6,7 @@ use crate::{
     machine::check,
     solo::{self, try_timed},
 };
-use onebuf::{Buffer, BufferBuilder, Device, Hub, Result, RouteKind, Rung};
+use onebuf::{Buffer, BufferBuilder, Device, Hub, Result, RouteKind, SyncMethod};
 use std::{collections::BTreeSet, time::Duration};
 
 /// Turns of each side in one measurement.
@@ -15,15 +15,16 @@ const BATCH: u64 = 8;
 /// Turns after which it is known what joins the two.
 const TRIES: usize = 32;
 
-/// Rungs between two APIs, best first.
-const RUNGS: [Rung; 4] = [Rung::Semaphore, Rung::WaitValue, Rung::Callback, Rung::HostWait];
+/// Sync methods between two APIs, best first.
+const SYNC_METHODS: [SyncMethod; 4] =
+    [SyncMethod::Semaphore, SyncMethod::WaitValue, SyncMethod::Callback, SyncMethod::HostWait];
 
 /// The words of the buffer: a hand-over does not grow with them.
 const WORDS: usize = 1 << 18;
 
 pub const WORKLOAD: Workload = Workload {
-    name: "handoff_rung_<a>_<b>_us",
-    about: "a hand-over of memory by a descriptor, by each rung, over the same by host waits",
+    name: "handoff_sync_<a>_<b>_us",
+    about: "a hand-over of memory by a descriptor, by each sync method, over the same by host waits",
     cases,
 };
 
@@ -33,7 +34,10 @@ fn cases(bench: &Bench) -> Vec<Case> {
         let why = "two APIs of which one imports the other's memory by a file descriptor: found 0";
         return vec![Case::absent(WORKLOAD.name, why)];
     }
-    pairs.iter().flat_map(|pair| RUNGS.map(|rung| case(pair.clone(), rung))).collect()
+    pairs
+        .iter()
+        .flat_map(|pair| SYNC_METHODS.map(|sync_method| case(pair.clone(), sync_method)))
+        .collect()
 }
 
 /// Who exports and who imports; each two devices once.
@@ -48,65 +52,72 @@ fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
     by_fd.filter_map(|route| Some([device(route.from)?, device(route.to)?])).collect()
 }
 
-fn case(pair: [Device; 2], rung: Rung) -> Case {
-    let name = format!("handoff_rung_{}_{}_{rung}_us", pair[0], pair[1]);
+fn case(pair: [Device; 2], sync_method: SyncMethod) -> Case {
+    let name = format!("handoff_sync_{}_{}_{sync_method}_us", pair[0], pair[1]);
     Case::new(name.clone(), move |bench| {
-        run(bench, &pair, rung).map(|row| Row { name: name.clone(), ..row })
+        run(bench, &pair, sync_method).map(|row| Row { name: name.clone(), ..row })
     })
 }
 
-fn run(bench: &Bench, pair: &[Device; 2], rung: Rung) -> Result<Row, Stop> {
-    let wish = bench.hub.buffer::<u32>(WORDS).shared_with(pair).trust_declared(true);
-    let wish = wish.allocate_on(&pair[0]).route(RouteKind::OpaqueFd);
-    let plan = wish.plan().map_err(|error| Stop::Absent(error.to_string()))?;
-    let best = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(Rung::HostWait);
+fn run(bench: &Bench, pair: &[Device; 2], sync_method: SyncMethod) -> Result<Row, Stop> {
+    let builder = bench.hub.buffer::<u32>(WORDS).shared_with(pair).trust_declared(true);
+    let builder = builder.allocate_on(&pair[0]).route(RouteKind::OpaqueFd);
+    let plan = builder.plan().map_err(|error| Stop::Absent(error.to_string()))?;
+    let best = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(SyncMethod::HostWait);
     let joined = |by| Stop::Absent(format!("{} and {} are joined by {by}", pair[0], pair[1]));
-    if rung < best {
+    if sync_method < best {
         return Err(joined(best));
     }
-    let ours = Turns::new(wish.clone(), pair, rung)?;
-    let used = ours.rungs()?;
-    // Work that is always over needs no rung; then the plan's word has to do.
-    let has = if used.is_empty() { rung == best } else { used.contains(&rung) };
+    let ours = Turns::new(builder.clone(), pair, sync_method)?;
+    let used = ours.sync_methods()?;
+    // Work that is always over needs no sync method; then the plan's word has to do.
+    let has = if used.is_empty() { sync_method == best } else { used.contains(&sync_method) };
     if !has {
         return Err(joined(*used.first().unwrap_or(&best)));
     }
-    let remark = match used.iter().find(|other| **other != rung) {
+    let remark = match used.iter().find(|other| **other != sync_method) {
         Some(other) => format!("the other way by {other}"),
         None => "there and back, halved".to_owned(),
     };
-    if rung == Rung::HostWait {
+    if sync_method == SyncMethod::HostWait {
         let found = solo::measure(bench.effort, |times| ours.many(times))?;
         ours.check()?;
         return Ok(found.row("", Unit::Us).remark(remark));
     }
-    let waits = Turns::new(wish, pair, Rung::HostWait)?;
+    let waits = Turns::new(builder, pair, SyncMethod::HostWait)?;
     let found = compare(bench.effort, || ours.batch(), || waits.batch())?;
     ours.check()?;
     waits.check()?;
     Ok(found.row("", Unit::Us).remark(remark))
 }
 
-/// A buffer that two sides take turns on, joined by one rung.
+/// A buffer that two sides take turns on, joined by one sync method.
 struct Turns {
     buffer: Buffer<u32>,
     sides: [Side; 2],
 }
 
 impl Turns {
-    fn new(wish: BufferBuilder<u32>, [a, b]: &[Device; 2], rung: Rung) -> Result<Self> {
-        Ok(Self { buffer: wish.sync(rung).build()?, sides: [Side::new(a)?, Side::new(b)?] })
+    fn new(
+        builder: BufferBuilder<u32>,
+        [a, b]: &[Device; 2],
+        sync_method: SyncMethod,
+    ) -> Result<Self> {
+        Ok(Self {
+            buffer: builder.sync(sync_method).build()?,
+            sides: [Side::new(a)?, Side::new(b)?],
+        })
     }
 
     /// What joins them, each way, where there was something to wait for.
-    fn rungs(&self) -> Result<BTreeSet<Rung>> {
+    fn sync_methods(&self) -> Result<BTreeSet<SyncMethod>> {
         let mut used = BTreeSet::new();
         for side in self.sides.iter().cycle().take(TRIES) {
             side.touch(&self.buffer)?;
-            used.extend(self.buffer.fence().map(|fence| fence.rung()));
+            used.extend(self.buffer.fence().map(|fence| fence.sync_method()));
         }
         // One API's own ways say nothing of the two.
-        used.retain(|rung| RUNGS.contains(rung));
+        used.retain(|sync_method| SYNC_METHODS.contains(sync_method));
         Ok(used)
     }
 

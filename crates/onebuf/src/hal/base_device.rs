@@ -11,7 +11,7 @@ use std::fmt;
 
 /// What a runtime says that one of its devices is built on, by the handles of the API beneath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beneath {
+pub struct LayeredHandles {
     /// The device.
     pub device: usize,
     /// The context that the runtime works in. It lives as long as the runtime.
@@ -19,7 +19,7 @@ pub struct Beneath {
 }
 
 /// A device that another API's runtime is built on. Both work in one context, so that their queues can wait for each other.
-pub trait Ground: Send + Sync + fmt::Debug {
+pub trait BaseDevice: Send + Sync + fmt::Debug {
     /// A queue of the runtime's, as one of this device.
     ///
     /// # Safety
@@ -29,9 +29,9 @@ pub trait Ground: Send + Sync + fmt::Debug {
 
 /// Where a device stands: on which other one.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct LayeredRuntime {
     /// The other's id.
     pub on: String,
     /// The other.
-    pub ground: Arc<dyn Ground>,
+    pub base_device: Arc<dyn BaseDevice>,
 }

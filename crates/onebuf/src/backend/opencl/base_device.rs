@@ -36,7 +36,7 @@ impl Device {
     }
 }
 
-impl hal::Ground for Device {
+impl hal::BaseDevice for Device {
     unsafe fn queue(&self, raw: usize) -> Result<Arc<dyn hal::Queue>> {
         // SAFETY: the caller's promise.
         let facts = unsafe { foreign::queue(&self.driver().cl, raw) }?;

@@ -8,7 +8,7 @@
 use super::Known;
 use crate::{
     Result,
-    hal::{Beneath, Ground},
+    hal::{BaseDevice, LayeredHandles},
     sync::Arc,
     topology::DeviceIx,
 };
@@ -16,11 +16,14 @@ use crate::{
 impl Known {
     /// Which of our devices the runtime is built on, used in the runtime's context from now on. None where it is another
     /// library's.
-    pub fn ground_of(&self, beneath: &Beneath) -> Option<(DeviceIx, Result<Arc<dyn Ground>>)> {
-        let at = self.devices.iter().position(|device| device.is(beneath.device))?;
+    pub fn base_device_of(
+        &self,
+        layered: &LayeredHandles,
+    ) -> Option<(DeviceIx, Result<Arc<dyn BaseDevice>>)> {
+        let at = self.devices.iter().position(|device| device.is(layered.device))?;
         let (ix, device) = (DeviceIx((self.first + at) as u16), self.devices[at].clone());
         // SAFETY: see above.
-        let settled = unsafe { device.settle_in(beneath.context) };
+        let settled = unsafe { device.settle_in(layered.context) };
         Some((ix, settled.map(|()| device as _)))
     }
 }

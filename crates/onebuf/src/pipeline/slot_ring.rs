@@ -25,7 +25,7 @@ pub enum WhenFull {
 
 /// One frame on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Car {
+pub(super) struct FrameInFlight {
     /// Which slot it lies in.
     pub slot: usize,
     /// Its number, from zero.
@@ -47,18 +47,18 @@ pub(super) struct Failed {
 struct State {
     free: Vec<usize>,
     /// What waits before each stage; the last is the sink.
-    waiting: Vec<VecDeque<Car>>,
+    waiting: Vec<VecDeque<FrameInFlight>>,
     /// How many, from the source on, will pass nothing more on.
     ended: usize,
     failed: Option<Failed>,
 }
 
-pub(super) struct Belt {
+pub(super) struct SlotRing {
     state: Mutex<State>,
     moved: Condvar,
 }
 
-impl Belt {
+impl SlotRing {
     /// Every slot free, before so many stages and the sink.
     pub fn new(slots: usize, stages: usize) -> Self {
         let waiting = (0..=stages).map(|_| VecDeque::with_capacity(slots)).collect();
@@ -86,9 +86,9 @@ impl Belt {
     }
 
     /// A frame enters. Returns how many had to be dropped for the next one to have a slot.
-    pub fn enter(&self, car: Car, when_full: WhenFull) -> u64 {
+    pub fn enter(&self, in_flight: FrameInFlight, when_full: WhenFull) -> u64 {
         let mut state = lock(&self.state);
-        state.waiting[0].push_back(car);
+        state.waiting[0].push_back(in_flight);
         let dropped = if state.free.is_empty() { state.drop_one(when_full) } else { None };
         state.free.extend(dropped);
         self.moved.notify_all();
@@ -97,11 +97,11 @@ impl Belt {
 
     /// The next frames for a stage: as many as it wants at once, or those that have waited long enough, or the last
     /// ones. `None` when nothing will come any more.
-    pub fn take(&self, stage: usize, batch: usize, linger: Duration) -> Option<Vec<Car>> {
+    pub fn take(&self, stage: usize, batch: usize, linger: Duration) -> Option<Vec<FrameInFlight>> {
         let mut state = lock(&self.state);
         loop {
             let waiting = &state.waiting[stage];
-            let since = waiting.front().map(|car| car.came.elapsed());
+            let since = waiting.front().map(|in_flight| in_flight.came.elapsed());
             let last = state.ended > stage;
             if state.failed.is_some() || (last && waiting.is_empty()) {
                 return None;
@@ -117,8 +117,8 @@ impl Belt {
     }
 
     /// Frames go on to the next stage.
-    pub fn pass(&self, to: usize, cars: Vec<Car>) {
-        lock(&self.state).waiting[to].extend(cars);
+    pub fn pass(&self, to: usize, in_flight: Vec<FrameInFlight>) {
+        lock(&self.state).waiting[to].extend(in_flight);
         self.moved.notify_all();
     }
 
@@ -171,7 +171,7 @@ impl State {
             WhenFull::DropOldest => entrance.pop_front(),
             WhenFull::DropNewest => entrance.pop_back(),
         };
-        dropped.map(|car| car.slot)
+        dropped.map(|in_flight| in_flight.slot)
     }
 }
 
@@ -181,57 +181,61 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn car(slot: usize, frame: u64) -> Car {
+    fn in_flight(slot: usize, frame: u64) -> FrameInFlight {
         let now = Instant::now();
-        Car { slot, frame, filled: now, came: now }
+        FrameInFlight { slot, frame, filled: now, came: now }
     }
 
-    fn frames(cars: Option<Vec<Car>>) -> Option<Vec<u64>> {
-        cars.map(|cars| cars.iter().map(|car| car.frame).collect())
+    fn frames(in_flight: Option<Vec<FrameInFlight>>) -> Option<Vec<u64>> {
+        in_flight.map(|in_flight| in_flight.iter().map(|in_flight| in_flight.frame).collect())
     }
 
     #[test]
     fn a_batch_is_whole_or_the_last() {
-        let belt = Belt::new(4, 1);
+        let slot_ring = SlotRing::new(4, 1);
         for frame in 0..3 {
-            let slot = belt.take_free().unwrap();
-            assert_eq!(belt.enter(car(slot, frame), WhenFull::Block), 0);
+            let slot = slot_ring.take_free().unwrap();
+            assert_eq!(slot_ring.enter(in_flight(slot, frame), WhenFull::Block), 0);
         }
-        assert_eq!(frames(belt.take(0, 2, LONG)), Some(vec![0, 1]));
-        assert_eq!(frames(belt.take(0, 2, Duration::ZERO)), Some(vec![2]), "it waited long enough");
-        belt.end(0);
-        assert_eq!(belt.take(0, 2, LONG), None);
-        belt.pass(1, vec![car(0, 0)]);
-        belt.end(1);
-        assert_eq!(frames(belt.take(1, 2, LONG)), Some(vec![0]), "the last");
-        assert_eq!(belt.take(1, 2, LONG), None);
+        assert_eq!(frames(slot_ring.take(0, 2, LONG)), Some(vec![0, 1]));
+        assert_eq!(
+            frames(slot_ring.take(0, 2, Duration::ZERO)),
+            Some(vec![2]),
+            "it waited long enough"
+        );
+        slot_ring.end(0);
+        assert_eq!(slot_ring.take(0, 2, LONG), None);
+        slot_ring.pass(1, vec![in_flight(0, 0)]);
+        slot_ring.end(1);
+        assert_eq!(frames(slot_ring.take(1, 2, LONG)), Some(vec![0]), "the last");
+        assert_eq!(slot_ring.take(1, 2, LONG), None);
     }
 
     #[test]
     fn a_full_ring_drops_what_nobody_has_begun() {
         for (when_full, left) in [(WhenFull::DropOldest, [1, 2]), (WhenFull::DropNewest, [0, 1])] {
-            let belt = Belt::new(3, 1);
+            let slot_ring = SlotRing::new(3, 1);
             let mut dropped = 0;
             for frame in 0..3 {
-                let slot = belt.take_free().expect("there is always one");
-                dropped += belt.enter(car(slot, frame), when_full);
+                let slot = slot_ring.take_free().expect("there is always one");
+                dropped += slot_ring.enter(in_flight(slot, frame), when_full);
             }
-            assert_eq!((dropped, belt.fill(3)), (1, 2), "{when_full:?}");
-            assert_eq!(frames(belt.take(0, 2, LONG)), Some(left.to_vec()), "{when_full:?}");
+            assert_eq!((dropped, slot_ring.fill(3)), (1, 2), "{when_full:?}");
+            assert_eq!(frames(slot_ring.take(0, 2, LONG)), Some(left.to_vec()), "{when_full:?}");
             // Now that others hold the slots, what comes has to go again.
-            let slot = belt.take_free().unwrap();
-            assert_eq!(belt.enter(car(slot, 3), when_full), 1);
+            let slot = slot_ring.take_free().unwrap();
+            assert_eq!(slot_ring.enter(in_flight(slot, 3), when_full), 1);
         }
     }
 
     #[test]
     fn the_first_reason_to_stop_stays() {
-        let belt = Belt::new(1, 0);
-        assert!(!belt.has_failed());
+        let slot_ring = SlotRing::new(1, 0);
+        assert!(!slot_ring.has_failed());
         for at in ["stage", "sink"] {
-            belt.fail(Failed { at: at.into(), frame: 1, error: Error::invalid("late") });
+            slot_ring.fail(Failed { at: at.into(), frame: 1, error: Error::invalid("late") });
         }
-        assert_eq!((belt.take_free(), belt.take(0, 1, LONG)), (None, None));
-        assert_eq!(belt.into_failed().unwrap().at, "stage");
+        assert_eq!((slot_ring.take_free(), slot_ring.take(0, 1, LONG)), (None, None));
+        assert_eq!(slot_ring.into_failed().unwrap().at, "stage");
     }
 }

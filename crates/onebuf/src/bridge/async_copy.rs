@@ -2,17 +2,17 @@
 //! the second queue has taken it.
 //!
 //! # Safety
-//! Drivers are given pointers into parcels. A parcel is freed when both its transfers are known to be over, and
+//! Drivers are given pointers into async copies. An async copy is freed when both its transfers are known to be over, and
 //! leaked otherwise.
 
 #![allow(unsafe_code)]
 
 use super::cross::{self, At, Went};
 use crate::{
-    Access, Hub, Result, RouteKind, Rung,
+    Access, Hub, Result, RouteKind, SyncMethod,
     buffer::Core,
     hal::Event,
-    queue::{Limit, Line},
+    queue::{Limit, QueueState},
     route::staged,
     sync::Arc,
     trace::What,
@@ -20,32 +20,32 @@ use crate::{
 };
 use std::{mem, time::Duration};
 
-/// How long a parcel that could not be sent waits for its first transfer.
+/// How long an async copy that could not be sent waits for its first transfer.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// As [`cross::cross`], but two queues are not waited for either.
 pub(super) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let (a, b) = (from.part.core, to.part.core);
     let apart = !std::ptr::eq(a, b) && a.hub.is(&b.hub) && cross::common(from, to, bytes).is_none();
-    let sites = (a.newest_device_site(), b.newest_device_site());
-    match sites {
+    let aliases = (a.newest_device_alias(), b.newest_device_alias());
+    match aliases {
         (Some(source), Some(target)) if apart => send(from, to, bytes, (source, target)),
         _ => cross::cross(from, to, bytes),
     }
 }
 
-fn send(from: At<'_>, to: At<'_>, bytes: usize, sites: (usize, usize)) -> Result<Went> {
+fn send(from: At<'_>, to: At<'_>, bytes: usize, aliases: (usize, usize)) -> Result<Went> {
     let (a, b) = (from.part.core, to.part.core);
     from.part.check_host(true, false)?;
     to.part.check_host(false, true)?;
-    let began = b.hub.tap().begin(What::Copy);
-    let (from_line, to_line) = (a.line_at(sites.0)?, b.line_at(sites.1)?);
-    let source = Hold::take(from.part, &from_line, Access::Read)?;
-    let target = to.target(&to_line, bytes)?;
+    let began = b.hub.tracer().begin(What::Copy);
+    let (from_queue, to_queue) = (a.queue_state_at(aliases.0)?, b.queue_state_at(aliases.1)?);
+    let source = Hold::take(from.part, &from_queue, Access::Read)?;
+    let target = to.target(&to_queue, bytes)?;
     let road = Road {
-        from: (&from_line, &source),
-        to: (&to_line, &target),
-        best: rung(a, &from_line, &to_line),
+        from: (&from_queue, &source),
+        to: (&to_queue, &target),
+        best: sync_method(a, &from_queue, &to_queue),
     };
     let mut chunks = 0;
     for (at, len) in staged::ranges(bytes) {
@@ -54,51 +54,51 @@ fn send(from: At<'_>, to: At<'_>, bytes: usize, sites: (usize, usize)) -> Result
     }
     target.overwritten();
     b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
-    let (way, under_way) = (RouteKind::Staged, Some(to_line.note()));
-    let went = Went { way, bytes, chunks, under_way, on: Some(to_line.clone()) };
+    let (way, under_way) = (RouteKind::Staged, Some(to_queue.note()));
+    let went = Went { way, bytes, chunks, under_way, on: Some(to_queue.clone()) };
     went.tell(began, a, b);
     Ok(went)
 }
 
-/// The best rung that was proven to join the two. Without an experiment the thread waits for the read: some
-/// drivers never get past a gate.
-fn rung(core: &Core, from: &Line, to: &Line) -> Rung {
+/// The best sync method that was proven to join the two. Without an experiment the thread waits for the read: some
+/// drivers never get past a host signal.
+fn sync_method(core: &Core, from: &QueueState, to: &QueueState) -> SyncMethod {
     let routes = core.hub.topology().between(from.device, to.device).iter();
-    routes.filter_map(|route| route.verdict.sync).max().unwrap_or(Rung::HostWait)
+    routes.filter_map(|route| route.verdict.sync).max().unwrap_or(SyncMethod::HostWait)
 }
 
 struct Road<'r, 'b> {
-    from: (&'r Arc<Line>, &'r Hold<'b>),
-    to: (&'r Arc<Line>, &'r Hold<'b>),
-    best: Rung,
+    from: (&'r Arc<QueueState>, &'r Hold<'b>),
+    to: (&'r Arc<QueueState>, &'r Hold<'b>),
+    best: SyncMethod,
 }
 
 impl Road<'_, '_> {
     /// A read on the one queue, and a write on the other behind it.
     fn send(&self, hub: &Hub, from_at: usize, to_at: usize, len: usize) -> Result<()> {
         let ((a, source), (b, target)) = (self.from, self.to);
-        let mut parcel = Parcel { bytes: vec![0; len], transfers: Vec::new() };
-        let into = parcel.bytes.as_mut_ptr();
+        let mut async_copy = AsyncCopy { bytes: vec![0; len], transfers: Vec::new() };
+        let into = async_copy.bytes.as_mut_ptr();
         // SAFETY: see the head of this file.
         let read = unsafe { a.hal.read(source.memory(), from_at, into, len)? };
-        parcel.transfers.push(read.clone());
+        async_copy.transfers.push(read.clone());
         a.hal.flush()?;
         b.after(hub, &a.at_event(read), Limit::new(self.best))?;
         // SAFETY: as above; the queue waits until the bytes are there.
         let written = unsafe { b.hal.write(target.memory(), to_at, into, len)? };
-        parcel.transfers.push(written.clone());
+        async_copy.transfers.push(written.clone());
         b.hal.flush()?;
-        parcel.free_after(&*written, hub.timeout())
+        async_copy.free_after(&*written, hub.timeout())
     }
 }
 
 /// Bytes under way.
-struct Parcel {
+struct AsyncCopy {
     bytes: Vec<u8>,
     transfers: Vec<Arc<dyn Event>>,
 }
 
-impl Parcel {
+impl AsyncCopy {
     /// Frees it when the last transfer, which waited for the first, calls back; waits for it where there are no
     /// callbacks. One that failed may have done so before the first had ended.
     fn free_after(mut self, last: &dyn Event, timeout: Duration) -> Result<()> {
@@ -117,7 +117,7 @@ impl Parcel {
     }
 }
 
-impl Drop for Parcel {
+impl Drop for AsyncCopy {
     fn drop(&mut self) {
         let ended = |event: &Arc<dyn Event>| event.wait(LAST_WAIT).is_ok() || event.is_over();
         if !self.transfers.iter().all(ended) {

@@ -20,13 +20,13 @@ const WORD: usize = size_of::<u64>();
 const STEP: usize = 16 << 10;
 
 /// Such bytes, while a guard of theirs lives.
-pub(crate) struct Racing<'h> {
+pub(crate) struct VolatileBytes<'h> {
     start: NonNull<u8>,
     len: usize,
     guard: PhantomData<&'h ()>,
 }
 
-impl Racing<'_> {
+impl VolatileBytes<'_> {
     /// # Safety
     /// So many bytes are mapped there for reading and writing while the lifetime lasts.
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
@@ -74,7 +74,7 @@ impl Racing<'_> {
     pub fn copy_from(
         &self,
         offset: usize,
-        from: &Racing<'_>,
+        from: &VolatileBytes<'_>,
         from_offset: usize,
         bytes: usize,
     ) -> Result<()> {
@@ -128,25 +128,27 @@ mod tests {
         let mut memory = [0_u64; 8];
         let start = NonNull::from(&mut memory).cast::<u8>();
         // SAFETY: a local array, touched through this alone.
-        let racing = unsafe { Racing::new(start, 64) };
+        let volatile = unsafe { VolatileBytes::new(start, 64) };
         let model: Vec<u8> = (1..=64).collect();
         for offset in 0..24 {
             for len in 0..=40 {
-                racing.write(0, &[0; 64]).unwrap();
-                racing.write(offset, &model[..len]).unwrap();
+                volatile.write(0, &[0; 64]).unwrap();
+                volatile.write(offset, &model[..len]).unwrap();
                 let mut all = [9; 64];
-                racing.read(0, &mut all).unwrap();
+                volatile.read(0, &mut all).unwrap();
                 let mut want = [0; 64];
                 want[offset..offset + len].copy_from_slice(&model[..len]);
                 assert_eq!(all, want, "{len} bytes at {offset}");
                 let mut back = vec![0; len];
-                racing.read(offset, &mut back).unwrap();
+                volatile.read(offset, &mut back).unwrap();
                 assert_eq!(back, model[..len]);
             }
         }
-        assert!(racing.read(60, &mut [0; 5]).is_err());
-        assert!(racing.fill(60, 5, &[1]).is_err() && racing.copy_from(0, &racing, 60, 5).is_err());
-        assert!(racing.write(usize::MAX, &[0; 2]).is_err());
+        assert!(volatile.read(60, &mut [0; 5]).is_err());
+        assert!(
+            volatile.fill(60, 5, &[1]).is_err() && volatile.copy_from(0, &volatile, 60, 5).is_err()
+        );
+        assert!(volatile.write(usize::MAX, &[0; 2]).is_err());
     }
 
     #[test]
@@ -154,23 +156,23 @@ mod tests {
         let mut memory = vec![0_u64; 3 * STEP / WORD];
         let (start, len) = (NonNull::from(&mut memory[..]).cast::<u8>(), 3 * STEP);
         // SAFETY: a local vector, touched through this alone.
-        let racing = unsafe { Racing::new(start, len) };
+        let volatile = unsafe { VolatileBytes::new(start, len) };
         let mut model: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
-        racing.write(0, &model).unwrap();
+        volatile.write(0, &model).unwrap();
         for (offset, bytes, pattern) in
             [(3, 9, &[1, 2, 3][..]), (40, 2 * STEP, &[9; 8]), (0, 0, &[5])]
         {
-            racing.fill(offset, bytes, pattern).unwrap();
+            volatile.fill(offset, bytes, pattern).unwrap();
             let target = model[offset..offset + bytes].iter_mut();
             target.zip(pattern.iter().cycle()).for_each(|(to, from)| *to = *from);
         }
         for (from, to, bytes) in [(5, 9, 2 * STEP), (9, 5, 2 * STEP), (0, STEP, 100), (STEP, 1, 3)]
         {
-            racing.copy_from(to, &racing, from, bytes).unwrap();
+            volatile.copy_from(to, &volatile, from, bytes).unwrap();
             model.copy_within(from..from + bytes, to);
         }
         let mut all = vec![0; len];
-        racing.read(0, &mut all).unwrap();
+        volatile.read(0, &mut all).unwrap();
         assert_eq!(all, model);
     }
 }

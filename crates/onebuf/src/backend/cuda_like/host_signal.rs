@@ -1,17 +1,17 @@
-//! Gates that the host opens: words of pinned memory that a stream waits for.
+//! Host signals that the host opens: words of pinned memory that a stream waits for.
 //!
 //! Behind the wait the stream itself writes that it has passed, so that the word can serve again. A stream cannot
-//! be made to fail: where the gate does, its work runs, and the events behind it [say so](Behind).
+//! be made to fail: where the host signal does, its work runs, and the events behind it [say so](Behind).
 
 use super::{
-    courier::Couriers,
+    callbacks::CallbackStreams,
     device::{Context, Driver},
     pins::Share,
     queue::RawQueue,
 };
 use crate::{
     Result,
-    backend::gates::Outcome,
+    backend::host_signals::Outcome,
     hal,
     sync::{Arc, Mutex, lock},
 };
@@ -105,7 +105,7 @@ impl Flags {
             pages.grow(driver)?;
         }
         let flag = pages.idle.pop().ok_or(Refused {
-            call: "a gate",
+            call: "a host signal",
             status: onebuf_sys::cuda_like::CuStatus::OUT_OF_MEMORY,
         })?;
         flag.word().store(SHUT, Ordering::Release);
@@ -145,7 +145,7 @@ impl Pages {
 }
 
 /// A word that a stream waits for. Opened exactly once: by whoever has it, or when it is dropped.
-pub(super) struct Gate {
+pub(super) struct HostSignal {
     flag: Flag,
     outcome: Arc<Outcome>,
     settled: bool,
@@ -153,22 +153,26 @@ pub(super) struct Gate {
     queue: Option<Arc<RawQueue>>,
 }
 
-impl Gate {
+impl HostSignal {
     /// Makes later work of the queue wait. The context is current.
-    pub fn new(queue: &Arc<RawQueue>) -> Result<Gate> {
+    pub fn new(queue: &Arc<RawQueue>) -> Result<HostSignal> {
         let (driver, context) = (queue.driver(), &queue.context);
         let flag = driver.check(context.flags.take(driver))?;
-        let mut gate =
-            Gate { flag, outcome: Arc::default(), settled: false, queue: Some(queue.clone()) };
+        let mut host_signal = HostSignal {
+            flag,
+            outcome: Arc::default(),
+            settled: false,
+            queue: Some(queue.clone()),
+        };
         // First, so that no event behind the wait misses it.
-        queue.gates.push(gate.outcome.clone());
+        queue.host_signals.push(host_signal.outcome.clone());
         // SAFETY: a live stream of the current context; a word of that context's.
         let enqueued = unsafe { wait_value(&driver.table, queue.raw, flag.at, OPEN) };
         // SAFETY: as above.
         let passes = || unsafe { driver.table.write_value(queue.raw, flag.at, PASSED, 0) };
-        // Should a call fail the gate is opened, in case the wait was enqueued after all.
-        driver.check(enqueued.and_then(|()| passes()).inspect_err(|_| gate.settle(true)))?;
-        Ok(gate)
+        // Should a call fail the host signal is opened, in case the wait was enqueued after all.
+        driver.check(enqueued.and_then(|()| passes()).inspect_err(|_| host_signal.settle(true)))?;
+        Ok(host_signal)
     }
 
     fn settle(&mut self, opened: bool) {
@@ -179,16 +183,16 @@ impl Gate {
     }
 }
 
-impl hal::Gate for Gate {
+impl hal::HostSignal for HostSignal {
     fn open(mut self: Box<Self>, outcome: Result<()>) {
         self.settle(outcome.is_ok());
     }
 }
 
-impl Drop for Gate {
+impl Drop for HostSignal {
     /// In a callback, mostly: there no queue may be freed.
     fn drop(&mut self) {
         self.settle(false);
-        self.queue.take().into_iter().for_each(Couriers::retire);
+        self.queue.take().into_iter().for_each(CallbackStreams::retire);
     }
 }

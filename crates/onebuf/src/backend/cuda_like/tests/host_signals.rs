@@ -14,34 +14,34 @@ fn outcome(event: &dyn hal::Event) -> Receiver<Result<()>> {
 }
 
 #[test]
-fn work_waits_at_a_gate() {
+fn work_waits_at_a_host_signal() {
     each(|rig| {
         let (queue, other) = (rig.queue(), rig.queue());
-        let memory = rig.memory(Strategy::Device, BYTES).unwrap();
+        let memory = rig.memory(MemoryKind::Device, BYTES).unwrap();
         other.fill(&*memory, 0, BYTES, &[1]).unwrap();
         other.mark().unwrap().wait(SECONDS).unwrap();
         let before = queue.mark().unwrap();
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         queue.fill(&*memory, 0, BYTES, &[2]).unwrap();
         let behind = queue.mark().unwrap();
         before.wait(SECONDS).unwrap();
         assert!(!behind.poll().unwrap(), "it is shut");
         assert_eq!(get(&*other, &*memory, 0, BYTES), [1; BYTES]);
-        gate.open(Ok(()));
+        host_signal.open(Ok(()));
         behind.wait(SECONDS).unwrap();
         assert_eq!(get(&*other, &*memory, 0, BYTES), [2; BYTES]);
     });
 }
 
 #[test]
-fn gates_open_in_any_order() {
+fn host_signals_open_in_any_order() {
     each(|rig| {
         let queues = [rig.queue(), rig.queue(), rig.queue()];
-        let gates = queues.each_ref().map(|queue| queue.gate().unwrap());
+        let host_signals = queues.each_ref().map(|queue| queue.host_signal().unwrap());
         let ends = queues.each_ref().map(|queue| queue.mark().unwrap());
-        for (gate, end) in gates.into_iter().zip(&ends).rev() {
+        for (host_signal, end) in host_signals.into_iter().zip(&ends).rev() {
             assert!(!end.poll().unwrap());
-            gate.open(Ok(()));
+            host_signal.open(Ok(()));
             end.wait(SECONDS).unwrap();
         }
     });
@@ -53,14 +53,14 @@ fn what_waited_for_a_failure_says_so() {
         for dropped in [false, true] {
             let (queue, other) = (rig.queue(), rig.queue());
             let before = queue.mark().unwrap();
-            let gate = queue.gate().unwrap();
+            let host_signal = queue.host_signal().unwrap();
             let behind = queue.mark().unwrap();
             other.wait_for(std::slice::from_ref(&behind)).unwrap();
             let further = other.mark().unwrap();
             let told = outcome(&*behind);
             match dropped {
-                true => drop(gate),
-                false => gate.open(Err(Error::invalid("no"))),
+                true => drop(host_signal),
+                false => host_signal.open(Err(Error::invalid("no"))),
             }
             before.wait(SECONDS).unwrap();
             for event in [&behind, &further] {
@@ -75,14 +75,14 @@ fn what_waited_for_a_failure_says_so() {
     });
 }
 
-/// Who was behind the gate is told all the same.
+/// Who was behind the host signal is told all the same.
 #[test]
-fn a_watcher_takes_no_news_of_gates() {
+fn a_watcher_takes_no_news_of_host_signals() {
     each(|rig| {
         let queue = rig.queue();
-        drop(queue.gate().unwrap());
+        drop(queue.host_signal().unwrap());
         queue.watch().unwrap().wait(SECONDS).unwrap();
-        assert!(queue.has_gates());
+        assert!(queue.has_host_signals());
         queue.mark().unwrap().wait(SECONDS).unwrap_err();
         queue.mark().unwrap().wait(SECONDS).unwrap();
     });
@@ -94,12 +94,12 @@ fn words_serve_again() {
         let queue = rig.queue();
         for _ in 0..3 {
             for _ in 0..1100 {
-                queue.gate().unwrap().open(Ok(()));
+                queue.host_signal().unwrap().open(Ok(()));
             }
             queue.mark().unwrap().wait(SECONDS).unwrap();
         }
         let pages = rig.probe.live().get("host").copied().unwrap_or(0);
-        assert!((1..=2).contains(&pages), "{pages} pages for 1100 gates at a time");
+        assert!((1..=2).contains(&pages), "{pages} pages for 1100 host signals at a time");
     });
 }
 
@@ -107,15 +107,15 @@ fn words_serve_again() {
 fn little_memory_is_not_read_before_its_turn() {
     each(|rig| {
         let queue = rig.queue();
-        let memory = rig.memory(Strategy::Device, BYTES).unwrap();
-        let (gate, mut bytes) = (queue.gate().unwrap(), vec![1u8; BYTES]);
+        let memory = rig.memory(MemoryKind::Device, BYTES).unwrap();
+        let (host_signal, mut bytes) = (queue.host_signal().unwrap(), vec![1u8; BYTES]);
         let at = bytes.as_mut_ptr() as usize;
-        // What another API writes there while the gate is shut.
+        // What another API writes there while the host signal is shut.
         let opener = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            // SAFETY: nobody else touches it before the gate is open.
+            // SAFETY: nobody else touches it before the host signal is open.
             unsafe { (at as *mut u8).write_bytes(7, BYTES) };
-            gate.open(Ok(()));
+            host_signal.open(Ok(()));
         });
         // SAFETY: `bytes` outlives the wait; they are written by nobody once it is its turn.
         let written = unsafe { queue.write(&*memory, 0, at as *const u8, BYTES) }.unwrap();
@@ -130,15 +130,15 @@ fn little_memory_is_not_read_before_its_turn() {
 fn callbacks_come_when_their_events_are_reached() {
     each(|rig| {
         let (queue, other) = (rig.queue(), rig.queue());
-        let gate = queue.gate().unwrap();
+        let host_signal = queue.host_signal().unwrap();
         let late = outcome(&*queue.mark().unwrap());
         // One that is under way keeps no other.
         let soon = outcome(&*other.mark().unwrap());
         soon.recv_timeout(SECONDS).unwrap().unwrap();
         assert!(late.try_recv().is_err(), "its event was not reached");
         // Work behind the event keeps the callback no more than work of other queues.
-        let second = queue.gate().unwrap();
-        gate.open(Ok(()));
+        let second = queue.host_signal().unwrap();
+        host_signal.open(Ok(()));
         late.recv_timeout(SECONDS).unwrap().unwrap();
         second.open(Ok(()));
         let reached = queue.mark().unwrap();
@@ -148,17 +148,17 @@ fn callbacks_come_when_their_events_are_reached() {
 }
 
 #[test]
-fn a_callback_may_open_the_next_gate() {
+fn a_callback_may_open_the_next_host_signal() {
     each(|rig| {
         let (queue, other) = (rig.queue(), rig.queue());
         for _ in 0..200 {
             let event = queue.mark().unwrap();
-            let gate = other.gate().unwrap();
-            let sent = event.on_complete(Box::new(move |outcome| gate.open(outcome)));
+            let host_signal = other.host_signal().unwrap();
+            let sent = event.on_complete(Box::new(move |outcome| host_signal.open(outcome)));
             sent.map_err(|(why, _)| why).unwrap();
             let event = other.mark().unwrap();
-            let gate = queue.gate().unwrap();
-            let sent = event.on_complete(Box::new(move |outcome| gate.open(outcome)));
+            let host_signal = queue.host_signal().unwrap();
+            let sent = event.on_complete(Box::new(move |outcome| host_signal.open(outcome)));
             sent.map_err(|(why, _)| why).unwrap();
         }
         queue.mark().unwrap().wait(SECONDS).unwrap();
@@ -169,7 +169,7 @@ fn a_callback_may_open_the_next_gate() {
 fn a_queue_waits_for_a_number() {
     each(|rig| {
         let (queue, other) = (rig.queue(), rig.queue());
-        let memory = rig.memory(Strategy::Exportable, 64).unwrap();
+        let memory = rig.memory(MemoryKind::Exportable, 64).unwrap();
         other.fill(&*memory, 0, 64, &[0]).unwrap();
         other.mark().unwrap().wait(SECONDS).unwrap();
         queue.wait_value(&*memory, 8, 3).unwrap();

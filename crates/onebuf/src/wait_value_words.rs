@@ -1,13 +1,13 @@
-//! Numbers in memory that one device writes and another's queues wait for: the `wait_value` rung.
+//! Numbers in memory that one device writes and another's queues wait for: the `wait_value` sync method.
 //!
-//! A mailbox belongs to an ordered pair of devices. Its memory is the receiver's, imported by the sender, and each of
+//! A table of wait-value words belongs to an ordered pair of devices. Its memory is the receiver's, imported by the sender, and each of
 //! the sender's queues has a word of it. A queue posts by adding one to its word behind all its work; in order,
 //! so a word that has come so far says that the work has.
 
 use crate::{
     Error, Hub, Result, RouteKind,
-    hal::{Access, AllocSpec, Export, FdKind, HostAccess, Memory, Residency, Strategy},
-    queue::Line,
+    hal::{Access, AccessState, AllocSpec, Export, FdKind, HostAccess, Memory, MemoryKind},
+    queue::QueueState,
     sync::{Arc, Mutex, lock},
     topology::{DeviceIx, State},
 };
@@ -17,12 +17,12 @@ use std::{collections::HashMap, sync::OnceLock};
 const BYTES: usize = 2 << 20;
 const WORD: usize = size_of::<u32>();
 
-/// A queue's word in one mailbox: which, and what was posted last.
+/// A queue's word in one table of wait-value words: which, and what was posted last.
 type Words = HashMap<usize, (usize, u32)>;
 
 /// Where one device's queues leave word for another's.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
+pub(crate) struct WaitValueWords {
     /// As the receiver sees it.
     near: Arc<dyn Memory>,
     /// As the sender does.
@@ -30,68 +30,73 @@ pub(crate) struct Mailbox {
     words: Mutex<(Words, usize)>,
 }
 
-/// A mailbox, once somebody needed it; or why there is none.
-type Slot = Arc<OnceLock<Result<Arc<Mailbox>>>>;
+/// A table of wait-value words, once somebody needed it; or why there is none.
+type Slot = Arc<OnceLock<Result<Arc<WaitValueWords>>>>;
 
-/// The mailboxes of a hub, by sender and receiver.
+/// The tables of wait-value words of a hub, by sender and receiver.
 #[derive(Debug, Default)]
-pub(crate) struct Mailboxes(Mutex<HashMap<(DeviceIx, DeviceIx), Slot>>);
+pub(crate) struct WaitValueTable(Mutex<HashMap<(DeviceIx, DeviceIx), Slot>>);
 
-impl Mailboxes {
-    /// The mailbox between two devices; the first failure to make one stays the answer.
-    pub fn between(&self, hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<Arc<Mailbox>> {
-        if [from, to].iter().any(|device| hub.guests().of(*device).is_some()) {
+impl WaitValueTable {
+    /// The table of wait-value words between two devices; the first failure to make one stays the answer.
+    pub fn between(&self, hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<Arc<WaitValueWords>> {
+        if [from, to].iter().any(|device| hub.foreign_devices().of(*device).is_some()) {
             return Err(Error::unsupported(
-                "a mailbox in a foreign context",
+                "a table of wait-value words in a foreign context",
                 "devices of the hub's own",
             ));
         }
         let slot = lock(&self.0).entry((from, to)).or_default().clone();
-        slot.get_or_init(|| Mailbox::new(hub, from, to).map(Arc::new)).clone()
+        slot.get_or_init(|| WaitValueWords::new(hub, from, to).map(Arc::new)).clone()
     }
 }
 
-impl Mailbox {
-    fn new(hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<Mailbox> {
+impl WaitValueWords {
+    fn new(hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<WaitValueWords> {
         let kind = shared_by(hub, from, to)?;
         let spec = AllocSpec {
             bytes: BYTES,
             align: WORD,
-            strategy: Strategy::Exportable,
+            memory_kind: MemoryKind::Exportable,
             access: Access::ReadWrite,
             host: HostAccess::default(),
             hint: None,
         };
         let near = hub.hal(to).allocate(&spec, None)?;
-        let line = hub.service_line(to)?;
-        line.hal.fill(&*near, 0, BYTES, &[0])?;
-        line.note().wait(hub.timeout())?;
+        let queue_state = hub.service_queue_state(to)?;
+        queue_state.hal.fill(&*near, 0, BYTES, &[0])?;
+        queue_state.note().wait(hub.timeout())?;
         let far = hub.hal(from).import(&Export::Fd(near.export_fd(kind)?), Access::ReadWrite)?;
-        Ok(Mailbox { near, far, words: Mutex::default() })
+        Ok(WaitValueWords { near, far, words: Mutex::default() })
     }
 
     /// Behind everything that the sender's queue was given, and makes the receiver's queue wait for it.
-    pub fn join(&self, sender: &Arc<Line>, receiver: &Line) -> Result<()> {
+    pub fn join(&self, sender: &Arc<QueueState>, receiver: &QueueState) -> Result<()> {
         let (offset, value) = self.post(sender)?;
         receiver.hal.wait_value(&*self.near, offset, value)
     }
 
     /// The lock is held over the driver's calls: the memory is acquired and released whole.
-    fn post(&self, sender: &Arc<Line>) -> Result<(usize, u32)> {
+    fn post(&self, sender: &Arc<QueueState>) -> Result<(usize, u32)> {
         let mut words = lock(&self.words);
         let (known, next) = &mut *words;
         let (offset, last) = match known.get(&sender.number) {
             // A word is used up: not every API's wait goes round with it.
             Some(word) if word.1 < u32::MAX => *word,
             _ if *next < BYTES => (std::mem::replace(next, *next + WORD), 0),
-            _ => return Err(Error::unsupported("another word in a mailbox", "fewer queues")),
+            _ => {
+                return Err(Error::unsupported(
+                    "another word in a table of wait-value words",
+                    "fewer queues",
+                ));
+            }
         };
         let value = last + 1;
-        sender.hal.reside(&*self.far, Residency::Attached)?;
+        sender.hal.reside(&*self.far, AccessState::Acquired)?;
         sender.hal.fill(&*self.far, offset, WORD, &value.to_ne_bytes())?;
         // From here on the number may be written.
         known.insert(sender.number, (offset, value));
-        sender.hal.reside(&*self.far, Residency::Published)?;
+        sender.hal.reside(&*self.far, AccessState::SharedRead)?;
         sender.hal.flush()?;
         Ok((offset, value))
     }
@@ -107,6 +112,9 @@ fn shared_by(hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<FdKind> {
         _ => None,
     });
     kind.ok_or_else(|| {
-        Error::unsupported("a mailbox", "memory that both devices see by a descriptor")
+        Error::unsupported(
+            "a table of wait-value words",
+            "memory that both devices see by a descriptor",
+        )
     })
 }

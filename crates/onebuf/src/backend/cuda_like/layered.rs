@@ -9,27 +9,27 @@
 use super::{discover::Asked, event::Event, queue::RawQueue};
 use crate::{
     Result, hal,
-    hal::{Beneath, Domain},
+    hal::{Domain, LayeredHandles},
     sync::{Arc, Mutex, lock},
 };
 use onebuf_sys::{Refused, cuda_like::CuStream};
 
 impl Asked<'_> {
     /// What this device is built on, where the runtime tells that, and what its events are there.
-    pub fn beneath(&self) -> Option<Beneath> {
+    pub fn layered(&self) -> Option<LayeredHandles> {
         let tells = self.table.has_native_handles() && self.table.has_native_event();
-        let told = tells.then(|| self.ask_beneath())?;
+        let told = tells.then(|| self.ask_layered())?;
         told.inspect_err(|why| tracing::warn!(%why, "events are shared with no other API")).ok()
     }
 
-    fn ask_beneath(&self) -> Result<Beneath, Refused> {
+    fn ask_layered(&self) -> Result<LayeredHandles, Refused> {
         // SAFETY: needs nothing; then a device of this runtime, whose null stream is asked; then the one before.
         unsafe {
             let before = self.table.current_device()?;
             self.table.set_device(self.device)?;
             let asked = self.table.native_stream(CuStream::NULL);
             self.table.set_device(before)?;
-            asked.map(|native| Beneath { device: native.device, context: native.context })
+            asked.map(|native| LayeredHandles { device: native.device, context: native.context })
         }
     }
 }
@@ -47,11 +47,11 @@ impl Below {
     /// Of a stream whose device is current; none where nobody else uses what lies there.
     pub fn of(queue: &RawQueue) -> Result<Option<Below>> {
         let driver = queue.driver();
-        let Some(standing) = &driver.standing else { return Ok(None) };
+        let Some(layered_on) = &driver.layered_on else { return Ok(None) };
         // SAFETY: a live stream of the current device.
         let native = driver.check(unsafe { driver.table.native_stream(queue.raw) })?;
         // SAFETY: the runtime keeps it for as long as the stream lives.
-        let queue = unsafe { standing.ground.queue(native.queue) }?;
+        let queue = unsafe { layered_on.base_device.queue(native.queue) }?;
         Ok(Some(Below { queue, awaited: Mutex::default() }))
     }
 
@@ -83,7 +83,7 @@ impl Below {
 
 impl Event {
     /// What it is in the domain of the queue beneath, on its way there.
-    pub fn beneath(&self, domain: Domain) -> Result<Option<usize>> {
+    pub fn layered(&self, domain: Domain) -> Result<Option<usize>> {
         let Some(below) = self.below().filter(|below| below.queue.domain() == domain) else {
             return Ok(None);
         };

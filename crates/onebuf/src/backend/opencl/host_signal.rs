@@ -1,8 +1,8 @@
-//! Gates that the host opens.
+//! Host signals that the host opens.
 //!
 //! Drivers differ in how the work behind one learns that it failed: rusticl 22.3 completes a marker behind
 //! a failed user event as if nothing had happened, PoCL
-//! [must not be told](super::quirks::Quirks::cannot_fail_gates) at all. So [events ask](Behind) themselves.
+//! [must not be told](super::quirks::Quirks::cannot_fail_host_signals) at all. So [events ask](Behind) themselves.
 
 use super::{
     conv,
@@ -11,50 +11,53 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::gates::{Behind, Outcome},
+    backend::host_signals::{Behind, Outcome},
     hal,
     sync::Arc,
 };
 use onebuf_sys::opencl::consts as cl;
 
 /// A user event that a queue waits for. Completed exactly once: when opened, or when dropped.
-pub(super) struct Gate {
+pub(super) struct HostSignal {
     event: RawEvent,
     outcome: Arc<Outcome>,
     settled: bool,
 }
 
-impl Gate {
+impl HostSignal {
     /// Makes later work of the queue wait.
-    pub fn new(queue: &Arc<RawQueue>) -> Result<Gate> {
-        let mut gate = Gate::shut(queue)?;
+    pub fn new(queue: &Arc<RawQueue>) -> Result<HostSignal> {
+        let mut host_signal = HostSignal::shut(queue)?;
         // First, so that no event behind the wait misses it.
-        queue.gates.push(gate.outcome.clone());
-        // Should the call fail the gate is opened, in case the wait was enqueued after all.
-        queue.wait_list(&[gate.event.raw]).inspect_err(|_| gate.settle(true))?;
-        Ok(gate)
+        queue.host_signals.push(host_signal.outcome.clone());
+        // Should the call fail the host signal is opened, in case the wait was enqueued after all.
+        queue.wait_list(&[host_signal.event.raw]).inspect_err(|_| host_signal.settle(true))?;
+        Ok(host_signal)
     }
 
-    /// A gate that nothing waits at yet, and the event for whoever will.
-    pub fn apart(queue: &Arc<RawQueue>) -> Result<(Gate, Event)> {
-        let gate = Gate::shut(queue)?;
-        let behind = Behind::one(&gate.outcome);
+    /// A host signal that nothing waits at yet, and the event for whoever will.
+    pub fn apart(queue: &Arc<RawQueue>) -> Result<(HostSignal, Event)> {
+        let host_signal = HostSignal::shut(queue)?;
+        let behind = Behind::one(&host_signal.outcome);
         // SAFETY: a live event of the queue's context.
-        let event = unsafe { Event::retained(queue.clone(), gate.event.raw, true, behind) }?;
-        Ok((gate, event))
+        let event = unsafe { Event::retained(queue.clone(), host_signal.event.raw, true, behind) }?;
+        Ok((host_signal, event))
     }
 
-    fn shut(queue: &Arc<RawQueue>) -> Result<Gate> {
+    fn shut(queue: &Arc<RawQueue>) -> Result<HostSignal> {
         let driver = queue.driver();
-        if !driver.info.caps.gates {
+        if !driver.info.caps.host_signals {
             let needs = "a driver whose commands can wait for the host";
-            return Err(Error::unsupported(format!("a gate on {}", driver.info.name), needs));
+            return Err(Error::unsupported(
+                format!("a host signal on {}", driver.info.name),
+                needs,
+            ));
         }
         // SAFETY: a live context.
         let made = unsafe { driver.cl.create_user_event(queue.context.raw) };
         let raw = driver.check("clCreateUserEvent", made)?;
         let event = RawEvent { queue: queue.clone(), raw, behind: Behind::default() };
-        Ok(Gate { event, outcome: Arc::default(), settled: false })
+        Ok(HostSignal { event, outcome: Arc::default(), settled: false })
     }
 
     fn settle(&mut self, opened: bool) {
@@ -63,21 +66,21 @@ impl Gate {
         }
         self.outcome.settle(opened);
         let driver = self.event.driver();
-        let opens = opened || driver.quirks.cannot_fail_gates;
-        let status = if opens { cl::CL_COMPLETE } else { conv::GATE_FAILED };
+        let opens = opened || driver.quirks.cannot_fail_host_signals;
+        let status = if opens { cl::CL_COMPLETE } else { conv::HOST_SIGNAL_FAILED };
         // SAFETY: a live user event whose status was not set before.
         let set = unsafe { driver.cl.set_user_event_status(self.event.raw, status) };
         driver.note("clSetUserEventStatus", set);
     }
 }
 
-impl hal::Gate for Gate {
+impl hal::HostSignal for HostSignal {
     fn open(mut self: Box<Self>, outcome: Result<()>) {
         self.settle(outcome.is_ok());
     }
 }
 
-impl Drop for Gate {
+impl Drop for HostSignal {
     fn drop(&mut self) {
         self.settle(false);
     }

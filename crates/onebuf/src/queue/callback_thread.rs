@@ -1,0 +1,268 @@
+//! Host signals that callbacks open are opened on a thread of onebuf's own.
+//!
+//! A callback runs on a thread of the driver whose work has ended. To open a host signal is to call the driver that waits, and that may
+//! run the commands behind the host signal in the call itself: work of one driver inside another's callback, which both may
+//! hang on. So a callback only hands the host signal over, and a thread that is no driver's opens it.
+
+use crate::{
+    Error, Result, hal,
+    sync::{Arc, Condvar, Mutex, lock, thread},
+};
+use std::{
+    collections::VecDeque,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+/// So many host signals wait for callbacks at once; beyond that the calling thread waits.
+const MOST: usize = 1024;
+
+/// How long the thread stays when no host signal is left: hand-overs come in rows.
+const LINGER: Duration = if cfg!(onebuf_shuttle) { Duration::ZERO } else { Duration::from_secs(2) };
+
+/// The host signals of one hub that callbacks open, and the thread that opens them while there are any.
+#[derive(Default)]
+pub(crate) struct CallbackThread {
+    callbacks: Mutex<CallbackQueue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct CallbackQueue {
+    /// Host signals whose callbacks have come.
+    tasks: VecDeque<CallbackTask>,
+    /// Host signals that are shut and have a place here.
+    places: usize,
+    /// Whether the thread runs.
+    staffed: bool,
+}
+
+/// A host signal, and how the work ended that it waited for; dropped unopened where nobody said.
+struct CallbackTask {
+    host_signal: Box<dyn hal::HostSignal>,
+    outcome: Option<Result<()>>,
+}
+
+impl CallbackThread {
+    /// A place for one host signal. The thread that will open it runs when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when all places are taken; [`Error::Unsupported`] when there is no thread to be had.
+    pub fn place(self: &Arc<Self>) -> Result<Place> {
+        let mut callbacks = lock(&self.callbacks);
+        if callbacks.places >= MOST {
+            return Err(Error::Busy { what: format!("{MOST} host signals wait for callbacks") });
+        }
+        if !callbacks.staffed {
+            let (callback_thread, named) =
+                (self.clone(), thread::Builder::new().name("onebuf-signals".into()));
+            let started = named.spawn(move || while callback_thread.deliver() {});
+            started.map_err(|why| {
+                Error::unsupported(
+                    format!("a host signal that a callback opens ({why})"),
+                    "a thread",
+                )
+            })?;
+            callbacks.staffed = true;
+        }
+        callbacks.places += 1;
+        Ok(Place(self.clone()))
+    }
+
+    /// Opens the next host signal. False when the thread has nothing more to do.
+    fn deliver(&self) -> bool {
+        let Some(CallbackTask { host_signal, outcome }) = self.next() else { return false };
+        let open = move || match outcome {
+            Some(outcome) => host_signal.open(outcome),
+            None => drop(host_signal),
+        };
+        if catch_unwind(AssertUnwindSafe(open)).is_err() {
+            tracing::error!("a host signal panicked while it was opened");
+        }
+        true
+    }
+
+    /// The next host signal to be opened; `None` when there are none and none can come.
+    fn next(&self) -> Option<CallbackTask> {
+        let (mut callbacks, mut lingered) = (lock(&self.callbacks), LINGER.is_zero());
+        loop {
+            if let Some(task) = callbacks.tasks.pop_front() {
+                return Some(task);
+            }
+            if callbacks.places > 0 {
+                lingered = LINGER.is_zero();
+                callbacks =
+                    self.changed.wait(callbacks).unwrap_or_else(|poisoned| poisoned.into_inner());
+            } else if lingered {
+                callbacks.staffed = false;
+                return None;
+            } else {
+                let waited = self.changed.wait_timeout(callbacks, LINGER);
+                let (woken, late) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                (callbacks, lingered) = (woken, late.timed_out());
+            }
+        }
+    }
+
+    /// A host signal is to be opened. Its place keeps the thread until it is left.
+    fn post(&self, task: CallbackTask) {
+        lock(&self.callbacks).tasks.push_back(task);
+        self.changed.notify_one();
+    }
+
+    /// A place is free again.
+    fn leave(&self) {
+        lock(&self.callbacks).places -= 1;
+        self.changed.notify_one();
+    }
+}
+
+impl fmt::Debug for CallbackThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallbackThread({} places taken)", lock(&self.callbacks).places)
+    }
+}
+
+/// A place for one host signal, until it is used or dropped.
+pub(crate) struct Place(Arc<CallbackThread>);
+
+impl Place {
+    /// The host signal that has this place, for the callback that will open it.
+    pub fn keep(self, host_signal: Box<dyn hal::HostSignal>) -> Kept {
+        Kept { host_signal: Some(host_signal), place: self }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// A shut host signal in the hands of a callback. Opened or dropped there, it is opened or fails on the callback thread's thread.
+pub(crate) struct Kept {
+    host_signal: Option<Box<dyn hal::HostSignal>>,
+    place: Place,
+}
+
+impl Kept {
+    /// Has the host signal opened. May be called on a driver's thread: no driver is called here.
+    pub fn open(mut self, outcome: Result<()>) {
+        self.hand_over(Some(outcome));
+    }
+
+    fn hand_over(&mut self, outcome: Option<Result<()>>) {
+        if let Some(host_signal) = self.host_signal.take() {
+            self.place.0.post(CallbackTask { host_signal, outcome });
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.hand_over(None);
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+    use std::{
+        sync::mpsc,
+        time::{Duration, Instant},
+    };
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// The name of the thread that settled a host signal, and how.
+    type Settled = (Option<String>, Result<(), &'static str>);
+
+    /// A host signal that tells.
+    struct Told(Option<mpsc::Sender<Settled>>);
+
+    impl Told {
+        fn tell(&mut self, how: Result<(), &'static str>) {
+            let name = thread::current().name().map(str::to_owned);
+            if let Some(to) = self.0.take() {
+                to.send((name, how)).unwrap();
+            }
+        }
+    }
+
+    impl hal::HostSignal for Told {
+        fn open(mut self: Box<Self>, outcome: Result<()>) {
+            self.tell(outcome.map_err(|_| "with an error"));
+        }
+    }
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.tell(Err("unopened"));
+        }
+    }
+
+    fn is_empty(callback_thread: &CallbackThread) -> bool {
+        let callbacks = lock(&callback_thread.callbacks);
+        callbacks.places == 0 && callbacks.tasks.is_empty()
+    }
+
+    #[test]
+    fn host_signals_are_opened_and_fail_on_its_own_thread() {
+        let callback_thread = Arc::new(CallbackThread::default());
+        let (to, told) = mpsc::channel();
+        let kept = || callback_thread.place().unwrap().keep(Box::new(Told(Some(to.clone()))));
+        kept().open(Ok(()));
+        kept().open(Err(Error::invalid("the work failed")));
+        drop(kept());
+        let all = [Ok(()), Err("with an error"), Err("unopened")];
+        for expected in all {
+            let (name, how) = told.recv_timeout(SOON).unwrap();
+            assert_eq!((name.as_deref(), how), (Some("onebuf-signals"), expected));
+        }
+        let start = Instant::now();
+        while !is_empty(&callback_thread) {
+            assert!(start.elapsed() < SOON, "{callback_thread:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_signal_that_panics_keeps_no_other_shut() {
+        struct Bad;
+        impl hal::HostSignal for Bad {
+            fn open(self: Box<Self>, _: Result<()>) {
+                panic!("of the test's own");
+            }
+        }
+        let callback_thread = Arc::new(CallbackThread::default());
+        let (to, told) = mpsc::channel();
+        callback_thread.place().unwrap().keep(Box::new(Bad)).open(Ok(()));
+        callback_thread.place().unwrap().keep(Box::new(Told(Some(to)))).open(Ok(()));
+        assert_eq!(told.recv_timeout(SOON).unwrap().1, Ok(()));
+    }
+
+    #[test]
+    fn its_places_are_counted_and_come_back() {
+        let callback_thread = Arc::new(CallbackThread::default());
+        let mut places: Vec<_> = (0..MOST).map(|_| callback_thread.place().unwrap()).collect();
+        assert!(matches!(callback_thread.place(), Err(Error::Busy { .. })));
+        places.pop();
+        let last = callback_thread.place().unwrap();
+        assert!(callback_thread.place().is_err());
+        drop((places, last));
+        assert!(is_empty(&callback_thread));
+    }
+
+    #[test]
+    fn its_thread_ends_when_nothing_is_left() {
+        let callback_thread = Arc::new(CallbackThread::default());
+        drop(callback_thread.place().unwrap());
+        let start = Instant::now();
+        while Arc::strong_count(&callback_thread) > 1 {
+            assert!(start.elapsed() < LINGER + SOON);
+            thread::sleep(Duration::from_millis(10));
+        }
+        drop(callback_thread.place().unwrap());
+        assert!(lock(&callback_thread.callbacks).staffed, "and another begins");
+    }
+}
