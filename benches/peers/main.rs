@@ -61,7 +61,7 @@ fn main() -> Result<()> {
     };
     let rows = rows(&device, effort, wanted)?;
     if has("--json") {
-        println!("{}", serde_json::json!({ "schema": 1, "results": rows, "skipped": [] }));
+        println!("{}", serde_json::json!({ "schema": 2, "results": rows, "skipped": [] }));
     } else {
         rows.iter().for_each(|row| println!("{row}"));
     }

@@ -184,7 +184,7 @@ typedef uint32_t onebuf_copies;
 // Refuse what would need one.
 #define ONEBUF_COPIES_FORBID 2
 
-// What a buffer's life will be like. A builder: it breaks ties, it forbids nothing.
+// What a buffer's life will be like. A wish: it breaks ties, it forbids nothing.
 typedef uint32_t onebuf_hint;
 // Nothing is known.
 #define ONEBUF_HINT_NONE 0
@@ -256,7 +256,7 @@ typedef uint32_t onebuf_sync_method;
 #define ONEBUF_SYNC_EVENT 3
 // The queue waits for a value in shared memory.
 #define ONEBUF_SYNC_WAIT_VALUE 4
-// A completion callback opens a host_signal in the other queue.
+// A completion callback opens a host signal in the other queue.
 #define ONEBUF_SYNC_CALLBACK 5
 // The calling thread waits.
 #define ONEBUF_SYNC_HOST_WAIT 6
@@ -380,7 +380,7 @@ typedef struct onebuf_hub_options {
     uint32_t without_cuda;
     // Not zero: looks for no HIP.
     uint32_t without_hip;
-    // Not zero: lets buffers ask for ONEBUF_MEMORY_KIND_MANAGED; zero: what the environment says (`ONEBUF_MANAGED`).
+    // Not zero: lets buffers ask for ONEBUF_STRATEGY_MANAGED; zero: what the environment says (`ONEBUF_MANAGED`).
     uint32_t managed_memory;
 } onebuf_hub_options;
 
@@ -494,7 +494,7 @@ onebuf_status onebuf_queue_finish(onebuf_queue queue, uint64_t timeout_ms);
 // The point that everything enqueued so far will have reached.
 onebuf_status onebuf_queue_fence(onebuf_queue queue, onebuf_fence *fence);
 
-// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync_method there is, and
+// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method there is, and
 // says which. `sync_method` may be NULL.
 onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
                                     onebuf_fence fence,
@@ -539,7 +539,7 @@ typedef struct onebuf_buffer_options {
     onebuf_memory_kind memory_kind;
     // Forces how the other devices see it.
     onebuf_route route;
-    // Forces a sync_method of the ladder, or a lower one, between different APIs.
+    // Forces a sync method of the ladder, or a lower one, between different APIs.
     onebuf_sync_method sync;
     // Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     uint32_t trust_declared;
@@ -1038,7 +1038,7 @@ typedef struct onebuf_doctor_options {
 } onebuf_doctor_options;
 
 // Tries every route between different devices of the hub that has no verdict yet, which takes seconds for
-// each, and gives all verdicts as JSON: `{"schema":1,"routes":[{"from","to","kind","state","zero_copy",…}],
+// each, and gives all verdicts as JSON: `{"schema":2,"routes":[{"from","to","kind","state","zero_copy",…}],
 // "experiments":n,"notes":[…]}`. The hub itself does not change: discover a new one. A cache that cannot be read or
 // written stops nothing; the notes say what was wrong with it.
 onebuf_status onebuf_doctor_run(onebuf_hub hub,
@@ -1174,7 +1174,7 @@ onebuf_status onebuf_foreign_queue_query(onebuf_hub hub,
 // Registers a `cl_context` that somebody else made. Its devices become devices of the hub, with ids such as
 // `opencl:0@1`: queues and programs of ours can be made in it, buffers shared with it. The same context
 // again is the same registration. One reference is held until everything that was made in it is gone.
-// ONEBUF_BUSY when the hub has no seat left for another device; ONEBUF_UNAVAILABLE for a hub without OpenCL.
+// ONEBUF_BUSY when the hub has no device entry left for another device; ONEBUF_UNAVAILABLE for a hub without OpenCL.
 onebuf_status onebuf_context_wrap(onebuf_hub hub,
                                   void *cl_context,
                                   onebuf_context *context);
@@ -1291,7 +1291,7 @@ onebuf_status onebuf_buffer_written_until(onebuf_buffer buffer,
 onebuf_status onebuf_buffer_read_until(onebuf_buffer buffer, onebuf_fence fence);
 
 // Makes the newest contents visible on that queue and orders it after all work on the buffer, for commands
-// that its owner will enqueue there by itself. Says by which sync_method; `sync_method` may be NULL.
+// that its owner will enqueue there by itself. Says by which sync method; `sync_method` may be NULL.
 onebuf_status onebuf_buffer_hand_to(onebuf_buffer buffer,
                                     onebuf_queue queue,
                                     onebuf_sync_method *sync_method);
@@ -1455,7 +1455,7 @@ typedef struct onebuf_import_options {
 // A descriptor of the buffer's memory. The newest contents are in it then, and nothing of onebuf's is at work on it;
 // what others do with it afterwards they order themselves. They can write the memory for good: from then on maps and host
 // functions as kernels are ONEBUF_UNSUPPORTED, as for a buffer that is offered. ONEBUF_UNSUPPORTED unless the buffer was made with
-// ONEBUF_MEMORY_KIND_EXPORTABLE on a device that exports such, and for a region; ONEBUF_BUSY while a view is held.
+// ONEBUF_STRATEGY_EXPORTABLE on a device that exports such, and for a region; ONEBUF_BUSY while a view is held.
 onebuf_status onebuf_buffer_export(onebuf_buffer buffer,
                                    onebuf_fd_kind kind,
                                    onebuf_exported *exported);

@@ -55,7 +55,7 @@ unsafe fn doctor(given: *const onebuf_doctor_options) -> crate::entry::Result<Do
 }
 
 /// Tries every route between different devices of the hub that has no verdict yet, which takes seconds for
-/// each, and gives all verdicts as JSON: `{"schema":1,"routes":[{"from","to","kind","state","zero_copy",…}],
+/// each, and gives all verdicts as JSON: `{"schema":2,"routes":[{"from","to","kind","state","zero_copy",…}],
 /// "experiments":n,"notes":[…]}`. The hub itself does not change: discover a new one. A cache that cannot be read or
 /// written stops nothing; the notes say what was wrong with it.
 #[unsafe(no_mangle)]
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn onebuf_doctor_run(
             let notes = [&cached.not_read, &cached.not_saved].into_iter().flatten();
             let notes: Vec<String> = notes.map(ToString::to_string).collect();
             let found = json!({
-                "schema": 1, "routes": routes, "experiments": experiments, "notes": notes,
+                "schema": 2, "routes": routes, "experiments": experiments, "notes": notes,
             });
             Ok(found.to_string().into_bytes())
         })

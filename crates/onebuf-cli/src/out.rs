@@ -8,7 +8,7 @@ use std::{
 };
 
 /// The version of every JSON object's shape.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// An answer in both forms; which is printed is decided in one place.
 pub struct Answer {

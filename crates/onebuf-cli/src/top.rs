@@ -220,7 +220,7 @@ fn buffer_cells(buffer: &BufferSeen) -> [Cell; 7] {
     let last = buffer.last.as_ref().map_or_else(
         || "-".into(),
         |last| {
-            format!("{} -> {} by {}", printable(&last.from), printable(&last.to), last.sync_method)
+            format!("{} -> {} by {}", printable(&last.from), printable(&last.to), last.sync)
         },
     );
     [

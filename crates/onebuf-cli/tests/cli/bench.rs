@@ -46,7 +46,7 @@ fn assert_ratio(row: &Value) {
 fn json_of_failure(ran: &Ran) -> Value {
     assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
     let value: Value = serde_json::from_str(&ran.stdout).expect("one JSON object");
-    assert_eq!(value["schema"], 1);
+    assert_eq!(value["schema"], 2);
     value
 }
 

@@ -142,7 +142,7 @@ fn a_folder_that_cannot_be_made_stops_nothing() {
             let mut command = cli.bare_command(args);
             command.env("XDG_CACHE_HOME", home).env_remove("HOME");
             let value = ended(command).json();
-            assert_eq!(value["schema"], json!(1), "{args}");
+            assert_eq!(value["schema"], json!(2), "{args}");
         }
     }
 }

@@ -225,7 +225,7 @@ fn the_cache_is_counted_programs_too() {
     let cli = Cli::new();
     let folder = cli.verdicts().parent().unwrap().to_owned();
     let empty = cli.run("cache info --json").json();
-    let held = |verdicts: Value, programs, bytes| json!({ "schema": 1, "path": folder, "verdicts": verdicts, "programs": programs, "bytes": bytes });
+    let held = |verdicts: Value, programs, bytes| json!({ "schema": 2, "path": folder, "verdicts": verdicts, "programs": programs, "bytes": bytes });
     assert_eq!(empty, held(json!(0), 0, 0));
     spoil(&cli);
     let programs = folder.join("programs");

@@ -104,7 +104,7 @@ fn a_demonstration_can_be_looked_at() {
         assert!(start.elapsed() < Duration::from_secs(60), "{ran:?}");
         thread::sleep(Duration::from_millis(50));
     };
-    assert_eq!((&seen["schema"], &seen["pid"]), (&1.into(), &demo.0.id().into()));
+    assert_eq!((&seen["schema"], &seen["pid"]), (&2.into(), &demo.0.id().into()));
     assert!(seen["buffers"].as_array().is_some_and(|all| all.iter().any(|b| b["name"] == "frame")));
     let text = run(&format!("top demo-{} --once", demo.0.id()));
     let text = String::from_utf8_lossy(&text.stdout).into_owned();

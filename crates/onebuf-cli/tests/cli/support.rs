@@ -97,7 +97,7 @@ impl Ran {
     pub fn json(self) -> Value {
         let text = self.ok().stdout;
         let value: Value = serde_json::from_str(&text).expect("one JSON object and nothing else");
-        assert_eq!(value["schema"], 1, "{text}");
+        assert_eq!(value["schema"], 2, "{text}");
         value
     }
 }

@@ -10,7 +10,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 /// No packet is longer: half of what a socket's buffer holds by default.
 pub(super) const MOST_BYTES: usize = 96 << 10;
 /// The version of its shape.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 /// No more buffers are listed at first.
 const MOST_BUFFERS: usize = 256;
 /// Names are cut there.
@@ -88,7 +88,7 @@ pub struct HandOver {
     /// Who got it.
     pub to: String,
     /// By which step of the ladder it was ordered.
-    pub sync_method: SyncMethod,
+    pub sync: SyncMethod,
 }
 
 /// What was moved between one ordered pair for one cause.
@@ -283,10 +283,10 @@ impl BufferSeen {
                 .map(|alias| RouteSeen { to: id(alias.device), kind: alias.kind() })
                 .collect(),
             hand_overs: statistics.hand_overs.load(Ordering::Relaxed),
-            last: statistics.last().map(|(from, to, sync_method)| HandOver {
+            last: statistics.last().map(|(from, to, sync)| HandOver {
                 from: id(from),
                 to: id(to),
-                sync_method,
+                sync,
             }),
             implied_bytes: statistics.implied.load(Ordering::Relaxed),
         }

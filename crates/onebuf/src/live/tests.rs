@@ -58,7 +58,7 @@ fn buffers_come_and_go_before_the_viewers_eyes() {
     let signal = shared(&hub, "signal");
     let mut viewer = Viewer::attach(&path, SOON).unwrap();
     let seen = viewer.next(SOON).unwrap();
-    assert_eq!((seen.schema, seen.pid), (1, std::process::id()));
+    assert_eq!((seen.schema, seen.pid), (2, std::process::id()));
     assert_eq!(
         seen.devices.iter().map(|d| d.id.as_str()).collect::<Vec<_>>(),
         ["host", "fake:0", "fake:1"]
@@ -203,13 +203,13 @@ fn liar(path: &str, says: Vec<u8>) -> std::thread::JoinHandle<()> {
 #[test]
 fn what_a_hostile_publisher_says_is_an_error() {
     let deep = "[".repeat(MOST_BYTES);
-    let other = br#"{"schema":2,"pid":1,"program":"","uptime_us":0,"devices":[],"buffers":[],"buffers_left_out":0,"fences":[],"ledger":[],"pipelines":[]}"#;
+    let other = br#"{"schema":3,"pid":1,"program":"","uptime_us":0,"devices":[],"buffers":[],"buffers_left_out":0,"fences":[],"ledger":[],"pipelines":[]}"#;
     let lies: [(&[u8], &str); 6] = [
         (b"", "closed its end"),
         (b"\0\xff\xfe", "no snapshot"),
         (b"{}", "no snapshot"),
         (deep.as_bytes(), "no snapshot"),
-        (other, "version 2"),
+        (other, "version 3"),
         (&[b' '; MOST_BYTES + 2], "more than a message has"),
     ];
     for (says, why) in lies {
@@ -229,7 +229,7 @@ fn what_a_hostile_publisher_says_is_an_error() {
 #[test]
 fn names_of_a_publisher_come_without_what_a_terminal_obeys() {
     let evil = "x\x1b[2J\u{9b}\u{202e}y";
-    let mut snapshot = Snapshot { schema: 1, program: evil.into(), ..Snapshot::default() };
+    let mut snapshot = Snapshot { schema: 2, program: evil.into(), ..Snapshot::default() };
     let name = || evil.to_owned();
     snapshot.devices.push(DeviceSeen { id: name(), name: name() });
     snapshot.buffers.push(BufferSeen {
@@ -239,7 +239,7 @@ fn names_of_a_publisher_come_without_what_a_terminal_obeys() {
         home: name(),
         routes: vec![RouteSeen { to: name(), kind: crate::RouteKind::Same }],
         hand_overs: 1,
-        last: Some(HandOver { from: name(), to: name(), sync_method: crate::SyncMethod::HostWait }),
+        last: Some(HandOver { from: name(), to: name(), sync: crate::SyncMethod::HostWait }),
         implied_bytes: 0,
     });
     let (cause, bytes, operations) = (crate::Cause::Asked, 1, 1);

@@ -35,7 +35,7 @@ impl Plan {
             json!({"to": id(*to), "from": id(*from), "kind": kind, "why": why})
         };
         json!({
-            "schema": 1,
+            "schema": 2,
             "allocate_on": id(self.allocate_on),
             "memory_kind": self.memory_kind,
             "routes": self.routes.iter().map(hop).collect::<Vec<_>>(),

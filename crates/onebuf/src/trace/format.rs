@@ -21,7 +21,7 @@ pub(super) fn write(
     queues: &BTreeMap<usize, &'static str>,
 ) -> io::Result<()> {
     let picture = Picture::of(events);
-    let other = json!({ "schema": 1, "program": "onebuf", "dropped": dropped });
+    let other = json!({ "schema": 2, "program": "onebuf", "dropped": dropped });
     write!(to, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{other},\"traceEvents\":[")?;
     let lines = picture.names(topology, queues).into_iter().chain(picture.slices(topology));
     for (number, line) in lines.chain(picture.arrows()).enumerate() {

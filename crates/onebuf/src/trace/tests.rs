@@ -381,7 +381,7 @@ struct Args {
     to: Option<String>,
     bytes: Option<u64>,
     route: Option<crate::RouteKind>,
-    sync_method: Option<SyncMethod>,
+    sync: Option<SyncMethod>,
     buffer: Option<String>,
     cause: Option<Cause>,
     frame: Option<u64>,
@@ -398,7 +398,7 @@ fn file(trace: &Trace) -> TraceFile {
 
 /// Everything that viewers need; the numbers of slices and of arrows.
 fn check(file: &TraceFile) -> (usize, usize) {
-    assert_eq!((file.unit.as_str(), file.other_data.schema), ("ns", 1));
+    assert_eq!((file.unit.as_str(), file.other_data.schema), ("ns", 2));
     assert_eq!(file.other_data.program, "onebuf");
     let (mut processes, mut threads) = (BTreeSet::new(), BTreeSet::new());
     let mut slices: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();

@@ -255,7 +255,7 @@ fn a_plan_explains_itself() {
     assert!(text.contains("staged, copies, joined by host_wait"), "{text}");
     assert!(text.contains("unproven: run `onebuf doctor`"), "{text}");
     let json = plan.to_json(&topology);
-    assert_eq!(json["schema"], 1);
+    assert_eq!(json["schema"], 2);
     assert_eq!(json["routes"][1]["kind"], "staged");
     assert_eq!(json["rejected"][0]["kind"], "host_pointer");
 }
