@@ -1,7 +1,7 @@
 //! How onebuf is measured, and what is measured.
 //!
 //! ```text
-//!   WORKLOADS ── cases ──► run ──► Row    one row of `onebuf bench`, of `benches/peers.rs`
+//!   WORKLOADS ── cases ──► run ──► Row    one row of `onebuf bench`, of `benches/peers`
 //!                           │
 //!              abba::compare│ solo::measure
 //! ```

@@ -1,7 +1,7 @@
 //! One buffer, every compute API.
 //!
-//! A program allocates a [`Buffer`] once and uses it from CPU code and from every OpenCL platform on the
-//! machine. No bytes are copied where the machine allows it; the right fence is waited on without being
+//! A program allocates a [`Buffer`] once and uses it from CPU code, OpenCL (every platform on the machine), CUDA,
+//! HIP, OpenGL and Vulkan. No bytes are copied where the machine allows it; the right fence is waited on without being
 //! asked; and both can be proven: the [`Ledger`] counts every byte moved, the [`doctor`] tries every
 //! route.
 //!
@@ -48,9 +48,10 @@
 //!
 //! # Does, does not
 //!
-//! Linux; buffers, not images; the host and OpenCL 1.1 to 3.1. A route is used when an experiment on
-//! this machine has proven it, or when the API's contract guarantees it; see [`doctor`]. Copies that
-//! nobody asked for are counted, and refused under [`CopyPolicy::Forbid`].
+//! Linux; buffers, not images; the host, OpenCL 1.1 to 3.1, CUDA, HIP, OpenGL (through EGL) and Vulkan (1.2 and
+//! newer), each found at run time. A route is used when an experiment on this machine has proven it, or when the API's
+//! contract guarantees it; see [`doctor`]. Copies that nobody asked for are counted, and refused under
+//! [`CopyPolicy::Forbid`].
 //!
 //! # Where to read on
 //!
