@@ -10,8 +10,7 @@
 //! therefore the shares that this ratio gives them in the median block's time, so that they fit it too.
 
 use crate::{
-    Effort,
-    row::{Row, Unit},
+    effort::Effort,
     stats::{median, median_interval},
 };
 
@@ -63,11 +62,6 @@ impl Compared {
             interval: median_interval(&ratios),
             blocks: blocks.len(),
         }
-    }
-
-    /// As a row.
-    pub fn row(&self, name: impl Into<String>, unit: Unit) -> Row {
-        Row::compared(name, unit, self)
     }
 }
 

@@ -23,9 +23,9 @@
 #![deny(unsafe_code)]
 
 pub mod abba;
+mod case;
 mod effort;
 mod machine;
-pub mod mixed;
 mod raw;
 mod row;
 pub mod solo;
@@ -33,10 +33,11 @@ mod stats;
 mod suite;
 mod workload;
 
+pub use case::{Case, Workload};
 pub use effort::Effort;
 pub use machine::{Bench, ITEMS, Side, Stop, TOUCH, distinct_text, platforms, too_few_platforms};
 pub use raw::{
     RawClFft, RawCopy, RawCuda, RawLaunch, RawQueue, RawSemaphores, RawUdp, RawWrap, RawWrite,
 };
 pub use row::{Bar, Met, Row, Unit};
-pub use suite::{Case, Outcome, Skipped, WORKLOADS, Workload, cases, known, run};
+pub use suite::{Outcome, Skipped, WORKLOADS, cases, known, run};

@@ -187,6 +187,20 @@ impl Row {
     }
 }
 
+impl Alone {
+    /// As a row without baseline.
+    pub fn row(&self, name: impl Into<String>, unit: Unit) -> Row {
+        Row::alone(name, unit, self)
+    }
+}
+
+impl Compared {
+    /// As a row.
+    pub fn row(&self, name: impl Into<String>, unit: Unit) -> Row {
+        Row::compared(name, unit, self)
+    }
+}
+
 fn judge(value: bool, better_end: bool) -> Met {
     match (value, better_end) {
         (true, _) => Met::Yes,

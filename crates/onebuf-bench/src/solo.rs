@@ -1,10 +1,6 @@
 //! One cost by itself.
 
-use crate::{
-    Effort,
-    row::{Row, Unit},
-    stats::median,
-};
+use crate::{effort::Effort, stats::median};
 use std::{
     hint::black_box,
     time::{Duration, Instant},
@@ -23,13 +19,6 @@ pub struct Alone {
     pub ns: f64,
     /// How many batches.
     pub batches: usize,
-}
-
-impl Alone {
-    /// As a row without baseline.
-    pub fn row(&self, name: impl Into<String>, unit: Unit) -> Row {
-        Row::alone(name, unit, self)
-    }
 }
 
 /// Measures batches of so many operations that the clock's own cost vanishes. `batch` runs the number

@@ -1,42 +1,7 @@
 //! Which benchmarks there are, choosing among them, and running them.
 
-use crate::{Bench, Row, Stop, workload};
+use crate::{Bench, Case, Row, Stop, Workload, workload};
 use serde::Serialize;
-
-type Run = Box<dyn Fn(&Bench) -> Result<Row, Stop>>;
-
-/// One benchmark on one device or pair.
-pub struct Case {
-    /// The name of its row.
-    pub name: String,
-    run: Run,
-}
-
-impl Case {
-    /// A benchmark that is still to be run.
-    pub fn new(
-        name: impl Into<String>,
-        run: impl Fn(&Bench) -> Result<Row, Stop> + 'static,
-    ) -> Self {
-        Self { name: name.into(), run: Box::new(run) }
-    }
-
-    /// One that cannot run here.
-    pub fn absent(name: impl Into<String>, why: impl Into<String>) -> Self {
-        let why = why.into();
-        Self::new(name, move |_| Err(Stop::Absent(why.clone())))
-    }
-}
-
-/// A kind of benchmark, for as many devices or pairs as there are.
-pub struct Workload {
-    /// Its name: that of its rows, but for the devices' ids.
-    pub name: &'static str,
-    /// What it measures, in a line.
-    pub about: &'static str,
-    /// What there is to run on this machine; an absent one where there is nothing.
-    pub cases: fn(&Bench) -> Vec<Case>,
-}
 
 /// Every benchmark, in the order in which they run: one file in `workload/` and one line here.
 pub const WORKLOADS: &[Workload] = &[
@@ -69,24 +34,6 @@ pub const WORKLOADS: &[Workload] = &[
     workload::program::BUILD,
     workload::program::FIRST_LAUNCH,
 ];
-
-impl Workload {
-    /// The short name: up to where the devices' ids go.
-    pub fn short(&self) -> &'static str {
-        self.name.split_once("_<").map_or(self.name, |(short, _)| short)
-    }
-
-    /// Whether all its cases are meant.
-    fn is_meant(&self, name: &str) -> bool {
-        name == self.name || name == self.short()
-    }
-
-    /// Whether it could have a case of this name on some machine.
-    fn could_have(&self, name: &str) -> bool {
-        let devices = name.strip_prefix(self.short()).and_then(|rest| rest.strip_prefix('_'));
-        self.is_meant(name) || devices.is_some_and(|devices| devices.contains(':'))
-    }
-}
 
 /// Whether some machine has a benchmark of this name.
 pub fn known(name: &str) -> bool {

@@ -33,10 +33,10 @@
 extern "C" {
 #endif
 
-// Status and error messages =======================================================================
+// Status ==========================================================================================
 //
 // Every function that can fail returns a status and gives its results through pointers; what those point at
-// is zero when it failed. The message of the thread's last failure says what was wrong and what to do.
+// is zero when it failed.
 
 // How a call ended: ONEBUF_OK, or why it failed.
 typedef int32_t onebuf_status;
@@ -84,6 +84,10 @@ typedef int32_t onebuf_status;
 // The status' name, such as `ONEBUF_BUSY`; `unknown` for a number that is none. Never NULL.
 const char *onebuf_status_name(onebuf_status status);
 
+// Error messages ==================================================================================
+//
+// The message of the thread's last failure says what was wrong and what to do.
+
 // What was wrong in this thread's last call that failed, and what to do; empty when none has. Valid until
 // the thread's next call that fails, or its end. Never NULL.
 const char *onebuf_last_error_message(void);
@@ -94,7 +98,8 @@ onebuf_status onebuf_set_error_message(const char *message);
 // Version =========================================================================================
 //
 // Programs built against one minor version run with every later patch of it. Before 1.0 a minor version
-// may change what is here; from 1.0 on only the major version does, and with it the library's soname.
+// may change what is here, and the library's soname has it (`libonebuf.so.0.MINOR`); from 1.0 on only the major
+// version does (`libonebuf.so.MAJOR`).
 
 // Major version of this header.
 #define ONEBUF_VERSION_MAJOR 0
@@ -2019,22 +2024,13 @@ onebuf_status onebuf_sink_udp_sent(onebuf_sink sink, onebuf_udp_sent *sent);
 // Frees a sink. A pipeline that has it keeps what it needs.
 onebuf_status onebuf_sink_free(onebuf_sink sink);
 
-// Pipelines =======================================================================================
+// Frames and callbacks ============================================================================
 //
-// Frames that come without pause: a source fills a slot, stages enqueue work on it, a sink takes the result, and the
-// slots go round. A slot is one buffer or several, made once. The source and each stage have a thread of their own; the
-// sink is called on the thread that runs the pipeline. Nobody waits for a device but who needs the bytes: a buffer's
-// own fences order the stages' queues.
+// What a pipeline gives to functions of the caller, and what those give back.
 //
-// Callbacks. Each returns a status: another than ONEBUF_OK stops the pipeline, and onebuf_pipeline_run() returns it with
+// Each callback returns a status: another than ONEBUF_OK stops the pipeline, and onebuf_pipeline_run() returns it with
 // the message of the thread that failed (see onebuf_set_error_message()), and with where it was. They may call
 // everything of onebuf's but run the same pipeline; they must not throw, and free nothing that they are given.
-
-// A pipeline. Free it.
-typedef struct onebuf_pipeline {
-    // Zero names nothing.
-    uint64_t id;
-} onebuf_pipeline;
 
 // What a source did with a slot.
 typedef uint32_t onebuf_filled;
@@ -2046,15 +2042,6 @@ typedef uint32_t onebuf_filled;
 #define ONEBUF_FILLED_IDLE 2
 // There are no more.
 #define ONEBUF_FILLED_END 3
-
-// What to do when the source is faster than the rest.
-typedef uint32_t onebuf_when_full;
-// The source waits.
-#define ONEBUF_WHEN_FULL_BLOCK 0
-// The frame that has waited longest before the first stage is dropped, and counted.
-#define ONEBUF_WHEN_FULL_DROP_OLDEST 1
-// The frame that has just come is dropped, and counted.
-#define ONEBUF_WHEN_FULL_DROP_NEWEST 2
 
 // A frame, as a callback gets it. Valid during the call.
 typedef struct onebuf_frame {
@@ -2075,6 +2062,28 @@ typedef onebuf_status (*onebuf_source_function)(void *user,
 
 // Enqueues one frame's work on its queue, and waits for nothing; or takes a result, as a sink.
 typedef onebuf_status (*onebuf_frame_function)(void *user, const onebuf_frame *frame);
+
+// Pipelines =======================================================================================
+//
+// Frames that come without pause: a source fills a slot, stages enqueue work on it, a sink takes the result, and the
+// slots go round. A slot is one buffer or several, made once. The source and each stage have a thread of their own; the
+// sink is called on the thread that runs the pipeline. Nobody waits for a device but who needs the bytes: a buffer's
+// own fences order the stages' queues.
+
+// A pipeline. Free it.
+typedef struct onebuf_pipeline {
+    // Zero names nothing.
+    uint64_t id;
+} onebuf_pipeline;
+
+// What to do when the source is faster than the rest.
+typedef uint32_t onebuf_when_full;
+// The source waits.
+#define ONEBUF_WHEN_FULL_BLOCK 0
+// The frame that has waited longest before the first stage is dropped, and counted.
+#define ONEBUF_WHEN_FULL_DROP_OLDEST 1
+// The frame that has just come is dropped, and counted.
+#define ONEBUF_WHEN_FULL_DROP_NEWEST 2
 
 // A buffer that each slot has.
 typedef struct onebuf_slot_buffer {

@@ -5,11 +5,13 @@
 //! as asked.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer},
-    entry::{Result, entry},
+    buffer::onebuf_buffer,
+    entry::entry,
+    fault::Result,
     fence::onebuf_fence,
     handle::Noun,
     input::{Options, Slot, bytes_mut, give, options, out},
+    kept::Buf,
     status::onebuf_status,
     words::{self, onebuf_route},
 };

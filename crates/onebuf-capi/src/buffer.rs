@@ -6,12 +6,13 @@
 
 use crate::{
     device::onebuf_device,
-    entry::{Fault, Result, entry},
+    entry::entry,
+    fault::{Fault, Result},
     fence::onebuf_fence,
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, array, bytes, bytes_mut, options, out},
-    standing::Place,
+    kept::{Buf, Kept},
     status::onebuf_status,
     string::{self, onebuf_string},
     words::{
@@ -19,13 +20,8 @@ use crate::{
         onebuf_route, onebuf_sync_method,
     },
 };
-use onebuf::{Buffer, BufferBuilder, Hub, SubBuffer};
-use std::{
-    ffi::c_void,
-    ops::{Deref, Range},
-    ptr::NonNull,
-    sync::Arc,
-};
+use onebuf::{BufferBuilder, Hub};
+use std::{ffi::c_void, ptr::NonNull, sync::Arc};
 
 /// A buffer, or a region of one. Free it.
 #[repr(C)]
@@ -86,113 +82,6 @@ pub struct onebuf_buffer_options {
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
 unsafe impl Options for onebuf_buffer_options {}
-
-/// A buffer as its handle keeps it: with its standing map, which goes first.
-#[doc(hidden)]
-pub struct Kept {
-    pub(crate) standing: Place,
-    pub(crate) buf: Buf,
-}
-
-impl Kept {
-    /// Whether it may be moved: a standing map is of the buffer where it lies.
-    pub(crate) fn is_free(&self) -> bool {
-        self.standing.is_empty()
-    }
-}
-
-impl Deref for Kept {
-    type Target = Buf;
-
-    fn deref(&self) -> &Buf {
-        &self.buf
-    }
-}
-
-impl<B: Into<Buf>> From<B> for Kept {
-    fn from(buf: B) -> Self {
-        Self { standing: Place::default(), buf: buf.into() }
-    }
-}
-
-/// A whole buffer, or a region and what it is a region of. The region goes first.
-#[doc(hidden)]
-pub enum Buf {
-    Whole(Whole),
-    Region { region: SubBuffer<'static, u8>, of: Arc<Kept> },
-}
-
-/// A buffer of this process, or one of another, which the connection to that has a share in.
-#[doc(hidden)]
-pub enum Whole {
-    Own(Buffer<u8>),
-    Attached(Arc<Buffer<u8>>),
-}
-
-impl Deref for Whole {
-    type Target = Buffer<u8>;
-
-    fn deref(&self) -> &Buffer<u8> {
-        match self {
-            Whole::Own(buffer) => buffer,
-            Whole::Attached(buffer) => buffer,
-        }
-    }
-}
-
-impl From<Buffer<u8>> for Buf {
-    fn from(buffer: Buffer<u8>) -> Self {
-        Buf::Whole(Whole::Own(buffer))
-    }
-}
-
-impl Buf {
-    fn region(of: &Arc<Kept>, range: Range<usize>, access: onebuf::Access) -> Result<Self> {
-        let Buf::Whole(buffer) = &of.buf else {
-            return Err(Fault::invalid("a region of a region: take it of the buffer"));
-        };
-        let region = buffer.sub_buffer(range, access)?;
-        // SAFETY: the buffer lies behind `of`, which stays until the region is gone: fields are dropped in
-        // the order in which they are declared.
-        let region =
-            unsafe { std::mem::transmute::<SubBuffer<'_, u8>, SubBuffer<'static, u8>>(region) };
-        Ok(Buf::Region { region, of: of.clone() })
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Buf::Whole(buffer) => buffer.len(),
-            Buf::Region { region, .. } => region.len(),
-        }
-    }
-
-    /// The buffer it is of, and where in that it begins.
-    pub(crate) fn whole(&self) -> (&Buffer<u8>, usize) {
-        match self {
-            Buf::Whole(buffer) => (buffer, 0),
-            Buf::Region { region, .. } => (region.buffer(), region.range().start),
-        }
-    }
-
-    /// A range of its bytes. Checked before the caller's memory is looked at: that is promised for as many
-    /// bytes as are named, and a wrong number is an error.
-    pub(crate) fn range(&self, offset: usize, bytes: usize) -> Result<Range<usize>> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.len() && bytes > 0 => Ok(offset..end),
-            _ => Err(Fault::invalid(format!(
-                "{bytes} bytes at offset {offset} of a buffer of {}: the range must be non-empty and inside",
-                self.len()
-            ))),
-        }
-    }
-
-    /// The same range of the whole buffer.
-    pub(crate) fn outer(&self, offset: usize, bytes: usize) -> Result<(&Buffer<u8>, Range<usize>)> {
-        let Range { start, end } = self.range(offset, bytes)?;
-        let (whole, first) = self.whole();
-        Ok((whole, first + start..first + end))
-    }
-}
 
 /// Calls back when the caller's memory is free again.
 struct HostOwner {

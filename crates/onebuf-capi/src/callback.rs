@@ -1,13 +1,15 @@
 //! The functions of a pipeline that are the caller's: what they are given, and what becomes of what they return.
 
 use crate::{
-    buffer::{Kept, onebuf_buffer, onebuf_buffer_free},
-    entry::{Fault, Result, message_count, message_since},
-    handle::Noun,
-    pipeline::{
+    buffer::{onebuf_buffer, onebuf_buffer_free},
+    entry::{message_count, message_since},
+    fault::{Fault, Result},
+    frame::{
         ONEBUF_FILLED_END, ONEBUF_FILLED_FRAME, ONEBUF_FILLED_IDLE, ONEBUF_FILLED_INCOMPLETE,
         onebuf_filled, onebuf_frame,
     },
+    handle::Noun,
+    kept::Kept,
     queue::{onebuf_queue, onebuf_queue_free},
     status::{ONEBUF_OK, onebuf_status, onebuf_status_name},
 };

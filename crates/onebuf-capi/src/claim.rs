@@ -1,7 +1,7 @@
 //! Sources and sinks, which one pipeline has at a time.
 
 use crate::{
-    entry::{Fault, Result},
+    fault::{Fault, Result},
     handle::Noun,
 };
 use onebuf::{
@@ -51,12 +51,12 @@ impl<T: ?Sized> Drop for Claim<T> {
 
 /// One end of a pipeline: a function of the caller's, or something of the library's and which of a slot's buffers it is
 /// about.
-pub(crate) enum End<F, C> {
+pub(crate) enum PipelineEnd<F, C> {
     Function(F),
     Claim(C, usize),
 }
 
-impl<F, C> End<F, C> {
+impl<F, C> PipelineEnd<F, C> {
     /// Either is given, and not both.
     pub fn choose<N: Noun>(
         noun: &'static str,
@@ -65,23 +65,23 @@ impl<F, C> End<F, C> {
         claim: impl FnOnce(&N::Object) -> Result<C>,
     ) -> Result<Self> {
         match (function, handle.id()) {
-            (Some(function), 0) => Ok(End::Function(function)),
+            (Some(function), 0) => Ok(PipelineEnd::Function(function)),
             (Some(_), _) => {
                 Err(Fault::invalid(format!("two {noun}s: give the function, or the handle")))
             }
             (None, 0) => Err(Fault::Null(noun)),
-            (None, _) => Ok(End::Claim(claim(&*handle.get()?)?, 0)),
+            (None, _) => Ok(PipelineEnd::Claim(claim(&*handle.get()?)?, 0)),
         }
     }
 
     /// About that buffer of so many.
     pub fn of(self, buffer: usize, count: usize) -> Result<Self> {
         match self {
-            End::Claim(..) if buffer >= count => {
+            PipelineEnd::Claim(..) if buffer >= count => {
                 Err(Fault::invalid(format!("buffer {buffer} of a slot that has {count}")))
             }
-            End::Claim(claim, _) => Ok(End::Claim(claim, buffer)),
-            End::Function(function) => Ok(End::Function(function)),
+            PipelineEnd::Claim(claim, _) => Ok(PipelineEnd::Claim(claim, buffer)),
+            PipelineEnd::Function(function) => Ok(PipelineEnd::Function(function)),
         }
     }
 }

@@ -5,7 +5,8 @@
 //! of the devices of a foreign context are that context's in the same way.
 
 use crate::{
-    entry::{Result, entry},
+    entry::entry,
+    fault::Result,
     handle::{Noun, noun},
     input::{Slot, out, text},
     status::onebuf_status,

@@ -4,7 +4,8 @@
 //! discovered afterwards plan with them.
 
 use crate::{
-    entry::{Fault, entry},
+    entry::entry,
+    fault::Fault,
     handle::Noun,
     hub::onebuf_hub,
     input::{Options, Slot, options, path_if_given, timeout},
@@ -38,7 +39,7 @@ unsafe impl Options for onebuf_doctor_options {}
 
 /// # Safety
 /// As for [`onebuf_doctor_run`].
-unsafe fn doctor(given: *const onebuf_doctor_options) -> crate::entry::Result<Doctor> {
+unsafe fn doctor(given: *const onebuf_doctor_options) -> crate::fault::Result<Doctor> {
     // SAFETY: the caller's promise, for all of these.
     let (given, helper, folder) = unsafe {
         let given = options(given)?;

@@ -1,88 +1,15 @@
 //! The shell around every function: statuses for errors and panics, the thread's last message.
 
 use crate::{
+    fault::Result,
     handle::Noun,
-    status::{
-        ONEBUF_BUILD, ONEBUF_BUSY, ONEBUF_CACHE, ONEBUF_COPY_FORBIDDEN, ONEBUF_DEVICE_LOST,
-        ONEBUF_DRIVER, ONEBUF_FOREIGN_CONTEXT, ONEBUF_INVALID_ARGUMENT, ONEBUF_INVALID_HANDLE,
-        ONEBUF_NOT_SHARED, ONEBUF_NULL_POINTER, ONEBUF_OK, ONEBUF_OTHER, ONEBUF_OUT_OF_MEMORY,
-        ONEBUF_PANIC, ONEBUF_PEER_LOST, ONEBUF_PEER_REFUSED, ONEBUF_TIMEOUT, ONEBUF_UNAVAILABLE,
-        ONEBUF_UNSUPPORTED, onebuf_status,
-    },
+    status::{ONEBUF_OK, ONEBUF_PANIC, onebuf_status},
 };
-use onebuf::Error;
 use std::{
     cell::{Cell, RefCell},
     ffi::CString,
-    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
 };
-
-/// Why a call from C failed.
-pub(crate) enum Fault {
-    /// A handle that names nothing; the text says why.
-    Handle(String),
-    /// A null pointer where none may be; the parameter's name.
-    Null(&'static str),
-    /// What the library said.
-    Library(Error),
-    /// What a function of the caller's returned, and why.
-    Callback(onebuf_status, String),
-}
-
-pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Fault::Library(error)
-    }
-}
-
-impl Fault {
-    pub fn invalid(message: impl Into<String>) -> Self {
-        Fault::Library(Error::invalid(message))
-    }
-
-    pub fn status(&self) -> onebuf_status {
-        match self {
-            Fault::Handle(_) => ONEBUF_INVALID_HANDLE,
-            Fault::Null(_) => ONEBUF_NULL_POINTER,
-            Fault::Library(error) => status_of(error),
-            Fault::Callback(status, _) => *status,
-        }
-    }
-}
-
-fn status_of(error: &Error) -> onebuf_status {
-    match error {
-        Error::Unavailable { .. } => ONEBUF_UNAVAILABLE,
-        Error::Unsupported { .. } => ONEBUF_UNSUPPORTED,
-        Error::CopyForbidden { .. } => ONEBUF_COPY_FORBIDDEN,
-        Error::NotShared { .. } => ONEBUF_NOT_SHARED,
-        Error::Busy { .. } => ONEBUF_BUSY,
-        Error::OutOfMemory { .. } => ONEBUF_OUT_OF_MEMORY,
-        Error::DeviceLost { .. } => ONEBUF_DEVICE_LOST,
-        Error::PeerLost { .. } => ONEBUF_PEER_LOST,
-        Error::PeerRefused { .. } => ONEBUF_PEER_REFUSED,
-        Error::InvalidArgument(_) => ONEBUF_INVALID_ARGUMENT,
-        Error::ForeignContext { .. } => ONEBUF_FOREIGN_CONTEXT,
-        Error::Build { .. } => ONEBUF_BUILD,
-        Error::Timeout { .. } => ONEBUF_TIMEOUT,
-        Error::Driver { .. } => ONEBUF_DRIVER,
-        Error::Cache { .. } => ONEBUF_CACHE,
-        _ => ONEBUF_OTHER,
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Handle(why) | Fault::Callback(_, why) => f.write_str(why),
-            Fault::Null(name) => write!(f, "`{name}` is NULL"),
-            Fault::Library(error) => error.fmt(f),
-        }
-    }
-}
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();

@@ -3,7 +3,8 @@
 //! Events of OpenCL go in as fences, and come out of fences. A user event is one that the host completes.
 
 use crate::{
-    entry::{Fault, entry, free},
+    entry::{entry, free},
+    fault::Fault,
     fence::onebuf_fence,
     foreign::{native, onebuf_context},
     handle::{Noun, noun},

@@ -5,12 +5,14 @@
 //! caller's, whether the call succeeds or not.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer},
+    buffer::onebuf_buffer,
     device::onebuf_device,
-    entry::{Fault, entry},
+    entry::entry,
+    fault::Fault,
     handle::Noun,
     hub::onebuf_hub,
     input::{Blank, Options, Slot, array, options, out},
+    kept::Buf,
     status::onebuf_status,
     words::{self, onebuf_access, onebuf_copies},
 };

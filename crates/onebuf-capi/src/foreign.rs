@@ -7,7 +7,8 @@
 
 use crate::{
     device::onebuf_device,
-    entry::{Fault, Result, entry, free},
+    entry::{entry, free},
+    fault::{Fault, Result},
     handle::{Noun, noun},
     hub::{Hub, onebuf_hub},
     input::{Options, Slot, give, out},

@@ -5,7 +5,7 @@
 //! Looking a handle up shares the object's ownership, so that whoever frees it meanwhile takes nothing away
 //! from whoever uses it.
 
-use crate::entry::{Fault, Result};
+use crate::fault::{Fault, Result};
 use onebuf::Error;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -20,11 +20,11 @@ pub(crate) struct Table<T> {
 }
 
 struct Slots<T> {
-    all: Vec<Slot<T>>,
+    all: Vec<TableSlot<T>>,
     free: Vec<u32>,
 }
 
-struct Slot<T> {
+struct TableSlot<T> {
     generation: u32,
     object: Option<Arc<T>>,
 }
@@ -141,7 +141,7 @@ impl<T> Table<T> {
             asked: 1,
             limit: Some(u32::MAX.into()),
         })?;
-        slots.all.push(Slot { generation: 1, object });
+        slots.all.push(TableSlot { generation: 1, object });
         Ok((index, 1))
     }
 

@@ -6,7 +6,8 @@
 
 use crate::{
     device::onebuf_device,
-    entry::{Result, entry, free},
+    entry::{entry, free},
+    fault::Result,
     handle::{Noun, noun},
     input::{Options, Slot, options, out, path_if_given, text, text_if_given},
     status::onebuf_status,

@@ -3,7 +3,7 @@
 //! # Safety
 //! See the crate's head: what is checked here is what can be.
 
-use crate::entry::{Fault, Result};
+use crate::fault::{Fault, Result};
 use std::{
     ffi::{CStr, OsStr, c_char, c_void},
     mem::MaybeUninit,

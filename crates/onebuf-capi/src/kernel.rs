@@ -5,11 +5,13 @@
 //! those declared for reading, writes only those declared for writing, and ends.
 
 use crate::{
-    buffer::{Kept, onebuf_buffer},
-    entry::{Fault, Result, entry, free},
+    buffer::onebuf_buffer,
+    entry::{entry, free},
+    fault::{Fault, Result},
     fence::onebuf_fence,
     handle::{Noun, noun},
     input::{Slot, array, bytes, out, text},
+    kept::Kept,
     program::onebuf_program,
     queue::onebuf_queue,
     status::onebuf_status,

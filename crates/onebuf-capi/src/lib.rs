@@ -7,6 +7,9 @@
 //! and its panic into another: nothing unwinds into C. Objects live in tables (`handle`) and are named by
 //! handles; a handle that names nothing is an error.
 //!
+//! Modules are levels, each of which uses only those before it: `status`, `fault`, `words`, `input`, `handle`, `entry`;
+//! then objects that several nouns share (`kept`, `visit`, `claim`, `typed`), then the nouns.
+//!
 //! # Safety
 //! What C promises, by the header's words: a pointer is null or valid for what the function does with it, a
 //! data pointer for as many bytes as are named beside it, a string ends with a zero, an options structure is
@@ -19,9 +22,12 @@
 mod callback;
 mod claim;
 mod entry;
+mod fault;
 mod handle;
 mod input;
+mod kept;
 mod typed;
+mod visit;
 
 pub mod bridge;
 pub mod buffer;
@@ -31,12 +37,14 @@ pub mod event;
 pub mod export;
 pub mod fence;
 pub mod foreign;
+pub mod frame;
 pub mod hub;
 pub mod kernel;
 pub mod ledger;
 pub mod libs;
 pub mod log;
 pub mod mapping;
+pub mod message;
 pub mod offer;
 pub mod owner;
 pub mod peer;

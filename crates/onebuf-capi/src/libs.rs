@@ -7,10 +7,12 @@
 //! buffers do not hold, before anything is done.
 
 use crate::{
-    buffer::{Buf, onebuf_buffer},
-    entry::{Fault, Result, entry, free},
+    buffer::onebuf_buffer,
+    entry::{entry, free},
+    fault::{Fault, Result},
     handle::{Noun, noun},
     input::{Options, Slot, array, options, out},
+    kept::Buf,
     queue::onebuf_queue,
     status::onebuf_status,
 };

@@ -6,7 +6,8 @@
 //! written and nothing else. A program with a log of its own takes the messages by onebuf_log_to().
 
 use crate::{
-    entry::{Fault, Result, entry},
+    entry::entry,
+    fault::{Fault, Result},
     status::onebuf_status,
 };
 use onebuf::Error;
@@ -57,18 +58,18 @@ const UNASKED: &str = "onebuf::copies=warn";
 /// Which messages, and where they go.
 struct Sink {
     wanted: Targets,
-    callback: Option<Callback>,
+    callback: Option<LogFunction>,
 }
 
 /// A function of the caller's.
-struct Callback {
+struct LogFunction {
     function: unsafe extern "C" fn(*mut c_void, onebuf_log_level, *const c_char, *const c_char),
     user: *mut c_void,
 }
 // SAFETY: the caller promises a function that any thread can call, with a pointer that is only passed to it.
-unsafe impl Send for Callback {}
+unsafe impl Send for LogFunction {}
 // SAFETY: as above; it promises to be called by several threads at once.
-unsafe impl Sync for Callback {}
+unsafe impl Sync for LogFunction {}
 
 static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn onebuf_log_to(
         let sink = match callback {
             Some(function) => Sink {
                 wanted: Targets::new().with_default(filter(level)?),
-                callback: Some(Callback { function, user }),
+                callback: Some(LogFunction { function, user }),
             },
             None => Sink { wanted: of_environment(), callback: None },
         };
@@ -197,7 +198,7 @@ impl Subscriber for Log {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
+        let mut line = LogLine::default();
         event.record(&mut line);
         let (level, target) = (*event.metadata().level(), event.metadata().target());
         Log::with_sink(|sink| match &sink.callback {
@@ -219,7 +220,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &span::Id) {}
 }
 
-impl Callback {
+impl LogFunction {
     fn tell(&self, level: Level, target: &str, message: String) {
         let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let (target, message) = (text(target), text(&message));
@@ -232,9 +233,9 @@ impl Callback {
 
 /// An event's message and fields, in one line.
 #[derive(Default)]
-struct Line(String);
+struct LogLine(String);
 
-impl Line {
+impl LogLine {
     fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         let space = if self.0.is_empty() { "" } else { " " };
         // Writing to a string does not fail.
@@ -245,7 +246,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.add(field, format_args!("{value:?}"));
     }

@@ -4,14 +4,16 @@
 //! else writes the buffer (or, while the host writes, uses it) until it is unmapped.
 
 use crate::{
-    buffer::{Buf, Kept, onebuf_buffer},
-    entry::{Fault, Result, entry},
+    buffer::onebuf_buffer,
+    entry::entry,
+    fault::{Fault, Result},
     handle::{Noun, noun},
     input::{Slot, out},
+    kept::{Guard, Kept},
     status::onebuf_status,
     words::{self, onebuf_access},
 };
-use onebuf::{Access, Map, MapMut};
+use onebuf::Access;
 use std::{
     ffi::c_void,
     sync::{Arc, Mutex, PoisonError},
@@ -31,41 +33,6 @@ noun!(onebuf_mapping, Mapping, 6);
 pub struct Mapping {
     guard: Mutex<Option<Guard>>,
     _buffer: Arc<Kept>,
-}
-
-/// Not to outlive the buffer.
-pub(crate) enum Guard {
-    Read(Map<'static, u8>),
-    Write(MapMut<'static, u8>),
-}
-
-impl Guard {
-    pub fn take(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
-        // SAFETY: the buffer is where it is until the caller's `Arc` is gone, and `Mapping` and `Standing` drop their
-        // guards before that.
-        let buffer: &'static Kept = unsafe { &*Arc::as_ptr(buffer) };
-        Ok(match (&buffer.buf, writes) {
-            (Buf::Whole(buffer), false) => Guard::Read(buffer.map()?),
-            (Buf::Whole(buffer), true) => Guard::Write(buffer.map_mut()?),
-            (Buf::Region { region, .. }, false) => Guard::Read(region.map()?),
-            (Buf::Region { region, .. }, true) => Guard::Write(region.map_mut()?),
-        })
-    }
-
-    /// Where the bytes are: the same place as long as the guard lives.
-    pub fn pointer(&mut self) -> *mut c_void {
-        match self {
-            Guard::Read(map) => map.as_ptr().cast_mut().cast(),
-            Guard::Write(map) => map.as_mut_ptr().cast(),
-        }
-    }
-
-    pub fn close(self) -> Result<()> {
-        match self {
-            Guard::Write(map) => Ok(map.unmap()?),
-            Guard::Read(_) => Ok(()),
-        }
-    }
 }
 
 impl Mapping {

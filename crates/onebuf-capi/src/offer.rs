@@ -6,28 +6,19 @@
 //! another process can write it at any time.
 
 use crate::{
-    buffer::{Buf, Kept, onebuf_buffer},
-    entry::{Fault, Result, entry, free},
+    buffer::onebuf_buffer,
+    entry::{entry, free},
+    fault::Result,
     handle::{Noun, noun},
     input::{Options, Slot, array, options, out, text, timeout},
-    peer::{End, onebuf_peer},
+    kept::Kept,
+    peer::{PeerEnd, onebuf_peer},
     status::onebuf_status,
     string::{self, onebuf_string},
+    visit::OpenOffer,
 };
-use onebuf::{
-    Error,
-    peer::{Offer, Visit},
-};
-use std::{
-    cell::UnsafeCell,
-    ffi::c_char,
-    os::unix::ffi::OsStrExt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use onebuf::peer::Offer;
+use std::{ffi::c_char, os::unix::ffi::OsStrExt, sync::Arc};
 
 /// An offer. Free it.
 #[repr(C)]
@@ -58,18 +49,12 @@ pub struct onebuf_offer_options {
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_offer_options {}
 
-/// An offer, and what it is of. The offer goes first.
+/// An offer, and where its socket is.
 #[doc(hidden)]
 pub struct Offered {
-    offer: UnsafeCell<Offer<'static, u8>>,
-    /// Somebody accepts, or a peer is here: the offer is theirs.
-    taken: AtomicBool,
+    offer: Arc<OpenOffer>,
     path: Vec<u8>,
-    buffer: Arc<Kept>,
 }
-
-// SAFETY: who gets at the cell has set `taken`, which only one can.
-unsafe impl Sync for Offered {}
 
 impl Offered {
     /// # Safety
@@ -78,48 +63,18 @@ impl Offered {
         // SAFETY: the caller's promise, for both.
         let (name, uids) =
             unsafe { (text(given.name, "name")?, array(given.uids, given.uid_count, "uids")?) };
-        let Buf::Whole(whole) = &buffer.buf else {
-            return Err(Fault::invalid("a region cannot be offered: offer its buffer"));
-        };
-        // SAFETY: the buffer lies behind `buffer`, which stays until the offer is gone: fields are dropped in the
-        // order in which they are declared.
-        let whole: &'static onebuf::Buffer<u8> = unsafe { &*std::ptr::from_ref(&**whole) };
-        let offer = Offer::open(whole, name)?.element_bytes(given.element_bytes.max(1))?;
-        let mut offer = uids.iter().fold(offer, |offer, uid| offer.allow_uid(*uid));
-        if let Some(limit) = timeout(given.greeting_ms).filter(|limit| !limit.is_zero()) {
-            offer = offer.greeting_limit(limit);
-        }
-        let path = offer.path().as_os_str().as_bytes().to_vec();
-        Ok(Self { offer: UnsafeCell::new(offer), taken: AtomicBool::new(false), path, buffer })
+        let mut path = Vec::new();
+        let offer = OpenOffer::new(buffer, |whole| {
+            let offer = Offer::open(whole, name)?.element_bytes(given.element_bytes.max(1))?;
+            path = offer.path().as_os_str().as_bytes().to_vec();
+            let offer = uids.iter().fold(offer, |offer, uid| offer.allow_uid(*uid));
+            Ok(match timeout(given.greeting_ms).filter(|limit| !limit.is_zero()) {
+                Some(limit) => offer.greeting_limit(limit),
+                None => offer,
+            })
+        })?;
+        Ok(Self { offer: Arc::new(offer), path })
     }
-
-    fn accept(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Visiting> {
-        if self.taken.swap(true, Ordering::Acquire) {
-            let what = "a peer of this offer is here, or awaited: free its handle first".into();
-            return Err(Error::Busy { what }.into());
-        }
-        let only = Only(self.clone());
-        // SAFETY: this call has set `taken`, so nobody else has the offer until `only` is dropped, which is after the
-        // visit; and `only` keeps it where it is.
-        let offer: &'static mut Offer<'static, u8> = unsafe { &mut *self.offer.get() };
-        let timeout = timeout.unwrap_or_else(|| self.buffer.whole().0.hub().timeout());
-        Ok(Visiting { visit: offer.accept(timeout)?, _only: only })
-    }
-}
-
-/// Whoever has an offer; it may be taken again afterwards.
-struct Only(Arc<Offered>);
-
-impl Drop for Only {
-    fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
-    }
-}
-
-/// A peer that came. The visit goes first.
-pub(crate) struct Visiting {
-    pub visit: Visit<'static, 'static, u8>,
-    _only: Only,
 }
 
 /// Offers a buffer. ONEBUF_UNSUPPORTED unless it lies in host pages of its own, or in a device's memory that can be
@@ -161,8 +116,8 @@ pub extern "C" fn onebuf_offer_accept(
 ) -> onebuf_status {
     entry(|| {
         let peer = out(peer, "peer")?;
-        let visiting = offer.get()?.accept(timeout(timeout_ms))?;
-        *peer = onebuf_peer::put(End::of_owner(visiting))?;
+        let visiting = offer.get()?.offer.accept(timeout(timeout_ms))?;
+        *peer = onebuf_peer::put(PeerEnd::of_owner(visiting))?;
         Ok(())
     })
 }

@@ -6,7 +6,8 @@
 
 use crate::{
     buffer::{onebuf_buffer, onebuf_buffer_free},
-    entry::{Fault, Result, entry},
+    entry::entry,
+    fault::{Fault, Result},
     fence::{onebuf_fence, onebuf_fence_free},
     handle::Noun,
     kernel::{onebuf_kernel, onebuf_kernel_free},

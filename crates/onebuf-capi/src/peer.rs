@@ -5,13 +5,15 @@
 //! has ONEBUF_PEER_LOST at once: the owner has its turn again, and its buffer lives on.
 
 use crate::{
-    buffer::{Asked, Buf, Whole, onebuf_buffer, onebuf_buffer_options},
-    entry::{Fault, Result, entry, free},
+    buffer::{Asked, onebuf_buffer, onebuf_buffer_options},
+    entry::{entry, free},
+    fault::{Fault, Result},
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, array, give, options, out, text, timeout},
-    offer::Visiting,
+    kept::{Buf, Whole},
     status::onebuf_status,
+    visit::Visiting,
 };
 use onebuf::{
     Error, Hub,
@@ -30,7 +32,7 @@ pub struct onebuf_peer {
     /// Zero names nothing.
     pub id: u64,
 }
-noun!(onebuf_peer, End, 17);
+noun!(onebuf_peer, PeerEnd, 17);
 
 /// How to attach. Zeroes are the defaults, but for `name`.
 #[repr(C)]
@@ -76,7 +78,7 @@ unsafe impl Options for onebuf_peer_info {}
 
 /// One end of a connection, and how long it is waited for when nothing is said.
 #[doc(hidden)]
-pub struct End {
+pub struct PeerEnd {
     side: Mutex<Side>,
     timeout: Duration,
 }
@@ -96,7 +98,7 @@ macro_rules! either {
     };
 }
 
-impl End {
+impl PeerEnd {
     pub(crate) fn of_owner(visiting: Visiting) -> Self {
         let timeout = visiting.visit.buffer().hub().timeout();
         Self { side: Mutex::new(Side::Owner(visiting)), timeout }
@@ -199,7 +201,7 @@ pub unsafe extern "C" fn onebuf_peer_attach(
         let whole = Whole::Attached(attached.shared_buffer());
         let made = onebuf_buffer::put(Buf::Whole(whole).into())?;
         // Without a place for the one there is no use for the other.
-        *peer = onebuf_peer::put(End::of_guest(attached)).inspect_err(|_| drop(made.take()))?;
+        *peer = onebuf_peer::put(PeerEnd::of_guest(attached)).inspect_err(|_| drop(made.take()))?;
         *buffer = made;
         Ok(())
     })

@@ -4,22 +4,19 @@
 //! slots go round. A slot is one buffer or several, made once. The source and each stage have a thread of their own; the
 //! sink is called on the thread that runs the pipeline. Nobody waits for a device but who needs the bytes: a buffer's
 //! own fences order the stages' queues.
-//!
-//! Callbacks. Each returns a status: another than ONEBUF_OK stops the pipeline, and onebuf_pipeline_run() returns it with
-//! the message of the thread that failed (see onebuf_set_error_message()), and with where it was. They may call
-//! everything of onebuf's but run the same pipeline; they must not throw, and free nothing that they are given.
 
 use crate::{
-    buffer::{Asked, onebuf_buffer, onebuf_buffer_options},
+    buffer::{Asked, onebuf_buffer_options},
     callback::{Callback, FrameFn, NO_QUEUE, QueueHandle, Ring, Said, SourceFn, frame},
-    claim::{Claim, Drain, End, Feed},
+    claim::{Claim, Drain, Feed, PipelineEnd},
     device::onebuf_device,
-    entry::{Fault, Result, entry, free},
+    entry::{entry, free},
+    fault::{Fault, Result},
+    frame::{onebuf_frame_function, onebuf_source_function},
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, array, give, options, out, text},
     kernel::onebuf_kernel,
-    queue::onebuf_queue,
     sink::onebuf_sink,
     source::onebuf_source,
     status::onebuf_status,
@@ -42,18 +39,7 @@ pub struct onebuf_pipeline {
     /// Zero names nothing.
     pub id: u64,
 }
-noun!(onebuf_pipeline, Line, 18);
-
-/// What a source did with a slot.
-pub type onebuf_filled = u32;
-/// It holds the next frame.
-pub const ONEBUF_FILLED_FRAME: onebuf_filled = 0;
-/// Something of the frame is missing: it is counted, and not passed on.
-pub const ONEBUF_FILLED_INCOMPLETE: onebuf_filled = 1;
-/// Nothing came for a while: the source is asked again, unless somebody wants to stop.
-pub const ONEBUF_FILLED_IDLE: onebuf_filled = 2;
-/// There are no more.
-pub const ONEBUF_FILLED_END: onebuf_filled = 3;
+noun!(onebuf_pipeline, BuiltPipeline, 18);
 
 /// What to do when the source is faster than the rest.
 pub type onebuf_when_full = u32;
@@ -63,33 +49,6 @@ pub const ONEBUF_WHEN_FULL_BLOCK: onebuf_when_full = 0;
 pub const ONEBUF_WHEN_FULL_DROP_OLDEST: onebuf_when_full = 1;
 /// The frame that has just come is dropped, and counted.
 pub const ONEBUF_WHEN_FULL_DROP_NEWEST: onebuf_when_full = 2;
-
-/// A frame, as a callback gets it. Valid during the call.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct onebuf_frame {
-    /// Its number, from zero. Those of frames that were dropped or incomplete are left out.
-    pub number: u64,
-    /// The slot's buffers, which nobody else uses now; the pipeline's.
-    pub buffers: *const onebuf_buffer,
-    /// How many buffers.
-    pub buffer_count: usize,
-    /// The stage's queue, the pipeline's; null for sources and sinks.
-    pub queue: onebuf_queue,
-}
-
-/// Fills a slot with the frame of this number, and says what it did; it holds a frame when nothing is said.
-pub type onebuf_source_function = Option<
-    unsafe extern "C" fn(
-        user: *mut c_void,
-        frame: *const onebuf_frame,
-        filled: *mut onebuf_filled,
-    ) -> onebuf_status,
->;
-
-/// Enqueues one frame's work on its queue, and waits for nothing; or takes a result, as a sink.
-pub type onebuf_frame_function =
-    Option<unsafe extern "C" fn(user: *mut c_void, frame: *const onebuf_frame) -> onebuf_status>;
 
 /// A buffer that each slot has.
 #[repr(C)]
@@ -201,7 +160,7 @@ unsafe impl Options for onebuf_pipeline_report {}
 
 /// A pipeline, and what is needed of it while it runs.
 #[doc(hidden)]
-pub struct Line {
+pub struct BuiltPipeline {
     pipeline: Mutex<Pipeline<'static, Ring>>,
     handle: Handle,
     said: Arc<Said>,
@@ -213,8 +172,8 @@ const MOST_SLOTS: usize = 1 << 16;
 /// What the options say, their pointers read.
 struct Plan {
     given: onebuf_pipeline_options,
-    source: End<SourceFn, Claim<Feed>>,
-    sink: End<FrameFn, Claim<Drain>>,
+    source: PipelineEnd<SourceFn, Claim<Feed>>,
+    sink: PipelineEnd<FrameFn, Claim<Drain>>,
     stages: Vec<Stage>,
 }
 
@@ -252,9 +211,9 @@ impl Plan {
         let stage = |stage: &onebuf_stage| unsafe { Stage::read(stage) };
         Ok(Self {
             given,
-            source: End::choose("source", given.source, given.feed, |feed| feed.claim())?
+            source: PipelineEnd::choose("source", given.source, given.feed, |feed| feed.claim())?
                 .of(given.feed_buffer, given.buffer_count)?,
-            sink: End::choose("sink", given.sink, given.drain, |drain| drain.claim())?
+            sink: PipelineEnd::choose("sink", given.sink, given.drain, |drain| drain.claim())?
                 .of(given.drain_buffer, given.buffer_count)?,
             stages: stages.iter().map(stage).collect::<Result<_>>()?,
         })
@@ -296,7 +255,7 @@ impl Plan {
 
     /// # Safety
     /// As for [`onebuf_pipeline_create`].
-    unsafe fn build(self, hub: &Hub) -> Result<Line> {
+    unsafe fn build(self, hub: &Hub) -> Result<BuiltPipeline> {
         let (said, when_full) = (Arc::new(Said::default()), self.when_full()?);
         if self.given.depth > MOST_SLOTS {
             let depth = self.given.depth;
@@ -333,19 +292,21 @@ impl Plan {
         }
         let pipeline = builder.build()?;
         let handle = pipeline.handle();
-        Ok(Line { pipeline: Mutex::new(pipeline), handle, said })
+        Ok(BuiltPipeline { pipeline: Mutex::new(pipeline), handle, said })
     }
 }
 
 fn with_source(
     builder: Builder<'static, Ring>,
-    source: End<SourceFn, Claim<Feed>>,
+    source: PipelineEnd<SourceFn, Claim<Feed>>,
     user: *mut c_void,
     said: &Arc<Said>,
 ) -> Builder<'static, Ring> {
     match source {
-        End::Claim(feed, buffer) => builder.feed(feed, move |slot: &Ring| slot.buffer(buffer)),
-        End::Function(run) => {
+        PipelineEnd::Claim(feed, buffer) => {
+            builder.feed(feed, move |slot: &Ring| slot.buffer(buffer))
+        }
+        PipelineEnd::Function(run) => {
             let source = Callback { run, user, said: said.clone() };
             builder.source(move |slot, number| source.fill(slot, number))
         }
@@ -354,20 +315,22 @@ fn with_source(
 
 fn with_sink(
     builder: Builder<'static, Ring>,
-    sink: End<FrameFn, Claim<Drain>>,
+    sink: PipelineEnd<FrameFn, Claim<Drain>>,
     user: *mut c_void,
     said: &Arc<Said>,
 ) -> Builder<'static, Ring> {
     match sink {
-        End::Claim(drain, buffer) => builder.drain(drain, move |slot: &Ring| slot.buffer(buffer)),
-        End::Function(run) => {
+        PipelineEnd::Claim(drain, buffer) => {
+            builder.drain(drain, move |slot: &Ring| slot.buffer(buffer))
+        }
+        PipelineEnd::Function(run) => {
             let sink = Callback { run, user, said: said.clone() };
             builder.sink(move |slot, number| sink.take("sink", &frame(slot, number, NO_QUEUE)))
         }
     }
 }
 
-impl Line {
+impl BuiltPipeline {
     fn run(&self) -> Result<Report> {
         let mut pipeline = match self.pipeline.try_lock() {
             Ok(pipeline) => pipeline,

@@ -5,7 +5,8 @@
 
 use crate::{
     device::onebuf_device,
-    entry::{Result, entry, free},
+    entry::{entry, free},
+    fault::Result,
     handle::{Noun, noun},
     input::{Options, Slot, array, bytes, options, out, path_if_given, text, text_if_given},
     status::onebuf_status,
@@ -261,7 +262,7 @@ unsafe fn source(given: &onebuf_program_options) -> Result<Source> {
 unsafe fn with_native(source: Source, given: &onebuf_native) -> Result<Source> {
     // SAFETY: the caller's promise.
     let name = unsafe { text(given.name, "natives' name")? }.to_owned();
-    let run = given.function.ok_or(crate::entry::Fault::Null("natives' function"))?;
+    let run = given.function.ok_or(crate::fault::Fault::Null("natives' function"))?;
     let native = Native { run, user: given.user };
     Ok(source.with_native(name.clone(), move |args| native.call(&name, args)))
 }

@@ -4,7 +4,8 @@
 
 use crate::{
     device::onebuf_device,
-    entry::{Fault, Result, entry, free},
+    entry::{entry, free},
+    fault::{Fault, Result},
     fence::onebuf_fence,
     handle::{Noun, noun},
     input::{Options, Slot, options, out, timeout},

@@ -6,7 +6,8 @@
 
 use crate::{
     claim::{Claim, Claimable, Drain, lock},
-    entry::{Result, entry, free},
+    entry::{entry, free},
+    fault::Result,
     handle::{Noun, noun},
     input::{self, Options, Slot, array, bytes_mut, give, options, out, text},
     status::onebuf_status,

@@ -6,7 +6,8 @@
 
 use crate::{
     claim::{Claim, Claimable, Feed},
-    entry::{Fault, Result, entry, free},
+    entry::{entry, free},
+    fault::{Fault, Result},
     handle::{Noun, noun},
     input::{self, Options, Slot, array, bytes, give, options, out, text, timeout},
     status::onebuf_status,

@@ -5,116 +5,17 @@
 //! call. It ends when the kernels' turn comes, or with the buffer.
 
 use crate::{
-    buffer::{Buf, Kept, onebuf_buffer, onebuf_buffer_read, onebuf_buffer_write},
-    entry::{Fault, Result, entry},
+    buffer::{onebuf_buffer, onebuf_buffer_read, onebuf_buffer_write},
+    entry::entry,
+    fault::Result,
     handle::Noun,
     input::{Slot, bytes, bytes_mut, out},
-    mapping::Guard,
+    kept::{Buf, Place, Turn},
     status::onebuf_status,
     words::{self, onebuf_access},
 };
 use onebuf::Access;
-use std::{
-    ffi::c_void,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-
-/// Where a buffer's standing map is. Each has a lock of its own, since mapping waits for kernels.
-#[derive(Default)]
-pub(crate) struct Place(Mutex<Turn>);
-
-/// Whose turn it is.
-#[derive(Default)]
-enum Turn {
-    #[default]
-    Kernels,
-    Host(Standing),
-    /// The buffer's handle is gone: none is made behind its back.
-    Over,
-}
-
-/// A guard of the buffer that it lies beside, and goes before. That is not moved meanwhile: see `Kept::is_free`.
-struct Standing {
-    guard: Guard,
-    data: *mut c_void,
-    writes: bool,
-}
-
-// SAFETY: the pointer is only handed out; the guard is sent from thread to thread as any mapping's is.
-unsafe impl Send for Standing {}
-
-impl Standing {
-    fn open(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
-        let mut guard = Guard::take(buffer, writes)?;
-        let data = guard.pointer();
-        Ok(Self { guard, data, writes })
-    }
-}
-
-impl Turn {
-    /// The map, if it is one for that.
-    fn map(&self, writes: bool) -> Option<&Standing> {
-        match self {
-            Turn::Host(standing) if standing.writes || !writes => Some(standing),
-            _ => None,
-        }
-    }
-
-    /// Gives the kernels their turn; what the host had is given.
-    fn take(&mut self) -> Option<Standing> {
-        match self {
-            Turn::Host(_) => match std::mem::take(self) {
-                Turn::Host(standing) => Some(standing),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-}
-
-impl Place {
-    fn lock(&self) -> MutexGuard<'_, Turn> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the map, where there is one.
-    pub fn to_device(&self) -> Result<()> {
-        // Out of the lock: unmapping may take long.
-        let standing = self.lock().take();
-        standing.map_or(Ok(()), |standing| standing.guard.close())
-    }
-
-    /// Whether there is no map.
-    pub fn is_empty(&self) -> bool {
-        !matches!(*self.lock(), Turn::Host(_))
-    }
-
-    /// Ends the map, and makes no other: the handle is gone.
-    pub fn end(&self) {
-        let last = std::mem::replace(&mut *self.lock(), Turn::Over);
-        drop(last);
-    }
-
-    /// Maps the buffer that has this place, unless it is mapped so already, and says where.
-    fn to_host(buffer: &Arc<Kept>, writes: bool) -> Result<*mut c_void> {
-        let mut turn = buffer.standing.lock();
-        if let Some(standing) = turn.map(writes) {
-            return Ok(standing.data);
-        }
-        if matches!(*turn, Turn::Over) {
-            return Err(Fault::Handle("the buffer was freed meanwhile".into()));
-        }
-        // A map for reading ends before one for writing begins.
-        if let Some(standing) = turn.take() {
-            standing.guard.close()?;
-        }
-        let standing = Standing::open(buffer, writes)?;
-        let data = standing.data;
-        *turn = Turn::Host(standing);
-        Ok(data)
-    }
-}
+use std::{ffi::c_void, time::Duration};
 
 /// Does something with the standing map; `None` when there is none that it can be done with.
 fn entry_found(

@@ -1,12 +1,8 @@
-//! Status and error messages
+//! Status
 //!
 //! Every function that can fail returns a status and gives its results through pointers; what those point at
-//! is zero when it failed. The message of the thread's last failure says what was wrong and what to do.
+//! is zero when it failed.
 
-use crate::{
-    entry::{entry, set_message},
-    input::text,
-};
 use std::ffi::c_char;
 
 /// How a call ended: ONEBUF_OK, or why it failed.
@@ -80,21 +76,4 @@ pub extern "C" fn onebuf_status_name(status: onebuf_status) -> *const c_char {
         _ => c"unknown",
     };
     name.as_ptr()
-}
-
-/// What was wrong in this thread's last call that failed, and what to do; empty when none has. Valid until
-/// the thread's next call that fails, or its end. Never NULL.
-#[unsafe(no_mangle)]
-pub extern "C" fn onebuf_last_error_message() -> *const c_char {
-    crate::entry::last_message()
-}
-
-/// Sets this thread's message, as a call that fails does: for callbacks, whose own reasons a pipeline passes on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onebuf_set_error_message(message: *const c_char) -> onebuf_status {
-    entry(|| {
-        // SAFETY: the caller's promise.
-        set_message(unsafe { text(message, "message")? });
-        Ok(())
-    })
 }

@@ -3,7 +3,8 @@
 //! Text and bytes that onebuf gives away are strings: look at one as long as it is not freed, then free it.
 
 use crate::{
-    entry::{Result, free},
+    entry::free,
+    fault::Result,
     handle::{Noun, noun},
     input::{Slot, out},
     status::onebuf_status,

@@ -6,7 +6,8 @@
 
 use crate::{
     buffer::onebuf_buffer,
-    entry::{Fault, Result, entry, free},
+    entry::{entry, free},
+    fault::{Fault, Result},
     handle::{Noun, noun},
     input::{Slot, bytes, out, timeout},
     status::onebuf_status,

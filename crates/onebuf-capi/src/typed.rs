@@ -1,6 +1,6 @@
 //! Sources and sinks of elements, over the bytes of C's buffers.
 
-use crate::entry::Fault;
+use crate::fault::Fault;
 use onebuf::{
     Error,
     bytemuck::{self, PodCastError},
@@ -69,7 +69,7 @@ pub(crate) fn unknown(descr: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::Result;
+    use crate::fault::Result;
 
     fn bytes_of(descr: &str) -> Result<usize> {
         with_element!(descr, Element => Ok(size_of::<Element>()))

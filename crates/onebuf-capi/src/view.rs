@@ -5,10 +5,12 @@
 //! the native handle, for libraries that enqueue work of their own. A launch takes views by itself.
 
 use crate::{
-    buffer::{Buf, Kept, onebuf_buffer},
-    entry::{Result, entry, free},
+    buffer::onebuf_buffer,
+    entry::{entry, free},
+    fault::Result,
     handle::{Noun, noun},
     input::{Slot, out},
+    kept::{Buf, Kept},
     queue::onebuf_queue,
     status::onebuf_status,
     words::{self, onebuf_access, onebuf_sync_method},
@@ -55,7 +57,7 @@ impl View {
         *self.arg.lock().unwrap_or_else(PoisonError::into_inner) = Some(arg);
     }
 
-    fn lent(&self) -> crate::entry::Fault {
+    fn lent(&self) -> crate::fault::Fault {
         let what = "a launch has this view: give it once, and not to two launches at the same time";
         Error::Busy { what: what.into() }.into()
     }

@@ -3,7 +3,7 @@
 //! Choices are numbers, and zero is always the default: a structure of zeroes asks for nothing special. A
 //! number that is no choice is ONEBUF_INVALID_ARGUMENT.
 
-use crate::entry::{Fault, Result};
+use crate::fault::{Fault, Result};
 use onebuf::{Access, CopyPolicy, Hint, HostAccess, MemoryKind, RouteKind, SyncMethod};
 
 /// A `timeout_ms` that means the hub's own timeout.

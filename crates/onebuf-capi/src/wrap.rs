@@ -11,14 +11,16 @@
 //! last handle of a wrapped buffer was freed; onebuf_buffer_hand_to() orders the owner's queue behind it instead.
 
 use crate::{
-    buffer::{Buf, Kept, Whole, onebuf_buffer},
+    buffer::onebuf_buffer,
     device::onebuf_device,
-    entry::{Fault, Result, entry},
+    entry::entry,
+    fault::{Fault, Result},
     fence::onebuf_fence,
     foreign::{native, onebuf_context},
     handle::Noun,
     hub::onebuf_hub,
     input::{Options, Slot, array, options, out},
+    kept::{Buf, Kept, Whole},
     queue::onebuf_queue,
     status::onebuf_status,
     words::{self, onebuf_copies, onebuf_route, onebuf_sync_method},

@@ -23,7 +23,7 @@ which to name. Drivers that run on the CPU are refused for it: they believe what
 
 Nothing that the owner says is believed: its user, every size and offset and the seals of its memory are
 checked before anything is mapped.")]
-pub struct Args {
+pub struct AttachArgs {
     /// The name, or the path of the socket
     #[arg(value_name = "NAME|PATH")]
     name: String,
@@ -38,7 +38,7 @@ pub struct Args {
     timeout: u64,
 }
 
-pub fn run(args: &Args, output: &Output) -> Result<Answer> {
+pub fn run(args: &AttachArgs, output: &Output) -> Result<Answer> {
     let path = socket_path(&args.name)?.display().to_string();
     let hub = devices::discover()?;
     let (hands, devices) = Hands::open(&hub, &args.devices)?;

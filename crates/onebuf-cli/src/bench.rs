@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// Measure what onebuf costs, beside the raw C calls or the staged copy in the same run
 #[derive(clap::Args)]
 #[command(after_long_help = long_help(), after_help = EXAMPLES)]
-pub struct Args {
+pub struct BenchArgs {
     /// Only these: a name from the list in `--help`, or one of a row, such as
     /// handoff_opencl:0_opencl:1_ratio
     #[arg(value_name = "NAME", value_parser = name)]
@@ -72,7 +72,7 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 /// Gives its answer itself: what could be measured is worth having also where something could not.
-pub fn run(args: &Args, screen: Screen, output: Output) -> Result<()> {
+pub fn run(args: &BenchArgs, screen: Screen, output: Output) -> Result<()> {
     let (effort, bytes) =
         if args.quick { (Effort::QUICK, QUICK_BYTES) } else { (Effort::FULL, Bench::BYTES) };
     let bytes = args.size.map_or(Ok(bytes), usize::try_from)?;
@@ -104,7 +104,7 @@ fn measure(bench: &Bench, cases: &[Case]) -> Result<Outcome> {
 }
 
 /// Why the command as a whole did not do what was asked.
-fn failure(args: &Args, outcome: &Outcome) -> Option<Failure> {
+fn failure(args: &BenchArgs, outcome: &Outcome) -> Option<Failure> {
     let bad = |skipped: &&Skipped| skipped.failed || !args.names.is_empty();
     let bad: Vec<&str> = outcome.skipped.iter().filter(bad).map(|s| s.name.as_str()).collect();
     (!bad.is_empty()).then(|| Failure::new(format!("could not run {}", bad.join(", "))))

@@ -16,7 +16,7 @@ Examples:
   onebuf cache path
   onebuf cache info               how many verdicts and programs, and how many bytes
   onebuf cache clear              the next `onebuf doctor` makes every experiment again")]
-pub struct Args {
+pub struct CacheArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -31,7 +31,7 @@ enum Action {
     Clear,
 }
 
-pub fn run(args: &Args) -> Result<Answer> {
+pub fn run(args: &CacheArgs) -> Result<Answer> {
     let folder = cache::user_folder()?;
     let path = folder.display().to_string();
     Ok(match args.action {

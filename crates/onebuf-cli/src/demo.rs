@@ -28,7 +28,7 @@ use onebuf::{
     libs::Blas,
     topology::{Route, State},
 };
-use onebuf_bench::mixed::{Adapted, Interpolator, Pipeline, Setup, Shape};
+use onebuf_demo::{Adapted, Interpolator, Pipeline, Setup, Shape};
 use pipeline::Way;
 use report::Report;
 use signal::{Frames, Source};
@@ -64,7 +64,7 @@ First the frames go through a ring of buffers without pause; then up to 64 of th
 the other: zero-copy and staged.
 Where it is proven that OpenCL's kernels run in CUDA's stream (docs/graft.md), they do so.
 Routes that no experiment has tried yet are tried first, once.")]
-pub struct Args {
+pub struct DemoArgs {
     /// Who computes the first and the second stage
     #[arg(long, value_name = "A,B", value_parser = pair)]
     devices: Option<[String; 2]>,
@@ -131,7 +131,12 @@ const WEIGHTS_TOLERANCE: f64 = 1e-2;
 /// Frames that are measured one way against the other, at most.
 const COMPARED: usize = 64;
 
-impl Args {
+impl DemoArgs {
+    /// Whether kernels may run in the other stage's queue.
+    fn grafts(&self) -> bool {
+        !self.no_graft && !self.staged
+    }
+
     /// What is the same for all frames; wrong usage where there is no such shape.
     fn setup(&self) -> Setup {
         let (samples, beams) = (self.samples, self.beams as usize);
@@ -150,7 +155,7 @@ impl Args {
     }
 
     fn check(&self) {
-        let Args { frames, .. } = self;
+        let DemoArgs { frames, .. } = self;
         if self.batch.is_some_and(|batch| batch > *frames) {
             wrong_usage(&format!("--batch needs at least as many --frames, not {frames}"));
         }
@@ -167,7 +172,7 @@ fn wrong_usage(why: &str) -> ! {
     clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit()
 }
 
-pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
+pub fn run(args: &DemoArgs, screen: Screen) -> Result<Answer> {
     args.check();
     let setup = args.setup();
     let shape = setup.shape;
@@ -177,7 +182,7 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
     let one = devices[0].index() == devices[1].index();
     let request = hub.buffer::<Complex32>(shape.samples()).name("frame").shared_with(&devices);
     let (setup, adapted) = adapt(args, &devices, setup, &request, &mut supply)?;
-    let graft = Graft::of(args, &devices, &setup);
+    let graft = Graft::of(!args.no_graft, &devices, &setup);
     let native = Pipeline::open(&devices, setup.clone())?;
     let in_place = hub.buffer::<Complex32>(shape.samples()).shared_with([&devices[1]]);
     // In one queue of one device there is nothing to share.
@@ -224,11 +229,13 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
 }
 
 /// Who computes, when what could be used has been tried.
-fn machine(args: &Args, shape: Shape) -> Result<(Hub, [Device; 2])> {
+fn machine(args: &DemoArgs, shape: Shape) -> Result<(Hub, [Device; 2])> {
     let hub = devices::discover()?;
     let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
     let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
-    let found = [try_routes(&hub, &ids, bytes)?, graft::try_it(&hub, &ids, args)?];
+    let routes = try_routes(&hub, &ids, bytes)?;
+    let grafts = if args.grafts() { graft::try_it(&hub, &ids)? } else { None };
+    let found = [routes, grafts];
     doctor::warn_of(&hub, found.iter().flatten());
     let hub = match found.iter().all(Option::is_none) && args.trace.is_none() {
         true => hub,
@@ -255,7 +262,7 @@ fn again(hub: &Hub, found: [Option<Cached>; 2], trace: Option<&Path>) -> Result<
 
 /// Weights for what the first frame holds, where that is wanted.
 fn adapt(
-    args: &Args,
+    args: &DemoArgs,
     devices: &[Device; 2],
     setup: Setup,
     request: &BufferBuilder<'_, Complex32>,
@@ -277,7 +284,7 @@ fn adapt(
 }
 
 fn stream(
-    args: &Args,
+    args: &DemoArgs,
     pipeline: &Pipeline,
     request: &BufferBuilder<'_, Complex32>,
     batch: usize,
@@ -286,7 +293,7 @@ fn stream(
 ) -> Result<Streamed> {
     let ring = args.ring.map_or((2 * batch).max(4), |ring| ring as usize);
     let (request, batch, count) = (request.clone(), batch.min(ring), args.frames.into());
-    let grafts = !args.no_graft && !args.staged;
+    let grafts = args.grafts();
     Stream { pipeline, request, frames: count, ring, batch, grafts, watched }.run(feed)
 }
 
@@ -300,7 +307,7 @@ fn way<'p>(
 
 /// Frames per switch: as asked, or as the better way's costs advise.
 fn batch(
-    args: &Args,
+    args: &DemoArgs,
     pipeline: &Pipeline,
     request: &BufferBuilder<'_, Complex32>,
 ) -> Result<Batch> {

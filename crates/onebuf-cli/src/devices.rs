@@ -17,7 +17,7 @@ Examples:
   onebuf devices --json | jq -r '.devices[].id'
   ONEBUF_OPENCL_LIB=none onebuf devices     without OpenCL
   ONEBUF_CUDA_LIB=none ONEBUF_HIP_LIB=none onebuf devices     without CUDA and HIP")]
-pub struct Args {}
+pub struct DevicesArgs {}
 
 pub fn run(screen: Screen) -> Result<Answer> {
     let hub = discover()?;

@@ -36,7 +36,7 @@ Examples:
 Every route is tried in a process of its own: a driver that crashes or hangs refutes its route and
 harms nothing else. Refuted routes are a finding, not a failure: the exit status is 0. A cache folder
 that cannot be read or written is a warning and stops nothing; \"saved\" in the JSON tells.")]
-pub struct Args {
+pub struct DoctorArgs {
     /// Try again what was tried before
     #[arg(long)]
     fresh: bool,
@@ -51,7 +51,7 @@ pub struct Args {
     html: Option<PathBuf>,
 }
 
-pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
+pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
     let hub = devices::discover()?;
     let chosen = chosen(&hub, &args.devices)?;
     let between = |route: &Route| {

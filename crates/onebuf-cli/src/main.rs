@@ -56,16 +56,16 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Devices(devices::Args),
-    Doctor(doctor::Args),
-    Plan(plan::Args),
-    Demo(demo::Args),
-    Send(send::Args),
-    Bench(bench::Args),
-    Share(share::Args),
-    Attach(attach::Args),
-    Top(top::Args),
-    Cache(cache::Args),
+    Devices(devices::DevicesArgs),
+    Doctor(doctor::DoctorArgs),
+    Plan(plan::PlanArgs),
+    Demo(demo::DemoArgs),
+    Send(send::SendArgs),
+    Bench(bench::BenchArgs),
+    Share(share::ShareArgs),
+    Attach(attach::AttachArgs),
+    Top(top::TopArgs),
+    Cache(cache::CacheArgs),
     /// Print a completion script for a shell
     #[command(after_help = "\
 Examples:

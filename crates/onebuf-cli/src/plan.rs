@@ -26,7 +26,7 @@ Examples:
 
 Devices are named by id (opencl:1), API (opencl), type (cpu, gpu, accelerator) or a part of their
 name. Nothing is allocated and nothing is tried; `onebuf doctor` does that.")]
-pub struct Args {
+pub struct PlanArgs {
     /// Who shall see the buffer
     #[arg(long, required = true, value_name = "A,B,…", value_delimiter = ',')]
     devices: Vec<String>,
@@ -73,7 +73,7 @@ where
     PossibleValuesParser::new(words.iter().copied()).try_map(read)
 }
 
-pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
+pub fn run(args: &PlanArgs, screen: Screen) -> Result<Answer> {
     let hub = devices::discover()?;
     let devices: Vec<Device> =
         args.devices.iter().map(|selector| hub.device(selector)).collect::<onebuf::Result<_>>()?;
@@ -94,21 +94,21 @@ pub fn run(args: &Args, screen: Screen) -> Result<Answer> {
         true => plan.explain(hub.topology()).trim_end().to_owned() + "\n",
         false => short(&hub, &plan, bytes, screen),
     };
-    text.extend(grafts.iter().map(Graft::line));
+    text.extend(grafts.iter().map(PlannedGraft::line));
     let mut json = plan.to_json(hub.topology());
-    json["grafts"] = grafts.iter().map(Graft::json).collect();
+    json["grafts"] = grafts.iter().map(PlannedGraft::json).collect();
     Ok(Answer { json, text })
 }
 
 /// One chip's kernels of OpenCL in another API's queues.
-struct Graft {
+struct PlannedGraft {
     from: String,
     to: String,
     used: bool,
     why: String,
 }
 
-impl Graft {
+impl PlannedGraft {
     fn new([from, to]: [&Device; 2], verdict: Verdict, off: bool) -> Self {
         let Verdict { state, why, .. } = verdict;
         let why = match state {
@@ -137,9 +137,10 @@ impl Graft {
 }
 
 /// Where a pipeline of these devices could do without hand-overs, and whether it does.
-fn grafts(hub: &Hub, devices: &[Device], off: bool) -> Vec<Graft> {
+fn grafts(hub: &Hub, devices: &[Device], off: bool) -> Vec<PlannedGraft> {
     let pairs = devices.iter().flat_map(|from| devices.iter().map(move |to| [from, to]));
-    let graft = |pair: [&Device; 2]| Graft::new(pair, hub.graft_verdict(pair[0], pair[1]), off);
+    let graft =
+        |pair: [&Device; 2]| PlannedGraft::new(pair, hub.graft_verdict(pair[0], pair[1]), off);
     pairs.filter(|[from, to]| hub.could_graft(from, to)).map(graft).collect()
 }
 
@@ -175,7 +176,7 @@ fn is_untried(hub: &Hub, rejected: &Rejected) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Graft, MEMORY_KINDS, MemoryKind, State, Verdict};
+    use super::{MEMORY_KINDS, MemoryKind, PlannedGraft, State, Verdict};
     use onebuf::Hub;
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
         let host = Hub::discover().unwrap().host();
         let line = |state, off| {
             let verdict = Verdict { state, why: "5 launches".into(), ..Verdict::default() };
-            let graft = Graft::new([&host, &host], verdict, off);
+            let graft = PlannedGraft::new([&host, &host], verdict, off);
             assert_eq!(graft.json()["grafted"], graft.used);
             graft.line()
         };

@@ -15,7 +15,7 @@ use onebuf::{
         source::{File, Npy, Source},
     },
 };
-use onebuf_bench::mixed::{Shape, signal};
+use onebuf_demo::{Shape, signal};
 use rate::Rate;
 use serde_json::json;
 use std::{
@@ -38,7 +38,7 @@ of them: `onebuf demo --source udp:0.0.0.0:5000 --samples N`. The computed signa
 on a line of sensors, in noise; it is the same in every run. A file is a `.npy` of complex64, or raw
 little-endian f32 I and Q. The packets are described in docs/pipeline.md.
 Start the receiver first: what nobody hears is lost.")]
-pub struct Args {
+pub struct SendArgs {
     /// Who listens: udp:HOST:PORT
     #[arg(long, value_name = "udp:HOST:PORT", value_parser = address)]
     to: String,
@@ -92,7 +92,7 @@ const BEAMS: usize = 16;
 /// The computed signal's frames, where nobody says how many.
 const FRAMES: u64 = 64;
 
-impl Args {
+impl SendArgs {
     fn sink(&self) -> Result<Udp> {
         let mut udp = Udp::connect(&*self.to)?;
         if let Some(payload) = self.payload {
@@ -104,7 +104,7 @@ impl Args {
         if let Some(rate) = self.rate.bytes_per_s(self.frame_bytes()) {
             udp = udp.rate(rate)?;
         }
-        let Args { lose, duplicate, reorder, .. } = *self;
+        let SendArgs { lose, duplicate, reorder, .. } = *self;
         Ok(udp.faults(Faults { lose, duplicate, reorder, ..Faults::default() }))
     }
 
@@ -144,7 +144,7 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args) -> Result<Answer> {
+pub fn run(args: &SendArgs) -> Result<Answer> {
     let (mut source, mut sink, limit) = (args.source()?, args.sink()?, args.limit());
     let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
     let hub = hub.verdicts(Default::default()).build()?;
@@ -176,7 +176,7 @@ pub fn run(args: &Args) -> Result<Answer> {
     Ok(answer(args, &sink, took))
 }
 
-fn answer(args: &Args, sink: &Udp, took: Duration) -> Answer {
+fn answer(args: &SendArgs, sink: &Udp, took: Duration) -> Answer {
     let (sent, to, seconds) = (sink.sent(), &args.to, took.as_secs_f64().max(1e-9));
     let UdpSent { frames, packets, bytes, lost_packets, duplicate_packets, refused, .. } = sent;
     let (mb_per_s, fps) = (bytes as f64 / 1e6 / seconds, frames as f64 / seconds);

@@ -28,7 +28,7 @@ of mode 0700, and must be of the same user. In its turn this process, or each of
 other, writes every word, hands the buffer over, and checks what the peer made of it. A peer that dies
 is reported at once; the buffer lives on. A process that connects and says nothing is refused after 5 s,
 with a warning; it holds up no other. A peer that keeps its turn for longer than --timeout is given up.")]
-pub struct Args {
+pub struct ShareArgs {
     /// How large the buffer shall be: 65536, 64KiB, 256MiB; a multiple of 4
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = units::parse_bytes)]
     bytes: u64,
@@ -63,7 +63,7 @@ enum Place {
     Handle,
 }
 
-impl Args {
+impl ShareArgs {
     /// The device whose memory it is to be, and in which form; none for host pages.
     fn home<'d>(&self, devices: &'d [Device]) -> Result<Option<(&'d Device, MemoryKind)>> {
         let first = |memory_kind, has: fn(&Device) -> bool| {
@@ -92,7 +92,7 @@ impl Args {
 /// Kernels count words with 32 bits.
 const MOST: u64 = u32::MAX as u64 - 4096;
 
-impl Args {
+impl ShareArgs {
     fn elements(&self) -> Result<usize> {
         let bytes = self.elements.map_or(self.bytes, |elements| elements * 4);
         let elements = bytes / 4;
@@ -105,7 +105,7 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args, output: &Output) -> Result<Answer> {
+pub fn run(args: &ShareArgs, output: &Output) -> Result<Answer> {
     let elements = args.elements()?;
     let hub = devices::discover()?;
     let (hands, devices) = Hands::open(&hub, &args.devices)?;

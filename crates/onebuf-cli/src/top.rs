@@ -32,7 +32,7 @@ never slowed or held up by who looks. On a terminal the view is renewed twice a 
 its width; elsewhere a line is printed each time. It ends when the program does.
 Rates are those of the last five seconds. A pipeline that runs, and out of which no frame has come for two
 seconds and three times longer than usual, is shown as stalled; one that has ended, as finished or failed.")]
-pub struct Args {
+pub struct TopArgs {
     /// The name that the program gave itself, or the path of its socket; the only one there is, otherwise
     #[arg(value_name = "NAME|PATH")]
     name: Option<String>,
@@ -44,7 +44,7 @@ pub struct Args {
     timeout: u64,
 }
 
-pub fn run(args: &Args, output: &Output, screen: Screen) -> Result<Answer> {
+pub fn run(args: &TopArgs, output: &Output, screen: Screen) -> Result<Answer> {
     let timeout = Duration::from_secs(args.timeout);
     let name = match &args.name {
         Some(name) => name.clone(),

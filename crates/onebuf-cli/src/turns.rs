@@ -2,15 +2,14 @@
 //! round, the other checks every page of them.
 
 mod kernels;
+mod page;
 
 use crate::out::{Failure, Result};
 use kernels::Kernels;
 use onebuf::{Buffer, Device, Hub};
+use page::PAGE_WORDS;
+pub use page::pages;
 use serde_json::{Value, json};
-
-/// The page of every machine that this runs on; what is counted.
-pub const PAGE_BYTES: usize = 4096;
-const PAGE_WORDS: usize = PAGE_BYTES / size_of::<u32>();
 
 /// Words that the host writes and reads at a time.
 const CHUNK_WORDS: usize = 256 * PAGE_WORDS;
@@ -103,10 +102,6 @@ impl Hands {
         seen.pages_wrong += wrong as u64;
         Ok(())
     }
-}
-
-pub fn pages(words: usize) -> usize {
-    words.div_ceil(PAGE_WORDS)
 }
 
 fn chunks(words: usize) -> impl Iterator<Item = (usize, usize)> {

@@ -26,7 +26,8 @@ mod native;
 mod properties;
 mod rtc;
 mod solver;
-#[cfg(test)]
+// No other process loads its library.
+#[cfg(all(test, target_pointer_width = "64"))]
 mod tests;
 mod types;
 

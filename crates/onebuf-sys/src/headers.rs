@@ -265,9 +265,16 @@ pub fn khronos_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
 
 /// Handles are pointers; whatever is not named here is a number of four bytes.
 fn size_in_khronos(argument: &str) -> usize {
-    let numbers = ["GLsizeiptr", "GLintptr", "GLuint64", "GLint64", "EGLAttrib", "EGLTime"];
+    let wide = ["GLuint64", "GLint64", "EGLTime"];
+    let words = ["GLsizeiptr", "GLintptr", "EGLAttrib"];
     let handles = ["GLsync", "EGLDisplay", "EGLContext", "EGLConfig", "EGLSurface", "EGLDeviceEXT"];
-    let wide = |word: &str| numbers.contains(&word) || handles.contains(&word);
-    let is_pointer = argument.contains(['*', '[']);
-    if is_pointer || argument.split_whitespace().any(wide) { 8 } else { 4 }
+    let has = |names: &[&str]| argument.split_whitespace().any(|word| names.contains(&word));
+    let is_pointer = argument.contains(['*', '[']) || has(&words) || has(&handles);
+    if is_pointer {
+        size_of::<usize>()
+    } else if has(&wide) {
+        8
+    } else {
+        4
+    }
 }

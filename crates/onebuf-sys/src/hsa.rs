@@ -17,7 +17,8 @@ use crate::probe::Probe;
 
 mod types;
 
-#[cfg(test)]
+// No other process loads its library.
+#[cfg(all(test, target_pointer_width = "64"))]
 mod tests;
 
 pub use types::{HsaRefused, HsaStatus, PointerInfo, PointerType};
@@ -55,6 +56,7 @@ impl Hsa {
     /// `library` is a path or a soname, or `none`; without it `ONEBUF_HSA_LIB` is asked, and then the
     /// usual names are tried. Every call goes through `probe`, where there is one.
     pub fn load(library: Option<&str>, probe: Option<Arc<Probe>>) -> Result<Self, Missing> {
+        loader::require_64_bits("hsa")?;
         let loaded = loader::open("hsa", library, "ONEBUF_HSA_LIB", SONAMES, HINT)?;
         Self::resolve(&loaded, probe)
             .map_err(|lacking| Missing::incomplete("hsa", loaded, &lacking, HINT))

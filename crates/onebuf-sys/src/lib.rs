@@ -36,7 +36,9 @@ pub mod probe;
 pub mod status;
 pub mod vulkan;
 
+// Parts of it are for tables that only 64-bit processes load.
 #[cfg(test)]
+#[cfg_attr(target_pointer_width = "32", allow(dead_code))]
 mod headers;
 
 pub use cuda_like::{CuStatus, Flavor, Refused};

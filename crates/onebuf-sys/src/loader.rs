@@ -114,6 +114,22 @@ pub fn is_privileged() -> bool {
 const PRIVILEGED: &str = "this process has more rights than its caller (setuid, setgid or file \
     capabilities), and drivers load code that the caller's environment names";
 
+/// Refuses a 32-bit process, for APIs whose layouts are declared for 64 bits here: `CUdeviceptr` and the structures with
+/// pointers are smaller there, and the vendors support 64-bit programs only.
+pub(crate) fn require_64_bits(api: &'static str) -> Result<(), Missing> {
+    if cfg!(target_pointer_width = "64") {
+        return Ok(());
+    }
+    Err(Missing {
+        api,
+        tried: vec![],
+        loaded: false,
+        code: None,
+        reason: "this is a 32-bit process".into(),
+        hint: "build the program for a 64-bit target".into(),
+    })
+}
+
 /// Opens the first of `sonames` that can be opened; nothing where this process [`is_privileged`].
 ///
 /// An override is tried alone, so that a wrong one is noticed: `library`, the caller's own, or else

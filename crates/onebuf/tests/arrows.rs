@@ -208,7 +208,10 @@ fn the_program_uses_the_library_and_its_measures() {
         let code = without_comments(&read(path));
         assert!(!tokens(&code).contains(&"onebuf_sys"), "the CLI names onebuf-sys in {module:?}");
     }
-    assert_eq!(dependencies(&read(folder.join("Cargo.toml"))), ["onebuf", "onebuf-bench"]);
+    assert_eq!(
+        dependencies(&read(folder.join("Cargo.toml"))),
+        ["onebuf", "onebuf-bench", "onebuf-demo"]
+    );
 }
 
 /// The crates of this project that a manifest depends on.

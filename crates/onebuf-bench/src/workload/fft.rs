@@ -7,14 +7,15 @@
 
 use super::graft::{NO_CHIP, absent, chips};
 use crate::{
-    Bench, Case, Effort, RawClFft, Row, Stop, Unit, Workload, abba::compare, mixed::Transform,
-    platforms, solo::try_timed, too_few_platforms,
+    Bench, Case, Effort, RawClFft, Row, Stop, Unit, Workload, abba::compare, platforms,
+    solo::try_timed, too_few_platforms,
 };
 use onebuf::{
     Buffer, Complex32, Complex64, Device, Error, MemoryKind, Queue, Result,
     hal::DeviceKind,
     libs::{Fft, Fft1d},
 };
+use onebuf_demo::Transform;
 use rustfft::FftPlanner;
 
 /// Points of a batch, and those on CPUs, but for transforms that are longer.
@@ -138,14 +139,14 @@ fn rounds(device: &Device) -> u64 {
 }
 
 /// Ours, started and waited for.
-struct Ours {
+struct OurTransform {
     transform: Transform,
     queue: Queue,
     signal: Buffer<Complex32>,
     batch: Batch,
 }
 
-impl Ours {
+impl OurTransform {
     fn start(&self) -> Result<()> {
         self.transform.run(&self.queue, &self.signal, self.batch.count).map(drop)
     }
@@ -168,7 +169,7 @@ fn run_clfft(bench: &Bench, [_, device]: &[Device; 2], batch: Batch) -> Result<R
     batch.check(&theirs, "clFFT's").map_err(absent)?;
     let transform = Transform::plain(device, device, batch.length)?;
     let signal = batch.buffer(device)?;
-    let ours = Ours { transform, queue: device.queue()?, signal, batch };
+    let ours = OurTransform { transform, queue: device.queue()?, signal, batch };
     ours.turn()?;
     batch.check(&ours.signal, "our")?;
     let rounds = rounds(device);
@@ -198,7 +199,7 @@ fn run_cufft(bench: &Bench, [cl, cuda]: &[Device; 2], batch: Batch) -> Result<Ro
     batch.check(&theirs, "cuFFT's")?;
     let transform = Transform::plain(cl, cuda, batch.length).map_err(absent)?;
     let signal = batch.buffer(cuda)?;
-    let ours = Ours { transform, queue: queue.clone(), signal, batch };
+    let ours = OurTransform { transform, queue: queue.clone(), signal, batch };
     ours.turn()?;
     batch.check(&ours.signal, "our")?;
     let rounds = rounds(cuda);

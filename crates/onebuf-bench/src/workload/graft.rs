@@ -11,10 +11,10 @@ use crate::{
     Bar, Bench, Case, RawCuda, Row, Side, Stop, Unit, Workload,
     abba::compare,
     machine::{TOUCH, check},
-    mixed::Pipeline,
     solo::try_timed,
 };
 use onebuf::{Complex32, Device, Error, Result};
+use onebuf_demo::Pipeline;
 
 /// Rounds in one measurement.
 const BATCH: u64 = 8;
@@ -31,7 +31,7 @@ pub const PIPELINE: Workload = Workload {
     cases: |bench| cases(bench, PIPELINE.name, run_pipeline),
 };
 
-type Run = fn(&Bench, &[Device; 2]) -> Result<Row, Stop>;
+type RunOnPair = fn(&Bench, &[Device; 2]) -> Result<Row, Stop>;
 
 /// Why there is nothing to graft.
 pub(super) const NO_CHIP: &str = "a chip that both OpenCL and CUDA see is needed, found 0";
@@ -43,7 +43,7 @@ pub(super) fn chips(bench: &Bench) -> Vec<[Device; 2]> {
 }
 
 /// A case for every such chip.
-fn cases(bench: &Bench, name: &'static str, run: Run) -> Vec<Case> {
+fn cases(bench: &Bench, name: &'static str, run: RunOnPair) -> Vec<Case> {
     let pairs = chips(bench);
     if pairs.is_empty() {
         return vec![Case::absent(name, NO_CHIP)];

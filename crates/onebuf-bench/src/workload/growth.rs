@@ -5,16 +5,12 @@ use super::{
     graft::absent,
     pipeline::{BEAMS, ORDER, check, pairs, round, setup},
 };
-use crate::{
-    Bench, Case, Effort, Row, Stop, Unit, Workload,
-    abba::compare,
-    mixed::{Frame, Interpolator, Pipeline, Setup, Shape},
-    too_few_platforms,
-};
+use crate::{Bench, Case, Effort, Row, Stop, Unit, Workload, abba::compare, too_few_platforms};
 use onebuf::{
     BufferBuilder, Complex32, Device, Error, Result, RouteKind,
     pipeline::{self, Filled},
 };
+use onebuf_demo::{Frame, Interpolator, Pipeline, Setup, Shape};
 use std::{cell::RefCell, fs, time::Instant};
 
 /// Bytes of a frame, and those for a look.

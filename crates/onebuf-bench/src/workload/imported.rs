@@ -130,11 +130,11 @@ fn run(bench: &Bench, [from, to]: &[Device; 2]) -> Result<Row, Stop> {
     imported.plan().map_err(|error| Stop::Absent(error.to_string()))?;
     let native = bench.hub.buffer::<Four>(count).shared_with([to]).allocate_on(to);
     let sides = [imported.build()?, native.memory_kind(MemoryKind::Device).build()?];
-    let sides = sides.map(|buffer| Side { buffer, launches, steps: Cell::new(0) });
+    let sides = sides.map(|buffer| ImportedSide { buffer, launches, steps: Cell::new(0) });
     let (queue, step) = (to.queue()?, kernel(to)?);
     let found =
         compare(bench.effort, || sides[0].batch(&queue, &step), || sides[1].batch(&queue, &step))?;
-    sides.iter().try_for_each(Side::check)?;
+    sides.iter().try_for_each(ImportedSide::check)?;
     // Every byte is read and written.
     let bytes = 2 * (count * size_of::<Four>()) as u64;
     let row = found.row("", Unit::GbPerS(bytes)).bar(Bar::RatioAtLeast(0.99));
@@ -157,14 +157,14 @@ fn is_shader(queue: &Queue) -> bool {
     ["gl", "vulkan"].contains(&queue.device().info().api.0)
 }
 
-struct Side {
+struct ImportedSide {
     buffer: Buffer<Four>,
     /// In one measurement.
     launches: u32,
     steps: Cell<u32>,
 }
 
-impl Side {
+impl ImportedSide {
     /// Nanoseconds per launch.
     fn batch(&self, queue: &Queue, step: &Kernel) -> Result<f64> {
         let (n, shaders) = (self.buffer.len() as u32, is_shader(queue));

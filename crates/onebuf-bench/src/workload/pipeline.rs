@@ -1,13 +1,9 @@
 //! The pipeline of `onebuf demo`: delays, window and transform on one device, a matrix product on the other, one buffer
 //! between them. Beside the same with a staged copy between.
 
-use crate::{
-    Bench, Case, Row, Stop, Unit, Workload,
-    abba::compare,
-    mixed::{Expected, Frame, Interpolator, Pipeline, Setup, Shape},
-    platforms, too_few_platforms,
-};
+use crate::{Bench, Case, Row, Stop, Unit, Workload, abba::compare, platforms, too_few_platforms};
 use onebuf::{Complex32, Device, Error, Hub, Result, RouteKind, hal::DeviceKind};
+use onebuf_demo::{Expected, Frame, Interpolator, Pipeline, Setup, Shape};
 use std::time::Instant;
 
 /// Frames per switch.

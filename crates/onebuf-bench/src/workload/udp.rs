@@ -48,13 +48,13 @@ const STREAM: Duration = Duration::from_millis(300);
 const PART: f64 = 0.5;
 
 /// A receiver and its sender.
-struct Ours {
+struct OurReceiver {
     udp: source::Udp,
     sender: sink::Udp,
     slot: Buffer<u8>,
 }
 
-impl Ours {
+impl OurReceiver {
     fn open(bench: &Bench) -> Result<Self> {
         let udp = source::Udp::bind("127.0.0.1:0")?.receive_buffer(ROOM);
         let sender = sink::Udp::connect(udp.address()?)?.payload(PAYLOAD)?;
@@ -128,7 +128,7 @@ impl Plain {
 }
 
 fn run(bench: &Bench, name: &'static str, apart: bool) -> Result<Row, Stop> {
-    let mut ours = Ours::open(bench)?;
+    let mut ours = OurReceiver::open(bench)?;
     let frame: Vec<u8> = (0..ours.slot.len()).map(|at| (at / 3 % 251) as u8).collect();
     let mut plain = Plain::open(&frame, apart)?;
     let found = compare(bench.effort, || ours.round(&frame), || plain.round(&frame))?;

@@ -3,11 +3,11 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The order of the header: a section uses only what stands before it.
-const SECTIONS: [&str; 31] = [
-    "status", "version", "log", "words", "string", "device", "hub", "fence", "queue", "buffer",
-    "mapping", "view", "transfer", "program", "kernel", "pool", "ledger", "doctor", "foreign",
-    "wrap", "event", "bridge", "export", "libs", "standing", "owner", "peer", "offer", "source",
-    "sink", "pipeline",
+const SECTIONS: [&str; 33] = [
+    "status", "message", "version", "log", "words", "string", "device", "hub", "fence", "queue",
+    "buffer", "mapping", "view", "transfer", "program", "kernel", "pool", "ledger", "doctor",
+    "foreign", "wrap", "event", "bridge", "export", "libs", "standing", "owner", "peer", "offer",
+    "source", "sink", "frame", "pipeline",
 ];
 
 fn path(name: &str) -> PathBuf {
@@ -121,7 +121,8 @@ fn the_header_is_what_the_sources_say() {
 
 #[test]
 fn every_noun_has_its_section() {
-    let inner = ["lib", "callback", "claim", "entry", "handle", "input", "typed"];
+    let inner =
+        ["lib", "callback", "claim", "entry", "fault", "handle", "input", "kept", "typed", "visit"];
     for entry in fs::read_dir(path("src")).expect("the sources") {
         let file = entry.expect("an entry").path();
         let name = file.file_stem().and_then(|name| name.to_str()).expect("a name");

@@ -27,7 +27,7 @@ pub fn workshop() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         fs::create_dir_all(&folder).expect("a folder for programs");
-        for name in ["libonebuf.so", "libonebuf.so.0"] {
+        for name in ["libonebuf.so", env!("ONEBUF_SONAME")] {
             // A link: cargo replaces the file it points at.
             let link = folder.join(name);
             let _ = fs::remove_file(&link);

@@ -9,7 +9,7 @@ use onebuf::{
     BufferBuilder, Complex32, Result,
     trace::{Account, Idle, Trace},
 };
-use onebuf_bench::mixed::Pipeline;
+use onebuf_demo::Pipeline;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const WARM: usize = 4;
 const TURN: usize = 8;
 
 /// A way through both stages, and the memory for it.
-type Way<'w> = (&'w Pipeline, &'w BufferBuilder<'w, Complex32>);
+type Variant<'w> = (&'w Pipeline, &'w BufferBuilder<'w, Complex32>);
 
 /// Where the time went, one way.
 pub struct Column {
@@ -32,7 +32,12 @@ pub struct Column {
 }
 
 /// The way that the report is about; the same by turns, where it is grafted; and all stages by one API, the limit.
-pub fn take(trace: &Trace, best: Way<'_>, native: Way<'_>, batch: usize) -> Result<Vec<Column>> {
+pub fn take(
+    trace: &Trace,
+    best: Variant<'_>,
+    native: Variant<'_>,
+    batch: usize,
+) -> Result<Vec<Column>> {
     let (setup, [first, second]) = (&native.0.setup, &native.0.devices);
     let label = match best.0.grafted_from {
         Some(_) => "grafted",
@@ -66,7 +71,7 @@ impl Column {
     fn take(
         trace: &Trace,
         label: &'static str,
-        (pipeline, request): Way<'_>,
+        (pipeline, request): Variant<'_>,
         frames: usize,
     ) -> Result<Self> {
         let (slots, mut stretches) =

@@ -1,9 +1,8 @@
 //! How many frames go through one stage before the other's turn comes.
 
-use super::pipeline::median;
 use crate::{out::Result, units};
 use onebuf::{RouteKind, plan::Plan, topology::Topology};
-use onebuf_bench::mixed::{Frame, Pipeline};
+use onebuf_demo::{Frame, Pipeline};
 use std::time::Instant;
 
 /// What is tried.
@@ -104,6 +103,12 @@ pub fn handoff_us(pipeline: &Pipeline, frame: &Frame) -> Result<f64> {
     // clamped at the end, since clamping each would make the median too large.
     let all: Vec<f64> = (0..=2 * TIMES + 1).map(once).collect::<Result<_>>()?;
     Ok(median(all[1..].to_vec()).max(0.0))
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
 #[cfg(test)]

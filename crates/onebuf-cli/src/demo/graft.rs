@@ -1,13 +1,12 @@
 //! OpenCL's kernel in CUDA's stream, where that is proven.
 
-use super::Args;
 use crate::{doctor, out::Result};
 use onebuf::{
     Device, Hub,
     doctor::Cached,
     topology::{State, Verdict},
 };
-use onebuf_bench::mixed::{Pipeline, Setup};
+use onebuf_demo::{Pipeline, Setup};
 
 /// Whether the first stage is grafted, and why not.
 pub enum Graft {
@@ -19,14 +18,15 @@ pub enum Graft {
 }
 
 impl Graft {
-    pub fn of(args: &Args, devices: &[Device; 2], setup: &Setup) -> Self {
+    /// `allowed` unless the caller said `--no-graft`.
+    pub fn of(allowed: bool, devices: &[Device; 2], setup: &Setup) -> Self {
         let [cl, cuda] = devices;
         if !cl.hub().could_graft(cl, cuda) {
             return Graft::Never;
         }
         let Verdict { state, why, .. } = cl.hub().graft_verdict(cl, cuda);
         match state {
-            _ if args.no_graft => Graft::Not("--no-graft".into()),
+            _ if !allowed => Graft::Not("--no-graft".into()),
             State::Proven => match Pipeline::grafted(devices, setup.clone()) {
                 Ok(pipeline) => Graft::Used(Box::new(pipeline)),
                 Err(why) => Graft::Not(why.to_string()),
@@ -52,10 +52,10 @@ impl Graft {
 }
 
 /// Sees to it that grafting has been tried, where it could be used. Returns what was found now.
-pub fn try_it(hub: &Hub, ids: &[String; 2], args: &Args) -> Result<Option<Cached>> {
+pub fn try_it(hub: &Hub, ids: &[String; 2]) -> Result<Option<Cached>> {
     let pair = [hub.device(&ids[0])?, hub.device(&ids[1])?];
     let known = hub.graft_verdict(&pair[0], &pair[1]).state != State::Declared;
-    if args.no_graft || args.staged || known || !hub.could_graft(&pair[0], &pair[1]) {
+    if known || !hub.could_graft(&pair[0], &pair[1]) {
         return Ok(None);
     }
     eprintln!("onebuf: trying whether kernels of {} run on {} first …", ids[0], ids[1]);

@@ -3,10 +3,9 @@
 //! A thread does so, that the pipeline's own times are its own. Where the reference is known, every frame is checked. Where
 //! it has to be computed, which takes longer than the frame itself, as many are as the thread manages: nobody waits.
 
-use super::pipeline::{TOLERANCE, wrong};
 use crate::out::{Failure, Result};
 use onebuf::Complex32;
-use onebuf_bench::mixed::{Detection, Expected, Setup};
+use onebuf_demo::{Detection, Expected, Setup};
 use std::{
     collections::VecDeque,
     sync::{
@@ -14,6 +13,9 @@ use std::{
         mpsc::{Receiver, SyncSender, sync_channel},
     },
 };
+
+/// Single precision is good for 1e-5 here; a lost page is wrong by a thousand times that.
+pub const TOLERANCE: f64 = 1e-4;
 
 /// What a frame's reference is made of.
 enum Wanted {
@@ -174,10 +176,17 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+pub fn wrong(number: u64, error: f64) -> Failure {
+    Failure::new(format!(
+        "frame {number} came out wrong: a beam is off by {error:.1e}, {TOLERANCE:.0e} is allowed; \
+         `onebuf doctor --fresh` tries the routes again"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onebuf_bench::mixed::{Interpolator, Shape, detect};
+    use onebuf_demo::{Interpolator, Shape, detect};
 
     const SHAPE: Shape = Shape { length: 8, channels: 2, beams: 1 };
 

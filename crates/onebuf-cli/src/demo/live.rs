@@ -1,13 +1,12 @@
 //! How a pipeline does while it runs: some lines that are drawn again and again on a terminal, one line now and then
 //! elsewhere.
 
-use super::stream::Stream;
 use crate::{
     screen::{Screen, cut},
     units,
 };
 use onebuf::{
-    Complex32, Hub,
+    Hub,
     pipeline::{Handle, Latency, Pulse, Report},
 };
 use std::{
@@ -25,25 +24,20 @@ pub struct Live<'l> {
     hub: &'l Hub,
     screen: Screen,
     scale: Scale,
-}
-
-/// What numbers are relative to.
-struct Scale {
-    frames: u64,
-    frame_bytes: u64,
-    ring: usize,
     copied_before: u64,
 }
 
+/// What numbers are relative to.
+pub struct Scale {
+    pub frames: u64,
+    pub frame_bytes: u64,
+    pub ring: usize,
+}
+
 impl<'l> Live<'l> {
-    pub fn new(handle: Handle, hub: &'l Hub, stream: &Stream<'_>) -> Self {
-        let scale = Scale {
-            frames: stream.frames,
-            frame_bytes: (stream.pipeline.shape().samples() * size_of::<Complex32>()) as u64,
-            ring: stream.ring,
-            copied_before: hub.ledger().implied_bytes(),
-        };
-        Self { handle, hub, screen: Screen::of_stderr(), scale }
+    pub fn new(handle: Handle, hub: &'l Hub, scale: Scale) -> Self {
+        let copied_before = hub.ledger().implied_bytes();
+        Self { handle, hub, screen: Screen::of_stderr(), scale, copied_before }
     }
 
     /// Until the other end is dropped. A terminal is left as it was.
@@ -66,7 +60,7 @@ impl<'l> Live<'l> {
 
     /// How many lines there are to be drawn over.
     fn draw(&self, report: &Report, pulse: &Pulse, drawn: usize) -> usize {
-        let copied = self.hub.ledger().implied_bytes() - self.scale.copied_before;
+        let copied = self.hub.ledger().implied_bytes() - self.copied_before;
         let lines = self.scale.lines(report, pulse, copied);
         let mut text = String::new();
         if !self.screen.moves {
@@ -139,7 +133,7 @@ mod tests {
             stages: vec![stage],
             ..Default::default()
         };
-        let scale = Scale { frames: 64, frame_bytes: 1 << 20, ring: 4, copied_before: 0 };
+        let scale = Scale { frames: 64, frame_bytes: 1 << 20, ring: 4 };
         let mut pulse = Pulse::default();
         pulse.frames_per_second = 5.0;
         pulse.stalled = Some(Duration::from_secs(3));

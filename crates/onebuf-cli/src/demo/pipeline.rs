@@ -1,16 +1,17 @@
 //! Frames through both stages, in batches, against a stopwatch and a reference.
 
-use super::{batch::handoff_us, signal::Frames};
-use crate::out::{Failure, Result};
+use super::{
+    batch::{handoff_us, median},
+    judge::{TOLERANCE, wrong},
+    signal::Frames,
+};
+use crate::out::Result;
 use onebuf::{
     Complex32, SyncMethod,
     plan::{Hop, Plan},
 };
-use onebuf_bench::mixed::{Expected, Frame, Pipeline};
+use onebuf_demo::{Expected, Frame, Pipeline};
 use std::{sync::Arc, time::Instant};
-
-/// Single precision is good for 1e-5 here; a lost page is wrong by a thousand times that.
-pub const TOLERANCE: f64 = 1e-4;
 
 /// What one way of sharing costs.
 pub struct Measured {
@@ -153,17 +154,4 @@ fn batch(ways: &mut [Way<'_>], frames: &mut Frames, numbers: std::ops::Range<usi
         way.check(first, &wanted)?;
     }
     Ok(())
-}
-
-pub fn wrong(number: u64, error: f64) -> Failure {
-    Failure::new(format!(
-        "frame {number} came out wrong: a beam is off by {error:.1e}, {TOLERANCE:.0e} is allowed; \
-         `onebuf doctor --fresh` tries the routes again"
-    ))
-}
-
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }

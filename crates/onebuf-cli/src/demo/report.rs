@@ -1,9 +1,9 @@
 //! What the demonstration found, for people and for programs.
 
 use super::{
-    Graft,
     account::{self, Column},
     batch::Batch,
+    graft::Graft,
     live::both,
     pipeline::{Measured, hops},
     stream::Streamed,
@@ -15,7 +15,7 @@ use crate::{
     units,
 };
 use onebuf::{Complex32, Device, pipeline::Latency};
-use onebuf_bench::mixed::{Adapted, Detection, Pipeline, Shape, direction};
+use onebuf_demo::{Adapted, Detection, Pipeline, Shape, direction};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use super::wire::Listen;
 use crate::out::{Failure, Result};
 use onebuf::Complex32;
-use onebuf_bench::mixed::{Expected, Setup, signal};
+use onebuf_demo::{Expected, Setup, signal};
 use std::{
     fs::File,
     os::unix::fs::FileExt,
@@ -38,13 +38,13 @@ impl FromStr for Source {
 /// so that a stale one cannot pass for the next.
 pub struct Frames {
     setup: Setup,
-    supply: Supply,
+    supply: FrameSource,
 }
 
 /// A frame whose beams are computed once.
 pub type Known = (Vec<Complex32>, Arc<Expected>);
 
-enum Supply {
+enum FrameSource {
     Known([Known; 2]),
     File(Recording),
 }
@@ -65,7 +65,7 @@ impl Frames {
 
     pub fn file(path: &Path, setup: &Setup) -> Result<Self> {
         let recording = Recording::open(path.into(), setup.shape.samples())?;
-        Ok(Self { setup: setup.clone(), supply: Supply::File(recording) })
+        Ok(Self { setup: setup.clone(), supply: FrameSource::File(recording) })
     }
 
     /// Frames that came before; where there are too few, synthetic ones.
@@ -80,30 +80,30 @@ impl Frames {
             let expected = Arc::new(Expected::of(setup, &samples));
             (samples, expected)
         };
-        Self { setup: setup.clone(), supply: Supply::Known(two.map(known)) }
+        Self { setup: setup.clone(), supply: FrameSource::Known(two.map(known)) }
     }
 
     /// Whether what must come out is known without computing it.
     pub fn are_known(&self) -> bool {
-        matches!(self.supply, Supply::Known(_))
+        matches!(self.supply, FrameSource::Known(_))
     }
 
     /// The frame with this number, of batches of this size; a file that has too few starts over.
     pub fn samples(&mut self, number: usize, batch: usize) -> Result<&[Complex32]> {
         match &mut self.supply {
-            Supply::Known(two) => Ok(&two[(number / batch + number % batch) % 2].0),
-            Supply::File(recording) => recording.frame(number),
+            FrameSource::Known(two) => Ok(&two[(number / batch + number % batch) % 2].0),
+            FrameSource::File(recording) => recording.frame(number),
         }
     }
 
     /// The same, and what must come out.
     pub fn frame(&mut self, number: usize, batch: usize) -> Result<(&[Complex32], Arc<Expected>)> {
         match &mut self.supply {
-            Supply::Known(two) => {
+            FrameSource::Known(two) => {
                 let (samples, expected) = &two[(number / batch + number % batch) % 2];
                 Ok((samples, expected.clone()))
             }
-            Supply::File(recording) => {
+            FrameSource::File(recording) => {
                 let samples = recording.frame(number)?;
                 Ok((samples, Arc::new(Expected::of(&self.setup, samples))))
             }
@@ -158,7 +158,7 @@ pub fn synthetic(number: u64, setup: &Setup) -> Result<Vec<Complex32>> {
 #[cfg(test)]
 mod tests {
     use super::{Complex32, Frames, Listen, Recording, Setup, Source};
-    use onebuf_bench::mixed::{Interpolator, Shape};
+    use onebuf_demo::{Interpolator, Shape};
     use std::io::Write;
 
     #[test]

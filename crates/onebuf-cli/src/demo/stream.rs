@@ -2,7 +2,7 @@
 
 use super::{
     judge::{Findings, Judge},
-    live::Live,
+    live::{Live, Scale},
     signal::Frames,
     watched::Watched,
     wire::Wire,
@@ -12,7 +12,7 @@ use onebuf::{
     Access, BufferBuilder, Complex32, Error,
     pipeline::{self, Builder, Filled, Report, source::UdpCounts},
 };
-use onebuf_bench::mixed::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
+use onebuf_demo::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
 use std::{sync::mpsc::channel, thread, time::Instant};
 
 /// How frames shall go through.
@@ -56,7 +56,7 @@ pub struct Streamed {
 
 /// What stood out so far.
 #[derive(Default)]
-struct Seen {
+struct Detected {
     /// How many frames have come out.
     frames: u64,
     /// When as many had as the ring holds, and when the last did. Before that, frames come out that were all there at once.
@@ -65,7 +65,7 @@ struct Seen {
     last: Vec<Detection>,
 }
 
-impl Seen {
+impl Detected {
     fn note_frame(&mut self, ring: usize) {
         self.frames += 1;
         if self.frames >= ring as u64 {
@@ -86,14 +86,19 @@ impl Seen {
 }
 
 impl Stream<'_> {
+    fn scale(&self) -> Scale {
+        let frame_bytes = (self.pipeline.shape().samples() * size_of::<Complex32>()) as u64;
+        Scale { frames: self.frames, frame_bytes, ring: self.ring }
+    }
+
     pub fn run(&self, feed: &mut Feed) -> Result<Streamed> {
         let hub = self.pipeline.devices[0].hub();
         let before = hub.ledger().implied_bytes();
-        let ((judge, jobs), mut seen) = (Judge::new(), Seen::default());
+        let ((judge, jobs), mut seen) = (Judge::new(), Detected::default());
         let builder = self.source(self.slots(), feed, &judge);
         let builder = self.sink(self.stages(builder), &judge, &mut seen);
         let mut running = builder.build()?;
-        let live = Live::new(running.handle(), hub, self);
+        let live = Live::new(running.handle(), hub, self.scale());
         self.watched.pipeline(running.handle());
         let (done, over) = channel();
         let report = thread::scope(|threads| {
@@ -193,7 +198,7 @@ impl Stream<'_> {
         &'f self,
         builder: Builder<'f, Frame>,
         judge: &'f Judge,
-        seen: &'f mut Seen,
+        seen: &'f mut Detected,
     ) -> Builder<'f, Frame> {
         builder.sink(move |slot, number| {
             let beams = slot.beams.to_vec()?;

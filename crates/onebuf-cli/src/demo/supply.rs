@@ -8,7 +8,7 @@ use super::{
 };
 use crate::out::Result;
 use onebuf::Complex32;
-use onebuf_bench::mixed::Setup;
+use onebuf_demo::Setup;
 
 /// A source that has not started yet.
 pub struct Supply<'s> {

@@ -89,8 +89,8 @@ impl Wire {
     }
 
     /// So many whole frames, which somebody looks at.
-    pub fn frames<'w>(&'w mut self, count: u64, judge: &'w Judge) -> Watched<'w> {
-        Watched { wire: self, judge, left: count, number: 0 }
+    pub fn frames<'w>(&'w mut self, count: u64, judge: &'w Judge) -> ReceivedFrames<'w> {
+        ReceivedFrames { wire: self, judge, left: count, number: 0 }
     }
 
     fn fill(&mut self, frame: &mut [Complex32]) -> onebuf::Result<Filled> {
@@ -108,7 +108,7 @@ fn say(protocol: &str, address: &std::net::SocketAddr, hint: &str) {
 }
 
 /// Frames that somebody sees come.
-pub struct Watched<'w> {
+pub struct ReceivedFrames<'w> {
     wire: &'w mut Wire,
     judge: &'w Judge,
     left: u64,
@@ -116,7 +116,7 @@ pub struct Watched<'w> {
     number: u64,
 }
 
-impl source::Source<Complex32> for Watched<'_> {
+impl source::Source<Complex32> for ReceivedFrames<'_> {
     fn fill(&mut self, frame: &mut [Complex32]) -> onebuf::Result<Filled> {
         if self.left == 0 {
             return Ok(Filled::End);

@@ -4,7 +4,7 @@
 //! The two unsafe calls declare the signatures of the kernels whose text is in this file.
 #![allow(unsafe_code)]
 
-use super::{PAGE_WORDS, pages};
+use super::page::{PAGE_WORDS, pages};
 use onebuf::{Access, Buffer, Device, Kernel, Queue, Result, Signature, Source, args};
 
 const TEXT: &str = "

@@ -8,7 +8,7 @@ use onebuf::{
         source::{Arrival, Udp},
     },
 };
-use onebuf_bench::mixed::{Shape, signal};
+use onebuf_demo::{Shape, signal};
 use std::{
     io::{BufRead, BufReader, Read},
     process::{Child, Stdio},

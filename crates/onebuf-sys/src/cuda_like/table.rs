@@ -107,7 +107,7 @@ macro_rules! method {
 }
 
 /// The sizes of a call's arguments, to be held against the headers.
-#[cfg(test)]
+#[cfg(all(test, target_pointer_width = "64"))]
 macro_rules! sizes {
     (get $of:ty, ($($ty:ty),*)) => { &[size_of::<usize>() $(, size_of::<$ty>())*] };
     (create $of:ty, ($($ty:ty),*)) => { &[size_of::<usize>() $(, size_of::<$ty>())*] };
@@ -141,6 +141,7 @@ macro_rules! table {
                 probe: Option<Arc<Probe>>,
             ) -> Result<Self, Missing> {
                 let Place { api, variable, names, hint } = flavor.pick($places);
+                loader::require_64_bits(api)?;
                 let loaded = loader::open(api, library, variable, names, hint)?;
                 let table = Self::resolve(flavor, probe, &loaded);
                 match table.lacking() {
@@ -221,7 +222,7 @@ macro_rules! table {
                 self.flavor
             }
 
-            #[cfg(test)]
+            #[cfg(all(test, target_pointer_width = "64"))]
             pub(crate) const SIZES: &[([&str; 2], &[usize])] =
                 &[$(([$cuda, $hip], sizes!($kind $($of)?, ($($ty),*)))),*];
         }

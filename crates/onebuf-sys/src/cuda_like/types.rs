@@ -198,6 +198,8 @@ pub struct SemaphoreParams {
     pub reserved: [u32; 16],
 }
 
+// In a 32-bit process no table is loaded that could take them.
+#[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<ExternalSemaphoreDesc>() == 96);
     assert!(size_of::<SemaphoreParams>() == 144);

@@ -1,6 +1,6 @@
 //! What must come out, in double precision on the CPU.
 
-use super::{
+use crate::{
     Detection, Setup, Shape, THRESHOLD,
     detect::Powers,
     setup::{double, worse},
@@ -171,7 +171,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mixed::{
+    use crate::{
         Interpolator, cable, detect, direction, phase,
         setup::{noise, single},
     };

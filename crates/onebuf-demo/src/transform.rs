@@ -16,7 +16,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{
+use crate::{
     Interpolator, Setup, Shape,
     delay::Tables,
     pass::{Part, Pass},
@@ -47,12 +47,12 @@ const SCRATCH: usize = Shape::LONGEST;
 /// The transform on its device.
 pub struct Transform {
     channel: usize,
-    way: Way,
+    way: Passes,
     /// Where samples are delayed and windowed, too.
     tables: Option<Tables>,
 }
 
-enum Way {
+enum Passes {
     Whole(Step),
     Long { columns: Step, rows: Step, scratch: Buffer<Complex32> },
 }
@@ -81,8 +81,8 @@ impl Transform {
     /// All that it launches.
     pub fn kernels(&self) -> Vec<&Kernel> {
         match &self.way {
-            Way::Whole(step) => vec![&step.kernel],
-            Way::Long { columns, rows, .. } => vec![&columns.kernel, &rows.kernel],
+            Passes::Whole(step) => vec![&step.kernel],
+            Passes::Long { columns, rows, .. } => vec![&columns.kernel, &rows.kernel],
         }
     }
 
@@ -94,8 +94,8 @@ impl Transform {
         channels: usize,
     ) -> Result<SyncMethod> {
         let (columns, rows, scratch) = match &self.way {
-            Way::Whole(step) => return self.run_whole(queue, step, signal, channels),
-            Way::Long { columns, rows, scratch } => (columns, rows, scratch),
+            Passes::Whole(step) => return self.run_whole(queue, step, signal, channels),
+            Passes::Long { columns, rows, scratch } => (columns, rows, scratch),
         };
         let sync_method = signal.write_on(queue)?.sync_method();
         let at_once = scratch.len() / self.channel;
@@ -172,7 +172,7 @@ struct Site<'s> {
 }
 
 impl Site<'_> {
-    fn way(&self, channel: usize) -> Result<Way> {
+    fn way(&self, channel: usize) -> Result<Passes> {
         if !channel.is_power_of_two() || !(2..=Shape::LONGEST).contains(&channel) {
             return Err(Error::invalid(format!("a transform of {channel} samples")));
         }
@@ -184,7 +184,7 @@ impl Site<'_> {
         };
         if let Some(plan) = self.plan(channel, |items| SMALL_GROUP.div_ceil(items)) {
             let step = self.step(pass(Part::Whole, plan, 1), turns(channel).collect())?;
-            return Ok(Way::Whole(step));
+            return Ok(Passes::Whole(step));
         }
         let across = 1 << (channel.ilog2() / 2);
         let wide = |_| COLUMNS;
@@ -199,7 +199,7 @@ impl Site<'_> {
         let columns = self.step(pass(Part::Columns, columns, panel), both)?;
         let scratch = self.device.hub().buffer(SCRATCH).shared_with([self.device]);
         let scratch = scratch.memory_kind(MemoryKind::Device).build()?;
-        Ok(Way::Long { columns, rows, scratch })
+        Ok(Passes::Long { columns, rows, scratch })
     }
 
     /// As many columns as fit a group, up to those wished for; `None` where one is too many.
@@ -244,7 +244,7 @@ impl Site<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mixed::setup::{double, noise};
+    use crate::setup::{double, noise};
     use onebuf::Hub;
     use rustfft::FftPlanner;
 
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// `cargo test -p onebuf-bench -- --ignored every_length` takes minutes, the compilers' most of them.
+    /// `cargo test -p onebuf-demo -- --ignored every_length` takes minutes, the compilers' most of them.
     #[test]
     #[ignore = "minutes"]
     fn every_length_is_right() {

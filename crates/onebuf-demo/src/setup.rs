@@ -1,6 +1,6 @@
 //! What is the same for all frames: how many of what, each channel's delay, the window, and the weights.
 
-use super::{Interpolator, Place, Shape};
+use crate::{Interpolator, Place, Shape};
 use onebuf::{
     Complex32, Complex64,
     pipeline::source::{Synthetic, Wave},

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Interpolator, Place, Setup, Shape};
+use crate::{Interpolator, Place, Setup, Shape};
 use onebuf::{
     Access, Buffer, Call, Complex32, Device, Grid, Kernel, Queue, Result, Signature, Source,
     SyncMethod, args, hal::NativeArgs,
@@ -220,7 +220,7 @@ fn delay(
 #[cfg(test)]
 mod tests {
     use super::{DelayKernel, Setup, WHOLE, texts};
-    use crate::mixed::{Interpolator, Shape, setup::noise};
+    use crate::{Interpolator, Shape, setup::noise};
     use onebuf::{Complex32, Complex64, Device, Hub};
 
     /// The kernel's samples, and the same in double precision; relative to the largest.

@@ -92,7 +92,7 @@ impl Powers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mixed::setup::noise;
+    use crate::setup::noise;
 
     /// Two beams of noise, with a tone each.
     fn beams() -> Vec<Complex32> {

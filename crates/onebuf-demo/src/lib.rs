@@ -1,6 +1,6 @@
 //! The pipeline that the project is for: a sensor array's channels are aligned, windowed and transformed on one device,
 //! made into beams by a matrix product on another, one buffer between them. `onebuf demo` shows it,
-//! `pipeline_<a>_<b>_us` measures it.
+//! `pipeline_<a>_<b>_us` of `onebuf bench` measures it.
 //!
 //! ```text
 //!   frame: channels x length ──delay, window, fft, in place──► spectrum ──beams──► beams x length ──► detections
@@ -12,6 +12,8 @@
 //!
 //! On OpenCL each stage is a kernel of our own, or two for long channels. Elsewhere they are [`onebuf::libs`], with a kernel of ours before the
 //! transform.
+
+#![deny(unsafe_code)]
 
 mod adaptive;
 mod beams;
@@ -37,11 +39,4 @@ pub use reference::Expected;
 pub use setup::{Setup, cable, direction, phase, signal};
 pub use shape::Shape;
 pub use spectrum::Spectrum;
-pub(crate) use transform::Transform;
-
-use onebuf::Device;
-
-/// Whether the stages are kernels of our own there.
-fn has_kernels(device: &Device) -> bool {
-    device.info().api.0 == "opencl"
-}
+pub use transform::Transform;

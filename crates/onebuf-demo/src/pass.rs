@@ -1,7 +1,7 @@
-//! The kernels of a [`Transform`](super::Transform): what they load and store around [`Stockham`]'s statements, and what they
+//! The kernels of a [`Transform`](crate::Transform): what they load and store around [`Stockham`]'s statements, and what they
 //! take.
 
-use super::{
+use crate::{
     Interpolator,
     stockham::{HEAD, Stockham},
 };

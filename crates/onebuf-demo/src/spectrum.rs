@@ -1,6 +1,6 @@
 //! The first stage: every channel delayed, windowed and transformed, in place.
 
-use super::{Setup, Transform, delay::DelayKernel, has_kernels};
+use crate::{Setup, Transform, delay::DelayKernel, opencl::has_kernels};
 use onebuf::{
     Buffer, Complex32, Device, Kernel, Queue, Result, SyncMethod,
     libs::{Fft, Fft1d},
@@ -10,10 +10,10 @@ use onebuf::{
 pub struct Spectrum {
     queue: Queue,
     length: usize,
-    way: Way,
+    way: SpectrumBy,
 }
 
-enum Way {
+enum SpectrumBy {
     /// Kernels of our own do all three.
     Kernels(Box<Transform>),
     Library(DelayKernel),
@@ -30,11 +30,11 @@ impl Spectrum {
     pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
         let queue = device.queue()?;
         let way = match has_kernels(device) {
-            true => Way::Kernels(Box::new(Transform::of(device, device, setup)?)),
+            true => SpectrumBy::Kernels(Box::new(Transform::of(device, device, setup)?)),
             false => {
                 // Now, not at the first frame, one learns that it is not installed.
                 Fft::on(&queue)?;
-                Way::Library(DelayKernel::build(device, setup)?)
+                SpectrumBy::Library(DelayKernel::build(device, setup)?)
             }
         };
         Ok(Self { queue, length: setup.shape.length, way })
@@ -46,15 +46,15 @@ impl Spectrum {
     /// The driver's, and those of [`onebuf::Program::graft`].
     pub fn grafted(cl: &Device, queue: &Queue, setup: &Setup) -> Result<Self> {
         let device = queue.device();
-        let way = Way::Kernels(Box::new(Transform::of(cl, &device, setup)?));
+        let way = SpectrumBy::Kernels(Box::new(Transform::of(cl, &device, setup)?));
         Ok(Self { queue: queue.clone(), length: setup.shape.length, way })
     }
 
     /// All that it launches; nothing where it calls libraries.
     pub fn kernels(&self) -> Vec<&Kernel> {
         match &self.way {
-            Way::Kernels(transform) => transform.kernels(),
-            Way::Library(_) => Vec::new(),
+            SpectrumBy::Kernels(transform) => transform.kernels(),
+            SpectrumBy::Library(_) => Vec::new(),
         }
     }
 
@@ -82,8 +82,8 @@ impl Spectrum {
         channels: usize,
     ) -> Result<SyncMethod> {
         let delay = match &self.way {
-            Way::Kernels(transform) => return transform.run(queue, signal, channels),
-            Way::Library(delay) => delay,
+            SpectrumBy::Kernels(transform) => return transform.run(queue, signal, channels),
+            SpectrumBy::Library(delay) => delay,
         };
         let sync_method = delay.run(queue, signal, channels)?;
         let (fft, plan) = (Fft::on(queue)?, Fft1d::forward(self.length, channels));

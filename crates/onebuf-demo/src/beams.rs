@@ -1,6 +1,9 @@
 //! The second stage: beams, as sums over all channels with weights.
 
-use super::{Setup, Shape, has_kernels, opencl::BeamsKernel};
+use crate::{
+    Setup, Shape,
+    opencl::{BeamsKernel, has_kernels},
+};
 use onebuf::{
     Buffer, Complex32, Device, Queue, Result, SyncMethod, args,
     libs::{Blas, Gemm},
@@ -10,10 +13,10 @@ use onebuf::{
 pub struct Beams {
     queue: Queue,
     weights: Buffer<Complex32>,
-    way: Way,
+    way: BeamsBy,
 }
 
-enum Way {
+enum BeamsBy {
     Kernel(BeamsKernel),
     Library,
 }
@@ -29,9 +32,9 @@ impl Beams {
     pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
         let queue = device.queue()?;
         let way = match has_kernels(device) {
-            true => Way::Kernel(BeamsKernel::build(device, setup.shape.length)?),
+            true => BeamsBy::Kernel(BeamsKernel::build(device, setup.shape.length)?),
             // Now, not at the first frame, one learns that it is not installed.
-            false => Blas::on(&queue).map(|_| Way::Library)?,
+            false => Blas::on(&queue).map(|_| BeamsBy::Library)?,
         };
         let builder = device.hub().buffer(setup.weights.len()).shared_with([device]);
         Ok(Self { queue, weights: builder.init(&setup.weights).build()?, way })
@@ -71,14 +74,14 @@ impl Beams {
         let (x, w) = (spectrum.read_on(queue)?, self.weights.read_on(queue)?);
         let (sync_method, mut out) = (x.sync_method(), out.write_on(queue)?);
         match &self.way {
-            Way::Kernel(product) => {
+            BeamsBy::Kernel(product) => {
                 let [l, c, b] = [length, channels, beams].map(|size| size as u32);
                 for [from, to] in product.slices(channels) {
                     let args = args![&x, &w, &mut out, l, c, b, from, to];
                     queue.launch(product.kernel(), product.grid(shape), args)?;
                 }
             }
-            Way::Library => {
+            BeamsBy::Library => {
                 let product = Gemm::new(length, beams, channels);
                 Blas::on(queue)?.gemm(&product, &x, &w, &mut out)?;
             }

@@ -7,7 +7,7 @@
 //!
 //! By the libraries of the device that makes beams, where it has any, and of the host elsewhere; the calls are the same.
 
-use super::{
+use crate::{
     Expected, Frame, Pipeline, Setup, Shape,
     setup::{double, single, worse},
 };
@@ -178,7 +178,7 @@ fn solve(mut rows: Vec<Vec<Complex64>>, k: usize) -> Vec<Complex64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mixed::{Interpolator, cable, phase, setup::noise};
+    use crate::{Interpolator, cable, phase, setup::noise};
     use onebuf::Hub;
     use std::f64::consts::TAU;
 
@@ -219,7 +219,7 @@ mod tests {
         let found = adapted(&hub.host(), &setup, &samples(from)).unwrap();
         assert!(found.max_rel_error < 1e-3, "{}", found.max_rel_error);
         for beam in 0..4 {
-            let ahead = crate::mixed::direction(beam, 4);
+            let ahead = crate::direction(beam, 4);
             assert!((heard(&found.weights, ahead)[beam] - 8.0).abs() < 1e-3, "as loud as before");
             let (now, before) = (heard(&found.weights, from), heard(&setup.weights, from));
             assert!(

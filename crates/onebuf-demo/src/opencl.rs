@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::Shape;
+use crate::Shape;
 use onebuf::{
     Access, Call, Complex32, Device, Grid, Kernel, Result, Signature, Source, hal::DeviceKind,
 };
@@ -91,6 +91,11 @@ const MOST_CHANNELS: usize = 1 << 31;
 
 /// Beams per work-item: as many sums as registers hold.
 const AT_ONCE: usize = 8;
+
+/// Whether the stages are kernels of our own there.
+pub fn has_kernels(device: &Device) -> bool {
+    device.info().api.0 == "opencl"
+}
 
 /// The product's kernel, and how its work-items divide the result.
 pub struct BeamsKernel {
@@ -206,7 +211,7 @@ impl Cut {
 #[cfg(test)]
 mod tests {
     use super::slice;
-    use crate::mixed::{Expected, Interpolator, Pipeline, Setup, Shape, setup::noise};
+    use crate::{Expected, Interpolator, Pipeline, Setup, Shape, setup::noise};
     use onebuf::{Complex32, Device, Hub};
 
     /// How far the beams are off that both stages make on a device.

@@ -8,7 +8,7 @@
 //! a name of its own: no compiler has to see through an index. Where they come from and go to is up to the macros
 //! `LOAD(i)` and `STORE(j, value)`.
 
-use super::setup::single;
+use crate::setup::single;
 use onebuf::{Complex32, Complex64};
 use std::{
     f64::consts::TAU,

@@ -1,6 +1,6 @@
 //! Both stages, and what goes through them.
 
-use super::{Beams, Setup, Shape, Spectrum};
+use crate::{Beams, Setup, Shape, Spectrum};
 use onebuf::{Access, Buffer, BufferBuilder, Complex32, Device, Result, SyncMethod};
 
 /// One frame's memory: the buffer that both devices share, and the second's own for what comes out.
@@ -174,7 +174,7 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::{Pipeline, Setup, Shape};
-    use crate::mixed::{Expected, Interpolator, setup::noise};
+    use crate::{Expected, Interpolator, setup::noise};
     use onebuf::{Complex32, Device, Hub};
 
     /// Both stages on one device, for odd and even powers of two and sizes that no tile divides.

@@ -1,0 +1,56 @@
+//! A benchmark, and its cases on the devices of a machine.
+
+use crate::{Bench, Row, Stop};
+
+type RunCase = Box<dyn Fn(&Bench) -> Result<Row, Stop>>;
+
+/// One benchmark on one device or pair.
+pub struct Case {
+    /// The name of its row.
+    pub name: String,
+    pub(crate) run: RunCase,
+}
+
+impl Case {
+    /// A benchmark that is still to be run.
+    pub fn new(
+        name: impl Into<String>,
+        run: impl Fn(&Bench) -> Result<Row, Stop> + 'static,
+    ) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+
+    /// One that cannot run here.
+    pub fn absent(name: impl Into<String>, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self::new(name, move |_| Err(Stop::Absent(why.clone())))
+    }
+}
+
+/// A kind of benchmark, for as many devices or pairs as there are.
+pub struct Workload {
+    /// Its name: that of its rows, but for the devices' ids.
+    pub name: &'static str,
+    /// What it measures, in a line.
+    pub about: &'static str,
+    /// What there is to run on this machine; an absent one where there is nothing.
+    pub cases: fn(&Bench) -> Vec<Case>,
+}
+
+impl Workload {
+    /// The short name: up to where the devices' ids go.
+    pub fn short(&self) -> &'static str {
+        self.name.split_once("_<").map_or(self.name, |(short, _)| short)
+    }
+
+    /// Whether all its cases are meant.
+    pub(crate) fn is_meant(&self, name: &str) -> bool {
+        name == self.name || name == self.short()
+    }
+
+    /// Whether it could have a case of this name on some machine.
+    pub(crate) fn could_have(&self, name: &str) -> bool {
+        let devices = name.strip_prefix(self.short()).and_then(|rest| rest.strip_prefix('_'));
+        self.is_meant(name) || devices.is_some_and(|devices| devices.contains(':'))
+    }
+}

@@ -1,0 +1,254 @@
+//! What a buffer's handle names: a buffer or a region of one, the guards that map it for the host, and its standing map.
+//!
+//! # Safety
+//! A region and a guard borrow from a [`Kept`] that an `Arc` holds. Whoever has one holds that `Arc`, and drops it last.
+
+use crate::fault::{Fault, Result};
+use onebuf::{Buffer, Map, MapMut, SubBuffer};
+use std::{
+    ffi::c_void,
+    ops::{Deref, Range},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// A buffer as its handle keeps it: with its standing map, which goes first.
+#[doc(hidden)]
+pub struct Kept {
+    pub(crate) standing: Place,
+    pub(crate) buf: Buf,
+}
+
+impl Kept {
+    /// Whether it may be moved: a standing map is of the buffer where it lies.
+    pub(crate) fn is_free(&self) -> bool {
+        self.standing.is_empty()
+    }
+}
+
+impl Deref for Kept {
+    type Target = Buf;
+
+    fn deref(&self) -> &Buf {
+        &self.buf
+    }
+}
+
+impl<B: Into<Buf>> From<B> for Kept {
+    fn from(buf: B) -> Self {
+        Self { standing: Place::default(), buf: buf.into() }
+    }
+}
+
+/// A whole buffer, or a region and what it is a region of. The region goes first.
+#[doc(hidden)]
+pub enum Buf {
+    Whole(Whole),
+    Region { region: SubBuffer<'static, u8>, _of: Arc<Kept> },
+}
+
+/// A buffer of this process, or one of another, which the connection to that has a share in.
+#[doc(hidden)]
+pub enum Whole {
+    Own(Buffer<u8>),
+    Attached(Arc<Buffer<u8>>),
+}
+
+impl Deref for Whole {
+    type Target = Buffer<u8>;
+
+    fn deref(&self) -> &Buffer<u8> {
+        match self {
+            Whole::Own(buffer) => buffer,
+            Whole::Attached(buffer) => buffer,
+        }
+    }
+}
+
+impl From<Buffer<u8>> for Buf {
+    fn from(buffer: Buffer<u8>) -> Self {
+        Buf::Whole(Whole::Own(buffer))
+    }
+}
+
+impl Buf {
+    pub(crate) fn region(
+        of: &Arc<Kept>,
+        range: Range<usize>,
+        access: onebuf::Access,
+    ) -> Result<Self> {
+        let Buf::Whole(buffer) = &of.buf else {
+            return Err(Fault::invalid("a region of a region: take it of the buffer"));
+        };
+        let region = buffer.sub_buffer(range, access)?;
+        // SAFETY: the buffer lies behind `of`, which stays until the region is gone: fields are dropped in
+        // the order in which they are declared.
+        let region =
+            unsafe { std::mem::transmute::<SubBuffer<'_, u8>, SubBuffer<'static, u8>>(region) };
+        Ok(Buf::Region { region, _of: of.clone() })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Buf::Whole(buffer) => buffer.len(),
+            Buf::Region { region, .. } => region.len(),
+        }
+    }
+
+    /// The buffer it is of, and where in that it begins.
+    pub(crate) fn whole(&self) -> (&Buffer<u8>, usize) {
+        match self {
+            Buf::Whole(buffer) => (buffer, 0),
+            Buf::Region { region, .. } => (region.buffer(), region.range().start),
+        }
+    }
+
+    /// A range of its bytes. Checked before the caller's memory is looked at: that is promised for as many
+    /// bytes as are named, and a wrong number is an error.
+    pub(crate) fn range(&self, offset: usize, bytes: usize) -> Result<Range<usize>> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.len() && bytes > 0 => Ok(offset..end),
+            _ => Err(Fault::invalid(format!(
+                "{bytes} bytes at offset {offset} of a buffer of {}: the range must be non-empty and inside",
+                self.len()
+            ))),
+        }
+    }
+
+    /// The same range of the whole buffer.
+    pub(crate) fn outer(&self, offset: usize, bytes: usize) -> Result<(&Buffer<u8>, Range<usize>)> {
+        let Range { start, end } = self.range(offset, bytes)?;
+        let (whole, first) = self.whole();
+        Ok((whole, first + start..first + end))
+    }
+}
+
+/// Not to outlive the buffer.
+pub(crate) enum Guard {
+    Read(Map<'static, u8>),
+    Write(MapMut<'static, u8>),
+}
+
+impl Guard {
+    pub fn take(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
+        // SAFETY: the buffer is where it is until the caller's `Arc` is gone, and `Mapping` and `Standing` drop their
+        // guards before that.
+        let buffer: &'static Kept = unsafe { &*Arc::as_ptr(buffer) };
+        Ok(match (&buffer.buf, writes) {
+            (Buf::Whole(buffer), false) => Guard::Read(buffer.map()?),
+            (Buf::Whole(buffer), true) => Guard::Write(buffer.map_mut()?),
+            (Buf::Region { region, .. }, false) => Guard::Read(region.map()?),
+            (Buf::Region { region, .. }, true) => Guard::Write(region.map_mut()?),
+        })
+    }
+
+    /// Where the bytes are: the same place as long as the guard lives.
+    pub fn pointer(&mut self) -> *mut c_void {
+        match self {
+            Guard::Read(map) => map.as_ptr().cast_mut().cast(),
+            Guard::Write(map) => map.as_mut_ptr().cast(),
+        }
+    }
+
+    pub fn close(self) -> Result<()> {
+        match self {
+            Guard::Write(map) => Ok(map.unmap()?),
+            Guard::Read(_) => Ok(()),
+        }
+    }
+}
+
+/// Where a buffer's standing map is. Each has a lock of its own, since mapping waits for kernels.
+#[derive(Default)]
+pub(crate) struct Place(Mutex<Turn>);
+
+/// Whose turn it is.
+#[derive(Default)]
+pub(crate) enum Turn {
+    #[default]
+    Kernels,
+    Host(Standing),
+    /// The buffer's handle is gone: none is made behind its back.
+    Over,
+}
+
+/// A guard of the buffer that it lies beside, and goes before. That is not moved meanwhile: see `Kept::is_free`.
+pub(crate) struct Standing {
+    guard: Guard,
+    pub data: *mut c_void,
+    writes: bool,
+}
+
+// SAFETY: the pointer is only handed out; the guard is sent from thread to thread as any mapping's is.
+unsafe impl Send for Standing {}
+
+impl Standing {
+    fn open(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
+        let mut guard = Guard::take(buffer, writes)?;
+        let data = guard.pointer();
+        Ok(Self { guard, data, writes })
+    }
+}
+
+impl Turn {
+    /// The map, if it is one for that.
+    pub fn map(&self, writes: bool) -> Option<&Standing> {
+        match self {
+            Turn::Host(standing) if standing.writes || !writes => Some(standing),
+            _ => None,
+        }
+    }
+
+    /// Gives the kernels their turn; what the host had is given.
+    fn take(&mut self) -> Option<Standing> {
+        match self {
+            Turn::Host(_) => match std::mem::take(self) {
+                Turn::Host(standing) => Some(standing),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+impl Place {
+    pub fn lock(&self) -> MutexGuard<'_, Turn> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the map, where there is one.
+    pub fn to_device(&self) -> Result<()> {
+        // Out of the lock: unmapping may take long.
+        let standing = self.lock().take();
+        standing.map_or(Ok(()), |standing| standing.guard.close())
+    }
+
+    /// Whether there is no map.
+    pub fn is_empty(&self) -> bool {
+        !matches!(*self.lock(), Turn::Host(_))
+    }
+
+    /// Ends the map, and makes no other: the handle is gone.
+    pub fn end(&self) {
+        let last = std::mem::replace(&mut *self.lock(), Turn::Over);
+        drop(last);
+    }
+
+    /// Maps the buffer that has this place, unless it is mapped so already, and says where.
+    pub fn to_host(buffer: &Arc<Kept>, writes: bool) -> Result<*mut c_void> {
+        let mut turn = buffer.standing.lock();
+        if let Some(standing) = turn.map(writes) {
+            return Ok(standing.data);
+        }
+        if matches!(*turn, Turn::Over) {
+            return Err(Fault::Handle("the buffer was freed meanwhile".into()));
+        }
+        // A map for reading ends before one for writing begins.
+        if let Some(standing) = turn.take() {
+            standing.guard.close()?;
+        }
+        let standing = Standing::open(buffer, writes)?;
+        let data = standing.data;
+        *turn = Turn::Host(standing);
+        Ok(data)
+    }
+}

@@ -1,0 +1,79 @@
+//! An offer, which one visitor at a time has.
+//!
+//! # Safety
+//! An offer borrows a buffer that lies behind an `Arc`, and a visit borrows the offer. Fields are dropped in the order in
+//! which they are declared: the visit before the offer, the offer before the buffer.
+
+use crate::{
+    fault::{Fault, Result},
+    kept::{Buf, Kept},
+};
+use onebuf::{
+    Buffer, Error,
+    peer::{Offer, Visit},
+};
+use std::{
+    cell::UnsafeCell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// An offer, and what it is of. The offer goes first.
+pub(crate) struct OpenOffer {
+    offer: UnsafeCell<Offer<'static, u8>>,
+    /// Somebody accepts, or a peer is here: the offer is theirs.
+    taken: AtomicBool,
+    buffer: Arc<Kept>,
+}
+
+// SAFETY: who gets at the cell has set `taken`, which only one can.
+unsafe impl Sync for OpenOffer {}
+
+impl OpenOffer {
+    /// Opens an offer of a whole buffer.
+    pub fn new(
+        buffer: Arc<Kept>,
+        open: impl for<'b> FnOnce(&'b Buffer<u8>) -> Result<Offer<'b, u8>>,
+    ) -> Result<Self> {
+        let Buf::Whole(whole) = &buffer.buf else {
+            return Err(Fault::invalid("a region cannot be offered: offer its buffer"));
+        };
+        // SAFETY: the buffer lies behind `buffer`, which stays until the offer is gone: fields are dropped in the
+        // order in which they are declared.
+        let whole: &'static Buffer<u8> = unsafe { &*std::ptr::from_ref(&**whole) };
+        let offer = UnsafeCell::new(open(whole)?);
+        Ok(Self { offer, taken: AtomicBool::new(false), buffer })
+    }
+
+    /// Waits for a visitor; `None` for as long as the hub waits.
+    pub fn accept(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Visiting> {
+        if self.taken.swap(true, Ordering::Acquire) {
+            let what = "a peer of this offer is here, or awaited: free its handle first".into();
+            return Err(Error::Busy { what }.into());
+        }
+        let only = Only(self.clone());
+        // SAFETY: this call has set `taken`, so nobody else has the offer until `only` is dropped, which is after the
+        // visit; and `only` keeps it where it is.
+        let offer: &'static mut Offer<'static, u8> = unsafe { &mut *self.offer.get() };
+        let timeout = timeout.unwrap_or_else(|| self.buffer.whole().0.hub().timeout());
+        Ok(Visiting { visit: offer.accept(timeout)?, _only: only })
+    }
+}
+
+/// Whoever has an offer; it may be taken again afterwards.
+struct Only(Arc<OpenOffer>);
+
+impl Drop for Only {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+    }
+}
+
+/// A peer that came. The visit goes first.
+pub(crate) struct Visiting {
+    pub visit: Visit<'static, 'static, u8>,
+    _only: Only,
+}
