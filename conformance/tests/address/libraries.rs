@@ -4,6 +4,7 @@ use super::*;
 use onebuf::{
     Complex32, Result,
     libs::{Blas, Fft, Fft1d, Gemm, Library, Solver, Square},
+    prelude::*,
 };
 
 plays! {

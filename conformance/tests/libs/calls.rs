@@ -5,6 +5,7 @@ use onebuf::{
     Buffer, Complex32, Device, Error, Hub, Probe, Queue, Result,
     fake::FakeConfig,
     libs::{Blas, Columns, Fft, Fft1d, Gemm, Library, Op, Solver, Square},
+    prelude::*,
 };
 
 fn make(device: &Device, len: usize) -> Buffer<Complex32> {

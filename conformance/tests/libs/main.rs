@@ -5,7 +5,7 @@ mod calls;
 mod faults;
 mod results;
 
-use onebuf::{Hub, HubBuilder, libs::Library};
+use onebuf::{Hub, HubBuilder, libs::Library, prelude::*};
 use onebuf_conformance::{Watchdog, cuda_stub, one_api};
 use std::{
     ffi::{CStr, c_char},

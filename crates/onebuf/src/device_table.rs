@@ -3,15 +3,16 @@
 //! The device table only grows, so that whatever is in it can be borrowed for as long as the hub lives. With each
 //! new device entry comes a new topology; the old ones stay, for whoever still looks at one.
 
+pub(crate) use crate::identity::FOREIGN_MARK;
+
 use crate::{
-    Error, Result,
-    doctor::Verdicts,
-    hal,
+    Error, Result, hal,
     hal::RouteKind,
     queue::QueueState,
     route::{self, staging_pool::StagingPool},
     sync::{Arc, AtomicU64, Mutex, Ordering, lock},
     topology::{DeviceIx, Node, Route, State, Topology, Verdict},
+    verdicts::Verdicts,
 };
 use std::sync::OnceLock;
 
@@ -128,9 +129,6 @@ impl DeviceTable {
         Ok(newcomer)
     }
 }
-
-/// In a foreign device's id, between that of the device it is another context of and its number.
-pub(crate) const FOREIGN_MARK: char = '@';
 
 /// Every route between these, with what is known of each: of the device, whatever its context.
 fn topology(nodes: Vec<Node>, old: &Topology, verdicts: &Verdicts) -> Topology {

@@ -5,14 +5,15 @@ mod pages;
 mod pending;
 
 use crate::{
-    BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend, cache,
+    BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend,
     device::Device,
     device_table::{DeviceEntry, DeviceTable, MAX_FOREIGN_DEVICES},
-    doctor::{Verdicts, identity},
+    extensions::Extensions,
     foreign::ForeignDevices,
     hal::{self, DeviceKind, Domain, QueueSpec},
-    libs::{Libraries, Library},
+    identity,
     live::StatisticsTable,
+    private_files,
     program::Programs,
     queue::{CallbackThread, QueueState},
     route::staging_pool::StagingPool,
@@ -20,6 +21,7 @@ use crate::{
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
     trace::Tracer,
+    verdicts::Verdicts,
     wait_value_words::WaitValueTable,
 };
 use bytemuck::Pod;
@@ -29,7 +31,6 @@ pub(crate) use pages::PageFile;
 pub(crate) use pending::Pending;
 use serde::Serialize;
 use std::{
-    collections::BTreeMap,
     fmt,
     path::PathBuf,
     sync::{
@@ -62,7 +63,10 @@ struct Inner {
     wait_value_table: WaitValueTable,
     semaphores: Semaphores,
     callback_thread: Arc<CallbackThread>,
-    maths: Libraries,
+    /// Counts driver calls and lets chosen ones fail: for tests.
+    probe: Option<Arc<Probe>>,
+    /// What crates above keep with it.
+    extensions: Extensions,
     tracer: Tracer,
     /// Of buffers, once somebody may look.
     statistics_table: OnceLock<Arc<StatisticsTable>>,
@@ -273,9 +277,14 @@ impl Hub {
         &self.0.programs
     }
 
-    /// The libraries for mathematics.
-    pub(crate) fn maths(&self) -> &Libraries {
-        &self.0.maths
+    /// What counts driver calls and lets chosen ones fail, where a test asked for it.
+    pub(crate) fn probe(&self) -> Option<&Arc<Probe>> {
+        self.0.probe.as_ref()
+    }
+
+    /// What crates above keep with it.
+    pub(crate) fn extensions(&self) -> &Extensions {
+        &self.0.extensions
     }
 
     /// Where what happens is recorded.
@@ -364,7 +373,7 @@ pub struct HubBuilder {
     verdicts: Option<Verdicts>,
     program_cache: ProgramCache,
     program_cache_limit: Option<u64>,
-    math_libraries: BTreeMap<Library, String>,
+    extensions: Extensions,
     trace: Option<usize>,
     trace_devices: bool,
 }
@@ -480,11 +489,9 @@ impl HubBuilder {
         self
     }
 
-    /// Loads this file as one of the libraries of [`crate::libs`], whatever the environment says; `none` switches
-    /// it off.
-    pub fn math_library(mut self, which: Library, path_or_soname: impl Into<String>) -> Self {
-        self.math_libraries.insert(which, path_or_soname.into());
-        self
+    /// What crates above will keep with the hub.
+    pub(crate) fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
     }
 
     /// Counts every driver call and lets chosen ones fail: for tests.
@@ -551,7 +558,7 @@ impl HubBuilder {
 
     /// What programs are remembered in.
     fn programs(&self) -> Programs {
-        let users = || cache::user_folder().ok().filter(|_| self.verdicts.is_none());
+        let users = || private_files::user_folder().ok().filter(|_| self.verdicts.is_none());
         let folder = self.cache.clone().or_else(users);
         Programs::new(self.program_cache, folder, self.program_cache_limit)
     }
@@ -568,7 +575,6 @@ impl HubBuilder {
         // Before any driver is loaded: drivers change it.
         identity::environment();
         let programs = self.programs();
-        let maths = Libraries::new(self.math_libraries, self.probe.clone());
         let mut found = Found::default();
         let mut next = next_domain;
         found.add_all("host", [Arc::new(backend::host::HostDevice::new(next())) as _]);
@@ -610,7 +616,8 @@ impl HubBuilder {
             wait_value_table: WaitValueTable::default(),
             semaphores: Semaphores::default(),
             callback_thread: Arc::default(),
-            maths,
+            probe: self.probe,
+            extensions: self.extensions,
             tracer: self
                 .trace
                 .map(|most| Tracer::new(most, self.trace_devices))

@@ -69,11 +69,13 @@ mod device;
 mod device_table;
 pub mod doctor;
 mod error;
+mod extensions;
 mod fence;
 pub mod foreign;
 pub mod graft;
 pub mod hal;
 mod hub;
+mod identity;
 mod ledger;
 pub mod libs;
 pub mod live;
@@ -81,6 +83,8 @@ pub mod peer;
 pub mod pipeline;
 pub mod plan;
 pub mod pool;
+pub mod prelude;
+mod private_files;
 mod program;
 mod queue;
 mod queues;
@@ -91,6 +95,7 @@ mod sync;
 mod tests;
 pub mod topology;
 pub mod trace;
+mod verdicts;
 mod view;
 mod wait_value_words;
 mod watchdog;
@@ -114,6 +119,7 @@ pub use pool::{Pool, PoolStatistics};
 pub use program::{Arg, Call, Grid, IntoArg, Kernel, Origin, Program, ProgramCache, Signature};
 pub use queue::Queue;
 pub use queues::QueuePool;
+pub use verdicts::Verdicts;
 pub use view::{ReadView, WriteView};
 
 pub use bytemuck;
@@ -156,7 +162,7 @@ struct OpenGlPage;
 #[doc = include_str!("../../../docs/peers.md")]
 struct PeersPage;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../../docs/pipeline.md")]
 struct PipelinePage;
 

@@ -14,10 +14,10 @@ pub(crate) use point::QueuePoint;
 use crate::{
     Error, Fence, Hub, Result,
     device::Device,
+    extensions::Extensions,
     foreign::Registration,
     hal::{self, QueueOrder, QueueSpec, SyncMethod},
     hub::Pending,
-    libs::Shelf,
     program::{Arg, Grid, Kernel},
     route::share_events,
     semaphores,
@@ -224,8 +224,8 @@ pub(crate) struct QueueState {
     pub marks_at_once: bool,
     /// Where what happens is recorded.
     pub tracer: Tracer,
-    /// What libraries keep with it: handles and plans, which keep the native queue.
-    pub libs: Shelf,
+    /// What crates above keep with it, as libraries' handles and plans, which keep the native queue.
+    pub extensions: Extensions,
     /// What keeps a foreign context; none for what the hub itself opens there.
     _registration: Option<Arc<Registration>>,
     /// Who waits for its work when all else is gone.
@@ -262,7 +262,7 @@ impl QueueState {
             is_foreign: false,
             marks_at_once: false,
             tracer: Tracer::default(),
-            libs: Shelf::default(),
+            extensions: Extensions::default(),
             _registration: foreign_device,
             pending: None,
         }

@@ -100,7 +100,7 @@ impl<'b> How<'b> {
         // Whoever gives foreign memory back waits for our work: its own event tells, where else a mark would have
         // to be enqueued for that. A queue that was given away is marked all the same.
         let watched =
-            part.core.wrapped.is_some() && !queue_state.is_foreign && !queue_state.was_given_away();
+            part.core.is_foreign() && !queue_state.is_foreign && !queue_state.was_given_away();
         let links = (watched || !queue_state.is_in_order())
             .then(|| Box::new(Mutex::new(Links { after, ..Links::default() })));
         Ok(Self { memory, alias, sync_method, leased: false, overwrites, exposed, links })

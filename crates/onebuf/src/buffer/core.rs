@@ -13,6 +13,7 @@ use super::{
     guard_entries::GuardEntry,
     label::Label,
     lease::Lease,
+    owner::{Claim, Lender, Loan},
     pages::PAGES_MOVE,
     part::{Part, Seen},
     span::Span,
@@ -21,12 +22,10 @@ use super::{
 use crate::{
     Access, CopyPolicy, Error, Hub, Result,
     fence::Fence,
-    foreign::{Claim, Registration},
     hal::{Event, Export, HostAccess, HostRange, Memory, RouteKind, SyncMethod},
     ledger::Cause,
     live::BufferStatistics,
     plan::Plan,
-    pool::Link,
     queue::{QueuePoint, QueueState},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     topology::DeviceIx,
@@ -58,7 +57,7 @@ pub(crate) struct Alias {
     /// What it uses since its route failed.
     pub spare: OnceLock<Spare>,
     /// The foreign context that it needs: goes last.
-    pub registration: Option<Arc<Registration>>,
+    pub registration: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The part of a buffer that has no type.
@@ -86,9 +85,7 @@ pub(crate) struct Core {
     /// Bytes that were moved although nobody asked.
     pub implied: AtomicU64,
     /// Where it goes when its buffer is dropped; nowhere for a buffer that was built.
-    pub pool: Option<Link>,
-    /// What the hub knows it by, when its memory is somebody else's.
-    pub wrapped: Option<usize>,
+    pub loan: Option<Loan>,
     /// What is owed to former owners of its memory, once that is no longer used: dropped last.
     pub claims: Mutex<Vec<Claim>>,
     /// What people call it.
@@ -114,6 +111,17 @@ pub(crate) struct Taken<'b> {
 pub(crate) const HOME: usize = 0;
 
 impl Core {
+    /// Whether its memory is somebody else's.
+    #[inline]
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.loan, Some(Loan { lender: Lender::Foreign, .. }))
+    }
+
+    /// Whether it goes back to a pool.
+    pub fn is_pooled(&self) -> bool {
+        matches!(self.loan, Some(Loan { lender: Lender::Pool, .. }))
+    }
+
     pub fn device_id(&self, device: DeviceIx) -> &str {
         &self.hub.topology().node(device).id
     }
@@ -410,8 +418,8 @@ impl Core {
     /// The buffer is gone: back to the pool, or freed.
     #[inline]
     pub fn retire(self: Box<Self>) {
-        match self.pool.clone() {
-            Some(link) => link.give_back(self),
+        match self.loan.clone() {
+            Some(Loan { owner, tag, .. }) => owner.take_back(self, tag),
             None => drop(self),
         }
     }
@@ -445,7 +453,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if self.wrapped.is_some() {
+        if self.is_foreign() {
             self.return_to_owner();
         }
         let state = self.state_mut();
@@ -466,8 +474,8 @@ impl Drop for Core {
             // A foreign one stays known, so that who wraps it again is refused and does not meet that work.
             return;
         }
-        if let Some(key) = self.wrapped {
-            self.hub.foreign_devices().wrapped.forget(key);
+        if let Some(Loan { owner, tag, .. }) = &self.loan {
+            owner.forget(*tag);
         }
     }
 }

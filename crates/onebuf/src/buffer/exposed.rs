@@ -20,8 +20,8 @@ impl Core {
     /// The host pages that another process may be given.
     pub fn pages_for_peers(&self) -> Result<HostRange> {
         let why_not = match () {
-            () if self.pool.is_some() => "a pooled buffer has what others left",
-            () if self.wrapped.is_some() => "its memory is somebody else's",
+            () if self.is_pooled() => "a pooled buffer has what others left",
+            () if self.is_foreign() => "its memory is somebody else's",
             () if self.plan.memory_kind != MemoryKind::HostPages => "it is not host pages",
             () if self.aliases[HOME].device != self.hub.host_index() => "it is not the host's",
             () => return self.home_pages(),
@@ -34,7 +34,7 @@ impl Core {
     }
 
     fn check_pool(&self) -> Result<()> {
-        if self.pool.is_none() {
+        if !self.is_pooled() {
             return Ok(());
         }
         let what = "sharing a pooled buffer with another process";

@@ -106,7 +106,7 @@ impl Core {
     fn fail_over(&self, state: &mut State, alias: usize, error: Error) -> Result<()> {
         let left = self.aliases[alias].spare.get().is_some();
         // Memory of somebody else's has to hold what they will find there; so has what another process sees.
-        let owed = (self.wrapped.is_some() || state.exposed) && self.aliases[alias].is_home;
+        let owed = (self.is_foreign() || state.exposed) && self.aliases[alias].is_home;
         if self.ordered
             || left
             || owed

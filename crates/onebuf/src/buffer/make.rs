@@ -5,12 +5,12 @@ use super::{
     core::{Alias, HOME},
     label::Label,
     lease::Lease,
+    owner::{Lender, Loan, Tag},
     state::State,
 };
 use crate::{
     Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, MemoryKind, Result, RouteKind,
     SyncMethod,
-    foreign::Registration,
     hal::{AccessState, AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory},
     ledger::Cause,
     live::{BufferStatistics, Sight, StatisticsTable},
@@ -20,7 +20,7 @@ use crate::{
     topology::{DeviceIx, Route, State as RouteState},
     trace::What,
 };
-use std::{ptr::NonNull, sync::OnceLock};
+use std::{any::Any, ptr::NonNull, sync::OnceLock};
 
 /// Everything that a buffer shall be, but its length and its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -134,7 +134,7 @@ pub(crate) struct Lent<'a> {
     /// The owner's work on it.
     pub after: &'a [&'a Fence],
     /// What keeps its context, where that is the owner's.
-    pub registration: Option<Arc<Registration>>,
+    pub registration: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The same around memory that somebody else made, and that the siblings see as it is.
@@ -174,7 +174,9 @@ pub(crate) fn make_around(
     }
     aliases[HOME].registration = registration;
     let mut core = assemble(hub, shape, spec.bytes, plan, aliases);
-    core.wrapped = Some(key);
+    let (owner, tag) =
+        (hub.foreign_devices().wrapped.clone(), Tag { place: 0, number: key as u64 });
+    core.loan = Some(Loan { owner, lender: Lender::Foreign, tag });
     Ok(Arc::new(core))
 }
 
@@ -242,7 +244,8 @@ pub(super) fn assemble(
     mut aliases: Vec<Alias>,
 ) -> Core {
     for alias in aliases.iter_mut().filter(|alias| alias.registration.is_none()) {
-        alias.registration = hub.foreign_devices().of(alias.device);
+        alias.registration =
+            hub.foreign_devices().of(alias.device).map(|registration| registration as _);
     }
     let label = Label::new(shape.name.clone());
     let statistics = hub
@@ -263,8 +266,7 @@ pub(super) fn assemble(
         aliases,
         plan,
         policy: shape.policy,
-        pool: None,
-        wrapped: None,
+        loan: None,
         claims: Mutex::default(),
         label,
         statistics,

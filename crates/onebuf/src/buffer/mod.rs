@@ -19,6 +19,7 @@ mod lent;
 mod make;
 mod map;
 mod owned;
+mod owner;
 mod pages;
 mod part;
 mod pending;
@@ -37,6 +38,7 @@ pub(crate) use guard_entries::GuardEntry;
 pub(crate) use make::{Lent, Shape, make, make_around};
 pub use map::{Map, MapMut};
 use owned::Owned;
+pub(crate) use owner::{Claim, Lender, Loan, Owner, Tag};
 pub(crate) use part::{Part, Seen, Window};
 pub use pending::Pending;
 pub(crate) use span::Span;
@@ -44,10 +46,8 @@ pub use sub::SubBuffer;
 
 use crate::{
     Access, Device, Error, Fence, Hub, Queue, ReadView, Result, WriteView,
-    foreign::{Claim, retain_memory},
     plan::Plan,
     sync::{Arc, lock},
-    topology::DeviceIx,
     view::Hold,
 };
 use bytemuck::Pod;
@@ -200,7 +200,7 @@ impl<T: Pod> Buffer<T> {
 
     /// Whether its memory is somebody else's.
     pub fn is_foreign(&self) -> bool {
-        self.core.wrapped.is_some()
+        self.core.is_foreign()
     }
 
     pub(crate) fn note_foreign(&self, fence: &Fence, write: bool) -> Result<()> {
@@ -211,13 +211,6 @@ impl<T: Pod> Buffer<T> {
         if let Some(claim) = claim {
             lock(&self.core.claims).push(claim);
         }
-    }
-
-    /// One more reference to the memory object of a device's alias.
-    pub(crate) fn retain_cl_mem(&self, device: DeviceIx) -> Result<usize> {
-        let core = &*self.core;
-        let alias = core.alias_of(device).ok_or_else(|| core.not_shared(device))?;
-        retain_memory(self.part().memory(alias)?.get())
     }
 
     /// Takes the buffer out of its pool for good: dropped, it is freed. For memory that somebody else keeps

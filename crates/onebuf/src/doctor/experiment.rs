@@ -1,5 +1,7 @@
 //! One experiment: does memory of one device, seen from another by this route, really have the same
 //! bytes, on every page, in both directions, with work interleaved, and at what cost?
+//!
+//! A change of the experiment raises [`EXPERIMENT_VERSION`](crate::identity::EXPERIMENT_VERSION).
 
 use super::subject::{Page, Side, Step, Unit, step_model};
 use crate::{
@@ -7,9 +9,6 @@ use crate::{
     topology::{Envelope, State, Verdict},
 };
 use bytemuck::Pod;
-
-/// Raised whenever the experiment changes: verdicts of another version no longer speak.
-pub const EXPERIMENT_VERSION: u32 = 5;
 
 const PAGE: usize = 4096;
 pub(super) const MIB: usize = 1 << 20;

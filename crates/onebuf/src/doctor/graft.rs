@@ -13,9 +13,6 @@ use crate::{
     topology::{DeviceIx, State, Verdict},
 };
 
-/// What it is called among routes; its number is raised whenever the experiment changes.
-pub(super) const KIND: &str = "graft-1";
-
 const TEXT: &str = include_str!("graft.cl");
 /// The same, for runtimes that take SPIR-V. Made by clang 15 (`-target spir64 -cl-std=CL2.0 -DSPIRV -O2 -emit-llvm`, with the default
 /// header) and llvm-spirv 15 (`--spirv-max-version=1.0`).

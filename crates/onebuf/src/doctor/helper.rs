@@ -10,12 +10,13 @@
 //! the processor says nothing either.
 
 use super::{
-    experiment, graft, identity,
+    experiment, graft,
     patience::{HeldUp, Patience, Silence},
 };
 use crate::{
-    Error, Hub, Result, RouteKind,
+    Error, Hub, Result, RouteKind, identity,
     topology::{Node, State, Verdict},
+    verdicts::GRAFT,
 };
 use std::{
     fmt,
@@ -52,7 +53,7 @@ pub fn helper_main() {
 /// The helper's side. Everything it learns goes to standard output at once.
 fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
     let route = match kind {
-        graft::KIND => None,
+        GRAFT => None,
         kind => Some(route_kind(kind)?),
     };
     let number =

@@ -8,20 +8,19 @@ mod cost;
 mod experiment;
 mod graft;
 mod helper;
-pub(crate) mod identity;
 mod patience;
 mod remembered;
 mod subject;
-mod verdicts;
 
-pub use experiment::{DEFAULT_REACH, EXPERIMENT_VERSION, SIZES};
+pub use crate::{identity::EXPERIMENT_VERSION, verdicts::Verdicts};
+pub use experiment::{DEFAULT_REACH, SIZES};
 pub use graft::Graft;
 pub use helper::{HELPER_COMMAND, helper_main};
-pub use verdicts::Verdicts;
 
 use crate::{
     Device, Error, Hub, Result, RouteKind, route,
     topology::{Node, Route, State, Verdict},
+    verdicts::GRAFT,
 };
 use remembered::Remembered;
 use serde_json::{Value, json};
@@ -196,7 +195,7 @@ impl Doctor {
             let verdict = match remembered.verdicts.find_graft(near, far) {
                 Some(known) => known,
                 None => {
-                    let verdict = self.helper(hub.libraries()).run(near, far, graft::KIND)?;
+                    let verdict = self.helper(hub.libraries()).run(near, far, GRAFT)?;
                     if verdict.state != State::Declared {
                         remembered.verdicts.insert_graft(near, far, verdict.clone());
                         remembered.save();

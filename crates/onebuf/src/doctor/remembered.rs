@@ -2,7 +2,7 @@
 //! be used stops nothing; what is wrong with it is told at the end.
 
 use super::{Cached, Doctor, Verdicts};
-use crate::{Error, Result, cache};
+use crate::{Error, Result, private_files};
 use std::path::PathBuf;
 
 pub(super) struct Remembered {
@@ -16,7 +16,7 @@ pub(super) struct Remembered {
 
 impl Remembered {
     pub fn open(doctor: &Doctor) -> Self {
-        let folder = doctor.cache.clone().map_or_else(cache::user_folder, Ok);
+        let folder = doctor.cache.clone().map_or_else(private_files::user_folder, Ok);
         let loaded = folder.clone().and_then(|folder| Verdicts::load(&folder));
         let (verdicts, not_read) = match loaded {
             Ok(_) if doctor.fresh => (Verdicts::default(), None),

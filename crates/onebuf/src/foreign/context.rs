@@ -34,7 +34,7 @@ pub(crate) struct ForeignDevices {
     found: usize,
     contexts: Mutex<ByHandle<Weak<Registration>>>,
     entries: Mutex<Vec<ForeignEntry>>,
-    pub wrapped: Wrapped,
+    pub wrapped: Arc<Wrapped>,
     /// The last plan for memory of others: who wraps one memory wraps more like it.
     planned: Mutex<Option<(Request, Arc<Plan>)>>,
 }
@@ -51,7 +51,7 @@ struct ForeignEntry {
 impl ForeignDevices {
     pub fn new(known: Option<Known>, others: Others, found: usize) -> Self {
         let (contexts, entries) = (Mutex::default(), Mutex::default());
-        let (wrapped, planned) = (Wrapped::default(), Mutex::default());
+        let (wrapped, planned) = (Arc::default(), Mutex::default());
         Self { known, others, found, contexts, entries, wrapped, planned }
     }
 

@@ -45,6 +45,5 @@ pub use gl::{ForeignGl, ForeignGlBufferInfo, GlQueue, Here};
 pub use info::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement};
 pub(crate) use other::Others;
 pub use owner::Borrowed;
-pub(crate) use owner::Claim;
 pub use vulkan::{ForeignVulkan, VulkanBuffer, VulkanHandles, VulkanMemory};
 pub use wrap::WrapBuilder;

@@ -1,8 +1,11 @@
 //! A wrapped buffer and its owner: for how long, in what order, and whose it is in the end.
 
+pub(super) use crate::buffer::Claim;
+
+use super::retain_memory;
 use crate::{Buffer, Fence, Queue, Result, SyncMethod, device::Device};
 use bytemuck::Pod;
-use std::{ffi::c_void, fmt, marker::PhantomData, ops::Deref};
+use std::{ffi::c_void, marker::PhantomData, ops::Deref};
 
 /// A wrapped buffer that lives no longer than what its memory belongs to.
 #[derive(Debug)]
@@ -22,42 +25,6 @@ impl<T: Pod> Deref for Borrowed<'_, T> {
 
     fn deref(&self) -> &Buffer<T> {
         &self.buffer
-    }
-}
-
-/// What is owed to the former owner: runs when it is dropped, if it has fallen due. Where nothing was wrapped the
-/// handle stays the caller's.
-pub(crate) struct Claim {
-    raw: usize,
-    release: Option<Release>,
-    due: bool,
-}
-
-type Release = Box<dyn FnOnce(*mut c_void) + Send>;
-
-impl Claim {
-    pub(super) fn new(raw: usize, release: Release) -> Self {
-        Self { raw, release: Some(release), due: false }
-    }
-
-    /// The memory was taken over.
-    pub(super) fn due(mut self) -> Self {
-        self.due = true;
-        self
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if let Some(release) = self.release.take().filter(|_| self.due) {
-            release(self.raw as *mut c_void);
-        }
-    }
-}
-
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Claim({:#x})", self.raw)
     }
 }
 
@@ -112,6 +79,9 @@ impl<T: Pod> Buffer<T> {
         drop(view);
         queue.finish()?;
         self.detach();
-        self.retain_cl_mem(device.index()).map(|raw| raw as *mut c_void)
+        let (core, device) = (self.core(), device.index());
+        let alias = core.alias_of(device).ok_or_else(|| core.not_shared(device))?;
+        let raw = retain_memory(self.part().memory(alias)?.get())?;
+        Ok(raw as *mut c_void)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    buffer::Core,
+    buffer::{Core, Owner, Tag},
     sync::{Arc, Condvar, Mutex, lock},
 };
 use std::{
@@ -101,17 +101,18 @@ impl Wrapped {
         Ok(core)
     }
 
-    /// A core is done with its memory.
-    pub fn forget(&self, key: usize) {
-        self.change(|cores| drop(cores.remove(&key)));
-    }
-
     fn change(&self, change: impl FnOnce(&mut ByHandle<Entry>)) {
         let mut all = lock(&self.all);
         change(&mut all.cores);
         if all.waiting > 0 {
             self.changed.notify_all();
         }
+    }
+}
+
+impl Owner for Wrapped {
+    fn forget(&self, tag: Tag) {
+        self.change(|cores| drop(cores.remove(&(tag.number as usize))));
     }
 }
 
@@ -123,6 +124,6 @@ struct Unmade<'a> {
 
 impl Drop for Unmade<'_> {
     fn drop(&mut self) {
-        self.wrapped.forget(self.key);
+        self.wrapped.change(|cores| drop(cores.remove(&self.key)));
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::{
     Access, CopyPolicy, Device, Error, Hub, MemoryKind, RouteKind, Signature, Source, args,
-    doctor::Verdicts,
     sync::{Arc, AtomicU64, Ordering},
+    verdicts::Verdicts,
 };
 use onebuf_sys::{
     Probe,

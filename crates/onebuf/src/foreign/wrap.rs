@@ -296,7 +296,7 @@ fn core_around(
         let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
         let pages = facts.host_pointer.filter(|_| over && memory_kind == MemoryKind::MappedDevice);
         let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
-        let registration = whose.registration();
+        let registration = whose.registration().map(|registration| registration as _);
         around(
             hub,
             whose.devices(),
@@ -418,7 +418,8 @@ fn wrap_svm<T: Pod>(
         let device = whose.device(hub, home)?;
         // SAFETY: the promise that was made to `Hub::wrap_svm`.
         let memory = unsafe { device.wrap_svm(start, &spec) }?;
-        let (pages, registration) = (None, whose.registration());
+        let (pages, registration) =
+            (None, whose.registration().map(|registration| registration as _));
         around(
             hub,
             whose.devices(),

@@ -2,6 +2,7 @@
 
 use super::{
     engine::Engine,
+    libraries::Libraries,
     native,
     number::Sample,
     operand::{Operand, Wanted, narrow},
@@ -88,7 +89,7 @@ impl Fft {
     pub fn on(queue: &Queue) -> Result<Fft> {
         let engine = Engine::of(queue, "a Fourier transform")?;
         if let Some(flavor) = engine.native() {
-            queue.hub.maths().fft(flavor)?;
+            Libraries::fft(&queue.hub, flavor)?;
         }
         Ok(Fft { queue: queue.clone(), engine })
     }

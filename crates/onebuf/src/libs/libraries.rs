@@ -1,7 +1,7 @@
 //! The libraries of one hub: which, and the tables of those that were asked for.
 
 use crate::{
-    Error, Result,
+    Error, Hub, HubBuilder, Result,
     sync::{Arc, Mutex, lock},
 };
 use onebuf_sys::{
@@ -10,7 +10,7 @@ use onebuf_sys::{
 };
 use std::{collections::BTreeMap, fmt};
 
-/// A library that [`crate::libs`] loads, for [`HubBuilder::math_library`](crate::HubBuilder::math_library).
+/// A library that [`crate::libs`] loads, for [`HubBuilderLibs::math_library`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)] // The names are the libraries' own.
 pub enum Library {
@@ -22,11 +22,33 @@ pub enum Library {
     RocSolver,
 }
 
+/// What [`crate::libs`] adds to [`HubBuilder`].
+///
+/// ```
+/// use onebuf::{Hub, libs::Library, prelude::*};
+///
+/// let hub = Hub::builder().math_library(Library::CuBlas, "none").build()?;
+/// # drop(hub);
+/// # Ok::<(), onebuf::Error>(())
+/// ```
+pub trait HubBuilderLibs: Sized {
+    /// Loads this file as one of the libraries of [`crate::libs`], whatever the environment says; `none` switches
+    /// it off.
+    fn math_library(self, which: Library, path_or_soname: impl Into<String>) -> Self;
+}
+
+impl HubBuilderLibs for HubBuilder {
+    fn math_library(mut self, which: Library, path_or_soname: impl Into<String>) -> Self {
+        let libraries = self.extensions_mut().get_mut::<Libraries>();
+        libraries.instead.insert(which, path_or_soname.into());
+        self
+    }
+}
+
 /// Loaded when they are first needed, and kept while the hub lives.
 #[derive(Default)]
-pub(crate) struct Libraries {
+pub(super) struct Libraries {
     instead: BTreeMap<Library, String>,
-    probe: Option<std::sync::Arc<Probe>>,
     blas: [Slot<Blas>; 2],
     fft: [Slot<Fft>; 2],
     solver: [Slot<Solver>; 2],
@@ -35,43 +57,37 @@ pub(crate) struct Libraries {
 type Slot<T> = Mutex<Option<Arc<T>>>;
 
 impl Libraries {
-    /// With other files than the usual ones.
-    pub fn new(
-        instead: BTreeMap<Library, String>,
-        probe: Option<std::sync::Arc<Probe>>,
-    ) -> Libraries {
-        Libraries { instead, probe, ..Libraries::default() }
-    }
-
-    pub fn blas(&self, flavor: Flavor) -> Result<Arc<Blas>> {
+    pub fn blas(hub: &Hub, flavor: Flavor) -> Result<Arc<Blas>> {
         let which = flavor.pick([Library::CuBlas, Library::RocBlas]);
-        self.load(flavor, which, &self.blas, Blas::load)
+        Self::load(hub, flavor, which, |all| &all.blas, Blas::load)
     }
 
-    pub fn fft(&self, flavor: Flavor) -> Result<Arc<Fft>> {
+    pub fn fft(hub: &Hub, flavor: Flavor) -> Result<Arc<Fft>> {
         let which = flavor.pick([Library::CuFft, Library::RocFft]);
-        self.load(flavor, which, &self.fft, Fft::load)
+        Self::load(hub, flavor, which, |all| &all.fft, Fft::load)
     }
 
-    pub fn solver(&self, flavor: Flavor) -> Result<Arc<Solver>> {
+    pub fn solver(hub: &Hub, flavor: Flavor) -> Result<Arc<Solver>> {
         let which = flavor.pick([Library::CuSolver, Library::RocSolver]);
-        self.load(flavor, which, &self.solver, Solver::load)
+        Self::load(hub, flavor, which, |all| &all.solver, Solver::load)
     }
 
     /// A failure is not remembered, so that the next call tries again.
     fn load<T>(
-        &self,
+        hub: &Hub,
         flavor: Flavor,
         which: Library,
-        [cuda, hip]: &[Slot<T>; 2],
+        slots: impl Fn(&Libraries) -> &[Slot<T>; 2],
         load: impl Fn(Flavor, Option<&str>, Option<std::sync::Arc<Probe>>) -> Result<T, Missing>,
     ) -> Result<Arc<T>> {
+        let libraries: &Libraries = hub.extensions().get();
+        let [cuda, hip] = slots(libraries);
         let mut slot = lock(flavor.pick([cuda, hip]));
         if let Some(table) = &*slot {
             return Ok(table.clone());
         }
-        let file = self.instead.get(&which).map(String::as_str);
-        let table = load(flavor, file, self.probe.clone()).map_err(unavailable)?;
+        let file = libraries.instead.get(&which).map(String::as_str);
+        let table = load(flavor, file, hub.probe().cloned()).map_err(unavailable)?;
         Ok(slot.insert(Arc::new(table)).clone())
     }
 }

@@ -65,7 +65,7 @@ mod solver;
 
 pub use blas::{Blas, Gemm, Op};
 pub use fft::{Direction, Fft, Fft1d};
-pub use libraries::Library;
+pub use libraries::{HubBuilderLibs, Library};
 pub use number::{Number, Sample};
 pub use operand::Operand;
 pub use solver::{Columns, Lu, Solver, Square};
@@ -97,6 +97,3 @@ fn mark(queue: &Queue) -> Option<Arc<dyn Event>> {
         && queue_state.hal.raw() != 0;
     timed.then(|| queue_state.hal.mark().ok()).flatten()
 }
-
-pub(crate) use libraries::Libraries;
-pub(crate) use native::Shelf;

@@ -22,7 +22,7 @@ impl MemoryResource for Fresh {
     }
 
     fn give(&self, mut block: Block) {
-        block.core.pool = None;
+        block.core.loan = None;
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 

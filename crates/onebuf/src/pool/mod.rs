@@ -46,7 +46,7 @@ pub use statistics::PoolStatistics;
 
 use crate::{
     Buffer, BufferBuilder, Error, Hub, Result,
-    buffer::Core,
+    buffer::{Core, Lender, Loan, Owner, Tag},
     sync::{Arc, AtomicBool, Ordering},
 };
 use bytemuck::Pod;
@@ -202,11 +202,11 @@ impl Inner {
         self.check(&block, bytes)?;
         let Block { mut core, shelf, number } = block;
         core.renew(bytes);
-        match &mut core.pool {
-            Some(link) if Arc::ptr_eq(&link.pool, self) => {
-                (link.shelf, link.number) = (shelf, number);
-            }
-            link => *link = Some(Link { pool: self.clone(), shelf, number }),
+        let tag = Tag { place: shelf, number };
+        match &mut core.loan {
+            Some(loan) if loan.is_by(self) => loan.tag = tag,
+            // A core that is idle keeps its pool alive: closing frees those.
+            loan => *loan = Some(Loan { owner: self.clone(), lender: Lender::Pool, tag }),
         }
         Ok(core)
     }
@@ -226,7 +226,7 @@ impl Inner {
     }
 
     #[inline]
-    fn take_back(&self, block: Block) {
+    fn give(&self, block: Block) {
         self.top.give(block);
         if self.closed.load(Ordering::Acquire) {
             self.top.trim(0);
@@ -235,24 +235,9 @@ impl Inner {
     }
 }
 
-/// What a core remembers of its pool. A core that is idle keeps its pool alive: closing frees those.
-#[derive(Clone)]
-pub(crate) struct Link {
-    pool: Arc<Inner>,
-    shelf: u32,
-    number: u64,
-}
-
-impl Link {
-    /// Gives a core back where it came from.
-    pub fn give_back(&self, core: Box<Core>) {
-        self.pool.take_back(Block { core, shelf: self.shelf, number: self.number });
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Link({})", self.number)
+impl Owner for Inner {
+    fn take_back(&self, core: Box<Core>, Tag { place: shelf, number }: Tag) {
+        self.give(Block { core, shelf, number });
     }
 }
 

@@ -5,7 +5,7 @@
 //! else. Files are replaced as a whole; there are no locks, and of two processes that write the same
 //! program the later wins.
 
-use crate::{Error, Result, cache};
+use crate::{Error, Result, private_files};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -77,9 +77,9 @@ impl Store {
     }
 
     fn read(&self, path: &Path, key: &[u8]) -> io::Result<Vec<u8>> {
-        let mut file = cache::open_private(path, self.limit_bytes)?;
+        let mut file = private_files::open_private(path, self.limit_bytes)?;
         self.check_folders().map_err(io::Error::other)?;
-        let bytes = cache::read_private(&mut file, self.limit_bytes)?;
+        let bytes = private_files::read_private(&mut file, self.limit_bytes)?;
         let binary = decode(&bytes, key).map_err(io::Error::other)?.to_vec();
         // Its use, for who goes first. A failure only makes it go sooner.
         drop(file.set_modified(SystemTime::now()));
@@ -87,7 +87,8 @@ impl Store {
     }
 
     fn check_folders(&self) -> Result<()> {
-        cache::check_private(&self.base).and_then(|()| cache::check_private(&self.folder()))
+        private_files::check_private(&self.base)
+            .and_then(|()| private_files::check_private(&self.folder()))
     }
 
     fn write(&self, key: &[u8], binary: &[u8]) -> Result<()> {
@@ -99,10 +100,10 @@ impl Store {
             tracing::debug!("a program of {bytes} bytes is too large to be kept on disk");
             return Ok(());
         }
-        cache::make_private(&self.base)?;
-        cache::make_private(&self.folder())?;
+        private_files::make_private(&self.base)?;
+        private_files::make_private(&self.folder())?;
         let path = self.path(key);
-        cache::replace(&path, &parts).map_err(|error| unusable(&path, &error))?;
+        private_files::replace(&path, &parts).map_err(|error| unusable(&path, &error))?;
         self.shrink(&path)
     }
 
@@ -152,7 +153,7 @@ fn entries(folder: &Path) -> Result<Vec<Entry>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(unusable(folder, &error)),
     };
-    cache::check_private(folder)?;
+    private_files::check_private(folder)?;
     Ok(list.filter_map(|item| entry(&item.ok()?)).collect())
 }
 
@@ -179,7 +180,7 @@ fn remove(entry: &Entry) -> Result<()> {
 }
 
 fn unusable(path: &Path, error: &io::Error) -> Error {
-    cache::unusable(path, error.to_string())
+    private_files::unusable(path, error.to_string())
 }
 
 fn head(key: &[u8], binary: &[u8]) -> Vec<u8> {

@@ -12,6 +12,7 @@ pub use transforms::{Planners, Transforms};
 use super::{
     blas::{Op, Product},
     fft::Fft1d,
+    native::Shelf,
     number::{Number, Sample},
     operand::check_apart,
 };
@@ -83,7 +84,7 @@ pub fn fft<T: Sample>(
         check_apart(range(data), range(from), "from")?;
         data[..total].copy_from_slice(&from[..total]);
     }
-    let planners = &queue.queue_state.libs.planners;
+    let planners = &Shelf::of(queue).planners;
     T::transform(Transforms { planners, plan, data: &mut data[..total] });
     Ok(())
 }

@@ -2,14 +2,14 @@
 
 #![allow(unsafe_code)] // See the head of `mod.rs`.
 
-use super::{Kept, Things, address, address_of, range, within};
+use super::{Kept, Shelf, Things, address, address_of, range, within};
 use crate::{
     Queue, Result,
     hal::Memory,
     libs::{
         Op,
         blas::Product,
-        libraries::check,
+        libraries::{Libraries, check},
         number::{Kind, Number},
         operand::{check_apart, narrow},
     },
@@ -31,7 +31,7 @@ pub(super) struct Handle {
 
 impl Handle {
     fn new(queue: &Queue, flavor: Flavor) -> Result<Handle> {
-        let table = queue.hub.maths().blas(flavor)?;
+        let table = Libraries::blas(&queue.hub, flavor)?;
         let to_free = table.clone();
         // SAFETY: the context is current.
         let made = within(queue, &[], |_| check(&*table, unsafe { table.create() }))?;
@@ -61,7 +61,7 @@ impl Things {
 }
 
 pub fn open_blas(queue: &Queue, flavor: Flavor) -> Result<()> {
-    lock(&queue.queue_state.libs.things).blas(queue, flavor).map(drop)
+    lock(&Shelf::of(queue).things).blas(queue, flavor).map(drop)
 }
 
 /// As the libraries number it.
@@ -90,7 +90,7 @@ pub fn gemm<T: Number>(
     let [op_a, op_b] = product.ops.map(|op| number(op, flavor));
     let (alpha, beta) = (&raw const product.alpha, &raw const product.beta);
     let (alpha, beta) = (alpha.cast::<c_void>(), beta.cast::<c_void>());
-    let mut things = lock(&queue.queue_state.libs.things);
+    let mut things = lock(&Shelf::of(queue).things);
     let handle = things.blas(queue, flavor)?;
     let (h, table) = (handle.raw(), &*handle.table);
     within(queue, &views.map(Hold::memory), |_| {
@@ -153,7 +153,7 @@ pub fn set_identity<T: Number>(
     to: &Hold<'_>,
 ) -> Result<()> {
     let (rows, step, at) = (narrow("n", n)?, narrow("n", n + 1)?, address(to)?);
-    let mut things = lock(&queue.queue_state.libs.things);
+    let mut things = lock(&Shelf::of(queue).things);
     let (column, all) = (n * size_of::<T>(), n * n * size_of::<T>());
     let known = to.memory().takes_transfers();
     let ones = things.scratch(queue, if known { column } else { all })?;

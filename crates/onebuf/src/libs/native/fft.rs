@@ -2,13 +2,13 @@
 
 #![allow(unsafe_code)] // See the head of `mod.rs`.
 
-use super::{Kept, address, address_of, blas, range, within};
+use super::{Kept, Shelf, address, address_of, blas, range, within};
 use crate::{
     Queue, Result,
     hal::Memory,
     libs::{
         fft::{Direction, Fft1d},
-        libraries::check,
+        libraries::{Libraries, check},
         number::Sample,
         operand::{check_apart, narrow},
     },
@@ -72,7 +72,7 @@ impl Plans {
 
 impl Plan {
     fn new(queue: &Queue, flavor: Flavor, key: Key) -> Result<Plan> {
-        let table = queue.hub.maths().fft(flavor)?;
+        let table = Libraries::fft(&queue.hub, flavor)?;
         match flavor {
             Flavor::Cuda => Ok(Plan::Cuda(table.clone(), cufft_plan(queue, &table, key)?)),
             Flavor::Hip => Ok(Plan::Hip(table.clone(), rocfft_plan(queue, &table, key)?)),
@@ -234,7 +234,7 @@ pub fn fft<T: Sample>(
         is_double,
         direction: flavor.pick([None, Some(direction)]),
     };
-    let mut things = lock(&queue.queue_state.libs.things);
+    let mut things = lock(&Shelf::of(queue).things);
     // Before anything is written: it may fail.
     things.plans.get(queue, flavor, key)?;
     let from = from.map(Hold::memory);

@@ -31,7 +31,7 @@ const ALIGN: usize = 256;
 
 /// What the libraries keep with a queue.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
+pub(in crate::libs) struct Shelf {
     things: Mutex<Things>,
     #[cfg(feature = "cpu-libs")]
     pub planners: super::cpu::Planners,
@@ -46,6 +46,13 @@ struct Things {
     scratch: Option<Arc<dyn Memory>>,
     /// A number that a library writes and the host reads.
     info: Option<Arc<dyn Memory>>,
+}
+
+impl Shelf {
+    /// A queue's; made when it is first needed, and dropped with the queue.
+    pub fn of(queue: &Queue) -> &Self {
+        queue.queue_state.extensions.get()
+    }
 }
 
 impl Things {

@@ -2,13 +2,15 @@
 
 #![allow(unsafe_code)] // See the head of `mod.rs`.
 
-use super::{Kept, Things, address, address_of, allocate, blas::number, range, refusal, within};
+use super::{
+    Kept, Shelf, Things, address, address_of, allocate, blas::number, range, refusal, within,
+};
 use crate::{
     Error, MemoryKind, Queue, Result,
     hal::Memory,
     libs::{
         Op,
-        libraries::{Named, check},
+        libraries::{Libraries, Named, check},
         number::{Kind, Number},
         operand::{check_apart, narrow},
     },
@@ -49,7 +51,7 @@ pub struct System<'a> {
 
 impl Handle {
     fn new(queue: &Queue, flavor: Flavor, things: &mut Things) -> Result<Handle> {
-        let table = queue.hub.maths().solver(flavor)?;
+        let table = Libraries::solver(&queue.hub, flavor)?;
         if flavor == Flavor::Hip {
             let blas = things.blas(queue, flavor)?;
             return Ok(Handle { table, own: Own::Hip(blas.raw(), blas.table.clone()) });
@@ -158,7 +160,7 @@ impl Things {
 }
 
 pub fn open_solver(queue: &Queue, flavor: Flavor) -> Result<()> {
-    lock(&queue.queue_state.libs.things).solver(queue, flavor).map(drop)
+    lock(&Shelf::of(queue).things).solver(queue, flavor).map(drop)
 }
 
 /// Factors and waits. The row exchanges, and the first column without a pivot.
@@ -170,7 +172,7 @@ pub fn factor<T: Number>(
 ) -> Result<(Pivots, Option<usize>)> {
     let (rows, lda, a) = (narrow("n", n)?, narrow("lda", ld)?, address(view)?);
     // The lock is held until the number is read: it is the next call's too.
-    let mut things = lock(&queue.queue_state.libs.things);
+    let mut things = lock(&Shelf::of(queue).things);
     let info = things.info(queue)?;
     let pivots = allocate(queue, n * size_of::<i32>(), MemoryKind::Device)?;
     let handle = things.solver(queue, flavor)?;
@@ -215,7 +217,7 @@ pub fn solve<T: Number>(
     let (count, ldb_, b) = (narrow("columns", columns)?, narrow("ldb", ldb)?, address(b_view)?);
     let (a_len, b_len) = (ld * (n - 1) + n, ldb * (columns - 1) + n);
     check_apart(range::<T>(b, b_len), range::<T>(a, a_len), "a")?;
-    let mut things = lock(&queue.queue_state.libs.things);
+    let mut things = lock(&Shelf::of(queue).things);
     let info = things.info(queue)?;
     let (p, i) = (address_of(&**pivots)?, address_of(&*info)?);
     let handle = things.solver(queue, flavor)?;

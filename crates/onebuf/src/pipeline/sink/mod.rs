@@ -11,7 +11,9 @@ mod udp;
 pub use file::File;
 pub use memory::Memory;
 pub use npy::Npy;
-pub use udp::{Faults, Udp, UdpSent, UdpSentMeter};
+#[cfg(any(test, feature = "testing"))]
+pub use udp::Faults;
+pub use udp::{Udp, UdpSent, UdpSentMeter};
 
 use super::Builder;
 use crate::{Buffer, Result};

@@ -111,7 +111,8 @@ impl Udp {
         Ok(self)
     }
 
-    /// Loses, doubles and reorders packets, for trying what a receiver makes of it.
+    /// Loses, doubles and reorders packets, for trying what a receiver makes of it. Needs the cargo feature `testing`.
+    #[cfg(any(test, feature = "testing"))]
     pub fn faults(mut self, faults: Faults) -> Self {
         (self.faults, self.order) = (faults, Order::default());
         self

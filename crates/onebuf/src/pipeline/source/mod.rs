@@ -23,6 +23,7 @@
 mod file;
 mod memory;
 mod npy;
+#[cfg(any(test, feature = "testing"))]
 mod synthetic;
 mod tcp;
 mod turns;
@@ -31,6 +32,7 @@ mod udp;
 pub use file::File;
 pub use memory::Memory;
 pub use npy::Npy;
+#[cfg(any(test, feature = "testing"))]
 pub use synthetic::{Synthetic, Wave};
 pub use tcp::Tcp;
 pub use udp::{Arrival, Udp, UdpCounts, UdpMeter};

@@ -18,7 +18,7 @@ pub struct Wave {
 /// Plane waves and noise, as a line of sensors half a wavelength apart hears them. The same numbers give the same
 /// samples, and the waves go on from frame to frame.
 ///
-/// A frame is channels of samples, one channel behind the other.
+/// A frame is channels of samples, one channel behind the other. Needs the cargo feature `testing`.
 ///
 /// ```
 /// use onebuf::{Complex32, pipeline::source::{Synthetic, Wave}};

@@ -2,7 +2,7 @@
 
 use super::sent::{Counters, add};
 
-/// What shall go wrong with packets on their way. The same seed does the same.
+/// What shall go wrong with packets on their way. The same seed does the same. Needs the cargo feature `testing`.
 ///
 /// ```
 /// use onebuf::pipeline::sink::Faults;

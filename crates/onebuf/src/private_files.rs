@@ -1,4 +1,4 @@
-//! Folders and files that no other user can write to.
+//! Folders and files that no other user can write to, and the user's cache folder.
 
 use crate::{Error, Result};
 use std::{
@@ -8,6 +8,18 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
+
+/// Where the user's cache lies: `onebuf` in `$XDG_CACHE_HOME`, or in `~/.cache`.
+pub fn user_folder() -> Result<PathBuf> {
+    let set =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    base.map(|base| base.join("onebuf")).ok_or_else(|| Error::Cache {
+        path: "cache folder".into(),
+        reason: "neither XDG_CACHE_HOME nor HOME is set to an absolute path: set one of them"
+            .into(),
+    })
+}
 
 /// What is read from here decides what memory is shared and what code runs: it must not come from
 /// somebody else.

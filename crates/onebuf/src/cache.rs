@@ -7,15 +7,11 @@
 //! # Ok::<(), onebuf::Error>(())
 //! ```
 
-mod private;
+pub use crate::private_files::user_folder;
 
-pub(crate) use private::{
-    check_private, make_private, open_private, read_private, replace, replace_durably, unusable,
-};
-
-use crate::{Error, Result, doctor::Verdicts, program::Store};
+use crate::{Result, program::Store, verdicts::Verdicts};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What a cache folder holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -28,22 +24,10 @@ pub struct Contents {
     pub bytes: u64,
 }
 
-/// Where the user's cache lies: `onebuf` in `$XDG_CACHE_HOME`, or in `~/.cache`.
-pub fn user_folder() -> Result<PathBuf> {
-    let set =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    base.map(|base| base.join("onebuf")).ok_or_else(|| Error::Cache {
-        path: "cache folder".into(),
-        reason: "neither XDG_CACHE_HOME nor HOME is set to an absolute path: set one of them"
-            .into(),
-    })
-}
-
 /// What a folder holds; nothing where there is none.
 ///
 /// # Errors
-/// [`Error::Cache`] for a folder that cannot be read, or that others can write to.
+/// [`Error::Cache`](crate::Error::Cache) for a folder that cannot be read, or that others can write to.
 pub fn contents(folder: &Path) -> Result<Contents> {
     let verdicts = Verdicts::load(folder).ok().map(|verdicts| verdicts.len());
     let (programs, bytes) = Store::contents(folder)?;
@@ -54,7 +38,7 @@ pub fn contents(folder: &Path) -> Result<Contents> {
 /// (a FIFO, a socket, a link) is removed. An error in one part does not keep the other from being cleared.
 ///
 /// # Errors
-/// [`Error::Cache`] for a file that cannot be removed, or a folder of programs that others can write to.
+/// [`Error::Cache`](crate::Error::Cache) for a file that cannot be removed, or a folder of programs that others can write to.
 pub fn clear(folder: &Path) -> Result<Contents> {
     let held = contents(folder);
     let verdicts = Verdicts::clear(folder);

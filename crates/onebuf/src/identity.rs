@@ -1,8 +1,13 @@
 //! What a verdict depends on: change any of it, and the verdict no longer speaks.
 
-use super::EXPERIMENT_VERSION;
-use crate::{device_table::FOREIGN_MARK, topology::Node};
+use crate::topology::Node;
 use std::{ffi::OsString, fmt, sync::OnceLock};
+
+/// Raised whenever the experiment changes: verdicts of another version no longer speak.
+pub const EXPERIMENT_VERSION: u32 = 5;
+
+/// In a guest's id, between that of the device it is another context of and its number.
+pub(crate) const GUEST_MARK: char = '@';
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
@@ -45,10 +50,10 @@ pub(crate) fn environment() -> &'static [(OsString, OsString)] {
 }
 
 /// A device's part of the key: both the doctor and its helper compute it, and must agree.
-pub(super) fn of_node(node: &Node) -> String {
+pub(crate) fn of_node(node: &Node) -> String {
     let info = &node.info;
     // What was found of a device holds for every context of it.
-    let id = node.id.split(FOREIGN_MARK).next().unwrap_or_default();
+    let id = node.id.split(GUEST_MARK).next().unwrap_or_default();
     let uuid = info.physical.uuid_text().unwrap_or_default();
     let pci = info.physical.pci.map_or_else(String::new, |pci| pci.to_string());
     [id, &info.platform, &info.name, &info.version, &info.driver, &info.library, &uuid, &pci]
@@ -57,7 +62,7 @@ pub(super) fn of_node(node: &Node) -> String {
 }
 
 /// The whole key, readable: it is only ever compared.
-pub(super) fn key(from: &Node, to: &Node, kind: impl fmt::Display) -> String {
+pub(crate) fn key(from: &Node, to: &Node, kind: impl fmt::Display) -> String {
     let kernel = rustix::system::uname();
     let kernel = kernel.release().to_string_lossy().into_owned();
     let selects = |name: &OsString| SELECTORS.iter().any(|selector| name == selector);

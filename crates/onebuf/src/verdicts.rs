@@ -1,8 +1,7 @@
 //! Remembered verdicts: a file in the user's cache folder.
 
-use super::{graft, identity};
 use crate::{
-    Error, Result, RouteKind, cache,
+    Error, Result, RouteKind, identity, private_files,
     topology::{Node, Verdict},
 };
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,9 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
 };
+
+/// What grafting is called among routes; its number is raised whenever that experiment changes.
+pub(crate) const GRAFT: &str = "graft-1";
 
 const FILE: &str = "verdicts.json";
 const SCHEMA: u32 = 1;
@@ -44,12 +46,12 @@ impl Verdicts {
         if self.is_empty() {
             return None;
         }
-        self.verdicts.get(&identity::key(from, to, graft::KIND)).cloned()
+        self.verdicts.get(&identity::key(from, to, GRAFT)).cloned()
     }
 
     /// Remembers that.
     pub fn insert_graft(&mut self, from: &Node, to: &Node, verdict: Verdict) {
-        self.verdicts.insert(identity::key(from, to, graft::KIND), verdict);
+        self.verdicts.insert(identity::key(from, to, GRAFT), verdict);
     }
 
     /// How many there are.
@@ -78,16 +80,19 @@ impl Verdicts {
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
         let unusable = |what: &str| unreadable(&path, what);
-        let mut file = match cache::open_private(&path, MOST_BYTES) {
+        let mut file = match private_files::open_private(&path, MOST_BYTES) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                return Err(cache::unusable(folder, "not a folder: remove what is there".into()));
+                return Err(private_files::unusable(
+                    folder,
+                    "not a folder: remove what is there".into(),
+                ));
             }
             Err(error) => return Err(unusable(&error.to_string())),
         };
-        cache::check_private(folder)?;
-        let bytes = cache::read_private(&mut file, MOST_BYTES);
+        private_files::check_private(folder)?;
+        let bytes = private_files::read_private(&mut file, MOST_BYTES);
         let bytes = bytes.map_err(|error| unusable(&error.to_string()))?;
         Self::parse(&bytes).map_err(|why| unusable(&why))
     }
@@ -108,7 +113,7 @@ impl Verdicts {
     pub(crate) fn load_or_note(folder: Option<&Path>) -> (Self, Option<Error>) {
         let loaded = match folder {
             Some(folder) => Self::load(folder),
-            None => cache::user_folder().and_then(|folder| Self::load(&folder)),
+            None => private_files::user_folder().and_then(|folder| Self::load(&folder)),
         };
         match loaded {
             Ok(verdicts) => (verdicts, None),
@@ -136,14 +141,14 @@ impl Verdicts {
 
     fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
-        cache::make_private(folder)?;
+        private_files::make_private(folder)?;
         // A file that cannot be read holds nothing worth keeping.
         let mut all = Self::load(folder).unwrap_or_default();
         all.schema = SCHEMA;
         all.verdicts.extend(self.verdicts.clone());
-        let failed = |what: String| cache::unusable(&path, what);
+        let failed = |what: String| private_files::unusable(&path, what);
         let text = serde_json::to_string_pretty(&all).map_err(|error| failed(error.to_string()))?;
-        let written = cache::replace_durably(&path, &[text.as_bytes()]);
+        let written = private_files::replace_durably(&path, &[text.as_bytes()]);
         written.map_err(|error| failed(error.to_string()))
     }
 
@@ -157,16 +162,19 @@ impl Verdicts {
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(_) if path.is_dir() => {
-                Err(cache::unusable(&path, "a folder where a file is expected: remove it".into()))
+            Err(_) if path.is_dir() => Err(private_files::unusable(
+                &path,
+                "a folder where a file is expected: remove it".into(),
+            )),
+            Err(error) => {
+                Err(private_files::unusable(&path, format!("cannot be removed: {error}")))
             }
-            Err(error) => Err(cache::unusable(&path, format!("cannot be removed: {error}"))),
         }
     }
 
-    /// Where the user's verdicts are kept: [`cache::user_folder`].
+    /// Where the user's verdicts are kept: [`crate::cache::user_folder`].
     pub fn user_folder() -> Result<PathBuf> {
-        cache::user_folder()
+        private_files::user_folder()
     }
 
     /// The size of their file.
@@ -178,7 +186,7 @@ impl Verdicts {
 
 fn unreadable(path: &Path, what: &str) -> Error {
     let go_on = "the verdicts in it are not used; `onebuf doctor` replaces it, `onebuf cache clear` removes it";
-    cache::unusable(path, format!("{what}; {go_on}"))
+    private_files::unusable(path, format!("{what}; {go_on}"))
 }
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]

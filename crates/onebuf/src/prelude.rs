@@ -1,0 +1,3 @@
+//! Methods that capabilities add to the types of the core, for `use onebuf::prelude::*`.
+
+pub use crate::libs::HubBuilderLibs;
