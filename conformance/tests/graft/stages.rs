@@ -7,7 +7,7 @@ use onebuf::{
     doctor::Verdicts,
     pipeline::{Builder, Filled, Graft, Pipeline, Report, StageReport, Work},
     topology::{State, Verdict},
-    trace::{Event, What},
+    trace::{Event, HubBuilderTraceExt, HubTraceExt, What},
 };
 use onebuf_conformance::{
     Side, Step, Watchdog, assert_same, note, one_api, play, random_words, step_model,

@@ -27,6 +27,7 @@ use onebuf::{
     doctor::{Cached, DEFAULT_REACH},
     libs::Blas,
     topology::{Route, State},
+    trace::HubTraceExt,
 };
 use onebuf_demo::{Adapted, Interpolator, Pipeline, Setup, Shape};
 use pipeline::Way;

@@ -8,7 +8,7 @@ use crate::{
 };
 use onebuf::{
     Cause, Error,
-    live::{self, BufferSeen, PipelineSeen, Snapshot, Viewer},
+    live::{self, BufferSeen, HubLiveExt, PipelineSeen, Snapshot, Viewer},
     pipeline::State,
     printable,
 };

@@ -12,7 +12,7 @@ use crate::{
     foreign::ForeignDevices,
     hal::{self, DeviceKind, Domain, QueueSpec},
     identity,
-    live::StatisticsTable,
+    observe::{BufferObservers, NewBuffer, Observer, Observers, Tracer},
     private_files,
     program::Programs,
     queue::{CallbackThread, QueueState},
@@ -20,7 +20,6 @@ use crate::{
     semaphores::Semaphores,
     sync::{Arc, lock},
     topology::{DeviceIx, Topology},
-    trace::Tracer,
     verdicts::Verdicts,
     wait_value_words::WaitValueTable,
 };
@@ -31,6 +30,7 @@ pub(crate) use pages::PageFile;
 pub(crate) use pending::Pending;
 use serde::Serialize;
 use std::{
+    any::Any,
     fmt,
     path::PathBuf,
     sync::{
@@ -67,9 +67,9 @@ struct Inner {
     probe: Option<Arc<Probe>>,
     /// What crates above keep with it.
     extensions: Extensions,
+    /// To those of the observers that want events.
     tracer: Tracer,
-    /// Of buffers, once somebody may look.
-    statistics_table: OnceLock<Arc<StatisticsTable>>,
+    observers: Observers,
     /// The host's service queue, once it was needed: maps take it without a lock.
     host_queue_state: OnceLock<Arc<QueueState>>,
     /// What is under way. The last field: what the others leave is waited for.
@@ -287,21 +287,27 @@ impl Hub {
         &self.0.extensions
     }
 
-    /// Where what happens is recorded.
+    /// Where what happens is told.
     #[inline]
     pub(crate) fn tracer(&self) -> &Tracer {
         &self.0.tracer
     }
 
-    /// What is kept of buffers for whoever watches; nothing while nobody can.
-    #[inline]
-    pub(crate) fn statistics_table(&self) -> Option<&Arc<StatisticsTable>> {
-        self.0.statistics_table.get()
+    /// The observer of this type, if one is installed.
+    pub(crate) fn observer<T: Observer>(&self) -> Option<Arc<T>> {
+        self.0.observers.find()
     }
 
-    /// The same, from now on.
-    pub(crate) fn watched_statistics(&self) -> &Arc<StatisticsTable> {
-        self.0.statistics_table.get_or_init(Arc::default)
+    /// The observer of this type, installed now unless it was before. It sees buffers that are made from now on, and no
+    /// events: those want an observer that the hub is built with.
+    pub(crate) fn observe_with<T: Observer>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        self.0.observers.find_or_add(make)
+    }
+
+    /// Who is told of a new buffer.
+    #[inline]
+    pub(crate) fn buffer_observers(&self, describe: impl FnOnce() -> NewBuffer) -> BufferObservers {
+        self.0.observers.of_buffer(describe)
     }
 
     /// Host memory for copies to and from a device.
@@ -330,9 +336,7 @@ impl Hub {
                 let queue_state =
                     QueueState::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tracer());
                 let queue_state = queue_state.drained_by(&self.0.pending);
-                if let Some(recorder) = self.tracer().recorder() {
-                    recorder.name_queue(queue_state.number, "onebuf's own");
-                }
+                self.tracer().service_queue(queue_state.number);
                 Ok(slot.insert(queue_state).clone())
             }
         }
@@ -374,8 +378,8 @@ pub struct HubBuilder {
     program_cache: ProgramCache,
     program_cache_limit: Option<u64>,
     extensions: Extensions,
-    trace: Option<usize>,
-    trace_devices: bool,
+    observers: Vec<Arc<dyn Observer>>,
+    device_times: bool,
 }
 
 impl HubBuilder {
@@ -543,16 +547,22 @@ impl HubBuilder {
         self
     }
 
-    /// Records what happens, and keeps so many of the newest events: see [`crate::trace`]. Without it nothing is recorded.
-    pub fn trace(mut self, events: usize) -> Self {
-        self.trace = Some(events);
+    /// Tells this observer what the hub does: see [`crate::observe`]. There is one observer of each type; a second one of the
+    /// same type replaces the first.
+    pub fn observer(mut self, observer: Arc<impl Observer>) -> Self {
+        let other = |one: &Arc<dyn Observer>| {
+            let one: &dyn Any = &**one;
+            one.type_id() != (*observer).type_id()
+        };
+        self.observers.retain(other);
+        self.observers.push(observer);
         self
     }
 
-    /// With a trace, opens queues that nothing else was said of for profiling, so that launches are recorded by their
-    /// device's clock, too. Some drivers take longer for such queues.
-    pub fn trace_devices(mut self) -> Self {
-        self.trace_devices = true;
+    /// Where an observer wants events, opens queues that nothing else was said of for profiling, so that launches have times of
+    /// their device's clock, too. Some drivers take longer for such queues.
+    pub fn device_times(mut self) -> Self {
+        self.device_times = true;
         self
     }
 
@@ -603,6 +613,7 @@ impl HubBuilder {
         }
         // After the drivers were loaded: its handler runs before theirs.
         let pending = Pending::new(timeout);
+        let (observers, tracer) = Observers::built(self.observers, self.device_times);
         Ok(Hub(Arc::new(Inner {
             device_table: DeviceTable::new(found.devices, found.nodes, verdicts),
             foreign_devices,
@@ -618,11 +629,8 @@ impl HubBuilder {
             callback_thread: Arc::default(),
             probe: self.probe,
             extensions: self.extensions,
-            tracer: self
-                .trace
-                .map(|most| Tracer::new(most, self.trace_devices))
-                .unwrap_or_default(),
-            statistics_table: OnceLock::new(),
+            tracer,
+            observers,
             host_queue_state: OnceLock::new(),
             pending,
         })))

@@ -7,7 +7,7 @@ use std::{ffi::OsString, fmt, sync::OnceLock};
 pub const EXPERIMENT_VERSION: u32 = 5;
 
 /// In a guest's id, between that of the device it is another context of and its number.
-pub(crate) const GUEST_MARK: char = '@';
+pub(crate) const FOREIGN_MARK: char = '@';
 
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
@@ -53,7 +53,7 @@ pub(crate) fn environment() -> &'static [(OsString, OsString)] {
 pub(crate) fn of_node(node: &Node) -> String {
     let info = &node.info;
     // What was found of a device holds for every context of it.
-    let id = node.id.split(GUEST_MARK).next().unwrap_or_default();
+    let id = node.id.split(FOREIGN_MARK).next().unwrap_or_default();
     let uuid = info.physical.uuid_text().unwrap_or_default();
     let pci = info.physical.pci.map_or_else(String::new, |pci| pci.to_string());
     [id, &info.platform, &info.name, &info.version, &info.driver, &info.library, &uuid, &pci]

@@ -79,6 +79,7 @@ mod identity;
 mod ledger;
 pub mod libs;
 pub mod live;
+pub mod observe;
 pub mod peer;
 pub mod pipeline;
 pub mod plan;
@@ -90,6 +91,7 @@ mod queue;
 mod queues;
 mod route;
 mod semaphores;
+mod socket;
 mod sync;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests;

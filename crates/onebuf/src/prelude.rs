@@ -1,3 +1,7 @@
 //! Methods that capabilities add to the types of the core, for `use onebuf::prelude::*`.
 
-pub use crate::libs::HubBuilderLibs;
+pub use crate::{
+    libs::HubBuilderLibs,
+    live::HubLiveExt,
+    trace::{HubBuilderTraceExt, HubTraceExt},
+};

@@ -18,12 +18,12 @@ use crate::{
     foreign::Registration,
     hal::{self, QueueOrder, QueueSpec, SyncMethod},
     hub::Pending,
+    observe::{Tracer, What},
     program::{Arg, Grid, Kernel},
     route::share_events,
     semaphores,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
-    trace::{Tracer, What},
 };
 use std::{
     fmt,

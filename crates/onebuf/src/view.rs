@@ -11,11 +11,11 @@ use crate::{
     Access, Cause, Error, Result, RouteKind,
     buffer::{Core, Few, GuardEntry, Part, Seen, Span, Taken},
     hal::{self, Event, Memory, RawHandle, SyncMethod, VolatileBytes},
+    observe::Began,
     program::{Arg, IntoArg},
     queue::{Queue, QueueState},
     sync::{Arc, Mutex, lock},
     topology::DeviceIx,
-    trace::Began,
 };
 use bytemuck::Pod;
 use std::{fmt, marker::PhantomData, ptr::NonNull};

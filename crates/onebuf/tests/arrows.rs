@@ -12,8 +12,11 @@ const API_NAMES: [&str; 9] = ["opencl", "cl", "cuda", "cu", "hip", "gl", "egl", 
 /// The parts that stand on the core, one capability each.
 const CAPABILITIES: [&str; 4] = ["doctor", "libs", "peer", "pipeline"];
 
-/// What may name several capabilities: the crate's root, the prelude, the live view, and tests across modules.
-const ABOVE_CAPABILITIES: [&str; 4] = ["", "prelude", "live", "tests"];
+/// What may name several capabilities: the crate's root, the prelude, and tests across modules.
+const ABOVE_CAPABILITIES: [&str; 3] = ["", "prelude", "tests"];
+
+/// Those who receive what the core reports.
+const OBSERVERS: [&str; 2] = ["trace", "live"];
 
 /// Where a module stands, or what one names: `["backend", "fake", "queue"]`.
 type Place = Vec<String>;
@@ -37,15 +40,22 @@ fn allowed(from: &[String], to: &[String]) -> bool {
     if is_test && to.iter().any(|name| name == "tests") {
         return true;
     }
+    // Traces and the live view observe: everything else emits to `observe` and does not know them.
+    if OBSERVERS.contains(&&*theirs) {
+        return ["", "prelude"].contains(&&*ours) || OBSERVERS.contains(&&*ours);
+    }
+    if OBSERVERS.contains(&&*ours) && ["doctor", "libs", "peer", "pipeline"].contains(&&*theirs) {
+        return is_test;
+    }
     match ours.as_str() {
         // Backends never see each other; these are what two of them share.
         "backend" if theirs == "backend" => {
             to.get(1) == from.get(1)
-                || ["checks", "native", "host signals", "patience", "shaders"]
+                || ["checks", "native", "host_signals", "patience", "shaders"]
                     .contains(&to[1].as_str())
         }
         "backend" => theirs == "hal",
-        "hal" | "error" | "sync" | "watchdog" => false,
+        "hal" | "error" | "socket" | "sync" | "watchdog" => false,
         // A core goes back to its owner by `buffer::Owner`, whoever that is.
         "buffer" if ["pool", "foreign"].contains(&&*theirs) => false,
         "private_files" => false,
@@ -259,6 +269,11 @@ fn violations_are_caught() {
     assert_eq!(caught(&["queue"], "use crate::libs::Blas;").len(), 1, "the core, a capability");
     assert_eq!(caught(&["pipeline", "run"], "use crate::peer::Socket;").len(), 1, "each other");
     assert_eq!(caught(&["buffer", "core"], "use crate::pool::Pool;").len(), 1);
+    for emits in ["hub", "queue", "pipeline", "libs"] {
+        assert_eq!(caught(&[emits], "use crate::{Error, trace::Recorder};").len(), 1, "{emits}");
+    }
+    assert_eq!(caught(&["live", "server"], "use crate::{Hub, peer::Listener, pipeline};").len(), 2);
+    assert_eq!(caught(&["socket", "folder"], "use crate::{Error, peer::Offer};").len(), 1);
 
     let fine = "use super::{claim::Claim, line};\nuse crate::{Error, backend::native, sync::Arc};";
     assert_eq!(caught(&fake, fine), [""; 0]);
@@ -266,6 +281,8 @@ fn violations_are_caught() {
     assert_eq!(caught(&["hub"], "use crate::{backend, queue::Line};"), [""; 0]);
     assert_eq!(caught(&["prelude"], "pub use crate::libs::HubBuilderLibs;"), [""; 0]);
     assert_eq!(caught(&["pool"], "use crate::buffer::Owner;"), [""; 0]);
+    assert_eq!(caught(&["trace"], "use crate::{Hub, observe::Observer};"), [""; 0]);
+    assert_eq!(caught(&["trace", "tests"], "use crate::pipeline::Pipeline;"), [""; 0]);
 }
 
 /// The tests that `SECURITY.md` names: what stands in backquotes in the last column of its tables, before a bracket.

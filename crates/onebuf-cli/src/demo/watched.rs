@@ -4,7 +4,12 @@ use crate::{
     out::{Failure, Result},
     top,
 };
-use onebuf::{Hub, HubBuilder, live::Published, pipeline::Handle};
+use onebuf::{
+    Hub, HubBuilder,
+    live::Published,
+    pipeline::Handle,
+    trace::{HubBuilderTraceExt, HubTraceExt},
+};
 use std::path::Path;
 
 /// Events that are kept: a few hundred bytes each.

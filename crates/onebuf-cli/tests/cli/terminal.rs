@@ -3,6 +3,7 @@
 use crate::support::{Cli, private};
 use onebuf::{
     Complex32, Hub,
+    live::HubLiveExt,
     pipeline::{
         Filled, Pipeline,
         sink::{Sink, Udp},

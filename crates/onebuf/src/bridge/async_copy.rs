@@ -12,10 +12,10 @@ use crate::{
     Access, Hub, Result, RouteKind, SyncMethod,
     buffer::Core,
     hal::Event,
+    observe::What,
     queue::{Limit, QueueState},
     route::staged,
     sync::Arc,
-    trace::What,
     view::Hold,
 };
 use std::{mem, time::Duration};

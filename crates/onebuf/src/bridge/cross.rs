@@ -4,10 +4,10 @@ use super::Crossing;
 use crate::{
     Access, Cause, MemoryKind, Result, RouteKind,
     buffer::{Alias, Core, Part},
+    observe::{Began, What},
     queue::{QueuePoint, QueueState},
     route::staged::{self, End, Order, Stretch},
     sync::{Arc, Ordering},
-    trace::{Began, What},
     view::Hold,
 };
 use std::ptr::NonNull;

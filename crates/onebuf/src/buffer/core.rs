@@ -24,12 +24,11 @@ use crate::{
     fence::Fence,
     hal::{Event, Export, HostAccess, HostRange, Memory, RouteKind, SyncMethod},
     ledger::Cause,
-    live::BufferStatistics,
+    observe::{BufferObservers, Event as ObservedEvent, What},
     plan::Plan,
     queue::{QueuePoint, QueueState},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     topology::DeviceIx,
-    trace::{Event as TraceEvent, What},
 };
 use std::{any::Any, ptr::NonNull, sync::OnceLock, time::Duration};
 
@@ -90,8 +89,8 @@ pub(crate) struct Core {
     pub claims: Mutex<Vec<Claim>>,
     /// What people call it.
     pub label: Label,
-    /// What is kept for whoever watches.
-    pub statistics: Option<Arc<BufferStatistics>>,
+    /// Who is told what happens to it.
+    pub observers: BufferObservers,
 }
 
 /// What a guard gets when it is taken.
@@ -155,15 +154,15 @@ impl Core {
         let keep = keep || state.replicas[self.aliases[alias].replica()].current;
         let mut after = Vec::new();
         let began = self.hub.tracer().begin(What::HandOver);
-        let told = began.is_on() || self.statistics.is_some();
+        let told = began.is_on() || self.observers.is_on();
         let from = if told { state.last_other(queue_state) } else { None };
         let taken = match self.begins_with(alias, &state) {
             true => Ok(self.begin(&mut state, write)),
             false => self.hand_over(&mut state, &entry, queue_state, keep, &mut after),
         };
         if let Some(from) = from {
-            if let (Some(statistics), Ok(sync_method)) = (&self.statistics, &taken) {
-                statistics.note_hand_over(from.device, queue_state.device, *sync_method);
+            if let Ok(sync_method) = &taken {
+                self.observers.handed_over(from.device, queue_state.device, *sync_method);
             }
             began.end(queue_state, |event| {
                 event.came_from(&from);
@@ -271,10 +270,10 @@ impl Core {
         Error::NotShared { device: self.device_id(device).into(), shared_with: ids.join(", ") }
     }
 
-    /// What a trace says of a copy.
+    /// What observers are told of a copy.
     pub fn tell_copy(
         &self,
-        event: &mut TraceEvent,
+        event: &mut ObservedEvent,
         cause: Cause,
         from: DeviceIx,
         to: DeviceIx,
@@ -293,9 +292,7 @@ impl Core {
             tracing::warn!(target: "onebuf::copies", buffer, from, to, bytes, "an implied copy");
         }
         self.implied.fetch_add(bytes as u64, Ordering::Relaxed);
-        if let Some(statistics) = &self.statistics {
-            statistics.implied.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
+        self.observers.copied_implicitly(bytes as u64);
         self.hub.ledger().record(from, to, Cause::Implied, bytes);
     }
 

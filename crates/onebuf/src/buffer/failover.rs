@@ -127,9 +127,7 @@ impl Core {
         let (replica, why) = (state.replicas.len(), error.to_string());
         tracing::warn!(device, %error, "a route failed: from now on this device gets staged copies");
         if self.aliases[alias].spare.set(Spare { memory, replica, why }).is_ok() {
-            if let Some(statistics) = &self.statistics {
-                statistics.note_failure(alias);
-            }
+            self.observers.route_failed(alias);
             state.replicas.push(Replica { current: false, writer: None });
         }
         Ok(())

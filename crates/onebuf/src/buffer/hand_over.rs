@@ -15,10 +15,10 @@ use crate::{
     Error, Result,
     hal::{AccessState, Event, SyncMethod},
     ledger::Cause,
+    observe::{Began, What},
     queue::{Limit, QueueState},
     sync::Arc,
     topology::DeviceIx,
-    trace::{Began, What},
 };
 
 impl Core {

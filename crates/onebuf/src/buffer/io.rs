@@ -18,11 +18,11 @@ use crate::{
     bridge::{self, At},
     hal::AccessState,
     ledger::Cause,
+    observe::What,
     queue::QueueState,
     route::staged,
     sync::Arc,
     topology::DeviceIx,
-    trace::What,
     view::Hold,
 };
 use bytemuck::Pod;

@@ -13,12 +13,11 @@ use crate::{
     SyncMethod,
     hal::{AccessState, AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory},
     ledger::Cause,
-    live::{BufferStatistics, Sight, StatisticsTable},
+    observe::{NewBuffer, What},
     plan::{Hop, Plan, Rejected, Request, plan},
     route::by_address,
     sync::{Arc, AtomicU64, Mutex},
     topology::{DeviceIx, Route, State as RouteState},
-    trace::What,
 };
 use std::{any::Any, ptr::NonNull, sync::OnceLock};
 
@@ -248,9 +247,7 @@ pub(super) fn assemble(
             hub.foreign_devices().of(alias.device).map(|registration| registration as _);
     }
     let label = Label::new(shape.name.clone());
-    let statistics = hub
-        .statistics_table()
-        .map(|statistics_table| statistics(statistics_table, &label, bytes, &plan, &aliases));
+    let observers = hub.buffer_observers(|| describe(&label, bytes, &plan, &aliases));
     Core {
         hub: hub.clone(),
         bytes,
@@ -269,21 +266,20 @@ pub(super) fn assemble(
         loan: None,
         claims: Mutex::default(),
         label,
-        statistics,
+        observers,
     }
 }
 
-/// What is kept of it for whoever watches.
+/// What observers are told of it.
 #[cold]
-fn statistics(
-    statistics_table: &Arc<StatisticsTable>,
-    label: &Label,
-    bytes: usize,
-    plan: &Plan,
-    aliases: &[Alias],
-) -> Arc<BufferStatistics> {
-    let sights = aliases.iter().map(|alias| Sight::new(alias.device, alias.kind)).collect();
-    statistics_table.add((label.to_string(), label.number), bytes as u64, plan.allocate_on, sights)
+fn describe(label: &Label, bytes: usize, plan: &Plan, aliases: &[Alias]) -> NewBuffer {
+    NewBuffer {
+        name: label.to_string(),
+        number: label.number,
+        bytes: bytes as u64,
+        home: plan.allocate_on,
+        routes: aliases.iter().map(|alias| (alias.device, alias.kind)).collect(),
+    }
 }
 
 /// Memory in its place, and whether it holds the contents already.

@@ -1,7 +1,7 @@
 //! Host guards that deref to slices.
 
 use super::{Buffer, Part, core::HOME};
-use crate::{Access, CopyPolicy, Error, Result, ledger::Cause, trace::What, view::Hold};
+use crate::{Access, CopyPolicy, Error, Result, ledger::Cause, observe::What, view::Hold};
 use bytemuck::Pod;
 use std::{
     fmt,

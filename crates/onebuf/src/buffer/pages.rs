@@ -6,7 +6,7 @@
 use super::{Core, core::HOME, guard_entries::GuardEntry, span::Span, state::State};
 use crate::{
     CopyPolicy, Error, MemoryKind, Result, RouteKind, hal::AccessState, ledger::Cause,
-    queue::QueueState, sync::Arc, trace::What,
+    observe::What, queue::QueueState, sync::Arc,
 };
 
 /// Why whoever forbids copies does not get it.

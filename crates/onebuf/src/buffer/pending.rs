@@ -1,6 +1,6 @@
 //! Transfers under way. They own their host memory and give it back when it is safe.
 
-use crate::{Error, Result, fence::Alarm, hal::Event, queue::QueueState, sync::Arc, trace::What};
+use crate::{Error, Result, fence::Alarm, hal::Event, observe::What, queue::QueueState, sync::Arc};
 use std::{
     fmt,
     future::Future,

@@ -10,11 +10,11 @@ use crate::{
     CopyPolicy, Error, Result, RouteKind,
     hal::Memory,
     ledger::Cause,
+    observe::What,
     queue::QueueState,
     route::staged::{self, End, Means},
     sync::Arc,
     topology::DeviceIx,
-    trace::What,
 };
 use std::ptr::NonNull;
 

@@ -142,7 +142,7 @@ pub(super) fn sharing<T: Pod>(
         let (memory, memory_kind) = make()?;
         let (access, host) = Default::default();
         let spec = AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
-        let (pages, foreign_device) = (None, Some(registration.clone() as _));
+        let (pages, registration) = (None, Some(registration.clone() as _));
         around(hub, &[home], Lent { key, memory, spec, pages, after, registration }, shape)
     })?;
     as_asked(core, bytes, &asked, policy)

@@ -73,8 +73,8 @@ pub use solver::{Columns, Lu, Solver, Square};
 use crate::{
     Queue, Result,
     hal::Event,
+    observe::{Timed, What},
     sync::Arc,
-    trace::{Timed, What},
 };
 
 /// A call of a library, recorded like a launch.
@@ -93,7 +93,7 @@ fn told<T>(queue: &Queue, name: &str, call: impl FnOnce() -> Result<T>) -> Resul
 fn mark(queue: &Queue) -> Option<Arc<dyn Event>> {
     let queue_state = &queue.queue_state;
     let timed = queue_state.spec.profiling
-        && queue_state.tracer.recorder().is_some()
+        && queue_state.tracer.has_observer()
         && queue_state.hal.raw() != 0;
     timed.then(|| queue_state.hal.mark().ok()).flatten()
 }

@@ -1,10 +1,10 @@
 //! A running program, seen from another terminal: `onebuf top`.
 //!
 //! A program that wants to be seen says so, and is seen by processes of the same user alone: by the rules of
-//! [`peer`](crate::peer), through a socket in a folder of mode 0700.
+//! `onebuf::peer`, through a socket in a folder of mode 0700.
 //!
 //! ```
-//! use onebuf::{Hub, live::Viewer};
+//! use onebuf::{Hub, live::Viewer, prelude::*};
 //! use std::time::Duration;
 //!
 //! # fn main() -> onebuf::Result<()> {
@@ -48,10 +48,10 @@ pub use server::Published;
 pub use snapshot::{
     BufferSeen, DeviceSeen, HandOver, Moved, PipelineSeen, RouteSeen, Snapshot, StageSeen,
 };
-pub(crate) use statistics::{BufferStatistics, Sight, StatisticsTable};
+use statistics::StatisticsTable;
 pub use viewer::{Viewer, names};
 
-use crate::{Hub, Result, peer::socket_path};
+use crate::{Hub, Result, socket::socket_path};
 use std::path::PathBuf;
 
 /// What the names of these sockets end with: a shared buffer may have the same name.
@@ -62,15 +62,20 @@ fn path_of(name: &str) -> Result<PathBuf> {
     if name.contains('/') { socket_path(name) } else { socket_path(&format!("{name}{SUFFIX}")) }
 }
 
-impl Hub {
+/// The live view of a [`Hub`].
+pub trait HubLiveExt {
     /// Lets other processes of the same user look at this hub while what is returned lives: see [`live`](self).
-    /// A name is as for [`peer::socket_path`](crate::peer::socket_path), a few characters shorter. Buffers that were made
+    /// A name is as for `onebuf::peer::socket_path`, a few characters shorter. Buffers that were made
     /// before are not listed.
     ///
     /// # Errors
     /// [`Error::Busy`](crate::Error::Busy) while the name is another's; [`Error::Cache`](crate::Error::Cache) for a folder that
     /// others can enter; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for what is no name.
-    pub fn publish(&self, name: &str) -> Result<Published> {
+    fn publish(&self, name: &str) -> Result<Published>;
+}
+
+impl HubLiveExt for Hub {
+    fn publish(&self, name: &str) -> Result<Published> {
         Published::open(self, name)
     }
 }

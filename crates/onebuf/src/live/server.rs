@@ -4,8 +4,8 @@ use super::{Snapshot, StatisticsTable, path_of};
 use crate::{
     Error, Hub, Result,
     hub::WeakHub,
-    peer::{Listener, Name, Socket},
-    pipeline,
+    observe::ProgressSource,
+    socket::{Listener, Name, Socket},
     sync::{Arc, Mutex, lock},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,7 +24,8 @@ pub(super) const MOST_MISSED: u32 = 20;
 /// No more viewers at a time.
 const MOST_VIEWERS: usize = 8;
 
-type Pipelines = Arc<Mutex<Vec<(String, pipeline::Handle)>>>;
+/// Each with what the program calls it.
+type Pipelines = Arc<Mutex<Vec<(String, Arc<dyn ProgressSource>)>>>;
 
 /// A hub that other processes of the same user can look at, while this lives. Keeps the hub alive.
 pub struct Published {
@@ -45,7 +46,7 @@ impl Published {
         let pipelines = Pipelines::default();
         let server = Server {
             hub: hub.downgrade(),
-            statistics_table: hub.watched_statistics().clone(),
+            statistics_table: hub.observe_with(StatisticsTable::default),
             pipelines: pipelines.clone(),
             start: Instant::now(),
             viewers: Vec::new(),
@@ -62,10 +63,10 @@ impl Published {
     }
 
     /// Lets a pipeline be seen, too, by its handle. One of the same name is replaced.
-    pub fn pipeline(&self, name: impl Into<String>, handle: pipeline::Handle) {
+    pub fn pipeline(&self, name: impl Into<String>, handle: impl ProgressSource + 'static) {
         let (name, mut all) = (name.into(), lock(&self.pipelines));
         all.retain(|(other, _)| *other != name);
-        all.push((name, handle));
+        all.push((name, Arc::new(handle)));
     }
 }
 

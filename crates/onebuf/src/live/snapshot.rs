@@ -2,7 +2,11 @@
 
 use super::{StatisticsTable, statistics::BufferStatistics};
 use crate::{
-    Cause, Error, Hub, Result, RouteKind, SyncMethod, pipeline, printable, topology::DeviceIx,
+    Cause, Error, Hub, Result, RouteKind, SyncMethod,
+    observe::{Progress, ProgressSource, RunState, StageProgress},
+    printable,
+    sync::Arc,
+    topology::DeviceIx,
 };
 use serde::{Deserialize, Serialize};
 use std::{sync::atomic::Ordering, time::Duration};
@@ -123,7 +127,7 @@ pub struct PipelineSeen {
     pub elapsed_us: u64,
     /// Where it is in its life.
     #[serde(default)]
-    pub state: pipeline::State,
+    pub state: RunState,
     /// Over the last five seconds up to now; 0 unless it runs.
     pub frames_per_second: f64,
     /// Since its start, up to now or to its end.
@@ -132,7 +136,7 @@ pub struct PipelineSeen {
     /// How long ago the last frame came out, or it was started before one did; 0 unless it runs.
     #[serde(default)]
     pub since_last_us: u64,
-    /// How long no frame has come out, where that is a stall: see [`Pulse::stalled`](pipeline::Pulse::stalled).
+    /// How long no frame has come out, where that is a stall: see [`Progress::stalled`].
     #[serde(default)]
     pub stalled_us: Option<u64>,
     /// Half of all frames took no longer.
@@ -174,7 +178,7 @@ impl Snapshot {
     pub(super) fn of(
         hub: &Hub,
         statistics_table: &StatisticsTable,
-        pipelines: &[(String, pipeline::Handle)],
+        pipelines: &[(String, Arc<dyn ProgressSource>)],
         uptime: Duration,
     ) -> Self {
         let living = statistics_table.living();
@@ -206,7 +210,7 @@ impl Snapshot {
             ledger: moved.collect(),
             pipelines: pipelines
                 .iter()
-                .map(|(name, handle)| PipelineSeen::of(name, handle))
+                .map(|(name, pipeline)| PipelineSeen::of(name, pipeline.progress()))
                 .collect(),
         }
     }
@@ -294,31 +298,35 @@ impl BufferSeen {
 }
 
 impl PipelineSeen {
-    fn of(name: &str, handle: &pipeline::Handle) -> Self {
-        let (report, pulse) = (handle.report(), handle.pulse());
-        let stage = |stage: &pipeline::StageReport| StageSeen {
-            name: cut(&stage.name),
-            device: stage.device.clone(),
-            frames: stage.frames,
-            p50_us: stage.latency.p50.map(us),
-            p99_us: stage.latency.p99.map(us),
-            busy_us: us(stage.busy),
-        };
+    fn of(name: &str, progress: Progress) -> Self {
         Self {
             name: cut(name),
-            frames: report.frames,
-            dropped: report.dropped,
-            incomplete: report.incomplete,
-            on_the_way: report.on_the_way,
-            elapsed_us: us(report.elapsed),
-            state: pulse.state,
-            frames_per_second: pulse.frames_per_second,
-            average_per_second: report.frames_per_second(),
-            since_last_us: us(pulse.since_last),
-            stalled_us: pulse.stalled.map(us),
-            p50_us: report.latency.p50.map(us),
-            p99_us: report.latency.p99.map(us),
-            stages: report.stages.iter().map(stage).collect(),
+            frames: progress.frames,
+            dropped: progress.dropped,
+            incomplete: progress.incomplete,
+            on_the_way: progress.on_the_way,
+            elapsed_us: us(progress.elapsed),
+            state: progress.state,
+            frames_per_second: progress.frames_per_second,
+            average_per_second: progress.average_per_second,
+            since_last_us: us(progress.since_last),
+            stalled_us: progress.stalled.map(us),
+            p50_us: progress.p50.map(us),
+            p99_us: progress.p99.map(us),
+            stages: progress.stages.into_iter().map(StageSeen::of).collect(),
+        }
+    }
+}
+
+impl StageSeen {
+    fn of(stage: StageProgress) -> Self {
+        Self {
+            name: cut(&stage.name),
+            device: stage.device,
+            frames: stage.frames,
+            p50_us: stage.p50.map(us),
+            p99_us: stage.p99.map(us),
+            busy_us: us(stage.busy),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     RouteKind, SyncMethod,
+    observe::{BufferObserver, NewBuffer, Observer},
     sync::{Arc, Mutex, lock},
     topology::DeviceIx,
 };
@@ -25,7 +26,7 @@ const NEVER: u64 = u64::MAX;
 
 /// One buffer's.
 #[derive(Debug)]
-pub(crate) struct BufferStatistics {
+pub(super) struct BufferStatistics {
     pub name: String,
     pub number: u64,
     pub bytes: u64,
@@ -34,12 +35,12 @@ pub(crate) struct BufferStatistics {
     pub hand_overs: AtomicU64,
     pub implied: AtomicU64,
     last: AtomicU64,
-    statistics_table: Arc<StatisticsTable>,
+    sync_methods: Arc<[AtomicU64; SYNC_METHODS.len()]>,
 }
 
 /// How a device sees the buffer.
 #[derive(Debug)]
-pub(crate) struct Sight {
+pub(super) struct Sight {
     pub device: DeviceIx,
     kind: RouteKind,
     /// Its route failed: by staged copies from then on.
@@ -56,22 +57,26 @@ impl Sight {
     }
 }
 
-impl BufferStatistics {
-    /// It went from one device to another.
-    pub fn note_hand_over(&self, from: DeviceIx, to: DeviceIx, sync_method: SyncMethod) {
+impl BufferObserver for BufferStatistics {
+    fn handed_over(&self, from: DeviceIx, to: DeviceIx, sync_method: SyncMethod) {
         self.hand_overs.fetch_add(1, Ordering::Relaxed);
         let packed = u64::from(from.0) << 32 | u64::from(to.0) << 16 | sync_method as u64;
         self.last.store(packed, Ordering::Relaxed);
-        self.statistics_table.sync_methods[sync_method as usize].fetch_add(1, Ordering::Relaxed);
+        self.sync_methods[sync_method as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A device's route failed.
-    pub fn note_failure(&self, alias: usize) {
-        if let Some(sight) = self.aliases.get(alias) {
+    fn copied_implicitly(&self, bytes: u64) {
+        self.implied.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn route_failed(&self, route: usize) {
+        if let Some(sight) = self.aliases.get(route) {
             sight.failed.store(true, Ordering::Relaxed);
         }
     }
+}
 
+impl BufferStatistics {
     /// The last one.
     pub fn last(&self) -> Option<(DeviceIx, DeviceIx, SyncMethod)> {
         let packed = self.last.load(Ordering::Relaxed);
@@ -83,30 +88,28 @@ impl BufferStatistics {
 
 /// Those of all buffers that live, and what all hand-overs were.
 #[derive(Debug, Default)]
-pub(crate) struct StatisticsTable {
+pub(super) struct StatisticsTable {
     all: Mutex<Vec<Weak<BufferStatistics>>>,
-    sync_methods: [AtomicU64; SYNC_METHODS.len()],
+    sync_methods: Arc<[AtomicU64; SYNC_METHODS.len()]>,
 }
 
-impl StatisticsTable {
-    /// For a new buffer.
-    pub fn add(
-        self: &Arc<Self>,
-        (name, number): (String, u64),
-        bytes: u64,
-        home: DeviceIx,
-        aliases: Vec<Sight>,
-    ) -> Arc<BufferStatistics> {
+impl Observer for StatisticsTable {
+    fn wants_events(&self) -> bool {
+        false
+    }
+
+    fn buffer_made(&self, buffer: &NewBuffer) -> Option<Arc<dyn BufferObserver>> {
+        let aliases = buffer.routes.iter().map(|&(device, kind)| Sight::new(device, kind));
         let statistics = Arc::new(BufferStatistics {
-            name,
-            number,
-            bytes,
-            home,
-            aliases,
+            name: buffer.name.clone(),
+            number: buffer.number,
+            bytes: buffer.bytes,
+            home: buffer.home,
+            aliases: aliases.collect(),
             hand_overs: AtomicU64::new(0),
             implied: AtomicU64::new(0),
             last: AtomicU64::new(NEVER),
-            statistics_table: self.clone(),
+            sync_methods: self.sync_methods.clone(),
         });
         let mut all = lock(&self.all);
         // Those of buffers that are gone go when the list would grow: nothing is to be done when a buffer is dropped.
@@ -114,9 +117,11 @@ impl StatisticsTable {
             all.retain(|statistics| statistics.strong_count() > 0);
         }
         all.push(Arc::downgrade(&statistics));
-        statistics
+        Some(statistics)
     }
+}
 
+impl StatisticsTable {
     /// Those of buffers that live, in the order of their making.
     pub fn living(&self) -> Vec<Arc<BufferStatistics>> {
         lock(&self.all).iter().filter_map(Weak::upgrade).collect()

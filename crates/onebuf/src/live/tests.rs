@@ -4,8 +4,8 @@ use super::{server::EVERY, snapshot::MOST_BYTES, *};
 use crate::{
     Buffer, Cause, Error, RouteKind,
     fake::{FakeConfig, Sharing},
-    peer::{Deadline, Listener, Socket},
     pipeline::{Filled, Pipeline},
+    socket::{Deadline, Listener, Socket},
     tests::fuzz::{Bound, Form, Target},
 };
 use std::{

@@ -3,7 +3,7 @@
 use super::{SUFFIX, Snapshot, path_of, snapshot::MOST_BYTES};
 use crate::{
     Error, Result,
-    peer::{Deadline, Peer, Socket, folder},
+    socket::{Deadline, Peer, Socket, folder},
 };
 use std::{path::Path, time::Duration};
 

@@ -7,14 +7,17 @@
 #![allow(unsafe_code)]
 
 use super::{
-    folder::socket_path,
     link::{Link, Side},
-    socket::{Deadline, Peer, Socket},
+    messages::Messages,
     taken::{self, Came},
     tenants,
     wire::{Grant, Message},
 };
-use crate::{Buffer, BufferBuilder, Error, Hub, Result, hal::HostRange};
+use crate::{
+    Buffer, BufferBuilder, Error, Hub, Result,
+    hal::HostRange,
+    socket::{Deadline, Peer, Socket, socket_path},
+};
 use bytemuck::Pod;
 use std::{fmt, os::fd::OwnedFd, sync::Arc, time::Duration};
 

@@ -1,10 +1,13 @@
 //! Handshakes with peers that have come: all at once, so that one that says nothing holds nobody up.
 
 use super::{
-    socket::{Deadline, Listener, Peer, Socket, wait_for_any},
+    messages::Messages,
     wire::{Grant, Message},
 };
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    socket::{Deadline, Listener, Peer, Socket, wait_for_any},
+};
 use std::{
     os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},

@@ -3,7 +3,7 @@
 
 use super::{
     Attach,
-    socket::{Deadline, Listener},
+    messages::Messages,
     tests::{fds_to, mappings_of, packet, private, socket},
     wire::{Grant, Kind, Message},
 };
@@ -11,6 +11,7 @@ use crate::{
     Hub, MemoryKind,
     backend::cuda_like::tests::{alone, compile},
     hal::IpcRange,
+    socket::{Deadline, Listener},
 };
 use std::{
     env,

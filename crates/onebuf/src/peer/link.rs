@@ -1,10 +1,12 @@
 //! Turns over a connection: who has the buffer, and what becomes of it when the other end is lost.
 
-use super::{
+use super::{messages::Messages, wire::Message};
+use crate::{
+    Error, Result,
+    buffer::Core,
     socket::{Deadline, Peer, Socket},
-    wire::Message,
+    sync::Arc,
 };
-use crate::{Error, Result, buffer::Core, sync::Arc};
 use std::time::Duration;
 
 /// How long an end waits for a packet to be taken: the other one has room for many.

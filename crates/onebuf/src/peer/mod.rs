@@ -79,30 +79,24 @@
 mod attach;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod device_tests;
-mod ending;
-mod folder;
 mod given;
 mod greeting;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod ipc_tests;
 mod link;
+mod messages;
 mod offer;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod one_process_tests;
-mod socket;
 mod taken;
 mod tenants;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests;
 mod wire;
 
+pub use crate::socket::{Peer, folder, remove_sockets, remove_sockets_on_signals, socket_path};
 pub use attach::{Attach, Attached};
-pub use ending::{remove_sockets, remove_sockets_on_signals};
-pub(crate) use folder::Name;
-pub use folder::{folder, socket_path};
 pub use offer::{Offer, Visit};
-pub use socket::Peer;
-pub(crate) use socket::{Deadline, Listener, Socket};
 
 use crate::Error;
 

@@ -1,14 +1,16 @@
 //! The owner's side: a buffer of this process for others to attach to.
 
 use super::{
-    folder::{Name, socket_path},
     given::Given,
     greeting::{Client, Clients, Gift},
     link::Link,
-    socket::{Deadline, Listener, Peer},
     tenants,
 };
-use crate::{Buffer, Error, Result, buffer::Core};
+use crate::{
+    Buffer, Error, Result,
+    buffer::Core,
+    socket::{Deadline, Listener, Name, Peer, socket_path},
+};
 use bytemuck::Pod;
 use std::{fmt, path::Path, time::Duration};
 

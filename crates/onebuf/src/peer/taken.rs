@@ -3,16 +3,14 @@
 //! The owner picks kind and chip, so it must not pick the driver that takes its descriptor: only a device that the caller
 //! named does, and none whose driver believes what a file says (`Caps::parses_fds`).
 
-use super::{
-    socket::{Peer, close_aside},
-    wire::{Grant, Kind},
-};
+use super::wire::{Grant, Kind};
 use crate::{
     Buffer, BufferBuilder, Device, Error, Hub, Result,
     hal::{
         DeviceInfo, Export, FdKind, FdRange, IpcRange, PhysicalId,
         descriptor::{self, Sort},
     },
+    socket::{Peer, close_aside},
     sync::Arc,
     topology::DeviceIx,
 };

@@ -4,7 +4,7 @@
 //! nothing else. In one process both ends are safe code, so the owner's buffer has to know the client's, which then loses its
 //! turn before the owner gets it. The two find each other by the address of the owner's socket and the number of the visit.
 
-use super::socket::{Peer, Socket};
+use crate::socket::{Peer, Socket};
 use crate::{buffer::Core, sync::Arc};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 

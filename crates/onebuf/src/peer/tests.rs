@@ -7,10 +7,14 @@
 
 use super::{
     Attach, Attached, Offer,
-    socket::{Deadline, Listener, Socket},
+    messages::Messages,
     wire::{Grant, Kind, Message},
 };
-use crate::{Access, Buffer, Device, Error, Hub, Result, Signature, Source, args, peer::Visit};
+use crate::{
+    Access, Buffer, Device, Error, Hub, Result, Signature, Source, args,
+    peer::Visit,
+    socket::{Deadline, Listener, Socket},
+};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::{
     fs,

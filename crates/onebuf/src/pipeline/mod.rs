@@ -66,13 +66,17 @@ pub mod source;
 mod tests;
 mod times;
 
+pub use crate::observe::RunState as State;
 pub use graft::Graft;
 pub use npy::NpyElement;
-pub use pulse::{Pulse, State};
+pub use pulse::Pulse;
 pub use report::{Failure, Latency, Report, StageReport};
 pub use slot_ring::WhenFull;
 
-use crate::{Device, Error, Kernel, Queue, Result};
+use crate::{
+    Device, Error, Kernel, Queue, Result,
+    observe::{Progress, ProgressSource, StageProgress},
+};
 use graft::Placement;
 use report::Counters;
 use run::Run;
@@ -441,6 +445,37 @@ impl Handle {
     /// How it does now: its state, its rate in the last seconds, and whether it has stalled.
     pub fn pulse(&self) -> Pulse {
         self.0.beats.pulse()
+    }
+}
+
+/// What a live view shows of it.
+impl ProgressSource for Handle {
+    fn progress(&self) -> Progress {
+        let (report, pulse) = (self.report(), self.pulse());
+        let average_per_second = report.frames_per_second();
+        let stage = |stage: StageReport| StageProgress {
+            name: stage.name,
+            device: stage.device,
+            frames: stage.frames,
+            p50: stage.latency.p50,
+            p99: stage.latency.p99,
+            busy: stage.busy,
+        };
+        Progress {
+            state: pulse.state,
+            frames: report.frames,
+            dropped: report.dropped,
+            incomplete: report.incomplete,
+            on_the_way: report.on_the_way,
+            elapsed: report.elapsed,
+            frames_per_second: pulse.frames_per_second,
+            average_per_second,
+            since_last: pulse.since_last,
+            stalled: pulse.stalled,
+            p50: report.latency.p50,
+            p99: report.latency.p99,
+            stages: report.stages.into_iter().map(stage).collect(),
+        }
     }
 }
 

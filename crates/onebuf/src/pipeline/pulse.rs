@@ -1,30 +1,13 @@
 //! What a pipeline does now: running, stalled or over, and its rate up to this moment.
 
-use serde::{Deserialize, Serialize};
+use crate::observe::RunState as State;
 use std::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-/// Where a pipeline is in its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum State {
-    /// It has not been run.
-    #[default]
-    Ready,
-    /// It runs, though no frame may be coming.
-    Running,
-    /// Its source ended, or it was stopped, and every frame came out.
-    Finished,
-    /// A part of it failed, or panicked.
-    Failed,
-}
-
-impl State {
-    const ALL: [Self; 4] = [Self::Ready, Self::Running, Self::Finished, Self::Failed];
-}
+/// Every state, by its number.
+const STATES: [State; 4] = [State::Ready, State::Running, State::Finished, State::Failed];
 
 /// How a pipeline does now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -132,7 +115,7 @@ impl Beats {
     }
 
     fn state(&self) -> State {
-        State::ALL[usize::from(self.state.load(Ordering::Relaxed)) % State::ALL.len()]
+        STATES[usize::from(self.state.load(Ordering::Relaxed)) % STATES.len()]
     }
 
     fn begin(&self, now: u64) {

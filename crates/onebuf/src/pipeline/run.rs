@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     Error, Result,
+    observe::{Began, Tracer, What},
     topology::DeviceIx,
-    trace::{Began, Tracer, What},
 };
 use std::{
     collections::VecDeque,

@@ -10,9 +10,9 @@ use crate::{
     Error, Result,
     device::Device,
     hal::{self, Event},
+    observe::{Timed, What},
     queue::Queue,
     sync::{Arc, lock},
-    trace::{Timed, What},
 };
 use std::{fmt, mem::MaybeUninit, sync::OnceLock};
 
@@ -228,7 +228,7 @@ impl Kernel {
     ) -> Result<Option<Arc<dyn Event>>> {
         let queue_state = &queue.queue_state;
         let began = queue_state.tracer.begin(What::Launch);
-        let timed = queue_state.spec.profiling && queue_state.tracer.recorder().is_some();
+        let timed = queue_state.spec.profiling && queue_state.tracer.has_observer();
         let wants_event = wants_event || timed;
         // SAFETY: as for `start`.
         let launched =

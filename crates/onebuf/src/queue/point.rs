@@ -3,8 +3,8 @@
 use super::QueueState;
 use crate::{
     Error, Result, hal,
+    observe::What,
     sync::{Arc, Ordering},
-    trace::What,
 };
 use std::{sync::OnceLock, time::Duration};
 

@@ -1,13 +1,8 @@
 //! Where the time of a stretch went: to work on devices, and, while none of them worked, to what kept them from it.
 
-use super::{Clock, Event, Trace, What, recorder::Recorder};
+use super::{Clock, Event, Trace, What};
 use crate::{SyncMethod, topology::DeviceIx};
-use std::{
-    collections::BTreeMap,
-    fmt,
-    ops::Range,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
 /// Why no device worked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,23 +56,23 @@ pub struct Account {
 impl Trace {
     /// The time on the clock of this trace's events.
     pub fn now(&self) -> Duration {
-        let zero = self.recorder().map_or_else(Instant::now, |recorder| recorder.zero());
-        zero.elapsed()
+        self.hub.tracer().now()
     }
 
     /// Asks the devices for the times of what is done by now. They are asked now and then anyway, which takes time: after this
     /// not for the next few dozens of launches.
     pub fn catch_up(&self) {
-        self.recorder().into_iter().for_each(Recorder::catch_up);
+        self.recorder.catch_up();
     }
 
     /// Where the time of these stretches went, as far as the devices' own times are there
-    /// ([`HubBuilder::trace_devices`](crate::HubBuilder::trace_devices)): what began in a stretch counts for it.
+    /// ([`HubBuilder::trace_devices`](super::HubBuilderTraceExt::trace_devices)): what began in a stretch counts for it.
     ///
     /// Clocks of devices and of the host are joined as well as they can be (see the [module](super)), so what is said to
     /// be before the first work and after the last may be apart by a launch's way to the device; the sum is right.
     ///
     /// ```
+    /// # use onebuf::prelude::*;
     /// # fn main() -> onebuf::Result<()> {
     /// let hub = onebuf::Hub::builder().trace(1 << 12).trace_devices().build()?;
     /// let trace = hub.trace().expect("it was asked for");
@@ -182,14 +177,13 @@ fn works<'e>(events: &'e [Event], stretch: &Range<Duration>) -> Vec<Work<'e>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::Track;
 
     fn us(n: u64) -> Duration {
         Duration::from_micros(n)
     }
 
     fn call(what: What, device: u16, [start, end]: [u64; 2]) -> Event {
-        let event = Event::new(what, DeviceIx(device), Track::Queue(device.into()));
+        let event = Event::new(what, DeviceIx(device), Some(device.into()));
         Event { start: us(start), end: us(end), ..event }
     }
 

@@ -1,10 +1,10 @@
 //! The Trace Event format: one JSON object that Perfetto and `chrome://tracing` open.
 
-use super::{Clock, Event, Track, What, lanes};
+use super::{Clock, Event, What, lanes, recorder::Track};
 use crate::topology::{DeviceIx, Topology};
 use serde_json::{Map, Value, json};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, Write},
     time::Duration,
 };
@@ -18,12 +18,12 @@ pub(super) fn write(
     events: &[Event],
     dropped: u64,
     topology: &Topology,
-    queues: &BTreeMap<usize, &'static str>,
+    own: &BTreeSet<usize>,
 ) -> io::Result<()> {
     let picture = Picture::of(events);
     let other = json!({ "schema": 2, "program": "onebuf", "dropped": dropped });
     write!(to, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{other},\"traceEvents\":[")?;
-    let lines = picture.names(topology, queues).into_iter().chain(picture.slices(topology));
+    let lines = picture.names(topology, own).into_iter().chain(picture.slices(topology));
     for (number, line) in lines.chain(picture.arrows()).enumerate() {
         write!(to, "{}\n{line}", if number == 0 { "" } else { "," })?;
     }
@@ -42,7 +42,7 @@ impl<'e> Picture<'e> {
     fn of(events: &'e [Event]) -> Self {
         let mut rows: BTreeMap<Row, Vec<&Event>> = BTreeMap::new();
         for event in events {
-            rows.entry((event.device, event.track, event.clock)).or_default().push(event);
+            rows.entry((event.device, Track::of(event), event.clock)).or_default().push(event);
         }
         let mut picture = Self { placed: Vec::with_capacity(events.len()), threads: Vec::new() };
         for (row, mut events) in rows {
@@ -58,7 +58,7 @@ impl<'e> Picture<'e> {
     }
 
     /// What processes and threads are called, and in which order they stand.
-    fn names(&self, topology: &Topology, queues: &BTreeMap<usize, &'static str>) -> Vec<Value> {
+    fn names(&self, topology: &Topology, own: &BTreeSet<usize>) -> Vec<Value> {
         let mut names = Vec::new();
         let mut last = None;
         for (tid, ((device, track, clock), lane)) in self.threads.iter().enumerate() {
@@ -69,7 +69,7 @@ impl<'e> Picture<'e> {
                 names.push(meta("process_name", pid, 0, json!({ "name": name })));
                 names.push(meta("process_sort_index", pid, 0, json!({ "sort_index": pid })));
             }
-            let name = row_name(*track, *clock, *lane, queues);
+            let name = row_name(*track, *clock, *lane, own);
             names.push(meta("thread_name", pid, tid, json!({ "name": name })));
             names.push(meta("thread_sort_index", pid, tid, json!({ "sort_index": tid })));
         }
@@ -124,17 +124,10 @@ fn meta(name: &str, pid: usize, tid: usize, args: Value) -> Value {
     json!({ "ph": "M", "name": name, "pid": pid, "tid": tid, "args": args })
 }
 
-fn row_name(
-    track: Track,
-    clock: Clock,
-    lane: usize,
-    queues: &BTreeMap<usize, &'static str>,
-) -> String {
+fn row_name(track: Track, clock: Clock, lane: usize, own: &BTreeSet<usize>) -> String {
     let row = match track {
-        Track::Queue(number) => match queues.get(&number) {
-            Some(name) => format!("queue {number}, {name}"),
-            None => format!("queue {number}"),
-        },
+        Track::Queue(number) if own.contains(&number) => format!("queue {number}, onebuf's own"),
+        Track::Queue(number) => format!("queue {number}"),
         Track::Part(name) => name.to_owned(),
     };
     let clock = if clock == Clock::Device { ", on the device" } else { "" };

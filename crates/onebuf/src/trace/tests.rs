@@ -2,13 +2,17 @@
 
 use super::*;
 use crate::{
-    Access, Buffer, Device, Kernel, Queue, QueueSpec, Signature, Source, args,
+    Access, Buffer, Cause, Device, Kernel, Queue, QueueSpec, Signature, Source, SyncMethod, args,
     fake::{Delay, FakeConfig, Sharing},
     pipeline::{Filled, Pipeline},
+    topology::DeviceIx,
 };
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 const N: usize = 256;
 const PLENTY: usize = 1 << 12;
@@ -477,7 +481,7 @@ fn what_overlaps_gets_lanes_of_its_own() {
     let event = |start: u64, end: u64| Event {
         start: Duration::from_nanos(start),
         end: Duration::from_nanos(end),
-        ..Event::new(What::Wait, DeviceIx(0), Track::Queue(1))
+        ..Event::new(What::Wait, DeviceIx(0), Some(1))
     };
     let events =
         [event(0, 10), event(0, 4), event(2, 6), event(5, 9), event(10, 11), event(10, 12)];

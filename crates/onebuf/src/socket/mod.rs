@@ -1,15 +1,21 @@
-//! Packets and fds over a Unix socket, each wait with an end.
+//! Unix sockets of one user's processes: packets and fds, each wait with an end; the folder they lie in; and their removal.
+//!
+//! Sharing buffers and the live view both build on this. It knows of neither.
 //!
 //! # Safety
 //! The one unsafe call asks the kernel who is at the other end.
 
 #![allow(unsafe_code)]
 
-use super::{
-    folder::unusable,
-    wire::{MAX_BYTES, Message},
-};
+mod ending;
+mod folder;
+
+pub use ending::{remove_sockets, remove_sockets_on_signals};
+pub(crate) use folder::Name;
+pub use folder::{folder, socket_path};
+
 use crate::{Error, Result};
+use folder::unusable;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -57,12 +63,12 @@ impl Deadline {
         Self { end: Instant::now() + limit, limit }
     }
 
-    pub(super) fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
     /// What it is when the time was over before this.
-    pub(super) fn missed(&self, what: impl Into<String>) -> Error {
+    pub(crate) fn missed(&self, what: impl Into<String>) -> Error {
         Error::timeout(what, self.limit)
     }
 }
@@ -78,7 +84,7 @@ pub struct Peer {
 
 impl Peer {
     /// Whether it is this very process.
-    pub(super) fn is_here(self) -> bool {
+    pub(crate) fn is_here(self) -> bool {
         self.pid == std::process::id()
     }
 
@@ -183,22 +189,13 @@ impl Socket {
     }
 
     /// The address that the other end listened at.
-    pub(super) fn their_address(&self) -> Option<Vec<u8>> {
+    pub(crate) fn their_address(&self) -> Option<Vec<u8>> {
         path_of(getpeername(&self.0).ok()??)
     }
 
     /// The address that this end listened at.
-    pub(super) fn own_address(&self) -> Option<Vec<u8>> {
+    pub(crate) fn own_address(&self) -> Option<Vec<u8>> {
         path_of(getsockname(&self.0).ok()?)
-    }
-
-    pub(super) fn send(
-        &self,
-        message: &Message,
-        fds: &[BorrowedFd<'_>],
-        deadline: Deadline,
-    ) -> Result<()> {
-        self.send_packet(&message.encode(), fds, deadline)
     }
 
     pub fn send_packet(
@@ -259,22 +256,12 @@ impl Socket {
         }
     }
 
-    /// The next message. Fds that come with it are closed, and it is refused, where it is none that has any.
-    pub(super) fn receive(&self, deadline: Deadline, what: &str) -> Result<(Message, Received)> {
-        loop {
-            wait(self.0.as_fd(), PollFlags::IN, deadline, what)?;
-            if let Some(received) = self.try_receive()? {
-                return Ok(received);
-            }
-        }
-    }
-
-    /// `None` when there is nothing yet.
-    pub(super) fn try_receive(&self) -> Result<Option<(Message, Received)>> {
-        let mut packet = [0; MAX_BYTES + 1];
+    /// The next packet and the fds that came with it, of which there may be [`MOST_FDS`]; `None` when there is nothing yet.
+    /// A packet longer than `into`, or with more fds, is refused.
+    pub fn try_packet_with_fds(&self, into: &mut [u8]) -> Result<Option<(usize, Received)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut packet)];
+        let mut parts = [IoSliceMut::new(into)];
         let got = match recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             got => got.map_err(gone)?,
@@ -291,23 +278,24 @@ impl Socket {
         if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(Error::refused("it sent more than a message has"));
         }
-        let message = Message::decode(&packet[..got.bytes])?;
-        let said = if let Message::Grant(grant) = &message { grant.fds.into() } else { 0 };
-        if fds.0.len() != said {
-            let sent = fds.0.len();
-            return Err(Error::refused(format!(
-                "it sent {sent} fds with a message that has {said}"
-            )));
-        }
-        Ok(Some((message, fds)))
+        Ok(Some((got.bytes, fds)))
+    }
+
+    /// Waits until there is something to read; a closed other end is something.
+    pub fn wait_readable(&self, deadline: Deadline, what: &str) -> Result<()> {
+        wait(self.0.as_fd(), PollFlags::IN, deadline, what)
     }
 }
 
 /// Descriptors that came with a message.
 #[derive(Debug)]
-pub(super) struct Received(Vec<OwnedFd>);
+pub(crate) struct Received(Vec<OwnedFd>);
 
 impl Received {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn first(mut self) -> Option<OwnedFd> {
         self.0.drain(..1.min(self.0.len())).next()
     }
@@ -321,7 +309,7 @@ impl Drop for Received {
 
 /// Closes a descriptor of another process that was refused. What is no memfd is closed on a thread of its own: closing a
 /// socket that lingers, or a file of a file system in user space, can take as long as that process likes.
-pub(super) fn close_aside(fd: OwnedFd) {
+pub(crate) fn close_aside(fd: OwnedFd) {
     if rustix::fs::fcntl_get_seals(&fd).is_ok() {
         return;
     }
@@ -345,7 +333,7 @@ fn wait(fd: BorrowedFd<'_>, what_for: PollFlags, deadline: Deadline, what: &str)
 }
 
 /// Waits until one of these has something to read, or for so long. A closed other end is something.
-pub(super) fn wait_for_any<'f>(
+pub(crate) fn wait_for_any<'f>(
     fds: impl Iterator<Item = BorrowedFd<'f>>,
     limit: Duration,
 ) -> Result<()> {

@@ -1,0 +1,136 @@
+//! The observers of a hub and of a buffer, each called so that its panic harms nobody else.
+
+use super::{BufferObserver, NewBuffer, Observer, Tracer};
+use crate::{
+    SyncMethod,
+    sync::{Arc, Mutex, lock},
+    topology::DeviceIx,
+};
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// An observer that is not called again once it has panicked.
+pub(super) struct Guarded<T: ?Sized> {
+    observer: Arc<T>,
+    has_panicked: AtomicBool,
+}
+
+impl<T: ?Sized> Guarded<T> {
+    fn new(observer: Arc<T>) -> Self {
+        Self { observer, has_panicked: AtomicBool::new(false) }
+    }
+
+    /// What it answers; the default when it panics now, or has before.
+    pub fn call<R: Default>(&self, tell: impl FnOnce(&T) -> R) -> R {
+        if self.has_panicked.load(Ordering::Relaxed) {
+            return R::default();
+        }
+        // Nothing of the library's is passed by `&mut`, and what the observer left half done nobody looks at again.
+        catch_unwind(AssertUnwindSafe(|| tell(&self.observer))).unwrap_or_else(|_| self.silence())
+    }
+
+    #[cold]
+    fn silence<R: Default>(&self) -> R {
+        self.has_panicked.store(true, Ordering::Relaxed);
+        tracing::error!("an observer panicked; it is not called again");
+        R::default()
+    }
+}
+
+/// The observers of a hub, one of each type. Only grows.
+pub(crate) struct Observers {
+    /// Looked at without the lock.
+    any: AtomicBool,
+    all: Mutex<Vec<Arc<Guarded<dyn Observer>>>>,
+}
+
+impl Observers {
+    /// Those that the hub is built with, and the tap to those of them that want events.
+    pub fn built(observers: Vec<Arc<dyn Observer>>, device_times: bool) -> (Self, Tracer) {
+        let all: Vec<_> = observers.into_iter().map(|one| Arc::new(Guarded::new(one))).collect();
+        let wants =
+            |one: &&Arc<Guarded<dyn Observer>>| one.call(|observer| observer.wants_events());
+        let told = all.iter().filter(wants).cloned().collect();
+        let any = AtomicBool::new(!all.is_empty());
+        (Self { any, all: Mutex::new(all) }, Tracer::new(told, device_times))
+    }
+
+    /// The one of this type.
+    pub fn find<T: Observer>(&self) -> Option<Arc<T>> {
+        find(&lock(&self.all))
+    }
+
+    /// The one of this type, from now on. One that is installed now sees buffers that are made from now on, and no events:
+    /// queues that are open already carry the tap of when the hub was built.
+    pub fn find_or_add<T: Observer>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut all = lock(&self.all);
+        find(&all).unwrap_or_else(|| {
+            let new = Arc::new(make());
+            all.push(Arc::new(Guarded::new(new.clone())));
+            self.any.store(true, Ordering::Release);
+            new
+        })
+    }
+
+    /// Those of a new buffer.
+    #[inline]
+    pub fn of_buffer(&self, describe: impl FnOnce() -> NewBuffer) -> BufferObservers {
+        match self.any.load(Ordering::Acquire) {
+            true => self.ask(&describe()),
+            false => BufferObservers::default(),
+        }
+    }
+
+    #[cold]
+    fn ask(&self, buffer: &NewBuffer) -> BufferObservers {
+        // They are called without the lock.
+        let all = lock(&self.all).clone();
+        let each = all.iter().filter_map(|one| one.call(|observer| observer.buffer_made(buffer)));
+        BufferObservers(each.map(Guarded::new).collect())
+    }
+}
+
+fn find<T: Observer>(all: &[Arc<Guarded<dyn Observer>>]) -> Option<Arc<T>> {
+    all.iter().find_map(|one| {
+        let any: Arc<dyn Any + Send + Sync> = one.observer.clone();
+        any.downcast().ok()
+    })
+}
+
+/// The observers of one buffer: none, as a rule.
+#[derive(Default)]
+pub(crate) struct BufferObservers(Vec<Guarded<dyn BufferObserver>>);
+
+impl BufferObservers {
+    /// Whether there are any.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    #[inline]
+    pub fn handed_over(&self, from: DeviceIx, to: DeviceIx, sync_method: SyncMethod) {
+        self.0
+            .iter()
+            .for_each(|one| one.call(|observer| observer.handed_over(from, to, sync_method)));
+    }
+
+    #[inline]
+    pub fn copied_implicitly(&self, bytes: u64) {
+        self.0.iter().for_each(|one| one.call(|observer| observer.copied_implicitly(bytes)));
+    }
+
+    pub fn route_failed(&self, route: usize) {
+        self.0.iter().for_each(|one| one.call(|observer| observer.route_failed(route)));
+    }
+}
+
+impl fmt::Debug for BufferObservers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufferObservers({})", self.0.len())
+    }
+}
