@@ -8,7 +8,7 @@ use std::io::Write;
 
 /// A hub with so many fake devices. Nothing is remembered, so that every run measures the same.
 pub fn hub(fakes: usize) -> Result<Hub> {
-    let builder = Hub::builder().without_graphics().verdicts(Verdicts::default());
+    let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Verdicts::default());
     (0..fakes).fold(builder, |builder, _| builder.fake(FakeConfig::default())).build()
 }
 

@@ -2,13 +2,13 @@
 //!
 //! `cargo run -p onebuf-examples --example 01-one-buffer`
 
-use onebuf::{Access, Hub, Result, Signature, Source, args};
+use onebuf::{Access, Result, Signature, Source, args};
 
 const N: usize = 1 << 16;
 
 fn main() -> Result<()> {
     // The hub is this process's view of the machine. Nothing is global: there may be several.
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
 
     // A missing API is a fact, not an error: whoever wants a device decides what to do without.
     let device = hub.device("opencl").unwrap_or_else(|missing| {

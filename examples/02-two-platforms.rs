@@ -11,7 +11,7 @@ const N: usize = 1 << 22; // 4M complex samples, 32 MiB
 const TEXT: &str = "kernel void gain(global float2 *x, float by) { x[get_global_id(0)] *= by; }";
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let turns = two_devices(&hub);
     for device in &turns {
         println!("{device}: {} ({})", device.info().name, device.info().platform);

@@ -2,12 +2,12 @@
 //!
 //! `cargo run -p onebuf-examples --example 03-explain-and-forbid`
 
-use onebuf::{CopyPolicy, Error, Hub, Result, fake::FakeConfig};
+use onebuf::{CopyPolicy, Error, Result, fake::FakeConfig};
 
 fn main() -> Result<()> {
     // A fake device beside the real ones, so that this example says the same on every machine. It has
     // memory of its own, as a graphics card does, and nobody has proven any route to it.
-    let hub = Hub::builder().fake(FakeConfig::default()).build()?;
+    let hub = onebuf::builder().fake(FakeConfig::default()).build()?;
     for missing in hub.unavailable() {
         println!("no {}: {}", missing.api, missing.reason);
     }

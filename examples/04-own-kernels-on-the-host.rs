@@ -48,7 +48,7 @@ fn fits(call: &Call<'_>) -> Result<(), String> {
 }
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let expected: Vec<f32> = (0..N).map(|i| 3.0 * i as f32 + 1.0).collect();
     for device in hub.devices() {
         assert_eq!(run(&hub, &device)?, expected, "{device}");

@@ -5,7 +5,7 @@
 //! They wake their task from the driver's own callback, and work with any executor. This one is as
 //! small as it gets: the thread sleeps until somebody wakes it.
 
-use onebuf::{Hub, Result};
+use onebuf::Result;
 use std::{
     pin::pin,
     sync::Arc,
@@ -33,7 +33,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let device = hub.device("opencl").unwrap_or_else(|missing| {
         println!("{missing}");
         hub.host()

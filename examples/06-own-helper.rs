@@ -6,14 +6,14 @@
 //! own. `onebuf doctor` does that for the whole machine; a program that cannot rely on it being
 //! installed can be its own helper.
 
-use onebuf::{CopyPolicy, Device, Hub, RouteKind, doctor};
+use onebuf::{CopyPolicy, Device, RouteKind, doctor};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // First thing, before anything loads a driver: when this process was started as a helper, this
     // makes the experiment and does not return.
-    doctor::helper_main();
+    doctor::helper_main(onebuf::builder());
 
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let host = hub.host();
     let mut devices: Vec<Device> = hub.select("opencl");
     devices.dedup_by_key(|device| device.info().platform.clone());
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A hub never changes; a new one knows what was found. Devices that see the same pages see what
     // the other wrote, and `Forbid` has nothing against it.
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let devices: Vec<Device> =
         devices.iter().map(|device| hub.device(device.id())).collect::<Result<_, _>>()?;
     let builder = hub.buffer::<f32>(1 << 22).shared_with(&devices).copies(CopyPolicy::Forbid);

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p onebuf-examples --example 07-sub-buffers`
 
-use onebuf::{Access, Call, Device, Error, Hub, Kernel, Result, Signature, Source, args};
+use onebuf::{Access, Call, Device, Error, Kernel, Result, Signature, Source, args};
 
 /// A multiple of what every driver known asks of a region's first byte.
 const HALF: usize = 1 << 15;
@@ -14,7 +14,7 @@ kernel void copy(global const uint *from, global uint *to) {
 }";
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let device = hub.device("opencl").unwrap_or_else(|missing| {
         println!("{missing}");
         hub.host()

@@ -2,16 +2,14 @@
 //!
 //! `cargo run -p onebuf-examples --example 08-queues-and-profiles`
 
-use onebuf::{
-    Access, Buffer, Error, Hub, Kernel, Queue, QueueSpec, Result, Signature, Source, args,
-};
+use onebuf::{Access, Buffer, Error, Kernel, Queue, QueueSpec, Result, Signature, Source, args};
 use std::time::Duration;
 
 const N: usize = 1 << 18;
 const TEXT: &str = "kernel void add(global uint *x, uint n) { x[get_global_id(0)] += n; }";
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let device = hub.device("opencl").unwrap_or_else(|missing| {
         println!("{missing}");
         hub.host()

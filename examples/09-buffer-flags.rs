@@ -5,7 +5,7 @@
 //! On embedded chips CPU and accelerator share one memory but not their caches, and flags say which caches to
 //! keep up to date. onebuf has words for them, takes the numbers too, and holds everybody to them.
 
-use onebuf::{Access, HostAccess, Hub, MemoryKind, Result};
+use onebuf::{Access, HostAccess, MemoryKind, Result};
 use std::{ptr::NonNull, sync::Arc};
 
 const N: usize = 4096;
@@ -37,7 +37,7 @@ impl Drop for Lent {
 }
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let device = hub.device("opencl").unwrap_or_else(|missing| {
         println!("{missing}");
         hub.host()

@@ -5,7 +5,7 @@
 //! A group copies its part of a buffer in, together, works on it there, and copies it out: on a DSP that is
 //! the difference between on-chip and external memory.
 
-use onebuf::{Access, Arg, Device, Grid, Hub, Kernel, Result, Signature, Source, args};
+use onebuf::{Access, Arg, Device, Grid, Kernel, Result, Signature, Source, args};
 
 const GROUP: usize = 64;
 const N: usize = 64 * GROUP;
@@ -28,7 +28,7 @@ kernel void turn_dynamic(global const uint *from, global uint *to, local uint *t
 }";
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     // The host's kernels are Rust functions, which need no such memory. Clover's compiler (Mesa 22.3) does
     // not survive a group's copies.
     let able =

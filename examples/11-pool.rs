@@ -3,14 +3,14 @@
 //! `cargo run -p onebuf-examples --example 11-pool`
 
 use onebuf::{
-    Error, Hub, Pool, Result,
+    Error, Pool, Result,
     pool::{FreeLists, Fresh, Leaks, Limit, SizeClasses},
 };
 
 const FRAME: usize = 1 << 16;
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let device = hub.device("opencl").unwrap_or_else(|missing| {
         println!("{missing}");
         hub.host()

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p onebuf-examples --example 12-programs`
 
-use onebuf::{Access, Hub, Result, Signature, Source, args};
+use onebuf::{Access, Result, Signature, Source, args};
 use std::time::Instant;
 
 const N: usize = 1 << 14;
@@ -10,7 +10,7 @@ const N: usize = 1 << 14;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scale.cl");
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let device = hub.device("opencl").unwrap_or_else(|missing| {
         println!("{missing}");
         hub.host()

@@ -3,8 +3,8 @@
 //! `cargo run -p onebuf-examples --example 13-wrap-foreign`
 
 use onebuf::{
-    Access, CopyPolicy, Device, Hub, Kernel, Result, Signature, Source, args,
-    foreign::{ForeignBufferInfo, ForeignQueueInfo},
+    Access, CopyPolicy, Device, ForeignBufferInfo, ForeignQueueInfo, Hub, Kernel, Result,
+    Signature, Source, args, prelude::*,
 };
 use onebuf_conformance::{Step, class_a::ClassA, step_model};
 use std::ffi::c_void;
@@ -64,7 +64,7 @@ fn kernel(device: &Device) -> Result<Kernel> {
 
 /// The application, which knows OpenCL and nothing of onebuf.
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let Some(app) = ClassA::all().into_iter().next() else {
         println!("no OpenCL here: none of the caller's memory to wrap");
         return Ok(());

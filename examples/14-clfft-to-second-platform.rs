@@ -4,6 +4,7 @@
 
 use onebuf::{
     Access, Complex32, Device, Hub, Result, Signature, Source, args, bytemuck::cast_slice,
+    prelude::*,
 };
 use onebuf_conformance::class_a::{ClFft, ClassA};
 
@@ -11,7 +12,7 @@ const N: usize = 1 << 16;
 const TEXT: &str = "kernel void gain(global float2 *x, float by) { x[get_global_id(0)] *= by; }";
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     // The program that owns everything: context, queue, memory, and the plan.
     let (Some(app), Some(clfft)) = (ClassA::all().into_iter().next(), ClFft::open()) else {
         println!("clFFT or OpenCL is not here: nothing to transform");

@@ -3,7 +3,7 @@
 //! `cargo run -p onebuf-examples --example 15-libraries`
 
 use onebuf::{
-    Complex32, CopyPolicy, Hub, Result,
+    Complex32, CopyPolicy, Result,
     libs::{Blas, Columns, Fft, Fft1d, Gemm, Op, Solver, Square},
 };
 
@@ -13,7 +13,7 @@ const CHANNELS: usize = 16;
 const BEAMS: usize = 4;
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     // The same calls on each: cuFFT and cuBLAS, rocFFT and rocBLAS, or the CPU.
     let has_libraries = |id: &&str| {
         let queue = hub.device(id).and_then(|device| device.queue());

@@ -6,13 +6,13 @@ use cudarc::{
     cublas::{result as blas, sys},
     driver::{self, CudaContext},
 };
-use onebuf::{Hub, Queue, ReadView, WriteView};
+use onebuf::{Queue, ReadView, WriteView};
 use std::error::Error;
 
 const N: usize = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let Ok(device) = hub.device("cuda:0") else {
         println!("no CUDA device here: nothing for cudarc to do");
         return Ok(());

@@ -3,7 +3,7 @@
 //! `cargo run -p onebuf-examples --example 17-two-processes`
 
 use onebuf::{
-    Error, Hub, MemoryKind, Result,
+    Error, MemoryKind, Result,
     peer::{Attach, Offer},
 };
 use std::{
@@ -23,7 +23,7 @@ fn main() -> Result<()> {
 
 /// Owns the buffer, and lets two peers have it, one after the other.
 fn owner() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     // Host pages: what another process can be given.
     let samples =
         hub.buffer::<f32>(SAMPLES).memory_kind(MemoryKind::HostPages).allocate_on(&hub.host());
@@ -60,7 +60,7 @@ fn owner() -> Result<()> {
 
 /// Sees the same pages, with a device of its own if there is one.
 fn peer(name: &str) -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let device = hub.device("opencl").unwrap_or(hub.host());
     let mut there = Attach::to(name).open::<f32>(&hub, |builder| builder.shared_with([&device]))?;
     there.wait(SOON)?; // for its turn

@@ -3,7 +3,8 @@
 //! `cargo run -p onebuf-examples --example 18-graft`
 
 use onebuf::{
-    Access, Device, Error, Hub, Kernel, Program, Result, Signature, Source, args, topology::State,
+    Access, Device, Error, Hub, Kernel, Program, Result, Signature, Source, args, prelude::*,
+    topology::State,
 };
 use onebuf_conformance::{Step, class_a::ClassA, step_model};
 
@@ -18,7 +19,7 @@ const TEXT: &str = "kernel void turn(global uint *x, local uint *part) {
 }";
 
 fn main() -> Result<()> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     let Some((cl, cuda)) = one_chip(&hub) else {
         println!("nothing to graft: no GPU that both OpenCL and CUDA see");
         return Ok(());

@@ -64,10 +64,10 @@ pub fn machine() -> MutexGuard<'static, Machine> {
 
 /// What [`machine`] is made of, for hubs beside it: every device but those of graphics, and the fake ones; no verdicts.
 pub fn everything() -> HubBuilder {
-    let builder = Hub::builder().without_graphics().verdicts(Default::default());
+    let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
     // Where the kernel has no AMD GPU, AMD's runtime would be loaded in every test program for nothing. Another one is named.
     let has_hip = Path::new("/dev/kfd").exists() || env::var_os("ONEBUF_HIP_LIB").is_some();
-    let builder = if has_hip { builder } else { builder.without_hip() };
+    let builder = if has_hip { builder } else { builder.without(["hip"]) };
     fakes().into_iter().fold(builder, HubBuilder::fake)
 }
 

@@ -1,8 +1,8 @@
 //! What a caller can get wrong: each mistake is an error of its own kind that says what to do.
 
 use onebuf::{
-    Access, Arg, Buffer, CopyPolicy, Error, Grid, Hub, HubBuilder, MemoryKind, RouteKind,
-    Signature, Source, args,
+    Access, Arg, Buffer, CopyPolicy, Error, Grid, HubBuilder, MemoryKind, RouteKind, Signature,
+    Source, args,
 };
 use onebuf_conformance::{Machine, Side, fakes, kernels, machine};
 use std::{fs, ops::Bound, os::unix::fs::PermissionsExt};
@@ -23,7 +23,8 @@ macro_rules! refused {
 }
 
 fn fake_hub() -> HubBuilder {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
     fakes().into_iter().fold(builder, HubBuilder::fake)
 }
 
@@ -245,9 +246,9 @@ fn a_launch_that_the_signature_refuses() {
 #[test]
 fn libraries_and_devices_that_are_not_there() {
     let gone = "/nowhere/libOpenCL.so.1";
-    let hub = Hub::builder()
-        .without_graphics()
-        .opencl_library(gone)
+    let hub = onebuf::builder()
+        .without(["vulkan", "gl"])
+        .library("opencl", gone)
         .verdicts(Default::default())
         .build()
         .unwrap();
@@ -255,8 +256,11 @@ fn libraries_and_devices_that_are_not_there() {
     assert!(!missing.loaded && missing.tried.iter().any(|t| t == gone), "{missing:?}");
     assert!(!missing.reason.is_empty() && missing.hint.is_some(), "{missing:?}");
     refused!(hub.device("opencl"), Error::Unavailable { .. }, "`opencl`", "host", "opencl");
-    let off =
-        Hub::builder().without_graphics().opencl_library("none").without_cuda().hip_library("none");
+    let off = onebuf::builder()
+        .without(["vulkan", "gl"])
+        .library("opencl", "none")
+        .without(["cuda"])
+        .library("hip", "none");
     let off = off.verdicts(Default::default()).build().unwrap();
     assert_eq!(off.devices().len(), 1);
     let apis: Vec<_> = off.unavailable().iter().map(|api| api.api).collect();
@@ -273,9 +277,8 @@ fn a_cache_that_cannot_be_used() {
     private(0o700).unwrap();
     for text in ["{", "[]", "{\"schema\": 99, \"verdicts\": {}}", "\u{0}"] {
         fs::write(folder.path().join("verdicts.json"), text).unwrap();
-        let hub = Hub::builder()
-            .without_graphics()
-            .without_opencl()
+        let hub = onebuf::builder()
+            .without(["opencl", "vulkan", "gl"])
             .cache(folder.path())
             .build()
             .unwrap();
@@ -286,7 +289,7 @@ fn a_cache_that_cannot_be_used() {
     }
     private(0o777).unwrap();
     let hub =
-        Hub::builder().without_graphics().without_opencl().cache(folder.path()).build().unwrap();
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).cache(folder.path()).build().unwrap();
     assert!(hub.notes()[0].to_string().contains("chmod 700"), "{:?}", hub.notes());
 }
 

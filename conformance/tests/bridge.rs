@@ -1,7 +1,7 @@
 //! Copies between any two buffers: every page arrives, nothing else changes, and the report is true.
 
 use onebuf::{
-    Access, Buffer, Error, Hub, MemoryKind, Result, RouteKind,
+    Access, Buffer, Error, MemoryKind, Result, RouteKind,
     bridge::{self, Crossing},
     fake::{FakeConfig, Sharing},
 };
@@ -266,9 +266,8 @@ fn what_the_host_sees_is_not_bounced() {
 #[test]
 fn two_hubs_meet_through_host_memory() {
     let machine = machine();
-    let other = Hub::builder()
-        .without_graphics()
-        .without_opencl()
+    let other = onebuf::builder()
+        .without(["opencl", "vulkan", "gl"])
         .fake(FakeConfig::default())
         .build()
         .unwrap();
@@ -285,7 +284,7 @@ fn two_hubs_meet_through_host_memory() {
 
 #[test]
 fn what_cannot_be_copied_is_refused() {
-    let hub = Hub::builder().without_graphics().without_opencl().fake(FakeConfig {
+    let hub = onebuf::builder().without(["opencl", "vulkan", "gl"]).fake(FakeConfig {
         shares_host_pages: Sharing::No,
         memory_kinds: vec![MemoryKind::Device],
         ..FakeConfig::default()

@@ -35,10 +35,10 @@ const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 fn stubbed(api: &str) -> Option<HubBuilder> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
     let builder =
-        Hub::builder().without_graphics().without_opencl().timeout(Duration::from_secs(30));
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).timeout(Duration::from_secs(30));
     Some(match api {
-        "cuda" => builder.cuda_library(&library).nvrtc_library(library).without_hip(),
-        _ => builder.hip_library(&library).hiprtc_library(library).without_cuda(),
+        "cuda" => builder.library("cuda", &library).library("nvrtc", library).without(["hip"]),
+        _ => builder.library("hip", &library).library("hiprtc", library).without(["cuda"]),
     })
 }
 
@@ -327,7 +327,8 @@ fn sweep_of(
 #[test]
 fn real_devices_see_each_others_work() {
     let _alone = one_api();
-    let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
+    let hub =
+        onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap();
     let gpus = |hub: &Hub| [hub.select("cuda"), hub.select("hip")].concat();
     if gpus(&hub).is_empty() {
         let missing = hub.unavailable().iter().filter(|u| ["cuda", "hip"].contains(&u.api));
@@ -335,8 +336,8 @@ fn real_devices_see_each_others_work() {
         return note(&format!("skip: no GPU of CUDA or HIP: {}", why.join("; ")));
     }
     drop(hub);
-    let builder = Hub::builder()
-        .without_graphics()
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .timeout(Duration::from_secs(30));
     let machine = Machine::open(builder);
@@ -360,8 +361,10 @@ fn real_devices_see_each_others_work() {
 #[test]
 fn every_sync_method_holds_between_real_devices() {
     let _alone = one_api();
-    let builder =
-        Hub::builder().without_gl().verdicts(Default::default()).timeout(Duration::from_secs(30));
+    let builder = onebuf::builder()
+        .without(["gl"])
+        .verdicts(Default::default())
+        .timeout(Duration::from_secs(30));
     let probe = std::env::var_os("ONEBUF_CALLS").map(|_| Probe::new());
     let builder = probe.iter().fold(builder, |builder, probe| builder.probe(probe.clone()));
     let hub = builder.build().unwrap();

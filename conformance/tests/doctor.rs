@@ -1,7 +1,7 @@
 //! The proof of the prover: the doctor's verdict on drivers whose faults are known.
 
 use onebuf::{
-    Hub, RouteKind,
+    RouteKind,
     doctor::{Doctor, Verdicts},
     topology::State,
 };
@@ -313,8 +313,9 @@ fn a_cache_that_cannot_be_used_stops_nothing() {
 #[test]
 fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
     let Some(library) = stub() else { return };
-    let builder = Hub::builder().without_graphics().verdicts(Verdicts::default());
-    let hub = builder.opencl_library(library.to_str().expect("a path in UTF-8")).build().unwrap();
+    let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Verdicts::default());
+    let hub =
+        builder.library("opencl", library.to_str().expect("a path in UTF-8")).build().unwrap();
     let cache = private_folder();
     let slow = cache.path().join("slow-helper");
     let script = format!("#!/bin/sh\nONEBUF_STUB_SLEEP_S=600 exec '{HELPER}' \"$@\"\n");
@@ -344,9 +345,8 @@ fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
 
 #[test]
 fn a_helper_that_cannot_start_is_an_error() {
-    let hub = Hub::builder()
-        .without_graphics()
-        .without_opencl()
+    let hub = onebuf::builder()
+        .without(["opencl", "vulkan", "gl"])
         .fake(Default::default())
         .build()
         .unwrap();
@@ -358,7 +358,8 @@ fn a_helper_that_cannot_start_is_an_error() {
 
 #[test]
 fn a_real_driver_is_examined() {
-    let hub = Hub::builder().without_graphics().verdicts(Verdicts::default()).build().unwrap();
+    let hub =
+        onebuf::builder().without(["vulkan", "gl"]).verdicts(Verdicts::default()).build().unwrap();
     let Ok(pocl) = hub.device("Portable Computing Language") else {
         return absent("PoCL", "not found");
     };
@@ -376,7 +377,7 @@ fn a_real_driver_is_examined() {
     assert_eq!(verdict.state, State::Proven, "{}", verdict.why);
     assert_eq!(told, [(0, 1), (1, 1)]);
     // A hub that loads the cache believes it.
-    let hub = Hub::builder().without_graphics().cache(cache.path()).build().unwrap();
+    let hub = onebuf::builder().without(["vulkan", "gl"]).cache(cache.path()).build().unwrap();
     let known = hub.topology().routes().iter().filter(|r| r.verdict.state == State::Proven);
     assert_eq!(known.count(), 1);
 }
@@ -384,8 +385,9 @@ fn a_real_driver_is_examined() {
 #[test]
 fn a_hub_with_a_library_of_its_own_is_examined_with_it() {
     let Some(library) = stub() else { return };
-    let builder = Hub::builder().without_graphics().verdicts(Verdicts::default());
-    let hub = builder.opencl_library(library.to_str().expect("a path in UTF-8")).build().unwrap();
+    let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Verdicts::default());
+    let hub =
+        builder.library("opencl", library.to_str().expect("a path in UTF-8")).build().unwrap();
     let cache = private_folder();
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path());
     let host_pages = |route: &onebuf::topology::Route| {

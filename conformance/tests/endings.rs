@@ -2,7 +2,7 @@
 //! of this program.
 
 use onebuf::{
-    Error, Hub, MemoryKind,
+    Error, MemoryKind,
     fake::{Delay, FakeConfig},
 };
 use onebuf_conformance::{Watchdog, absent, stub};
@@ -52,7 +52,7 @@ fn text(output: &Output) -> String {
 }
 
 fn own_opencl() -> onebuf::HubBuilder {
-    Hub::builder().without_cuda().without_hip().without_graphics().verdicts(Default::default())
+    onebuf::builder().without(["cuda", "hip", "vulkan", "gl"]).verdicts(Default::default())
 }
 
 /// PoCL compiles a kernel when it is first launched, and crashes when the process ends meanwhile.
@@ -112,7 +112,7 @@ fn forks() {
             let answers = [
                 is_lost(queue.finish()),
                 is_lost(device.queue()),
-                is_lost(Hub::discover()),
+                is_lost(onebuf::discover()),
                 is_lost(
                     hub.buffer::<u32>(4096).shared_with([&device]).allocate_on(&device).build(),
                 ),
@@ -121,13 +121,7 @@ fn forks() {
                     .to_vec()
                     .map_or_else(|error| is_lost::<()>(Err(error)), |all| all == [7; 4096]),
                 // The host alone needs no driver.
-                Hub::builder()
-                    .without_opencl()
-                    .without_cuda()
-                    .without_hip()
-                    .without_graphics()
-                    .build()
-                    .is_ok(),
+                onebuf::builder().only(["host"]).build().is_ok(),
             ];
             drop((pending, buffer, queue, device.clone()));
             answers.iter().position(|told| !told).map_or(0, |at| at as i32 + 1)
@@ -219,7 +213,7 @@ fn a_signal_ends_the_first_process_of_a_container_too() {
 fn forks_with_a_socket() {
     onebuf::peer::remove_sockets_on_signals().unwrap();
     let folder = private_folder();
-    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = onebuf::builder().only(["host"]);
     let hub = hub.build().unwrap();
     let buffer = hub.buffer::<u32>(16).memory_kind(MemoryKind::HostPages).allocate_on(&hub.host());
     let buffer = buffer.build().unwrap();

@@ -17,8 +17,8 @@ fn what_is_exported_can_be_imported() {
 #[ignore = "started by the test above, with the stubs in their parts"]
 fn with_the_stubs() {
     let probe = Probe::new();
-    let builder = Hub::builder()
-        .without_graphics()
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .timeout(Duration::from_secs(30));
     let hub = builder.probe(probe.clone()).build().unwrap();

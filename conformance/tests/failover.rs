@@ -34,12 +34,12 @@ fn fake(name: &str) -> FakeConfig {
 
 /// A hub whose driver calls the probe sees: two fake devices, or the real ones and a fake.
 fn hub(probe: &Arc<Probe>, real: bool) -> Hub {
-    let builder = Hub::builder()
-        .without_graphics()
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Verdicts::default())
         .timeout(Duration::from_secs(10));
     let builder = builder.probe(probe.clone());
-    let builder = if real { builder } else { builder.without_opencl().fake(fake("one")) };
+    let builder = if real { builder } else { builder.without(["opencl"]).fake(fake("one")) };
     builder.fake(fake("two")).build().expect("the host")
 }
 
@@ -447,7 +447,8 @@ fn a_pool_forgets_what_failed() {
 /// Nothing is shared with a device that refuses pages, and nothing fails over either.
 #[test]
 fn what_was_never_a_route_is_no_failure() {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Verdicts::default());
     let apart = FakeConfig { shares_host_pages: Sharing::No, ..fake("apart") };
     let hub = builder.fake(apart).build().unwrap();
     let device = hub.device("fake:0").unwrap();

@@ -23,10 +23,12 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn hub(probe: &Arc<Probe>, fakes: &[FakeConfig]) -> Hub {
-    let builder =
-        Hub::builder().without_graphics().probe(probe.clone()).verdicts(Default::default());
-    let builder = if fakes.is_empty() { builder } else { builder.without_opencl() };
-    let builder = builder.without_cuda().without_hip().timeout(Duration::from_secs(5));
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
+        .probe(probe.clone())
+        .verdicts(Default::default());
+    let builder = if fakes.is_empty() { builder } else { builder.without(["opencl"]) };
+    let builder = builder.without(["cuda", "hip"]).timeout(Duration::from_secs(5));
     fakes.iter().cloned().fold(builder, |b, fake| b.fake(fake)).build().expect("the host")
 }
 

@@ -73,8 +73,8 @@ fn the_stub_misbehaves_as_it_promises() {
 }
 
 fn hub() -> Hub {
-    Hub::builder()
-        .without_graphics()
+    onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .timeout(Duration::from_secs(30))
         .build()
@@ -83,7 +83,7 @@ fn hub() -> Hub {
 
 /// A hub of the same devices on which every route that is not staged is said to copy nothing.
 fn judged(hub: &Hub) -> Hub {
-    judged_by(hub, None, Hub::builder().without_graphics())
+    judged_by(hub, None, onebuf::builder().without(["vulkan", "gl"]))
 }
 
 /// The same, joined by that sync method.
@@ -189,8 +189,8 @@ fn by_the_best_sync_method() {
 /// stub's large pages.
 fn interleaved(kind: RouteKind) {
     let probe = Probe::new();
-    let builder = Hub::builder()
-        .without_graphics()
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .timeout(Duration::from_secs(30));
     let hub = builder.probe(probe.clone()).build().unwrap();
@@ -464,8 +464,10 @@ fn swept() {
 /// A life with something failing, and a second one without; nothing is left of either.
 fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Result<()>) {
     let probe = Probe::new();
-    let builder =
-        Hub::builder().without_graphics().verdicts(Default::default()).probe(probe.clone());
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
+        .verdicts(Default::default())
+        .probe(probe.clone());
     let hub = builder.timeout(Duration::from_secs(30)).build().unwrap();
     let (cl, api) = sides(&hub);
     fail(&probe);
@@ -485,13 +487,13 @@ fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Res
 fn examined() -> (Route, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
-    let hub = Hub::builder().without_graphics().cache(cache.path()).build().unwrap();
+    let hub = onebuf::builder().without(["vulkan", "gl"]).cache(cache.path()).build().unwrap();
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
     let wanted = |route: &Route| route.kind == RouteKind::OpaqueFd && route.from != route.to;
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     let [route] = &report.routes[..] else { panic!("one pair is one chip: {report:?}") };
-    let hub = Hub::builder()
-        .without_graphics()
+    let hub = onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Verdicts::load(cache.path()).unwrap())
         .build()
         .unwrap();

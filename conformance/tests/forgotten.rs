@@ -1,6 +1,6 @@
 //! Guards that are never dropped: the buffer stays busy, its memory stays, and nobody else notices.
 
-use onebuf::{Buffer, Error, Hub, HubBuilder, MemoryKind, Probe, Result};
+use onebuf::{Buffer, Error, HubBuilder, MemoryKind, Probe, Result};
 use onebuf_conformance::{Side, Step, fakes};
 use std::{
     mem::forget,
@@ -22,8 +22,10 @@ fn bench() -> Bench {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let probe = Probe::new();
-    let builder =
-        Hub::builder().without_graphics().verdicts(Default::default()).probe(probe.clone());
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
+        .verdicts(Default::default())
+        .probe(probe.clone());
     let builder = builder.timeout(Duration::from_secs(5));
     let hub = fakes().into_iter().fold(builder, HubBuilder::fake).build().unwrap();
     let sides = hub.devices().iter().map(|device| Side::open(device).unwrap()).collect();

@@ -40,7 +40,7 @@ fn alone() -> (MutexGuard<'static, ()>, Watchdog) {
 }
 
 fn builder() -> HubBuilder {
-    let builder = Hub::builder().without_vulkan().without_cuda().without_hip();
+    let builder = onebuf::builder().without(["cuda", "hip", "vulkan"]);
     builder.timeout(Duration::from_secs(30))
 }
 
@@ -52,7 +52,7 @@ fn gl_of(hub: &Hub) -> Option<Device> {
 
 /// A hub of the host and OpenGL alone.
 fn small(probe: Option<&Arc<Probe>>) -> Option<(Hub, Device)> {
-    let builder = builder().without_opencl().verdicts(Default::default());
+    let builder = builder().without(["opencl"]).verdicts(Default::default());
     let builder = match probe {
         Some(probe) => builder.probe(probe.clone()),
         None => builder,
@@ -340,10 +340,11 @@ fn names_are_of_their_own_api() {
 #[test]
 fn wrong_input_is_named() {
     let _alone = alone();
-    let hub = builder().without_opencl().egl_library("/nonexistent/libEGL.so").build().unwrap();
+    let hub =
+        builder().without(["opencl"]).library("gl", "/nonexistent/libEGL.so").build().unwrap();
     let said = hub.device("gl").unwrap_err().to_string();
     assert!(said.contains("/nonexistent/libEGL.so") && said.contains("libegl1"), "{said}");
-    let hub = builder().without_opencl().without_gl().build().unwrap();
+    let hub = builder().without(["opencl", "gl"]).build().unwrap();
     let said = hub.device("gl").unwrap_err().to_string();
     assert!(said.contains("switched off by the program"), "{said}");
 
@@ -379,11 +380,8 @@ fn wrong_input_is_named() {
 #[test]
 fn memory_of_vulkan_is_used_in_place() {
     let _alone = alone();
-    let builder = Hub::builder()
-        .vulkan_library("libvulkan.so.1")
-        .without_opencl()
-        .without_cuda()
-        .without_hip();
+    let builder =
+        onebuf::builder().library("vulkan", "libvulkan.so.1").without(["opencl", "cuda", "hip"]);
     let builder = builder.timeout(Duration::from_secs(30)).verdicts(Default::default());
     let hub = builder.build().expect("the host");
     let (Some(gl), vulkan) = (gl_of(&hub), hub.device("vulkan")) else { return };

@@ -56,7 +56,7 @@ fn the_doctor_proves_it() {
 }
 
 fn builder(probe: &std::sync::Arc<Probe>) -> onebuf::HubBuilder {
-    let builder = Hub::builder().without_opencl().verdicts(Default::default());
+    let builder = onebuf::builder().without(["opencl"]).verdicts(Default::default());
     builder.timeout(Duration::from_secs(30)).probe(probe.clone())
 }
 
@@ -265,7 +265,7 @@ fn swept() {
 fn proven() {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
-    let hub = Hub::builder().without_opencl().cache(cache.path()).build().unwrap();
+    let hub = onebuf::builder().without(["opencl"]).cache(cache.path()).build().unwrap();
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path());
     let wanted = |route: &Route| route.kind == RouteKind::Peer && route.from < route.to;
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
@@ -277,7 +277,7 @@ fn proven() {
 /// Where a machine really has two: every pair, both forms, every page.
 #[test]
 fn real_gpus_see_each_others_work() {
-    let hub = Hub::builder().without_opencl().verdicts(Default::default()).build().unwrap();
+    let hub = onebuf::builder().without(["opencl"]).verdicts(Default::default()).build().unwrap();
     let is_peer = |route: &&Route| route.kind == RouteKind::Peer;
     let routes: Vec<_> = hub.topology().routes().iter().filter(is_peer).collect();
     if routes.is_empty() {

@@ -1,6 +1,6 @@
 //! Everything once, on devices whose books can be read: run as it is, and under Valgrind.
 
-use onebuf::{Hub, HubBuilder, Probe};
+use onebuf::{HubBuilder, Probe};
 use onebuf_conformance::{Side, Step, absent, fakes, fresh, life, note, second_life, stub};
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,8 @@ fn settle(left: impl Fn() -> i64) -> i64 {
 #[test]
 fn the_host_and_fake_devices_give_everything_back() {
     let probe = Probe::new();
-    let builder = Hub::builder()
-        .without_graphics()
-        .without_opencl()
+    let builder = onebuf::builder()
+        .without(["opencl", "vulkan", "gl"])
         .verdicts(Default::default())
         .probe(probe.clone());
     let hub = fakes().into_iter().fold(builder, HubBuilder::fake).build().unwrap();
@@ -41,9 +40,9 @@ fn a_driver_gets_everything_back() {
     let live = unsafe { library.get::<extern "C" fn() -> i32>(b"onebuf_stub_live") };
     let live = live.expect("the stub's own count");
     assert_eq!(live(), 0);
-    let hub = Hub::builder()
-        .without_graphics()
-        .opencl_library(path.to_string_lossy())
+    let hub = onebuf::builder()
+        .without(["vulkan", "gl"])
+        .library("opencl", path.to_string_lossy())
         .verdicts(Default::default());
     let hub = hub.build().unwrap();
     let device = hub.device("opencl:0").unwrap();

@@ -4,7 +4,7 @@
 //! It reports in its log, which has to stay empty, whatever this program's status; see `./dev`.
 
 use onebuf::{
-    Access, Arg, Device, Error, Grid, Hub, Result, RouteKind, Signature, Source, SyncMethod, args,
+    Access, Arg, Device, Error, Grid, Result, RouteKind, Signature, Source, SyncMethod, args,
 };
 use onebuf_conformance::{
     GROUP, Machine, Step, assert_same,
@@ -57,7 +57,8 @@ fn rules_are_kept() {
     if std::env::var_os("ONEBUF_UNDER_OCLGRIND").is_none() {
         return note("skip: oclgrind: not running under it; `./dev test` does");
     }
-    let machine = Machine::open(Hub::builder().without_graphics().verdicts(Default::default()));
+    let machine =
+        Machine::open(onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default()));
     let device = machine.hub.device("Oclgrind").expect("Oclgrind's platform, and no other");
     assert_eq!(machine.hub.devices().len(), 2, "{:?}", machine.hub);
     life(&device).unwrap();

@@ -45,7 +45,7 @@ fn frames<'f>(hub: &'f Hub, side: &'f Side) -> Builder<'f, Buffer<u32>> {
 #[ignore = "started by `mesa_gets_one_thread_by_itself`"]
 fn runs() {
     let platform = env::var(PLATFORM).unwrap();
-    let hub = Hub::builder().without_cuda().without_hip().without_graphics();
+    let hub = onebuf::builder().without(["cuda", "hip", "vulkan", "gl"]);
     let hub = hub.verdicts(Default::default()).build().unwrap();
     let Some(device) = hub.select(&platform).into_iter().next() else { std::process::exit(77) };
     assert!(device.info().caps.one_thread, "{:?}", device.info());
@@ -88,7 +88,7 @@ fn mesa_gets_one_thread_by_itself() {
 /// Other drivers keep their threads.
 #[test]
 fn others_keep_their_threads() {
-    let hub = Hub::builder().without_cuda().without_hip().without_graphics();
+    let hub = onebuf::builder().without(["cuda", "hip", "vulkan", "gl"]);
     let hub = hub.verdicts(Default::default()).build().unwrap();
     let Some(device) = hub.select("portable computing language").into_iter().next() else {
         return absent("PoCL", "no device of its");

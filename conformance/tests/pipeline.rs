@@ -2,7 +2,7 @@
 //! with `ONEBUF_SOAK`.
 
 use onebuf::{
-    Buffer, Error, Grid, Hub, Result, args,
+    Buffer, Error, Grid, Result, args,
     fake::{Delay, FakeConfig},
     pipeline::{
         Filled, Pipeline, Work,
@@ -115,7 +115,7 @@ fn frames_over_udp_on_every_device() {
 fn a_late_device_is_a_timeout() {
     let late =
         FakeConfig { delay: Delay::Fixed(Duration::from_millis(400)), ..FakeConfig::default() };
-    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = onebuf::builder().only(["host"]);
     let hub = hub.verdicts(Default::default()).fake(late);
     let hub = hub.timeout(Duration::from_millis(50)).build().unwrap();
     let side = Side::open(&hub.device("fake").unwrap()).unwrap();

@@ -39,7 +39,7 @@ fn alone() -> (MutexGuard<'static, ()>, Watchdog) {
 
 /// A hub with Vulkan, OpenCL, OpenGL and the host.
 fn builder() -> HubBuilder {
-    let builder = Hub::builder().vulkan_library(LOADER).without_cuda().without_hip();
+    let builder = onebuf::builder().library("vulkan", LOADER).without(["cuda", "hip"]);
     builder.verdicts(Verdicts::default()).timeout(Duration::from_secs(30))
 }
 
@@ -236,8 +236,8 @@ fn gain(hub: &Hub, source: &Source) -> Result<Vec<f32>> {
 #[test]
 fn wrong_input_is_told_so() {
     let _alone = alone();
-    let gone = Hub::builder().vulkan_library("/nowhere/libvulkan.so").without_opencl();
-    let gone = gone.without_cuda().without_hip().without_gl().build().unwrap();
+    let gone = onebuf::builder().library("vulkan", "/nowhere/libvulkan.so").without(["opencl"]);
+    let gone = gone.without(["cuda", "hip", "gl"]).build().unwrap();
     let missing = gone.unavailable().iter().find(|u| u.api == "vulkan").unwrap();
     assert_eq!(
         (missing.loaded, &missing.tried[..]),
@@ -246,7 +246,7 @@ fn wrong_input_is_told_so() {
     let said = gone.device("vulkan").unwrap_err().to_string();
     assert!(said.contains("libvulkan1"), "{said}");
 
-    let Some(Machine { hub, sides }) = machine(builder().without_opencl().without_gl()) else {
+    let Some(Machine { hub, sides }) = machine(builder().without(["opencl", "gl"])) else {
         return;
     };
     drop(sides);
@@ -273,7 +273,7 @@ fn wrong_input_is_told_so() {
 #[test]
 fn each_call_of_a_program_fails_once() {
     let _alone = alone();
-    if machine(builder().without_opencl().without_gl()).is_none() {
+    if machine(builder().without(["opencl", "gl"])).is_none() {
         return;
     }
     let (mut past_the_end, mut seen) = (0, std::collections::BTreeSet::new());
@@ -281,8 +281,7 @@ fn each_call_of_a_program_fails_once() {
         let probe = Probe::new();
         probe.fail_nth(n, vk::Result::ERROR_OUT_OF_HOST_MEMORY.as_raw());
         let hub = builder()
-            .without_opencl()
-            .without_gl()
+            .without(["opencl", "gl"])
             .timeout(Duration::from_secs(5))
             .probe(probe.clone());
         let hub = hub.program_cache(onebuf::ProgramCache::Memory).build().unwrap();
@@ -375,7 +374,7 @@ fn a_wrong_call_for_the_layers() {
 #[test]
 fn exported_memory_is_imported_again() {
     let _alone = alone();
-    let Some(machine) = machine(builder().without_opencl().without_gl()) else { return };
+    let Some(machine) = machine(builder().without(["opencl", "gl"])) else { return };
     let side = machine.side("vulkan");
     if !side.device.info().caps.memory_kinds.contains(&MemoryKind::Exportable) {
         return absent("exportable memory", "the driver has none");

@@ -5,7 +5,7 @@
 //! are tried only on request; `use` then shares a buffer by what was found.
 
 use onebuf::{
-    CopyPolicy, Hub, Result, RouteKind,
+    CopyPolicy, Result, RouteKind,
     doctor::{Doctor, helper_main},
 };
 use onebuf_conformance::{Side, Step};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::{path::Path, process::exit, time::Duration};
 
 fn main() {
-    helper_main();
+    helper_main(onebuf::builder());
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [cache, silence_ms, words @ ..] = args.as_slice() else {
         eprintln!("usage: doctor-helper CACHE SILENCE_MS [fresh] [staged] [use]");
@@ -31,7 +31,7 @@ fn main() {
 
 fn report(cache: &Path, silence: Duration, words: &[String]) -> Result<Value> {
     let says = |word: &str| words.iter().any(|w| w == word);
-    let hub = Hub::builder().cache(cache).build()?;
+    let hub = onebuf::builder().cache(cache).build()?;
     let helper = std::env::current_exe().unwrap_or_default();
     let doctor = Doctor::new(helper)?.cache(cache).silence(silence).fresh(says("fresh"));
     let staged = says("staged");
@@ -53,7 +53,7 @@ fn report(cache: &Path, silence: Duration, words: &[String]) -> Result<Value> {
 /// Shares a buffer of the host's with the first device, by the verdicts in the cache: whether that
 /// may be had without copies, and what a turn of both costs.
 fn share(cache: &Path) -> Result<Value> {
-    let hub = Hub::builder().cache(cache).build()?;
+    let hub = onebuf::builder().cache(cache).build()?;
     let (host, device) = (Side::open(&hub.host())?, Side::open(&hub.device("opencl:0")?)?);
     let builder = hub.buffer::<u32>(10_000).shared_with([&host.device, &device.device]);
     let builder = builder.allocate_on(&host.device);

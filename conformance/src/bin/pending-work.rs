@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     // SAFETY: a function without arguments that does not unwind.
     unsafe { libc::atexit(linger) };
     let how = std::env::args().nth(1).unwrap_or_default();
-    let hub = Hub::builder().without_cuda().without_hip().without_graphics();
+    let hub = onebuf::builder().without(["cuda", "hip", "vulkan", "gl"]);
     let hub = hub.verdicts(Default::default()).program_cache(ProgramCache::Off).build();
     let hub = hub.expect("a hub");
     let Some(device) = hub.select("portable computing language").into_iter().next() else {

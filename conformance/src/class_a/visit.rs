@@ -2,7 +2,7 @@
 
 use super::{ClassA, Counts, Own};
 use crate::{Side, Step, assert_same, random_words, step_model};
-use onebuf::{Access, Hub, Result};
+use onebuf::{Access, Hub, Result, prelude::*};
 use onebuf_sys::opencl::{ClEvent, ClMem, consts::CL_MEM_READ_WRITE};
 
 const N: usize = 2048;

@@ -2,9 +2,9 @@
 
 use super::*;
 use onebuf::{
-    Access, Error, Program, Signature, Source, SyncMethod, args,
+    Access, Error, ForeignQueueInfo, Program, Signature, Source, SyncMethod, UserEvent, args,
     doctor::Doctor,
-    foreign::{ForeignQueueInfo, UserEvent},
+    prelude::*,
     topology::{Route, State, Verdict},
 };
 use onebuf_conformance::{beneath_stub, class_a::ClassA, is_held};
@@ -188,7 +188,7 @@ fn refuted() {
 fn verdict_of_events() -> Verdict {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
-    let hub = Hub::builder().cache(cache.path()).build().unwrap();
+    let hub = onebuf::builder().cache(cache.path()).build().unwrap();
     let pair = ["hip:0", "opencl:0"].map(|id| hub.device(id).unwrap().index());
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
     let wanted = |route: &Route| pair == [route.from, route.to] && route.kind == KIND;
@@ -376,7 +376,8 @@ fn swept() {
     for n in 1.. {
         let probe = Probe::new();
         probe.fail_nth(n, -5);
-        let hub = Hub::builder().verdicts(Default::default()).probe(probe.clone()).build().unwrap();
+        let hub =
+            onebuf::builder().verdicts(Default::default()).probe(probe.clone()).build().unwrap();
         let built_on = |device: Device| device.info().caps.built_on.is_some();
         found += u32::from(hub.select("hip").into_iter().any(built_on));
         drop(hub);

@@ -21,7 +21,7 @@ plays! {
 fn examined(kinds: &[RouteKind]) -> (Vec<Route>, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
-    let hub = Hub::builder().cache(cache.path()).build().unwrap();
+    let hub = onebuf::builder().cache(cache.path()).build().unwrap();
     let pair = ["opencl:0", "hip:0"].map(|id| hub.device(id).unwrap().index());
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
     let wanted = |route: &Route| {
@@ -29,7 +29,7 @@ fn examined(kinds: &[RouteKind]) -> (Vec<Route>, Hub) {
         between && route.from != route.to && kinds.contains(&route.kind)
     };
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
-    let hub = Hub::builder().verdicts(Verdicts::load(cache.path()).unwrap()).build().unwrap();
+    let hub = onebuf::builder().verdicts(Verdicts::load(cache.path()).unwrap()).build().unwrap();
     (report.routes, hub)
 }
 

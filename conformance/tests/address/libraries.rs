@@ -45,7 +45,7 @@ fn in_place() {
     let library = cuda_stub().unwrap().to_string_lossy().into_owned();
     let libraries = [Library::RocBlas, Library::RocFft, Library::RocSolver];
     let with = |builder: HubBuilder, which| builder.math_library(which, &library);
-    let rig = Rig::over(libraries.into_iter().fold(Hub::builder(), with));
+    let rig = Rig::over(libraries.into_iter().fold(onebuf::builder(), with));
     let devices = [&rig.cl.device, &rig.hip.device];
     let own = |contents: &[Complex32]| {
         let builder = rig.hub.buffer(contents.len()).shared_with([&rig.hip.device]);

@@ -52,7 +52,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
-        Rig::over(Hub::builder())
+        Rig::over(onebuf::builder())
     }
 
     fn over(builder: HubBuilder) -> Rig {

@@ -1,7 +1,7 @@
 //! The address that a kernel sees: asked for by the caller, told by one work-item, confirmed by ROCr, or refused.
 
 use super::*;
-use onebuf::{CopyPolicy, Error, MemoryKind};
+use onebuf::{CopyPolicy, Error, MemoryKind, prelude::*};
 use onebuf_conformance::class_a::ClassA;
 
 plays! {

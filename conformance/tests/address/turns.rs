@@ -40,7 +40,7 @@ fn interleaved() {
 /// The same on whatever is really there.
 #[test]
 fn real_devices_share_by_addresses() {
-    let hub = Hub::builder().verdicts(Default::default()).build().unwrap();
+    let hub = onebuf::builder().verdicts(Default::default()).build().unwrap();
     let in_one_space = |route: &&Route| route.needs.contains("one address space");
     let routes: Vec<_> = hub.topology().routes().iter().filter(in_one_space).collect();
     if routes.is_empty() {

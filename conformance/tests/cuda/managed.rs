@@ -312,7 +312,8 @@ fn a_refused_move_leaves_everything_as_it_was() {
 #[test]
 fn real_devices_move_managed_pages() {
     let _alone = one_api();
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
     let hub = builder.managed_memory(true).timeout(Duration::from_secs(30)).build().unwrap();
     let gpus = [hub.select("cuda"), hub.select("hip")].concat();
     let has = |device: &&Device| device.info().caps.memory_kinds.contains(&MemoryKind::Managed);

@@ -1,7 +1,7 @@
 //! What one side writes the other reads, on every page, in every way that a buffer can be used.
 
 use super::{alone, context, hub, owners, queue, twin, wrap, wrapped};
-use onebuf::{Access, Buffer, CopyPolicy, Error, Hub, Queue};
+use onebuf::{Access, Buffer, CopyPolicy, Error, Hub, Queue, prelude::*};
 use onebuf_conformance::{
     Side, Step, assert_same,
     class_a::{ClassA, Own},

@@ -1,7 +1,7 @@
 //! What is refused, with what words; and that a refusal leaves everything as it was.
 
 use super::{alone, context, hub, owners, query::counts_maps, queue, twin, wrap, wrapped};
-use onebuf::{Access, Error, Hub, MemoryKind, RouteKind};
+use onebuf::{Access, Error, MemoryKind, RouteKind, prelude::*};
 use onebuf_conformance::{
     Side, Step, absent, assert_same,
     class_a::{ClassA, Own, assert_restored},
@@ -18,9 +18,8 @@ const N: usize = 3000;
 fn a_hub_without_opencl_says_so() {
     let _alone = alone("no OpenCL");
     let Some(a) = owners().pop() else { return };
-    let hub = Hub::builder()
-        .without_graphics()
-        .without_opencl()
+    let hub = onebuf::builder()
+        .without(["opencl", "vulkan", "gl"])
         .verdicts(Default::default())
         .build()
         .unwrap();
@@ -189,7 +188,7 @@ fn device_entries_are_given_back() {
     let _alone = alone("device entries");
     let hub = hub();
     let Some(a) = owners().into_iter().next() else { return absent("OpenCL", "no platform") };
-    let mut siblings: Vec<(ClassA, onebuf::foreign::ForeignContext)> = Vec::new();
+    let mut siblings: Vec<(ClassA, onebuf::ForeignContext)> = Vec::new();
     let refused = loop {
         assert!(siblings.len() < 100, "device entries have an end");
         let sibling = a.sibling();

@@ -13,8 +13,10 @@ use std::{collections::BTreeMap, sync::Arc, thread, time::Instant};
 const CODES: [i32; 5] = [-5, -6, -4, -30, -36];
 
 fn hub(probe: &Arc<Probe>) -> Hub {
-    let builder =
-        Hub::builder().without_graphics().probe(probe.clone()).verdicts(Default::default());
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
+        .probe(probe.clone())
+        .verdicts(Default::default());
     builder.timeout(std::time::Duration::from_secs(5)).build().expect("the host")
 }
 

@@ -7,7 +7,7 @@ use super::{
     reference::{FFT_ERROR, fft, product, relative_error, samples, small_numbers},
     turner::Turner,
 };
-use onebuf::{Buffer, Complex32, Device, Hub, bridge};
+use onebuf::{Buffer, Complex32, Device, Hub, bridge, prelude::*};
 use onebuf_conformance::{
     absent, assert_same,
     class_a::{ClBlast, ClFft, ClassA, Own, assert_restored},

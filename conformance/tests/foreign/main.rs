@@ -15,10 +15,7 @@ mod svm;
 mod turner;
 mod wrap;
 
-use onebuf::{
-    Buffer, Device, Hub, Queue,
-    foreign::{ForeignContext, WrapBuilder},
-};
+use onebuf::{Buffer, Device, ForeignContext, Hub, Queue, WrapBuilder, prelude::*};
 use onebuf_conformance::{
     Watchdog, absent,
     class_a::{ClassA, Own},
@@ -60,8 +57,8 @@ pub fn owners() -> Vec<ClassA> {
 
 /// A hub of its own for each test: it knows no verdicts.
 pub fn hub() -> Hub {
-    Hub::builder()
-        .without_graphics()
+    onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .timeout(SECONDS)
         .build()

@@ -2,7 +2,7 @@
 //! start: so this runs in one of its own.
 
 use super::{alone, context, hub, queue, twin, wrap, wrapped};
-use onebuf::{CopyPolicy, foreign::ForeignBufferInfo};
+use onebuf::{CopyPolicy, ForeignBufferInfo};
 use onebuf_conformance::{
     Side, Step, absent, assert_same,
     class_a::{ClassA, assert_restored},

@@ -2,7 +2,7 @@
 //! controls show that it would be seen.
 
 use super::{SECONDS, alone, context, hub, owners, queue, wrap, wrapped};
-use onebuf::{Buffer, Error, Fence, Hub};
+use onebuf::{Buffer, Error, Fence, Hub, prelude::*};
 use onebuf_conformance::{
     Side, Step, assert_same, block_on,
     class_a::{ClassA, Own, spin_model},
@@ -149,7 +149,7 @@ fn waits_for_the_host(a: &ClassA) -> bool {
 
 /// A hub that does not wait for long: the thread itself waits where a driver's queues cannot.
 fn impatient() -> Hub {
-    let hub = Hub::builder().without_graphics().verdicts(Default::default());
+    let hub = onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
     hub.timeout(Duration::from_secs(2)).build().unwrap()
 }
 
@@ -268,7 +268,7 @@ fn the_owners_queue_is_held_up_by_ours() {
 fn memory_with_work_that_does_not_end_is_kept() {
     let _alone = alone("work without an end");
     for a in owners().iter().filter(|a| waits_for_the_host(a)) {
-        let hub = Hub::builder().without_graphics().verdicts(Default::default());
+        let hub = onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
         let hub = hub.timeout(Duration::from_millis(300)).build().unwrap();
         let side = Side::open(&context(&hub, a).device()).unwrap();
         let mut model = random_words(11, N);

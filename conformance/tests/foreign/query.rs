@@ -2,8 +2,8 @@
 
 use super::{alone, context, hub, owners, twin};
 use onebuf::{
-    Access, Error, HostAccess, Hub, QueueOrder, Result,
-    foreign::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement},
+    Access, Error, ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, HostAccess, Hub,
+    Placement, QueueOrder, Result, prelude::*,
 };
 use onebuf_conformance::class_a::{ClassA, Own};
 use onebuf_sys::opencl::{

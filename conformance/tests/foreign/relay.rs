@@ -11,7 +11,7 @@ use super::{
     reference::{FFT_ERROR, relative_error, samples},
     turner::Turner,
 };
-use onebuf::{Buffer, Complex32, Hub};
+use onebuf::{Buffer, Complex32, Hub, prelude::*};
 use onebuf_conformance::{
     absent,
     class_a::{ClFft, ClassA, Own, Plan},

@@ -1,7 +1,7 @@
 //! Shared virtual memory that class A allocated.
 
 use super::{alone, context, hub, owners};
-use onebuf::{Buffer, Error, Hub};
+use onebuf::{Buffer, Error, Hub, prelude::*};
 use onebuf_conformance::{
     Side, Step, assert_same,
     class_a::{ClassA, Svm},

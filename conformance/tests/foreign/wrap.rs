@@ -1,7 +1,7 @@
 //! Whose the memory is while it is wrapped: references, claims, guards, threads.
 
 use super::{alone, context, hub, owners, queue, twin, wrap, wrapped};
-use onebuf::{Access, Buffer, Error, Result};
+use onebuf::{Access, Buffer, Error, Result, prelude::*};
 use onebuf_conformance::{
     Side, Step, assert_same,
     class_a::{assert_restored, spin_model},

@@ -2,8 +2,8 @@
 
 use super::{N, alone, builder, gl_of};
 use onebuf::{
-    Access, Buffer, Error, Hub, MemoryKind, Probe, Result, Signature, Source, args,
-    foreign::{ForeignGl, GlQueue},
+    Access, Buffer, Error, ForeignGl, GlQueue, Hub, MemoryKind, Probe, Result, Signature, Source,
+    args, prelude::*,
 };
 use onebuf_conformance::{Side, Step, absent, assert_same, random_words, step_model};
 use onebuf_sys::gl::{EglContext, EglDevice, EglDisplay, Gl, GlRefused, consts};
@@ -119,7 +119,7 @@ fn display(gl: &Gl) -> std::result::Result<EglDisplay, GlRefused> {
 }
 
 fn registered(probe: Option<&Arc<Probe>>) -> Option<(Owner, Hub, ForeignGl)> {
-    let builder = builder().without_opencl().verdicts(Default::default());
+    let builder = builder().without(["opencl"]).verdicts(Default::default());
     let builder = probe.into_iter().fold(builder, |builder, probe| builder.probe(probe.clone()));
     let hub = builder.build().unwrap();
     gl_of(&hub)?;

@@ -5,6 +5,7 @@ use super::{HELPER, N, alone, foreign::Owner, gl_of};
 use onebuf::{
     Buffer, CopyPolicy, Error, Hub, HubBuilder, MemoryKind, Probe, RouteKind, SyncMethod,
     doctor::Doctor,
+    prelude::*,
     topology::{Route, State},
 };
 use onebuf_conformance::{
@@ -14,7 +15,7 @@ use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 /// OpenGL, and CUDA and HIP as the environment has them.
 fn builder() -> HubBuilder {
-    Hub::builder().without_vulkan().without_opencl().timeout(Duration::from_secs(30))
+    onebuf::builder().without(["opencl", "vulkan"]).timeout(Duration::from_secs(30))
 }
 
 /// A side each of OpenGL and of what shares its buffers; none where nothing does.
@@ -33,7 +34,7 @@ fn over_the_stub(test: &str, api: &str) {
 
 /// The same with OpenCL's stub in that part.
 pub(super) fn on_its_chip(test: &str, api: &str, part: &str, more: &[(&str, &str)]) {
-    let hub = Hub::builder().without_vulkan().without_opencl().without_cuda().without_hip();
+    let hub = onebuf::builder().without(["opencl", "cuda", "hip", "vulkan"]);
     let hub = hub.verdicts(Default::default()).build().unwrap();
     let Some(gl) = gl_of(&hub) else { return };
     let Some(uuid) = gl.info().physical.uuid_text() else {

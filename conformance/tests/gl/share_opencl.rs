@@ -10,6 +10,7 @@ use super::{
 use onebuf::{
     Error, Hub, HubBuilder, Probe, RouteKind,
     doctor::Doctor,
+    prelude::*,
     topology::{Route, State, Verdict},
 };
 use onebuf_conformance::{Side, Step, assert_same, note, random_words, step_model};
@@ -17,7 +18,7 @@ use std::{fs, os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
 
 /// OpenGL and OpenCL.
 fn builder() -> HubBuilder {
-    let builder = Hub::builder().without_vulkan().without_cuda().without_hip();
+    let builder = onebuf::builder().without(["cuda", "hip", "vulkan"]);
     builder.timeout(Duration::from_secs(30))
 }
 

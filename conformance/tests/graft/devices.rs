@@ -1,6 +1,6 @@
 //! What is refused because of the devices, which needs no GPU.
 
-use onebuf::{Error, Hub, Source};
+use onebuf::{Error, Hub, Source, prelude::*};
 use onebuf_conformance::{absent, class_a::ClassA, cuda_stub, one_api};
 use std::{ptr, time::Duration};
 
@@ -9,11 +9,11 @@ const TEXT: &str = "kernel void twice(global float *x) { x[get_global_id(0)] *= 
 /// Whatever OpenCL there is, and a stub for CUDA.
 fn hub() -> Option<Hub> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
-    let builder = Hub::builder()
-        .without_graphics()
-        .cuda_library(&library)
-        .nvrtc_library(library)
-        .without_hip();
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
+        .library("cuda", &library)
+        .library("nvrtc", library)
+        .without(["hip"]);
     let builder = builder.verdicts(Default::default()).timeout(Duration::from_secs(30));
     Some(builder.build().expect("the host"))
 }

@@ -6,8 +6,8 @@
 
 use crate::cases::{self, Case, Given};
 use onebuf::{
-    Access, Arg, Device, Error, Hub, IntoArg, Origin, Program, ProgramCache, Result, Signature,
-    Source, args,
+    Access, Arg, Device, Error, IntoArg, Origin, Program, ProgramCache, Result, Signature, Source,
+    args, prelude::*,
 };
 use onebuf_conformance::{
     Step, Watchdog, assert_same, class_a::ClassA, note, one_api, random_words, step_model,
@@ -40,8 +40,8 @@ pub fn text(file: &str) -> &'static str {
 
 /// A GPU as OpenCL and as CUDA see it; nothing, after a printed skip, where there is none.
 fn pair() -> Option<(Device, Device)> {
-    let builder = Hub::builder()
-        .without_graphics()
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .program_cache(ProgramCache::Memory);
     let hub = builder.timeout(Duration::from_secs(60)).build().expect("the host");
@@ -189,8 +189,10 @@ fn a_graft_is_remembered_on_disk() {
     let cache = tempfile::tempdir().unwrap();
     fs::set_permissions(cache.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let origin = || {
-        let builder =
-            Hub::builder().without_graphics().verdicts(Default::default()).cache(cache.path());
+        let builder = onebuf::builder()
+            .without(["vulkan", "gl"])
+            .verdicts(Default::default())
+            .cache(cache.path());
         let hub = builder.timeout(Duration::from_secs(60)).build().unwrap();
         let chip = cl.info().physical;
         let find = |api: &str| {

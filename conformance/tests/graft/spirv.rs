@@ -5,13 +5,13 @@ use crate::{
     cases::{self, Given},
     gpu::{run, text},
 };
-use onebuf::{Device, Error, Hub, Program, ProgramCache, Result, Source};
+use onebuf::{Device, Error, Program, ProgramCache, Result, Source};
 use onebuf_conformance::{Watchdog, assert_same, note, one_api};
 use std::{collections::BTreeMap, env, fs, process::Command, time::Duration};
 
 /// OpenCL's device, and HIP's that is built on it.
 fn pair() -> Option<(Device, Device)> {
-    let builder = Hub::builder().without_graphics().verdicts(Default::default());
+    let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
     let builder = builder.program_cache(ProgramCache::Memory);
     let hub = builder.timeout(Duration::from_secs(60)).build().expect("the host");
     let both = |hip: Device| Some((hub.device(hip.info().caps.built_on.as_ref()?).ok()?, hip));

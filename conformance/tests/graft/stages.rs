@@ -77,7 +77,7 @@ fn kernels_have_one_other_device() {
 }
 
 fn builder() -> HubBuilder {
-    let builder = Hub::builder().without_graphics().program_cache(ProgramCache::Memory);
+    let builder = onebuf::builder().without(["vulkan", "gl"]).program_cache(ProgramCache::Memory);
     builder.timeout(Duration::from_secs(60))
 }
 

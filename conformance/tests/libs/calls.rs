@@ -2,7 +2,7 @@
 
 use super::{each, journal};
 use onebuf::{
-    Buffer, Complex32, Device, Error, Hub, Probe, Queue, Result,
+    Buffer, Complex32, Device, Error, Probe, Queue, Result,
     fake::FakeConfig,
     libs::{Blas, Columns, Fft, Fft1d, Gemm, Library, Op, Solver, Square},
     prelude::*,
@@ -221,7 +221,7 @@ fn a_library_that_is_not_there_is_said_to_be() {
 
 #[test]
 fn a_device_without_libraries_says_what_helps() {
-    let builder = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let builder = onebuf::builder().only(["host"]);
     let hub = builder.verdicts(Default::default()).fake(FakeConfig::default()).build().unwrap();
     let queue = hub.device("fake").unwrap().queue().unwrap();
     let said = [

@@ -5,7 +5,7 @@ mod calls;
 mod faults;
 mod results;
 
-use onebuf::{Hub, HubBuilder, libs::Library, prelude::*};
+use onebuf::{HubBuilder, libs::Library, prelude::*};
 use onebuf_conformance::{Watchdog, cuda_stub, one_api};
 use std::{
     ffi::{CStr, c_char},
@@ -16,15 +16,15 @@ use std::{
 fn stubbed(api: &str) -> Option<HubBuilder> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
     let builder =
-        Hub::builder().without_graphics().without_opencl().timeout(Duration::from_secs(30));
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).timeout(Duration::from_secs(30));
     let builder = builder.verdicts(Default::default());
     let (builder, own) = match api {
         "cuda" => (
-            builder.cuda_library(&library).without_hip(),
+            builder.library("cuda", &library).without(["hip"]),
             [Library::CuBlas, Library::CuFft, Library::CuSolver],
         ),
         _ => (
-            builder.hip_library(&library).without_cuda(),
+            builder.library("hip", &library).without(["cuda"]),
             [Library::RocBlas, Library::RocFft, Library::RocSolver],
         ),
     };

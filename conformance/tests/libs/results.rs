@@ -210,7 +210,8 @@ fn the_stub_computes_what_the_host_does() {
 #[test]
 fn real_libraries_compute_what_the_host_does() {
     let _alone = one_api();
-    let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
+    let hub =
+        onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap();
     let gpus = [hub.select("cuda"), hub.select("hip")].concat();
     if gpus.is_empty() {
         return note("skip: real libraries: no GPU of CUDA or HIP");

@@ -38,17 +38,17 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn hub() -> Hub {
-    let builder = Hub::builder()
-        .without_graphics()
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .timeout(Duration::from_secs(30));
-    builder.without_cuda().without_hip().copies(CopyPolicy::Allow).build().expect("the host")
+    builder.without(["cuda", "hip"]).copies(CopyPolicy::Allow).build().expect("the host")
 }
 
 /// With every API, for device memory.
 fn whole_hub() -> Hub {
-    let builder = Hub::builder()
-        .without_graphics()
+    let builder = onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .timeout(Duration::from_secs(30));
     builder.build().expect("the host")

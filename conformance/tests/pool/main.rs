@@ -15,11 +15,16 @@ use std::time::Duration;
 
 /// A hub of the host and one fake device.
 fn hub(fake: FakeConfig, timeout: Duration) -> Hub {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
     builder.fake(fake).timeout(timeout).build().unwrap()
 }
 
 /// The host alone.
 fn host() -> Hub {
-    Hub::builder().without_graphics().without_opencl().verdicts(Default::default()).build().unwrap()
+    onebuf::builder()
+        .without(["opencl", "vulkan", "gl"])
+        .verdicts(Default::default())
+        .build()
+        .unwrap()
 }

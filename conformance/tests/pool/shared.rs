@@ -1,7 +1,7 @@
 //! Pools of buffers that two devices share.
 
 use onebuf::{
-    BufferBuilder, CopyPolicy, Error, Hub, HubBuilder, MemoryKind, Pool, RouteKind, SyncMethod,
+    BufferBuilder, CopyPolicy, Error, HubBuilder, MemoryKind, Pool, RouteKind, SyncMethod,
     doctor::Verdicts,
     topology::{State, Verdict},
 };
@@ -65,8 +65,8 @@ fn trusted(machine: &Machine) -> Machine {
     Machine::open(
         fakes()
             .into_iter()
-            .fold(Hub::builder(), HubBuilder::fake)
-            .without_graphics()
+            .fold(onebuf::builder(), HubBuilder::fake)
+            .without(["vulkan", "gl"])
             .verdicts(verdicts),
     )
 }
@@ -100,7 +100,8 @@ fn trusted_routes_imply_nothing_over_many_lives() {
 /// A driver that copies at a hand-over copies the whole allocation, and so the ledger says.
 #[test]
 fn hidden_copies_are_counted_whole() {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Verdicts::default());
     let machine = Machine::open(builder.fake(fakes()[0].clone()));
     let (host, fake) = (machine.side("host"), machine.side("fake:0"));
     let pool = Pool::new(&machine.hub);

@@ -173,7 +173,7 @@ fn variables_begin_as_the_text_says() {
 
 /// A hub on a stub driver at some path.
 fn stubbed(library: &Path, cache: &Path) -> Device {
-    let hub = builder(cache).opencl_library(library.to_string_lossy()).build().unwrap();
+    let hub = builder(cache).library("opencl", library.to_string_lossy()).build().unwrap();
     hub.device("opencl:0").unwrap()
 }
 
@@ -231,7 +231,7 @@ fn the_folder_stays_as_small_as_asked() {
     let step = |n: u32| Source::opencl_c(format!("{STEP} // {n:08}"));
     stubbed(&library, cache.path()).program(&step(0)).unwrap();
     let one = onebuf::cache::contents(cache.path()).unwrap().bytes;
-    let hub = builder(cache.path()).opencl_library(library.to_string_lossy());
+    let hub = builder(cache.path()).library("opencl", library.to_string_lossy());
     let hub = hub.program_cache_limit(3 * one).build().unwrap();
     for n in 1..10 {
         hub.device("opencl:0").unwrap().program(&step(n)).unwrap();

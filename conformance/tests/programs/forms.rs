@@ -50,7 +50,7 @@ fn a_binary_of_elsewhere_is_refused_or_replaced_by_text() {
 #[test]
 fn the_host_has_no_binaries_and_takes_only_functions() {
     let cache = tempdir().unwrap();
-    let hub = builder(cache.path()).without_opencl().build().unwrap();
+    let hub = builder(cache.path()).without(["opencl"]).build().unwrap();
     let native = Source::default().with_native("f", |_| Ok(()));
     let program = hub.host().program(&native).unwrap();
     assert_eq!((program.origin(), program.warm_up()), (Origin::Built, Ok(0)));

@@ -42,8 +42,8 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A hub as a new process would have it, but for the folder.
 fn builder(cache: &Path) -> HubBuilder {
-    Hub::builder()
-        .without_graphics()
+    onebuf::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Default::default())
         .cache(cache)
         .timeout(Duration::from_secs(60))

@@ -1,7 +1,7 @@
 //! The account of the bytes: nothing on proven routes, and to the byte on the others.
 
 use onebuf::{
-    Buffer, Cause, CopyPolicy, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod,
+    Buffer, Cause, CopyPolicy, Error, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     doctor::Verdicts,
     topology::{State, Verdict},
 };
@@ -103,7 +103,7 @@ fn proven(zero_copy: bool) -> Verdict {
 fn a_proven_route_implies_nothing() {
     let base = machine();
     let fold = |builder: HubBuilder| fakes().into_iter().fold(builder, HubBuilder::fake);
-    let machine = judged(&base, fold(Hub::builder().without_graphics()), &proven(true));
+    let machine = judged(&base, fold(onebuf::builder().without(["vulkan", "gl"])), &proven(true));
     let honest = |s: &&Side| {
         let info = s.device.info();
         info.platform == "Portable Computing Language" || info.name == "sharing pages"
@@ -139,10 +139,12 @@ fn a_proven_route_implies_nothing() {
 #[test]
 fn a_proven_route_that_copies_is_counted_and_forbidden() {
     let base = machine();
-    let with_fake = Hub::builder().without_graphics().fake(fakes()[0].clone()).without_opencl();
+    let with_fake =
+        onebuf::builder().without(["vulkan", "gl"]).fake(fakes()[0].clone()).without(["opencl"]);
     let plain = Machine::open(with_fake.verdicts(Verdicts::default()));
     drop(base);
-    let with_fake = Hub::builder().without_graphics().fake(fakes()[0].clone()).without_opencl();
+    let with_fake =
+        onebuf::builder().without(["vulkan", "gl"]).fake(fakes()[0].clone()).without(["opencl"]);
     let machine = judged(&plain, with_fake, &proven(false));
     let (host, fake) = (machine.side("host"), machine.side("fake:0"));
     let builder = machine.hub.buffer::<u32>(N).shared_with([&host.device, &fake.device]);

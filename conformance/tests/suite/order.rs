@@ -144,8 +144,7 @@ fn random_work_on_a_device_that_shuffles() {
     const SEEDS: u64 = 150;
     for seed in 0..SEEDS {
         let delay = Delay::Random { seed, max: Duration::from_micros(20) };
-        let builder =
-            Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+        let builder = onebuf::builder().only(["host"]);
         let builder = builder.verdicts(Default::default());
         let machine = Machine::open(builder.fake(FakeConfig { delay, ..FakeConfig::default() }));
         let sides = three(machine.side("fake:0")).expect("out-of-order queues");

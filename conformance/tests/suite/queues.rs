@@ -2,7 +2,7 @@
 
 use crate::ledger::judged_where;
 use onebuf::{
-    Buffer, Error, Hub, MemoryKind, Queue, QueuePool, QueueSpec, Result, SyncMethod, args,
+    Buffer, Error, MemoryKind, Queue, QueuePool, QueueSpec, Result, SyncMethod, args,
     fake::{Delay, FakeConfig},
     topology::{State, Verdict},
 };
@@ -17,7 +17,8 @@ const N: usize = 300;
 
 /// One fake device and the host.
 fn fake(config: FakeConfig) -> Machine {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
     Machine::open(builder.timeout(SECONDS).fake(config))
 }
 

@@ -1,7 +1,7 @@
 //! Regions of a buffer: written at the same time, narrowed for kernels, refused where the rules say so.
 
 use onebuf::{
-    Access, Buffer, Error, Hub, Kernel, MemoryKind, Result, RouteKind, Signature, SyncMethod, args,
+    Access, Buffer, Error, Kernel, MemoryKind, Result, RouteKind, Signature, SyncMethod, args,
     fake::FakeConfig,
 };
 use onebuf_conformance::{
@@ -91,7 +91,8 @@ fn work_on_a_half_shows_on_its_pages_only() {
 
 #[test]
 fn a_half_does_not_wait_for_the_other() {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Default::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
     let machine = Machine::open(builder.fake(FakeConfig::default()));
     let (side, device) = (machine.side("fake:0"), machine.hub.device("fake:0").unwrap());
     for memory_kind in [MemoryKind::Device, MemoryKind::MappedDevice, MemoryKind::CoarseSvm] {

@@ -2,8 +2,8 @@
 
 use super::{LOADER, N, alone, builder, machine};
 use onebuf::{
-    Buffer, CopyPolicy, Error, Hub, MemoryKind, Probe, Result, RouteKind,
-    foreign::{ForeignVulkan, VulkanBuffer, VulkanHandles, VulkanMemory},
+    Buffer, CopyPolicy, Error, ForeignVulkan, Hub, MemoryKind, Probe, Result, RouteKind,
+    VulkanBuffer, VulkanHandles, VulkanMemory, prelude::*,
 };
 use onebuf_conformance::{Side, Step, absent, assert_same, random_words, step_model};
 use onebuf_sys::vulkan::{Device, Instance, Vulkan, vk, vk::Handle};
@@ -194,7 +194,9 @@ fn wrap(hub: &Hub, context: &ForeignVulkan, told: VulkanBuffer) -> Result<Buffer
 #[test]
 fn foreign_buffers_are_used_in_place() {
     let _alone = alone();
-    let (Some(owner), Some(ours)) = (Owner::new(), machine(builder().without_gl())) else { return };
+    let (Some(owner), Some(ours)) = (Owner::new(), machine(builder().without(["gl"]))) else {
+        return;
+    };
     let hub = &ours.hub;
     let context = owner.register(hub).unwrap();
     assert_eq!(context.device().id(), "vulkan:0@1");
@@ -244,7 +246,7 @@ fn foreign_buffers_are_used_in_place() {
 #[test]
 fn foreign_memory_is_shared_by_its_descriptor() {
     let _alone = alone();
-    let (Some(owner), Some(ours)) = (Owner::new(), machine(builder().without_opencl())) else {
+    let (Some(owner), Some(ours)) = (Owner::new(), machine(builder().without(["opencl"]))) else {
         return;
     };
     let hub = &ours.hub;
@@ -275,8 +277,7 @@ fn foreign_memory_is_shared_by_its_descriptor() {
 #[test]
 fn foreign_devices_come_and_go() {
     let _alone = alone();
-    let (Some(owner), Some(ours)) =
-        (Owner::new(), machine(builder().without_gl().without_opencl()))
+    let (Some(owner), Some(ours)) = (Owner::new(), machine(builder().without(["opencl", "gl"])))
     else {
         return;
     };
@@ -312,13 +313,12 @@ fn foreign_devices_come_and_go() {
 #[test]
 fn wrong_foreign_objects_are_told() {
     let _alone = alone();
-    let (Some(owner), Some(ours)) =
-        (Owner::new(), machine(builder().without_gl().without_opencl()))
+    let (Some(owner), Some(ours)) = (Owner::new(), machine(builder().without(["opencl", "gl"])))
     else {
         return;
     };
     let hub = &ours.hub;
-    let none = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let none = onebuf::builder().only(["host"]);
     let none = none.build().unwrap();
     assert!(matches!(owner.register(&none), Err(Error::Unavailable { .. })));
     let wrong: [(Wrong<'_>, &str); 4] = [

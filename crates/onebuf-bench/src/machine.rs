@@ -100,9 +100,9 @@ impl Bench {
     /// On what is installed here.
     ///
     /// # Errors
-    /// Those of [`Hub::discover`].
+    /// Those of [`onebuf::discover`].
     pub fn discover(effort: Effort, bytes: usize) -> Result<Self> {
-        Ok(Self { hub: Hub::discover()?, effort, bytes })
+        Ok(Self { hub: onebuf::discover()?, effort, bytes })
     }
 
     /// The machine.

@@ -108,13 +108,12 @@ pub fn run(bench: &Bench, cases: &[Case], mut before: impl FnMut(usize, &Case)) 
 mod tests {
     use super::{Bench, Case, Stop, WORKLOADS, cases, known, run};
     use crate::Effort;
-    use onebuf::{Hub, doctor::Verdicts};
+    use onebuf::doctor::Verdicts;
 
     /// No OpenCL.
     fn bare() -> Bench {
-        let hub = Hub::builder()
-            .without_graphics()
-            .without_opencl()
+        let hub = onebuf::builder()
+            .without(["opencl", "vulkan", "gl"])
             .verdicts(Verdicts::default())
             .build()
             .unwrap();

@@ -87,7 +87,7 @@ pub unsafe extern "C" fn onebuf_doctor_run(
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_doctor_helper_main() -> onebuf_status {
     entry(|| {
-        helper_main();
+        helper_main(onebuf::builder());
         Ok(())
     })
 }

@@ -12,7 +12,7 @@ use crate::{
     input::{Slot, out},
     status::onebuf_status,
 };
-use onebuf::foreign::{ClEventHandle, UserEvent};
+use onebuf::{ClEventHandle, UserEvent, prelude::*};
 use std::ffi::c_void;
 
 /// An event that the host completes. Free it.

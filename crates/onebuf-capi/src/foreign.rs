@@ -18,8 +18,8 @@ use crate::{
     words::{self, onebuf_access, onebuf_host_access},
 };
 use onebuf::{
-    Error, QueueOrder,
-    foreign::{ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, Placement},
+    Error, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, Placement,
+    QueueOrder, prelude::*,
 };
 use std::{ffi::c_void, ptr::null_mut};
 

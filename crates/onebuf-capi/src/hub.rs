@@ -128,7 +128,7 @@ unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder
         let library = text_if_given(given.opencl_library, "opencl_library")?;
         (given, path_if_given(given.cache_folder), library)
     };
-    let mut builder = onebuf::Hub::builder().copies(words::copies(given.copies)?);
+    let mut builder = onebuf::builder().copies(words::copies(given.copies)?);
     builder = builder.program_cache(program_cache(given.program_cache)?);
     if given.timeout_ms > 0 {
         builder = builder.timeout(crate::input::timeout(given.timeout_ms).unwrap_or(Duration::MAX));
@@ -137,10 +137,10 @@ unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder
         builder = builder.cache(folder);
     }
     if let Some(library) = library {
-        builder = builder.opencl_library(library);
+        builder = builder.library("opencl", library);
     }
     if given.without_opencl != 0 {
-        builder = builder.without_opencl();
+        builder = builder.without(["opencl"]);
     }
     // SAFETY: the caller's promise.
     builder = unsafe { like_cuda(builder, &given)? };
@@ -167,17 +167,17 @@ unsafe fn like_cuda(
             text_if_given(given.hiprtc_library, "hiprtc_library")?,
         ]
     };
-    builder = cuda.into_iter().fold(builder, |b, name| b.cuda_library(name));
-    builder = nvrtc.into_iter().fold(builder, |b, name| b.nvrtc_library(name));
-    builder = hip.into_iter().fold(builder, |b, name| b.hip_library(name));
-    builder = hiprtc.into_iter().fold(builder, |b, name| b.hiprtc_library(name));
+    builder = cuda.into_iter().fold(builder, |b, name| b.library("cuda", name));
+    builder = nvrtc.into_iter().fold(builder, |b, name| b.library("nvrtc", name));
+    builder = hip.into_iter().fold(builder, |b, name| b.library("hip", name));
+    builder = hiprtc.into_iter().fold(builder, |b, name| b.library("hiprtc", name));
     if given.without_cuda != 0 {
-        builder = builder.without_cuda();
+        builder = builder.without(["cuda"]);
     }
     if given.managed_memory != 0 {
         builder = builder.managed_memory(true);
     }
-    Ok(if given.without_hip == 0 { builder } else { builder.without_hip() })
+    Ok(if given.without_hip == 0 { builder } else { builder.without(["hip"]) })
 }
 
 fn program_cache(number: onebuf_program_cache) -> Result<ProgramCache> {

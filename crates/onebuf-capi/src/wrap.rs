@@ -25,7 +25,7 @@ use crate::{
     status::onebuf_status,
     words::{self, onebuf_copies, onebuf_route, onebuf_sync_method},
 };
-use onebuf::{Buffer, Device, Fence, foreign::WrapBuilder};
+use onebuf::{Buffer, Device, Fence, WrapBuilder, prelude::*};
 use std::{ffi::c_void, ptr::NonNull, sync::Arc};
 
 /// How foreign memory is to be used. Zeroes are the defaults.

@@ -254,7 +254,7 @@ fn machine(args: &DemoArgs, shape: Shape) -> Result<(Hub, [Device; 2])> {
 fn again(hub: &Hub, found: [Option<Cached>; 2], trace: Option<&Path>) -> Result<Hub> {
     let mut verdicts = hub.verdicts().clone();
     found.into_iter().flatten().for_each(|found| verdicts.extend(found.verdicts));
-    let builder = Hub::builder().verdicts(verdicts);
+    let builder = onebuf::builder().verdicts(verdicts);
     // Named, so that programs are kept there.
     let builder =
         cache::user_folder().into_iter().fold(builder, |builder, folder| builder.cache(folder));

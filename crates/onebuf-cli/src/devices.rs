@@ -27,7 +27,7 @@ pub fn run(screen: Screen) -> Result<Answer> {
 
 /// Discovers, and tells what went wrong without stopping it.
 pub fn discover() -> Result<Hub> {
-    let hub = Hub::discover()?;
+    let hub = onebuf::discover()?;
     hub.notes().iter().for_each(out::warn);
     Ok(hub)
 }

@@ -79,7 +79,7 @@ Examples:
 
 fn main() -> ExitCode {
     // The doctor tries each route in a process of its own, and this program is that process too.
-    onebuf::doctor::helper_main();
+    onebuf::doctor::helper_main(onebuf::builder());
     let cli = Cli::parse();
     log_to_stderr();
     if let Err(error) = onebuf::peer::remove_sockets_on_signals() {

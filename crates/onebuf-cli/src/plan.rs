@@ -177,7 +177,6 @@ fn is_untried(hub: &Hub, rejected: &Rejected) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{MEMORY_KINDS, MemoryKind, PlannedGraft, State, Verdict};
-    use onebuf::Hub;
 
     #[test]
     fn every_memory_kind_can_be_asked_for() {
@@ -186,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_graft_is_used_where_it_is_proven_and_wanted() {
-        let host = Hub::discover().unwrap().host();
+        let host = onebuf::discover().unwrap().host();
         let line = |state, off| {
             let verdict = Verdict { state, why: "5 launches".into(), ..Verdict::default() };
             let graft = PlannedGraft::new([&host, &host], verdict, off);

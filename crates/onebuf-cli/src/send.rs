@@ -8,7 +8,7 @@ use crate::{
     units,
 };
 use onebuf::{
-    Complex32, Hub,
+    Complex32,
     pipeline::{
         Filled, Pipeline,
         sink::{Faults, Sink, Udp, UdpSent},
@@ -146,7 +146,7 @@ impl SendArgs {
 
 pub fn run(args: &SendArgs) -> Result<Answer> {
     let (mut source, mut sink, limit) = (args.source()?, args.sink()?, args.limit());
-    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = onebuf::builder().only(["host"]);
     let hub = hub.verdicts(Default::default()).build()?;
     let mut left = limit.unwrap_or(u64::MAX);
     let fill = move |frame: &mut [Complex32]| match left {

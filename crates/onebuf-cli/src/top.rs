@@ -219,9 +219,7 @@ fn buffer_cells(buffer: &BufferSeen) -> [Cell; 7] {
         buffer.routes.iter().map(|route| format!("{} {}", printable(&route.to), route.kind));
     let last = buffer.last.as_ref().map_or_else(
         || "-".into(),
-        |last| {
-            format!("{} -> {} by {}", printable(&last.from), printable(&last.to), last.sync)
-        },
+        |last| format!("{} -> {} by {}", printable(&last.from), printable(&last.to), last.sync),
     );
     [
         Cell::from(printable(&buffer.name)),

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn buffer(words: usize) -> Buffer<u32> {
-        let hub = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+        let hub = onebuf::builder().only(["host"]);
         let hub = hub.verdicts(Default::default()).build().unwrap();
         hub.buffer(words).build().unwrap()
     }

@@ -17,7 +17,7 @@ pub fn run(output: &Output) -> Result<Answer> {
     // First, since loading a driver can crash.
     output.say(&format!("onebuf {VERSION}\n"))?;
     let (send, found) = mpsc::channel();
-    thread::spawn(move || send.send(Hub::discover()));
+    thread::spawn(move || send.send(onebuf::discover()));
     Ok(match found.recv_timeout(PATIENCE) {
         Ok(Ok(hub)) => drivers(&hub),
         Ok(Err(error)) => unknown(error.to_string()),

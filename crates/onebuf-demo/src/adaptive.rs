@@ -179,7 +179,6 @@ fn solve(mut rows: Vec<Vec<Complex64>>, k: usize) -> Vec<Complex64> {
 mod tests {
     use super::*;
     use crate::{Interpolator, cable, phase, setup::noise};
-    use onebuf::Hub;
     use std::f64::consts::TAU;
 
     fn setup() -> Setup {
@@ -215,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_comes_from_elsewhere_is_not_heard() {
-        let (setup, from, hub) = (setup(), 0.1, Hub::discover().unwrap());
+        let (setup, from, hub) = (setup(), 0.1, onebuf::discover().unwrap());
         let found = adapted(&hub.host(), &setup, &samples(from)).unwrap();
         assert!(found.max_rel_error < 1e-3, "{}", found.max_rel_error);
         for beam in 0..4 {
@@ -234,7 +233,7 @@ mod tests {
     #[test]
     fn wrong_weights_are_seen() {
         let (setup, samples) = (setup(), samples(0.1));
-        let hub = Hub::discover().unwrap();
+        let hub = onebuf::discover().unwrap();
         let mut found = adapted(&hub.host(), &setup, &samples).unwrap().weights;
         assert!(off(&setup, &samples, &setup.weights) > 0.1, "those that only look there");
         found[9].re += 0.1;
@@ -245,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_device_adapts_and_silence_is_told() {
-        let (setup, hub) = (setup(), Hub::discover().unwrap());
+        let (setup, hub) = (setup(), onebuf::discover().unwrap());
         for device in hub.select("opencl") {
             let found = adapted(&device, &setup, &samples(0.1)).unwrap();
             assert!(found.max_rel_error < 1e-3, "{device}: {}", found.max_rel_error);

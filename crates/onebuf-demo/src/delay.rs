@@ -221,7 +221,7 @@ fn delay(
 mod tests {
     use super::{DelayKernel, Setup, WHOLE, texts};
     use crate::{Interpolator, Shape, setup::noise};
-    use onebuf::{Complex32, Complex64, Device, Hub};
+    use onebuf::{Complex32, Complex64, Device};
 
     /// The kernel's samples, and the same in double precision; relative to the largest.
     fn worst(device: &Device, setup: &Setup) -> f64 {
@@ -246,7 +246,7 @@ mod tests {
     /// Long delays both ways, on every device; every order on the host, one elsewhere, where compilers take long.
     #[test]
     fn every_device_delays_as_the_reference_does() {
-        let hub = Hub::discover().unwrap();
+        let hub = onebuf::discover().unwrap();
         for order in Interpolator::ORDERS {
             let with = Interpolator::new(order).unwrap();
             let shape = Shape { length: 64, channels: 9, beams: 1 };

@@ -175,7 +175,7 @@ impl Pipeline {
 mod tests {
     use super::{Pipeline, Setup, Shape};
     use crate::{Expected, Interpolator, setup::noise};
-    use onebuf::{Complex32, Device, Hub};
+    use onebuf::{Complex32, Device};
 
     /// Both stages on one device, for odd and even powers of two and sizes that no tile divides.
     fn is_right_on(device: &Device) {
@@ -211,7 +211,7 @@ mod tests {
     /// On every device that is here; without OpenCL, on the host's libraries alone.
     #[test]
     fn both_stages_are_right_on_every_device() {
-        let hub = Hub::discover().unwrap();
+        let hub = onebuf::discover().unwrap();
         is_right_on(&hub.host());
         let opencl = hub.select("opencl");
         if opencl.is_empty() {

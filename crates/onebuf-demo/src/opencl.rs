@@ -212,7 +212,7 @@ impl Cut {
 mod tests {
     use super::slice;
     use crate::{Expected, Interpolator, Pipeline, Setup, Shape, setup::noise};
-    use onebuf::{Complex32, Device, Hub};
+    use onebuf::{Complex32, Device};
 
     /// How far the beams are off that both stages make on a device.
     fn off(device: &Device, shape: Shape) -> f64 {
@@ -232,7 +232,7 @@ mod tests {
     /// loops after 65,535 iterations.
     #[test]
     fn beams_of_many_channels_are_right() {
-        let hub = Hub::discover().unwrap();
+        let hub = onebuf::discover().unwrap();
         let devices = hub.select("opencl");
         if devices.is_empty() {
             println!("skip: beams of many channels: no OpenCL device");

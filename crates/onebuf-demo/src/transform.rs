@@ -245,7 +245,6 @@ impl Site<'_> {
 mod tests {
     use super::*;
     use crate::setup::{double, noise};
-    use onebuf::Hub;
     use rustfft::FftPlanner;
 
     /// The largest deviation from double precision, relative to what a number's magnitude is on average.
@@ -282,7 +281,7 @@ mod tests {
     /// One of each kind: without an exchange, with several, by two passes. The other lengths are below.
     #[test]
     fn transforms_are_right() {
-        let hub = Hub::discover().unwrap();
+        let hub = onebuf::discover().unwrap();
         let opencl = hub.select("opencl");
         if opencl.is_empty() {
             println!("skip: transforms on OpenCL: no device");
@@ -296,13 +295,13 @@ mod tests {
     #[test]
     #[ignore = "minutes"]
     fn every_length_is_right() {
-        let hub = Hub::discover().unwrap();
+        let hub = onebuf::discover().unwrap();
         hub.select("opencl").iter().for_each(|device| are_right(device, 1..=22));
     }
 
     #[test]
     fn other_lengths_are_refused() {
-        let hub = Hub::discover().unwrap();
+        let hub = onebuf::discover().unwrap();
         for length in [0, 1, 3, 1 << 23] {
             let why = Transform::plain(&hub.host(), &hub.host(), length).err().unwrap();
             assert!(why.to_string().contains(&length.to_string()), "{why}");

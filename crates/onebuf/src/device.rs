@@ -1,9 +1,9 @@
 //! Devices as callers hold them.
 
 use crate::{
-    Error, Hub, Program, Queue, QueuePool, Result,
+    Error, Hub, Program, Queue, QueuePool, Result, Source,
     foreign::Registration,
-    hal::{self, DeviceInfo, QueueSpec},
+    hal::{DeviceInfo, QueueSpec},
     sync::Arc,
     topology::DeviceIx,
 };
@@ -63,8 +63,8 @@ impl Device {
     /// A new queue, out of order or with profiling.
     ///
     /// ```
-    /// # use onebuf::{Hub, QueueSpec};
-    /// let hub = Hub::discover()?;
+    /// # use onebuf::QueueSpec;
+    /// let hub = onebuf::discover()?;
     /// let timed = hub.host().queue_with(QueueSpec::default().profiled())?;
     /// # let _ = timed;
     /// # Ok::<(), onebuf::Error>(())
@@ -93,7 +93,7 @@ impl Device {
     /// [`crate::Error::Build`] with the compiler's log and the source lines it speaks of;
     /// [`crate::Error::Unsupported`] when the source has no form that this device takes;
     /// [`crate::Error::Timeout`] when another thread is building the same for longer than the hub waits.
-    pub fn program(&self, source: &hal::Source) -> Result<Program> {
+    pub fn program(&self, source: &Source) -> Result<Program> {
         Program::build(self, source)
     }
 }

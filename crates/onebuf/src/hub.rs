@@ -1,16 +1,22 @@
 //! The hub: this process's view of the machine.
+//!
+//! # Safety
+//! Backends are added by those who promise that they keep to the contract of [`Backend`].
+
+#![allow(unsafe_code)]
 
 mod found;
 mod pages;
 mod pending;
 
 use crate::{
-    BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result, backend,
+    BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result,
     device::Device,
     device_table::{DeviceEntry, DeviceTable, MAX_FOREIGN_DEVICES},
     extensions::Extensions,
+    fake::{FakeBackend, FakeConfig},
     foreign::ForeignDevices,
-    hal::{self, DeviceKind, Domain, QueueSpec},
+    hal::{self, Api, Backend, DeviceKind, Domain, QueueSpec, Unavailable},
     identity,
     observe::{BufferObservers, NewBuffer, Observer, Observers, Tracer},
     private_files,
@@ -24,11 +30,10 @@ use crate::{
     wait_value_words::WaitValueTable,
 };
 use bytemuck::Pod;
-use found::{Found, Switch, Switches};
+pub(crate) use found::Loaded;
+use found::{Backends, Found};
 use onebuf_sys::{Probe, fork};
-pub(crate) use pages::PageFile;
 pub(crate) use pending::Pending;
-use serde::Serialize;
 use std::{
     any::Any,
     fmt,
@@ -76,41 +81,7 @@ struct Inner {
     pending: Arc<Pending>,
 }
 
-/// An API that is not to be had here: a fact, not an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unavailable {
-    /// Which API.
-    pub api: &'static str,
-    /// What was tried, in order.
-    pub tried: Vec<String>,
-    /// Whether its library was there.
-    pub loaded: bool,
-    /// What the driver answered.
-    pub code: Option<i32>,
-    /// Why, in words.
-    pub reason: String,
-    /// What would help, if anything is known to.
-    pub hint: Option<String>,
-}
-
 impl Hub {
-    /// Finds what is installed and loads what experiments have shown before. A missing API is a fact,
-    /// not an error; nothing is spawned and nothing is tried.
-    ///
-    /// ```
-    /// let hub = onebuf::Hub::discover()?;
-    /// assert!(hub.device("host").is_ok());
-    /// # Ok::<(), onebuf::Error>(())
-    /// ```
-    pub fn discover() -> Result<Self> {
-        Self::builder().build()
-    }
-
-    /// For hubs that are not the default.
-    pub fn builder() -> HubBuilder {
-        HubBuilder::default()
-    }
-
     /// Every device that was found, the host first. Devices of foreign contexts are their contexts'.
     pub fn devices(&self) -> Vec<Device> {
         let found = self.0.device_table.found() as u16;
@@ -365,12 +336,10 @@ impl fmt::Debug for Hub {
 }
 
 /// What a hub shall look for, and how it behaves.
-#[derive(Default)]
 #[must_use = "nothing is discovered until `build`"]
 pub struct HubBuilder {
-    switches: Switches,
+    backends: Backends,
     probe: Option<Arc<Probe>>,
-    fakes: Vec<backend::fake::FakeConfig>,
     policy: CopyPolicy,
     timeout: Option<Duration>,
     cache: Option<PathBuf>,
@@ -383,87 +352,79 @@ pub struct HubBuilder {
 }
 
 impl HubBuilder {
-    /// Loads this OpenCL library, whatever the environment says.
-    pub fn opencl_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.switches.opencl = Switch::Library(path_or_soname.into());
+    /// A hub of these backends: `onebuf::builder` has the list of those that there are. The host's is among them.
+    ///
+    /// # Safety
+    /// They keep to the contract of [`Backend`].
+    #[doc(hidden)]
+    pub unsafe fn new(backends: Vec<Box<dyn Backend>>) -> Self {
+        Self {
+            // SAFETY: the caller's promise.
+            backends: unsafe { Backends::new(backends) },
+            probe: None,
+            policy: CopyPolicy::default(),
+            timeout: None,
+            cache: None,
+            verdicts: None,
+            program_cache: ProgramCache::default(),
+            program_cache_limit: None,
+            extensions: Extensions::default(),
+            observers: Vec::new(),
+            device_times: false,
+        }
+    }
+
+    /// Uses these APIs alone, by their names in device ids (`opencl`, `cuda`, `hip`, `vulkan`, `gl`), and loads no other
+    /// driver. The host is always there, and so is what [`HubBuilder::fake`] and [`HubBuilder::backend`] add; `["host"]`
+    /// asks for nothing else. Called again, it adds to the list.
+    ///
+    /// ```
+    /// let hub = onebuf::builder().only(["opencl", "cuda"]).build()?;
+    /// assert!(hub.select("vulkan").is_empty());
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    pub fn only(mut self, apis: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.backends.only(apis);
         self
     }
 
-    /// Looks for no OpenCL.
-    pub fn without_opencl(mut self) -> Self {
-        self.switches.opencl = Switch::Off;
+    /// Leaves these APIs out, and does not load their drivers. Starting those of OpenGL and Vulkan takes tens of
+    /// milliseconds, which programs without shaders can save.
+    ///
+    /// ```
+    /// let hub = onebuf::builder().without(["vulkan", "gl"]).build()?;
+    /// # let _ = hub;
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    pub fn without(mut self, apis: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.backends.without(apis);
         self
     }
 
-    /// Loads this CUDA driver, whatever the environment says.
-    pub fn cuda_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.switches.cuda = Switch::Library(path_or_soname.into());
+    /// Loads this file as a driver or compiler, whatever the environment says; `none` loads none.
+    ///
+    /// | name | library | environment |
+    /// |---|---|---|
+    /// | `opencl` | the OpenCL loader or driver | `ONEBUF_OPENCL_LIB` |
+    /// | `cuda` | the CUDA driver | `ONEBUF_CUDA_LIB` |
+    /// | `nvrtc` | the compiler of CUDA C | `ONEBUF_NVRTC_LIB` |
+    /// | `hip` | the HIP runtime | `ONEBUF_HIP_LIB` |
+    /// | `hiprtc` | the compiler of HIP C | `ONEBUF_HIPRTC_LIB` |
+    /// | `hsa` | ROCr, which is asked about memory of HIP's and OpenCL's | `ONEBUF_HSA_LIB` |
+    /// | `vulkan` | the Vulkan loader | `ONEBUF_VULKAN_LIB` |
+    /// | `gl` | EGL, for OpenGL | `ONEBUF_EGL_LIB` |
+    pub fn library(mut self, name: impl Into<String>, path_or_soname: impl Into<String>) -> Self {
+        self.backends.library(name.into(), path_or_soname.into());
         self
     }
 
-    /// Looks for no CUDA.
-    pub fn without_cuda(mut self) -> Self {
-        self.switches.cuda = Switch::Off;
-        self
-    }
-
-    /// Loads this HIP runtime, whatever the environment says.
-    pub fn hip_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.switches.hip = Switch::Library(path_or_soname.into());
-        self
-    }
-
-    /// Looks for no HIP.
-    pub fn without_hip(mut self) -> Self {
-        self.switches.hip = Switch::Off;
-        self
-    }
-
-    /// Loads this Vulkan loader, whatever the environment says.
-    pub fn vulkan_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.switches.vulkan = Switch::Library(path_or_soname.into());
-        self
-    }
-
-    /// Looks for no Vulkan.
-    pub fn without_vulkan(mut self) -> Self {
-        self.switches.vulkan = Switch::Off;
-        self
-    }
-
-    /// Loads this EGL for OpenGL, whatever the environment says.
-    pub fn egl_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.switches.egl = Switch::Library(path_or_soname.into());
-        self
-    }
-
-    /// Looks for no OpenGL.
-    pub fn without_gl(mut self) -> Self {
-        self.switches.egl = Switch::Off;
-        self
-    }
-
-    /// Looks for neither OpenGL nor Vulkan. Starting their drivers takes tens of milliseconds, which programs without
-    /// shaders can save.
-    pub fn without_graphics(self) -> Self {
-        self.without_vulkan().without_gl()
-    }
-
-    /// Compiles CUDA C with this NVRTC, whatever the environment says.
-    pub fn nvrtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.switches.nvrtc = Switch::Library(path_or_soname.into());
-        self
-    }
-
-    /// Compiles HIP C with this HIPRTC, whatever the environment says.
-    pub fn hiprtc_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.switches.hiprtc = Switch::Library(path_or_soname.into());
-        self
-    }
-
-    /// Asks this ROCr about memory of HIP's and OpenCL's, whatever the environment says; `none` asks nobody.
-    pub fn hsa_library(mut self, path_or_soname: impl Into<String>) -> Self {
-        self.switches.hsa = Switch::Library(path_or_soname.into());
+    /// Adds a backend.
+    ///
+    /// # Safety
+    /// It keeps to the contract of [`Backend`], which safe code relies on.
+    pub unsafe fn backend(mut self, backend: Box<dyn Backend>) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { self.backends.add(backend) };
         self
     }
 
@@ -473,8 +434,8 @@ impl HubBuilder {
     /// [`CopyPolicy::Forbid`] refuses it to the host. Where a device has none, [`Hub::notes`] says why.
     ///
     /// ```
-    /// # use onebuf::{Error, Hub, MemoryKind};
-    /// let hub = Hub::builder().managed_memory(true).build()?;
+    /// # use onebuf::{Error, MemoryKind};
+    /// let hub = onebuf::builder().managed_memory(true).build()?;
     /// let Ok(gpu) = hub.device("cuda") else { return Ok(()) };
     /// let builder = hub.buffer::<f32>(1 << 20).shared_with([&hub.host(), &gpu]);
     /// match builder.memory_kind(MemoryKind::Managed).build() {
@@ -489,7 +450,7 @@ impl HubBuilder {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn managed_memory(mut self, allow: bool) -> Self {
-        self.switches.managed = Some(allow);
+        self.backends.managed = Some(allow);
         self
     }
 
@@ -505,9 +466,9 @@ impl HubBuilder {
     }
 
     /// Adds a device that exists only in tests.
-    pub fn fake(mut self, config: backend::fake::FakeConfig) -> Self {
-        self.fakes.push(config);
-        self
+    pub fn fake(self, config: FakeConfig) -> Self {
+        // SAFETY: it keeps to the contract: see its implementation.
+        unsafe { self.backend(Box::new(FakeBackend::new(config))) }
     }
 
     /// What to do about implied copies, for every buffer of the hub.
@@ -576,26 +537,22 @@ impl HubBuilder {
     /// Discovers.
     ///
     /// # Errors
-    /// Only when the host itself cannot be used; everything else is in [`Hub::unavailable`] and
-    /// [`Hub::notes`].
+    /// [`Error::InvalidArgument`] for an API or library that no backend has; [`Error::Unavailable`] when the host itself
+    /// cannot be used. Everything else is in [`Hub::unavailable`] and [`Hub::notes`].
     pub fn build(self) -> Result<Hub> {
-        if fork::is_child() && self.switches.any() {
+        self.backends.check()?;
+        if fork::is_child() && self.backends.any() {
             return Err(Error::forked("every device"));
         }
         // Before any driver is loaded: drivers change it.
         identity::environment();
         let programs = self.programs();
         let mut found = Found::default();
-        let mut next = next_domain;
-        found.add_all("host", [Arc::new(backend::host::HostDevice::new(next())) as _]);
-        found.drivers(&self.switches, self.probe.clone(), &mut next);
-        let mut fakes: Vec<Arc<dyn hal::Device>> = Vec::new();
-        for mut config in self.fakes {
-            config.domain = next();
-            config.probe = config.probe.or(self.probe.clone());
-            fakes.push(Arc::new(backend::fake::FakeDevice::new(config)));
+        found.search(&self.backends, self.probe.clone(), next_domain);
+        if found.nodes.first().is_none_or(|node| node.info.api != Api::HOST) {
+            let reason = "no backend has it".to_owned();
+            return Err(Error::Unavailable { what: "the host".to_owned(), tried: vec![], reason });
         }
-        found.add_all("fake", fakes);
 
         let (verdicts, note) = match self.verdicts {
             Some(verdicts) => (verdicts, None),
@@ -604,7 +561,7 @@ impl HubBuilder {
         found.notes.extend(note);
         let ids = found.nodes.iter().map(|node| node.id.clone());
         let ledger = Ledger::new(ids.collect(), MAX_FOREIGN_DEVICES);
-        let foreign_devices = ForeignDevices::new(found.opencl, found.others, found.devices.len());
+        let foreign_devices = ForeignDevices::new(found.loaded, found.devices.len());
         let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
         for (node, device) in found.nodes.iter().zip(&found.devices) {
             if let Some(post) = device.post() {
@@ -620,7 +577,7 @@ impl HubBuilder {
             ledger,
             policy: self.policy,
             timeout,
-            libraries: self.switches.environment(),
+            libraries: self.backends.environment(),
             unavailable: found.unavailable,
             notes: found.notes,
             programs,

@@ -16,10 +16,10 @@
 //! # Twenty lines
 //!
 //! ```
-//! use onebuf::{Access, Hub, Signature, Source, args};
+//! use onebuf::{Access, Signature, Source, args};
 //!
 //! # fn main() -> onebuf::Result<()> {
-//! let hub = Hub::discover()?;                          // a missing API is a fact, not an error
+//! let hub = onebuf::discover()?;                       // a missing API is a fact, not an error
 //! let host = hub.host();
 //! let signal = hub.buffer::<f32>(1024).shared_with([&host]).build()?;
 //! signal.write(&vec![1.0; 1024])?;                     // counted as asked for
@@ -70,6 +70,7 @@ mod device_table;
 pub mod doctor;
 mod error;
 mod extensions;
+mod facade;
 mod fence;
 pub mod foreign;
 pub mod graft;
@@ -84,7 +85,6 @@ pub mod peer;
 pub mod pipeline;
 pub mod plan;
 pub mod pool;
-pub mod prelude;
 mod private_files;
 mod program;
 mod queue;
@@ -107,18 +107,28 @@ pub use buffer::{
 };
 pub use device::Device;
 pub use error::{Error, Result};
-pub use fence::Fence;
-pub use foreign::{
-    Borrowed, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignQueueInfo, WrapBuilder,
+pub use facade::{
+    builder, discover,
+    foreign::{
+        ClEventHandle, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignGl,
+        ForeignGlBufferInfo, ForeignQueueInfo, ForeignVulkan, GlHubExt, GlQueue, Here,
+        OpenClFenceExt, OpenClHubExt, Placement, UserEvent, VulkanBuffer, VulkanHandles,
+        VulkanHubExt, VulkanMemory,
+    },
+    prelude,
 };
+pub use fence::Fence;
+pub use foreign::{Borrowed, WrapBuilder};
 pub use hal::{
     Access, CopyPolicy, FdKind, Hint, HostAccess, MemoryKind, NativeArgs, Profile, QueueOrder,
-    QueueSpec, RouteKind, Source, SyncMethod, printable,
+    QueueSpec, RouteKind, SyncMethod, Unavailable, printable,
 };
-pub use hub::{Hub, HubBuilder, Unavailable};
+pub use hub::{Hub, HubBuilder};
 pub use ledger::{Cause, Entry, Ledger};
 pub use pool::{Pool, PoolStatistics};
-pub use program::{Arg, Call, Grid, IntoArg, Kernel, Origin, Program, ProgramCache, Signature};
+pub use program::{
+    Arg, Call, Grid, IntoArg, Kernel, Origin, Program, ProgramCache, Signature, Source,
+};
 pub use queue::Queue;
 pub use queues::QueuePool;
 pub use verdicts::Verdicts;
@@ -131,6 +141,7 @@ pub use onebuf_sys::Probe;
 
 /// A device that exists only for tests: memory of its own, late completion, a protocol checker.
 pub mod fake {
+    pub(crate) use crate::backend::fake::FakeBackend;
     #[cfg(all(test, not(onebuf_shuttle)))]
     pub(crate) use crate::backend::fake::FakeDevice;
     pub use crate::backend::fake::{Delay, FakeConfig, Sharing};

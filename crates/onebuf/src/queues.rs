@@ -10,8 +10,8 @@ use crate::{
 /// work on them wherever it has to be.
 ///
 /// ```
-/// # use onebuf::{Hub, QueueSpec};
-/// let hub = Hub::discover()?;
+/// # use onebuf::QueueSpec;
+/// let hub = onebuf::discover()?;
 /// let queues = hub.host().queues(4, QueueSpec::default())?;
 /// let first = queues.round_robin();
 /// let idle = queues.least_busy();

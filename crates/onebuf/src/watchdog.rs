@@ -32,7 +32,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// A device whose driver is watched: by which name, and how long its calls may take.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub struct Post {
     api: &'static str,
     name: String,
     /// The device's id in its hub, once it has one.

@@ -12,8 +12,8 @@ const API_NAMES: [&str; 9] = ["opencl", "cl", "cuda", "cu", "hip", "gl", "egl", 
 /// The parts that stand on the core, one capability each.
 const CAPABILITIES: [&str; 4] = ["doctor", "libs", "peer", "pipeline"];
 
-/// What may name several capabilities: the crate's root, the prelude, and tests across modules.
-const ABOVE_CAPABILITIES: [&str; 3] = ["", "prelude", "tests"];
+/// What may name several capabilities: the crate's root, the façade, and tests across modules.
+const ABOVE_CAPABILITIES: [&str; 3] = ["", "facade", "tests"];
 
 /// Those who receive what the core reports.
 const OBSERVERS: [&str; 2] = ["trace", "live"];
@@ -31,18 +31,23 @@ fn allowed(from: &[String], to: &[String]) -> bool {
     {
         return true;
     }
-    let is_test = from.last().is_some_and(|name| name.ends_with("tests"));
+    let is_test = from.iter().any(|name| name.ends_with("tests"));
     if CAPABILITIES.contains(&theirs.as_str()) {
         // What a trace records of them is tested with them.
         return ABOVE_CAPABILITIES.contains(&ours.as_str()) || ours == "trace" && is_test;
     }
-    // Tests may play with what other tests play with.
-    if is_test && to.iter().any(|name| name == "tests") {
-        return true;
+    // Tests may play with what other tests play with; those above `hal` also with backends, and with the façade's hubs.
+    if is_test {
+        let above = !["hal", "backend"].contains(&&*ours);
+        if to.iter().any(|name| name == "tests")
+            || above && ["backend", "facade"].contains(&&*theirs)
+        {
+            return true;
+        }
     }
     // Traces and the live view observe: everything else emits to `observe` and does not know them.
     if OBSERVERS.contains(&&*theirs) {
-        return ["", "prelude"].contains(&&*ours) || OBSERVERS.contains(&&*ours);
+        return ["", "facade"].contains(&&*ours) || OBSERVERS.contains(&&*ours);
     }
     if OBSERVERS.contains(&&*ours) && ["doctor", "libs", "peer", "pipeline"].contains(&&*theirs) {
         return is_test;
@@ -64,16 +69,18 @@ fn allowed(from: &[String], to: &[String]) -> bool {
         "verdicts" => ["hal", "identity", "private_files", "tests", "topology"].contains(&&*theirs),
         "extensions" => false,
         "topology" | "plan" | "route" => ["hal", "topology", "plan", "route"].contains(&&*theirs),
-        // Above, only the hub makes devices, foreign objects are one API's, and programs name a language.
-        _ => theirs != "backend" || ["", "foreign", "hub", "program"].contains(&&*ours),
+        // The façade has the list of backends, and joins their foreign objects with a hub. Nothing else knows either.
+        "" | "facade" => true,
+        _ => !["backend", "facade"].contains(&&*theirs),
     }
 }
 
 /// What is not allowed in one module, a sentence each.
 fn violations(module: &[String], text: &str, exports: &BTreeMap<String, String>) -> Vec<String> {
     let code = without_comments(text);
+    let code = without_tests(module, &code);
     // `super::*` is how a module's own tests, in the same file, see it.
-    let paths = paths(&code).into_iter().filter(|path| *path != ["super", "*"]);
+    let paths = paths(code).into_iter().filter(|path| *path != ["super", "*"]);
     let named = paths.map(|path| resolve(module, &path, exports));
     let mut found: Vec<String> = named
         .filter(|place| !allowed(module, place))
@@ -81,7 +88,7 @@ fn violations(module: &[String], text: &str, exports: &BTreeMap<String, String>)
         .collect();
     if module.first().is_some_and(|area| area == "hal") {
         let api = |word: &&str| API_NAMES.contains(&word.to_lowercase().as_str());
-        let words = tokens(&code).into_iter().flat_map(|token| token.split('_'));
+        let words = tokens(code).into_iter().flat_map(|token| token.split('_'));
         found.extend(words.filter(api).map(|word| format!("hal names an API: {word}")));
     }
     found
@@ -95,6 +102,19 @@ fn without_comments(text: &str) -> String {
         line[..comment.unwrap_or(line.len())].to_owned()
     };
     text.lines().map(code).collect::<Vec<_>>().join("\n")
+}
+
+/// What comes before a module's own tests, which stand last in its file. They may name what is above and below.
+fn without_tests<'c>(module: &[String], code: &'c str) -> &'c str {
+    if module.first().is_some_and(|area| ["hal", "backend"].contains(&area.as_str())) {
+        return code;
+    }
+    let attribute = |at: &usize| {
+        let before = code[..*at].trim_end();
+        before.ends_with(']') && before.lines().last().is_some_and(|line| line.contains("test"))
+    };
+    let tests = code.match_indices("mod tests {").map(|(at, _)| at).find(attribute);
+    &code[..tests.unwrap_or(code.len())]
 }
 
 fn tokens(code: &str) -> Vec<&str> {
@@ -250,7 +270,9 @@ fn dependencies(manifest: &str) -> Vec<&str> {
 /// The checker is worth what it catches.
 #[test]
 fn violations_are_caught() {
-    let exports = exports("pub mod hal;\npub use error::{Error, Result};\npub use hub::Hub;");
+    let exports = exports(
+        "pub mod hal;\npub use error::{Error, Result};\npub use hub::Hub;\npub use facade::discover;",
+    );
     let caught = |module: &[&str], text: &str| {
         let module: Place = module.iter().map(|word| (*word).to_owned()).collect();
         violations(&module, text, &exports)
@@ -260,12 +282,11 @@ fn violations_are_caught() {
         "use crate::{\n    Error,\n    backend::{native, opencl::Thing},\n    hal::Queue,\n};";
     assert_eq!(caught(&fake, nested), ["backend::fake::queue names backend::opencl::Thing"]);
     assert_eq!(caught(&fake, "use super::super::host::Pages;").len(), 1, "by `super` too");
-    assert_eq!(caught(&fake, "let hub = crate::Hub::discover();").len(), 1, "by another name too");
+    assert_eq!(caught(&fake, "let hub = crate::Hub::new();").len(), 1, "by another name too");
     assert_eq!(caught(&fake, "use crate::plan::Plan;").len(), 1);
     assert_eq!(caught(&["hal", "words"], "pub fn cl_mem() {}").len(), 1);
     assert_eq!(caught(&["hal", "words"], "const X: &str = \"OpenCL\";").len(), 1);
     assert_eq!(caught(&["plan"], "use crate::backend::fake::FakeDevice;").len(), 1);
-    assert_eq!(caught(&["buffer", "core"], "use crate::backend::host::HostPages;").len(), 1);
     assert_eq!(caught(&["queue"], "use crate::libs::Blas;").len(), 1, "the core, a capability");
     assert_eq!(caught(&["pipeline", "run"], "use crate::peer::Socket;").len(), 1, "each other");
     assert_eq!(caught(&["buffer", "core"], "use crate::pool::Pool;").len(), 1);
@@ -274,15 +295,22 @@ fn violations_are_caught() {
     }
     assert_eq!(caught(&["live", "server"], "use crate::{Hub, peer::Listener, pipeline};").len(), 2);
     assert_eq!(caught(&["socket", "folder"], "use crate::{Error, peer::Offer};").len(), 1);
+    for core in ["buffer", "hub", "foreign", "program", "doctor"] {
+        assert_eq!(caught(&[core, "a"], "use crate::backend::host::HostPages;").len(), 1, "{core}");
+        assert_eq!(caught(&[core, "a"], "let hub = crate::discover();").len(), 1, "{core}");
+        let tests =
+            "struct A;\n#[cfg(test)]\nmod tests {\n use crate::backend::host::HostPages;\n}";
+        assert_eq!(caught(&[core, "a"], tests), [""; 0], "{core}");
+    }
 
     let fine = "use super::{claim::Claim, line};\nuse crate::{Error, backend::native, sync::Arc};";
     assert_eq!(caught(&fake, fine), [""; 0]);
     assert_eq!(caught(&["hal", "words"], "/// For OpenCL, see crate::Hub.\nstruct A;"), [""; 0]);
-    assert_eq!(caught(&["hub"], "use crate::{backend, queue::Line};"), [""; 0]);
-    assert_eq!(caught(&["prelude"], "pub use crate::libs::HubBuilderLibs;"), [""; 0]);
+    assert_eq!(caught(&["facade"], "use crate::{backend, libs::HubBuilderLibs};"), [""; 0]);
     assert_eq!(caught(&["pool"], "use crate::buffer::Owner;"), [""; 0]);
     assert_eq!(caught(&["trace"], "use crate::{Hub, observe::Observer};"), [""; 0]);
     assert_eq!(caught(&["trace", "tests"], "use crate::pipeline::Pipeline;"), [""; 0]);
+    assert_eq!(caught(&["pool", "tests"], "let hub = crate::discover();"), [""; 0]);
 }
 
 /// The tests that `SECURITY.md` names: what stands in backquotes in the last column of its tables, before a bracket.

@@ -11,7 +11,8 @@ use std::{ptr::NonNull, sync::Arc, time::Duration};
 const SOON: Duration = Duration::from_secs(10);
 
 fn hub_of(fakes: impl IntoIterator<Item = FakeConfig>) -> Hub {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Verdicts::default());
     fakes.into_iter().fold(builder, |builder, fake| builder.fake(fake)).build().unwrap()
 }
 

@@ -19,7 +19,8 @@ use std::{
 };
 
 fn hub_of(configs: impl IntoIterator<Item = FakeConfig>) -> Hub {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Verdicts::default());
     configs.into_iter().fold(builder, |builder, config| builder.fake(config)).build().unwrap()
 }
 
@@ -141,9 +142,8 @@ fn a_refuted_map_is_not_used() {
             Verdict { state: State::Refuted, why: "for a test".into(), ..Default::default() };
         verdicts.insert(&nodes[1], &nodes[0], kind, verdict);
     }
-    let builder = Hub::builder()
-        .without_graphics()
-        .without_opencl()
+    let builder = onebuf::builder()
+        .without(["opencl", "vulkan", "gl"])
         .verdicts(verdicts)
         .fake(FakeConfig::default());
     let hub = builder.build().unwrap();

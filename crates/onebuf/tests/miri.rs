@@ -13,7 +13,8 @@ use onebuf::{
 use std::thread;
 
 fn hub(fakes: &[Sharing]) -> Hub {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Verdicts::default());
     let fake = |&shares_host_pages| FakeConfig { shares_host_pages, ..Default::default() };
     fakes.iter().map(fake).fold(builder, |builder, fake| builder.fake(fake)).build().unwrap()
 }

@@ -1,7 +1,7 @@
 //! Looking up the routes between two devices.
 
 use crate::{Bar, Bench, Case, Row, Stop, Unit, Workload, solo};
-use onebuf::{Hub, doctor::Verdicts, fake::FakeConfig, topology::DeviceIx};
+use onebuf::{doctor::Verdicts, fake::FakeConfig, topology::DeviceIx};
 use std::hint::black_box;
 
 const NAME: &str = "route_lookup_ns";
@@ -14,7 +14,8 @@ pub const WORKLOAD: Workload = Workload {
 
 /// A topology of its own, so that every machine measures the same.
 fn run(bench: &Bench) -> Result<Row, Stop> {
-    let builder = Hub::builder().without_graphics().without_opencl().verdicts(Verdicts::default());
+    let builder =
+        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Verdicts::default());
     let hub = (0..4).fold(builder, |hub, _| hub.fake(FakeConfig::default())).build()?;
     let topology = hub.topology();
     let lookup = || topology.between(black_box(DeviceIx(0)), black_box(DeviceIx(4))).len();

@@ -15,7 +15,7 @@ use crate::{
     Bar, Bench, RawWrap, Row, Side, Stop, Unit, Workload, abba::compare, machine::check,
     solo::try_timed,
 };
-use onebuf::{Buffer, Device, ForeignContext, Result};
+use onebuf::{Buffer, Device, ForeignContext, Result, prelude::*};
 
 const USED: &str = "wrap_ratio";
 const ALONE: &str = "wrap_alone_ratio";

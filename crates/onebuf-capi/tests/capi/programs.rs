@@ -83,7 +83,7 @@ fn the_program_on_the_page_compiles() {
 pub fn found() -> &'static [String] {
     static FOUND: OnceLock<Vec<String>> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let found = onebuf::Hub::discover().expect("the host").devices();
+        let found = onebuf::discover().expect("the host").devices();
         found.iter().map(|device| device.id().to_owned()).collect()
     })
 }

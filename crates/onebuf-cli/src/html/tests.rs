@@ -23,7 +23,7 @@ const HOSTILE: &str =
 
 fn hub() -> Hub {
     let fake = |name: &str| FakeConfig { name: name.into(), ..FakeConfig::default() };
-    let builder = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let builder = onebuf::builder().only(["host"]);
     let builder = builder.verdicts(Default::default()).fake(fake(HOSTILE)).fake(fake("a & b"));
     builder.build().unwrap()
 }

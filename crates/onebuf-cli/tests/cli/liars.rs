@@ -146,8 +146,8 @@ pub fn ended(mut child: Child) -> Ran {
 fn mesa() -> Option<(Hub, [u8; 16], MutexGuard<'static, ()>)> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let hub = Hub::builder().vulkan_library("libvulkan.so.1").without_opencl();
-    let hub = hub.without_cuda().without_hip().verdicts(Default::default()).build().unwrap();
+    let hub = onebuf::builder().library("vulkan", "libvulkan.so.1").without(["opencl"]);
+    let hub = hub.without(["cuda", "hip"]).verdicts(Default::default()).build().unwrap();
     let uuid = hub.device("vulkan").ok().filter(|device| device.info().name.contains("llvmpipe"));
     let uuid = uuid.and_then(|device| device.info().physical.uuid);
     if uuid.is_none() || hub.device("gl").is_err() {

@@ -2,7 +2,7 @@
 
 use crate::support::{Cli, private};
 use onebuf::{
-    Complex32, Hub,
+    Complex32,
     live::HubLiveExt,
     pipeline::{
         Filled, Pipeline,
@@ -134,7 +134,7 @@ fn assert_fits(text: &str, columns: usize) {
 fn top_shows_a_stall_and_an_end_in_lines_that_fit() {
     let folder = private();
     let path = folder.path().join("x.sock").display().to_string();
-    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = onebuf::builder().only(["host"]);
     let hub = hub.verdicts(Default::default()).build().expect("a hub");
     let published = hub.publish(&path).expect("it can be seen");
     let (go_on, hangs) = channel::<()>();

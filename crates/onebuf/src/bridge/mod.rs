@@ -14,9 +14,9 @@
 //! that it does not know more slowly than this does.
 //!
 //! ```
-//! use onebuf::{Hub, bridge};
+//! use onebuf::bridge;
 //!
-//! let hub = Hub::discover()?;
+//! let hub = onebuf::discover()?;
 //! let (from, to) = (hub.buffer::<f32>(1000).build()?, hub.buffer::<f32>(3000).build()?);
 //! from.fill(2.0)?;
 //! let crossing = bridge::copy(&from, 10..20, &to, 2990)?;     // ten elements, to the end of the other
@@ -154,8 +154,8 @@ pub fn copy<'a, 'b, T: Pod>(
 /// It is done before this returns where only the host has one end, and where the buffers belong to two hubs.
 ///
 /// ```
-/// # use onebuf::{Hub, bridge};
-/// # let hub = Hub::discover()?;
+/// # use onebuf::bridge;
+/// # let hub = onebuf::discover()?;
 /// # let (from, to) = (hub.buffer::<u8>(64).build()?, hub.buffer::<u8>(64).build()?);
 /// let (crossing, fence) = bridge::copy_async(&from, .., &to, 0)?;
 /// fence.wait_default()?;

@@ -181,7 +181,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     ///
     /// ```no_run
     /// # fn main() -> onebuf::Result<()> {
-    /// # let hub = onebuf::Hub::discover()?;
+    /// # let hub = onebuf::discover()?;
     /// let (cl, hip) = (hub.device("opencl:0")?, hub.device("hip:0")?);
     /// let signal = hub.buffer::<f32>(1 << 20).shared_with([&cl, &hip]).allocate_on(&cl);
     /// let signal = signal.raw_addresses(true).build()?;

@@ -88,7 +88,7 @@ impl Hub {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let hub = onebuf::Hub::discover()?;
+    /// # let hub = onebuf::discover()?;
     /// # let (fd, allocation) = (std::fs::File::open("/dev/null")?, 2 << 20);
     /// let cuda = hub.device("cuda:0")?;
     /// // SAFETY: CUDA exported it in a program of ours.

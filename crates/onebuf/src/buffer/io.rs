@@ -80,8 +80,8 @@ impl<T: Pod> Buffer<T> {
     /// Repeats a pattern of elements over a range of them.
     ///
     /// ```
-    /// # use onebuf::{Access, Hub};
-    /// let hub = Hub::discover()?;
+    /// # use onebuf::Access;
+    /// let hub = onebuf::discover()?;
     /// let buffer = hub.buffer::<u32>(6).build()?;
     /// buffer.fill_pattern(2.., &[7, 8])?;
     /// assert_eq!(buffer.to_vec()?, [0, 0, 7, 8, 7, 8]);

@@ -121,13 +121,13 @@ impl Lease {
 
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
-    use crate::{Error, Hub};
+    use crate::Error;
 
     /// To a lease the host's queues, and its maps, are one; but who holds the buffer keeps the others away.
     #[test]
     fn queues_whose_work_runs_at_once_share_a_lease() {
-        let builder = Hub::builder().without_opencl().without_cuda().without_hip();
-        let hub = builder.without_graphics().build().unwrap();
+        let builder = crate::builder().without(["opencl", "cuda", "hip"]);
+        let hub = builder.without(["vulkan", "gl"]).build().unwrap();
         let (one, two) = (hub.host().queue().unwrap(), hub.host().queue().unwrap());
         let buffer = hub.buffer::<u32>(1000).build().unwrap();
         drop(buffer.write_on(&one).unwrap());

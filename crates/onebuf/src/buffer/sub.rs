@@ -35,8 +35,8 @@ impl<T: Pod> Buffer<T> {
     /// itself was made for.
     ///
     /// ```
-    /// # use onebuf::{Access, Hub};
-    /// let hub = Hub::discover()?;
+    /// # use onebuf::Access;
+    /// let hub = onebuf::discover()?;
     /// let buffer = hub.buffer::<f32>(1024).build()?;
     /// let (left, right) =
     ///     (buffer.sub_buffer(..512, Access::Write)?, buffer.sub_buffer(512.., Access::Read)?);

@@ -140,7 +140,7 @@ impl<'e> Experiment<'e> {
         let near = hub.device(from)?;
         let far = match from == to {
             // Another context of the same device, as somebody else would make one.
-            true => hub.second_context(&near)?.device(),
+            true => hub.second_device(&near)?,
             false => hub.device(to)?,
         };
         // What no plan chooses has to be asked for.

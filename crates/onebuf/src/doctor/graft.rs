@@ -222,7 +222,11 @@ mod tests {
     /// The kernels are OpenCL C that any driver takes, and the control sees that they do something.
     #[test]
     fn the_kernels_run_natively() {
-        let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
+        let hub = crate::builder()
+            .without(["vulkan", "gl"])
+            .verdicts(Default::default())
+            .build()
+            .unwrap();
         let Some(device) = hub.select("opencl").into_iter().next() else {
             println!("skip: the kernels that the doctor grafts: no OpenCL");
             return;
@@ -249,7 +253,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_grafted_is_refuted_with_the_reason() {
-        let hub = Hub::builder().without_graphics().verdicts(Default::default()).build().unwrap();
+        let hub = crate::builder()
+            .without(["vulkan", "gl"])
+            .verdicts(Default::default())
+            .build()
+            .unwrap();
         let verdict = run(&hub, ["host", "host"], &mut |_| ());
         assert_eq!(verdict.state, State::Refuted);
         assert!(!verdict.why.is_empty() && !verdict.why.contains("HIP"));

@@ -14,7 +14,7 @@ use super::{
     patience::{HeldUp, Patience, Silence},
 };
 use crate::{
-    Error, Hub, Result, RouteKind, identity,
+    Error, HubBuilder, Result, RouteKind, identity,
     topology::{Node, State, Verdict},
     verdicts::GRAFT,
 };
@@ -34,13 +34,14 @@ use std::{
 pub const HELPER_COMMAND: &str = "onebuf-doctor-helper";
 
 /// Runs the experiment and exits, when this process was started as a helper; returns otherwise. Call
-/// it first thing in `main`, before anything loads a driver.
-pub fn helper_main() {
+/// it first thing in `main`, before anything loads a driver. The builder is that of the hub whose routes are tried, as far
+/// as backends go: libraries, APIs that are left out and timeouts come from the doctor.
+pub fn helper_main(builder: HubBuilder) {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [command, from, to, kind, wait_ms, reach] = args.as_slice()
         && command == HELPER_COMMAND
     {
-        std::process::exit(match tell([from, to], kind, wait_ms, reach) {
+        std::process::exit(match tell(builder, [from, to], kind, wait_ms, reach) {
             Ok(()) => 0,
             Err(error) => {
                 eprintln!("{error}");
@@ -51,7 +52,7 @@ pub fn helper_main() {
 }
 
 /// The helper's side. Everything it learns goes to standard output at once.
-fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
+fn tell(builder: HubBuilder, ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
     let route = match kind {
         GRAFT => None,
         kind => Some(route_kind(kind)?),
@@ -61,7 +62,7 @@ fn tell(ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
     let (timeout, reach) = (Duration::from_millis(number(wait_ms)?), number(reach)?);
     end_with_the_doctor()?;
     say("stage", "discovering devices");
-    let hub = Hub::builder().timeout(timeout).verdicts(Default::default()).build()?;
+    let hub = builder.timeout(timeout).verdicts(Default::default()).build()?;
     let of = |id: &str| hub.device(id).map(|d| identity::of_node(hub.topology().node(d.index())));
     say("devices", &format!("{} and {}", of(ids[0])?, of(ids[1])?));
     let mut tell = |stage: &str| say("stage", stage);

@@ -1,35 +1,30 @@
 //! Contexts that somebody else made, as devices of a hub.
 
-use super::{
-    ForeignContextInfo, UserEvent,
-    other::{EntryDevice, Newcomer, Other, Others},
-    registry::{ByHandle, Wrapped},
-};
+use super::registry::{ByHandle, Wrapped};
 use crate::{
-    Error, Hub, Queue, Result,
-    backend::opencl::{self, OpenCl, foreign},
+    Error, Hub, Result,
     device::Device,
-    hal::{self, AllocSpec},
-    hub::WeakHub,
+    device_table::FOREIGN_MARK,
+    hal::{self, DeviceEntries, Domain, KnownAs},
+    hub::{Loaded, WeakHub},
     plan::{Plan, Request, plan},
-    queue::QueueState,
     sync::{Arc, Mutex, lock},
-    topology::{DeviceIx, Topology},
+    topology::{DeviceIx, Node, Topology},
 };
-use std::{ffi::c_void, fmt, slice, sync::Weak};
-
-/// The OpenCL devices that were found.
-pub(crate) struct Known {
-    pub cl: Arc<OpenCl>,
-    pub devices: Vec<Arc<opencl::Device>>,
-    /// The index of the first.
-    pub first: usize,
-}
+use std::{
+    any::Any,
+    collections::{BTreeMap, HashMap},
+    fmt, slice,
+    sync::{
+        Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 /// What a hub knows of foreign objects.
 pub(crate) struct ForeignDevices {
-    known: Option<Known>,
-    pub(super) others: Others,
+    /// What each API has loaded.
+    loaded: BTreeMap<&'static str, Loaded>,
     /// How many devices were found: those of foreign devices come after them.
     found: usize,
     contexts: Mutex<ByHandle<Weak<Registration>>>,
@@ -42,22 +37,28 @@ pub(crate) struct ForeignDevices {
 /// A place of the device table for one device of a foreign context. It stays when the context goes.
 struct ForeignEntry {
     ix: DeviceIx,
-    device: EntryDevice,
+    device: Arc<dyn hal::Device>,
     taken: bool,
     /// Whose it is while it is taken.
     registration: Weak<Registration>,
 }
 
 impl ForeignDevices {
-    pub fn new(known: Option<Known>, others: Others, found: usize) -> Self {
+    pub fn new(loaded: BTreeMap<&'static str, Loaded>, found: usize) -> Self {
         let (contexts, entries) = (Mutex::default(), Mutex::default());
         let (wrapped, planned) = (Arc::default(), Mutex::default());
-        Self { known, others, found, contexts, entries, wrapped, planned }
+        Self { loaded, found, contexts, entries, wrapped, planned }
     }
 
-    pub fn known(&self) -> Result<&Known> {
-        self.known.as_ref().ok_or_else(|| Error::Unavailable {
-            what: "OpenCL, for foreign objects".to_owned(),
+    /// What an API has loaded, and the index of its first device. `title` is the API's in words.
+    pub fn library<L: hal::Library>(&self, api: &str, title: &str) -> Result<(&L, usize)> {
+        let loaded = self.loaded.get(api);
+        let found = loaded.and_then(|one| {
+            let library: &dyn Any = &*one.library;
+            Some((library.downcast_ref()?, one.first))
+        });
+        found.ok_or_else(|| Error::Unavailable {
+            what: format!("{title}, for foreign objects"),
             tried: Vec::new(),
             reason: "this hub found none; see `Hub::unavailable`".to_owned(),
         })
@@ -99,61 +100,100 @@ impl ForeignDevices {
     }
 }
 
-impl Known {
-    /// Whose own context it is.
-    fn owner_of(&self, context: usize) -> Option<DeviceIx> {
-        let at = self.devices.iter().position(|device| device.owns(context))?;
-        Some(DeviceIx((self.first + at) as u16))
-    }
-}
-
-/// Members that leave their device entries again, unless all of them have one.
-struct Joining<'g> {
-    foreign_devices: &'g ForeignDevices,
-    members: Vec<Member>,
+/// Devices that leave their device entries again, unless their context is registered.
+struct Joining<'h> {
+    hub: &'h Hub,
+    entries: Vec<DeviceIx>,
 }
 
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
-        let entries: Vec<_> = self.members.drain(..).map(|member| member.ix).collect();
-        self.foreign_devices.free(&entries);
+        self.hub.foreign_devices().free(&self.entries);
     }
+}
+
+impl DeviceEntries for Joining<'_> {
+    fn new_domain(&self) -> Domain {
+        self.hub.new_domain()
+    }
+
+    fn entry(
+        &mut self,
+        device: Arc<dyn hal::Device>,
+        known: KnownAs,
+        same: &dyn Fn(&dyn hal::Device) -> bool,
+    ) -> Result<Arc<dyn hal::Device>> {
+        let hub = self.hub;
+        let mut entries = lock(&hub.foreign_devices().entries);
+        if let Some(entry) = entries.iter_mut().find(|entry| !entry.taken && same(&*entry.device)) {
+            entry.taken = true;
+            self.entries.push(entry.ix);
+            return Ok(entry.device.clone());
+        }
+        let ix = hub.device_table().add(device.clone(), &known_as(hub, device.info(), known))?;
+        hub.ledger().name(ix, &hub.topology().node(ix).id);
+        entries.push(ForeignEntry {
+            ix,
+            device: device.clone(),
+            taken: true,
+            registration: Weak::new(),
+        });
+        self.entries.push(ix);
+        Ok(device)
+    }
+}
+
+/// By what id the hub knows a device; the API's name where it has none.
+fn known_as(hub: &Hub, info: &hal::DeviceInfo, known: KnownAs) -> String {
+    let api = info.api.0;
+    let like = |node: &&Node| {
+        let known = &node.info;
+        let one = known.physical.same_chip(&info.physical) || known.name == info.name;
+        known.api == info.api && one && !node.id.contains(FOREIGN_MARK)
+    };
+    let nodes = hub.topology().nodes();
+    let node = match known {
+        KnownAs::Found(number) => {
+            let first = hub.foreign_devices().loaded.get(api).map_or(0, |loaded| loaded.first);
+            nodes.get(first + number)
+        }
+        KnownAs::Like => nodes.iter().find(like),
+        KnownAs::Unlisted => None,
+    };
+    node.map_or_else(|| api.to_owned(), |node| node.id.clone())
 }
 
 /// A foreign context while anybody uses it: the one reference that the hub has to it.
 pub(crate) struct Registration {
     hub: WeakHub,
     raw: usize,
-    members: Vec<Member>,
-    /// What it is where it is not OpenCL's.
-    other: Option<Other>,
-    /// Their places in the hub's list.
+    /// What keeps the context, of a type that its backend knows.
+    foreign_device: Option<Arc<dyn Any + Send + Sync>>,
+    /// What each memory of it that was wrapped is known by, where handles are numbers.
+    keys: Mutex<HashMap<(u64, u64), usize>>,
+    /// Their places in the hub's list, in the context's order.
     devices: Vec<DeviceIx>,
 }
 
-/// One device of a foreign context.
-struct Member {
-    /// The driver's handle.
-    raw: usize,
-    ix: DeviceIx,
-    device: Arc<opencl::Device>,
-    /// Keeps the context.
-    registration: foreign::ForeignDevice,
-}
-
 impl Registration {
-    fn at(&self, device: DeviceIx) -> Option<&Member> {
-        self.members.iter().find(|member| member.ix == device)
-    }
-
-    /// What it is, of an API other than OpenCL.
-    pub(super) fn other(&self) -> Option<&Other> {
-        self.other.as_ref()
-    }
-
     /// Its first device.
-    pub(super) fn first(&self) -> DeviceIx {
+    pub fn first(&self) -> DeviceIx {
         self.devices[0]
+    }
+
+    /// What keeps the context.
+    pub fn foreign_device<G: Any>(&self) -> Result<&G> {
+        let device = self.foreign_device.as_ref().and_then(|device| device.downcast_ref());
+        device.ok_or_else(|| Error::invalid("a context of another API"))
+    }
+
+    /// What a memory is wrapped by, for APIs whose handles are numbers, which two devices may give twice.
+    pub fn key(&self, handle: u64, start: u64) -> usize {
+        // From above, where no address of a process is.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let mut keys = lock(&self.keys);
+        let next = || usize::MAX - NEXT.fetch_add(1, Ordering::Relaxed);
+        *keys.entry((handle, start)).or_insert_with(next)
     }
 }
 
@@ -172,8 +212,7 @@ impl Drop for Registration {
             contexts.remove(&self.raw);
         }
         drop(contexts);
-        self.members.clear();
-        self.other = None;
+        self.foreign_device = None;
         // Somebody may have opened a queue there meanwhile.
         entries.iter().for_each(|ix| hub.entry(*ix).clear());
         foreign_devices.free(&entries);
@@ -190,7 +229,7 @@ impl fmt::Debug for Registration {
 
 /// Whose context something belongs to.
 #[derive(Clone)]
-pub(super) enum Whose {
+pub(crate) enum Whose {
     /// This hub's, of that device.
     Own(DeviceIx),
     /// Somebody else's.
@@ -212,279 +251,87 @@ impl Whose {
             Whose::ForeignDevice(registration) => Some(registration.clone()),
         }
     }
-
-    /// One of its devices.
-    pub fn device<'a>(&'a self, hub: &'a Hub, ix: DeviceIx) -> Result<&'a opencl::Device> {
-        let known = hub.foreign_devices().known()?;
-        let device = match self {
-            Whose::Own(_) => known.devices.get(ix.get() - known.first).map(|device| &**device),
-            Whose::ForeignDevice(registration) => registration.at(ix).map(|member| &*member.device),
-        };
-        device.ok_or_else(|| Error::invalid("a device that is not of this context"))
-    }
-
-    /// Memory of this context, at home on its first device.
-    ///
-    /// # Safety
-    /// A live buffer of this context that is no part of another.
-    pub unsafe fn wrap_memory(
-        &self,
-        hub: &Hub,
-        raw: usize,
-        spec: &AllocSpec,
-        flags: u64,
-    ) -> Result<Arc<dyn hal::Memory>> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Whose::Own(ix) => self.device(hub, *ix)?.wrap_memory(raw, spec, flags),
-                Whose::ForeignDevice(registration) => {
-                    registration.members[0].registration.wrap_memory(raw, spec, flags)
-                }
-            }
-        }
-    }
-
-    /// The device that the driver knows by this handle.
-    pub fn index_of(&self, device: usize) -> Result<DeviceIx> {
-        let found = match self {
-            Whose::Own(ix) => Some(*ix),
-            Whose::ForeignDevice(registration) => {
-                registration.members.iter().find(|member| member.raw == device).map(|m| m.ix)
-            }
-        };
-        found.ok_or_else(|| Error::invalid("a queue whose device is not of its context"))
-    }
 }
 
-/// A context that somebody else made, registered with a hub while this, or anything made in it, lives.
-/// Cheap to clone.
-#[derive(Clone)]
-pub struct ForeignContext {
-    hub: Hub,
-    raw: usize,
-    pub(super) whose: Whose,
-}
+/// What keeps a foreign context, of a type that its backend knows.
+type Adopted = Result<Arc<dyn Any + Send + Sync>>;
 
 impl Hub {
-    /// Registers a context that somebody else made. Its devices become devices of the hub: queues and
-    /// programs of ours can be made in it, buffers shared with it. The same context again is the same
-    /// registration; it is given up when everything that was made in it is gone.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for what the driver knows to be none; [`Error::Busy`] when the hub has
-    /// no device entry left for another device; [`Error::Unavailable`] for a hub without OpenCL.
-    ///
-    /// # Safety
-    /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
-    pub unsafe fn foreign_context(&self, context: *mut c_void) -> Result<ForeignContext> {
-        let raw = context.addr();
-        // SAFETY: the caller's promise.
-        let whose = unsafe { self.whose(raw) }?;
-        Ok(ForeignContext { hub: self.clone(), raw, whose })
-    }
-
-    /// A queue that somebody else made, in their context, to be used like one of ours. What its owner
-    /// enqueues there is in order with what we do; [`Queue::fence`] covers both.
-    ///
-    /// # Errors
-    /// As for [`Hub::foreign_context`].
-    ///
-    /// # Safety
-    /// Null, or a live `cl_command_queue` of the OpenCL library that this hub has loaded.
-    pub unsafe fn wrap_queue(&self, queue: *mut c_void) -> Result<Queue> {
-        let (cl, raw) = (&self.foreign_devices().known()?.cl, queue.addr());
-        // SAFETY: the caller's promise.
-        let facts = unsafe { foreign::queue(cl, raw) }?;
-        // SAFETY: a live queue has a live context.
-        let whose = unsafe { self.whose(facts.context) }?;
-        let ix = whose.index_of(facts.device)?;
-        // SAFETY: as above; its device and context are these.
-        let native = unsafe { whose.device(self, ix)?.wrap_queue(raw, facts.spec) }?;
-        let queue_state =
-            QueueState::of(ix, native, self.hal(ix), facts.spec, whose.registration());
-        let queue_state = queue_state.traced(self.tracer()).foreign();
-        Ok(Queue { hub: self.clone(), queue_state: Arc::new(queue_state) })
-    }
-
-    /// The device in a second context, as if somebody else had made it: for finding out how foreign
-    /// buffers on it can be shared, and for libraries that must stay apart.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no device entry is left.
-    pub fn second_context(&self, device: &Device) -> Result<ForeignContext> {
-        let known = self.foreign_devices().known()?;
-        if !device.hub().is(self) {
-            return Err(Error::invalid(format!("device {device} belongs to another hub")));
-        }
-        let at = device.index().get().checked_sub(known.first);
-        let own = at.and_then(|at| known.devices.get(at)).ok_or_else(|| {
-            Error::unsupported(format!("a second context on {device}"), "an OpenCL device")
-        })?;
-        let context = own.second_context()?;
-        // SAFETY: it lives until it is dropped, here.
-        unsafe { self.foreign_context(context.raw() as *mut c_void) }
-    }
-
-    /// Whose context it is; registers it if it is nobody's yet.
-    ///
-    /// # Safety
-    /// Null, or a live context.
-    pub(super) unsafe fn whose(&self, context: usize) -> Result<Whose> {
-        let known = self.foreign_devices().known()?;
+    /// Whose context it is, by its handle. `own` finds the device that the hub made it for; if it is nobody's yet, `adopt`
+    /// device entries its devices and it is registered.
+    pub(crate) fn whose(
+        &self,
+        raw: usize,
+        own: impl FnOnce() -> Option<DeviceIx>,
+        adopt: impl FnOnce(&mut dyn DeviceEntries) -> Adopted,
+    ) -> Result<Whose> {
         let mut contexts = lock(&self.foreign_devices().contexts);
-        if let Some(registered) = contexts.get(&context).and_then(Weak::upgrade) {
+        if let Some(registered) = contexts.get(&raw).and_then(Weak::upgrade) {
             return Ok(Whose::ForeignDevice(registered));
         }
-        if let Some(own) = known.owner_of(context) {
+        if let Some(own) = own() {
             return Ok(Whose::Own(own));
         }
-        // SAFETY: the caller's promise.
-        let registered = Arc::new(unsafe { self.register(known, context) }?);
-        contexts.insert(context, Arc::downgrade(&registered));
+        let registered = Arc::new(self.register(raw, adopt)?);
+        contexts.insert(raw, Arc::downgrade(&registered));
         self.foreign_devices().assign_all(&registered);
         Ok(Whose::ForeignDevice(registered))
     }
 
-    /// A context of one device, of another API than OpenCL: registered by its handle if it is not yet.
-    pub(super) fn registered(
+    /// A context that can only be somebody else's, by its handle: registered if it is not yet.
+    pub(crate) fn registered(
         &self,
         raw: usize,
-        adopt: impl FnOnce() -> Result<Newcomer>,
+        adopt: impl FnOnce(&mut dyn DeviceEntries) -> Adopted,
     ) -> Result<Arc<Registration>> {
-        let mut contexts = lock(&self.foreign_devices().contexts);
-        if let Some(registered) = contexts.get(&raw).and_then(Weak::upgrade) {
-            return Ok(registered);
+        let whose = self.whose(raw, || None, adopt)?;
+        whose.registration().ok_or_else(|| Error::invalid("a context of this hub's own"))
+    }
+
+    fn register(
+        &self,
+        raw: usize,
+        adopt: impl FnOnce(&mut dyn DeviceEntries) -> Adopted,
+    ) -> Result<Registration> {
+        let mut joining = Joining { hub: self, entries: Vec::new() };
+        let foreign_device = Some(adopt(&mut joining)?);
+        if joining.entries.is_empty() {
+            return Err(Error::invalid("a context without devices"));
         }
-        let Newcomer { device, other, known_as } = adopt()?;
-        let ix = self.entry_for(&device, &other, &known_as)?;
-        let (hub, members, devices) = (self.downgrade(), Vec::new(), vec![ix]);
-        let registered = Arc::new(Registration { hub, raw, members, other: Some(other), devices });
-        contexts.insert(raw, Arc::downgrade(&registered));
-        self.foreign_devices().assign_all(&registered);
-        Ok(registered)
+        let devices = std::mem::take(&mut joining.entries);
+        let (hub, keys) = (self.downgrade(), Mutex::default());
+        Ok(Registration { hub, raw, foreign_device, keys, devices })
     }
 
-    /// A device entry for it: one that was left by another of the same device, or a new one.
-    fn entry_for(&self, device: &EntryDevice, other: &Other, known_as: &str) -> Result<DeviceIx> {
-        let mut entries = lock(&self.foreign_devices().entries);
-        let same = |entry: &&mut ForeignEntry| {
-            !entry.taken && self.topology().node(entry.ix).info == *device.hal().info()
-        };
-        if let Some(entry) = entries.iter_mut().find(same) {
-            other.sit(&entry.device);
-            entry.taken = true;
-            return Ok(entry.ix);
-        }
-        other.sit(device);
-        let ix = self.device_table().add(device.hal(), known_as)?;
-        self.ledger().name(ix, &self.topology().node(ix).id);
-        entries.push(ForeignEntry {
-            ix,
-            device: device.clone(),
-            taken: true,
-            registration: Weak::new(),
-        });
-        Ok(ix)
-    }
-
-    /// # Safety
-    /// Null, or a live context.
-    unsafe fn register(&self, known: &Known, context: usize) -> Result<Registration> {
-        // SAFETY: the caller's promise.
-        let facts = unsafe { foreign::context(&known.cl, context) }?;
-        let (domain, ids) = (self.new_domain(), Arc::default());
-        let mut joining = Joining { foreign_devices: self.foreign_devices(), members: Vec::new() };
-        for raw in facts.devices {
-            let (ix, device) = self.foreign_entry(known, raw)?;
-            // SAFETY: a live context, and one of its devices.
-            let registration = unsafe { device.host_foreign_device(raw, context, domain, &ids) };
-            let registration = registration.inspect_err(|_| self.foreign_devices().free(&[ix]))?;
-            joining.members.push(Member { raw, ix, device, registration });
-        }
-        let members = std::mem::take(&mut joining.members);
-        if members.is_empty() {
-            return Err(Error::invalid("a cl_context without devices"));
-        }
-        let devices = members.iter().map(|member| member.ix).collect();
-        let (hub, other) = (self.downgrade(), None);
-        Ok(Registration { hub, raw: context, members, other, devices })
-    }
-
-    /// A device entry for one more context of a device: one that was left, or a new one.
-    fn foreign_entry(&self, known: &Known, raw: usize) -> Result<(DeviceIx, Arc<opencl::Device>)> {
-        let at = known.devices.iter().position(|device| device.is(raw));
-        let (device, id) = match at {
-            Some(at) => {
-                let id = &self.topology().nodes()[known.first + at].id;
-                (known.devices[at].another(), id.as_str())
-            }
-            None => (opencl::Device::unlisted(&known.cl, raw)?, opencl::API.0),
-        };
-        let mut entries = lock(&self.foreign_devices().entries);
-        // Parts of devices come and go under new handles: one is as good as another that is the same.
-        let same = |entry: &ForeignEntry, own: &opencl::Device| match at {
-            Some(_) => own.is(raw),
-            None => self.topology().node(entry.ix).info == *hal::Device::info(&device),
-        };
-        for entry in entries.iter_mut().filter(|entry| !entry.taken) {
-            if let Some(own) = entry.device.opencl().filter(|own| same(entry, own)).cloned() {
-                entry.taken = true;
-                return Ok((entry.ix, own));
-            }
-        }
-        let device = Arc::new(device);
-        let ix = self.device_table().add(device.clone(), id)?;
-        self.ledger().name(ix, &self.topology().node(ix).id);
-        let entry_device = EntryDevice::OpenCl(device.clone());
-        entries.push(ForeignEntry {
-            ix,
-            device: entry_device,
-            taken: true,
-            registration: Weak::new(),
-        });
-        Ok((ix, device))
-    }
-}
-
-impl ForeignContext {
-    /// Its devices, as devices of the hub.
-    pub fn devices(&self) -> Vec<Device> {
-        self.whose.devices().iter().map(|ix| Device::new(&self.hub, *ix)).collect()
-    }
-
-    /// Its first device; most contexts have but one.
-    pub fn device(&self) -> Device {
-        Device::new(&self.hub, self.whose.devices()[0])
-    }
-
-    /// What the driver says of it now.
-    pub fn info(&self) -> Result<ForeignContextInfo> {
-        // SAFETY: it is held by the registration, or our own.
-        unsafe { ForeignContextInfo::query(&self.hub, self.raw()) }
-    }
-
-    /// The `cl_context`.
-    pub fn raw(&self) -> *mut c_void {
-        self.raw as *mut c_void
-    }
-
-    /// The hub that it is registered with.
-    pub fn hub(&self) -> &Hub {
-        &self.hub
-    }
-
-    /// An event of this context that the host completes.
+    /// The device in a second context, as if somebody else had made it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the driver cannot wait for the host.
-    pub fn user_event(&self) -> Result<UserEvent> {
-        UserEvent::new(&self.hub, &self.whose)
+    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no device entry is left.
+    pub(crate) fn second_device(&self, device: &Device) -> Result<Device> {
+        let (_, registration) = self.second_registration(device)?;
+        Ok(Device::new(self, registration.first()))
     }
-}
 
-impl fmt::Debug for ForeignContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ForeignContext").field(&self.devices()).finish()
+    /// A second context of a device, and its handle.
+    pub(crate) fn second_registration(
+        &self,
+        device: &Device,
+    ) -> Result<(usize, Arc<Registration>)> {
+        if !device.hub().is(self) {
+            return Err(Error::invalid(format!("device {device} belongs to another hub")));
+        }
+        let none = || {
+            let needs = "a device whose API has contexts";
+            Error::unsupported(format!("a second context on {device}"), needs)
+        };
+        let loaded = self.foreign_devices().loaded.get(device.info().api.0).ok_or_else(none)?;
+        let at = device.index().get().checked_sub(loaded.first).ok_or_else(none)?;
+        let context = loaded.library.second_context(at)?;
+        let raw = context.raw();
+        // SAFETY: it lives until it is dropped, below.
+        let adopt = |entries: &mut dyn DeviceEntries| unsafe { loaded.library.adopt(raw, entries) };
+        let registration = self.registered(raw, adopt)?;
+        drop(context);
+        Ok((raw, registration))
     }
 }

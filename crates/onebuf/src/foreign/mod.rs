@@ -1,9 +1,10 @@
-//! OpenCL objects that somebody else made: asking what they are, using them, giving them back.
+//! Objects that somebody else made: registered, used, given back.
 //!
 //! A library is handed a `cl_mem`, its `cl_context` and its `cl_command_queue` by code that it does not
-//! control. [`Hub::wrap_buffer`](crate::Hub::wrap_buffer) makes the first a [`Buffer`](crate::Buffer) like any other,
-//! [`Hub::wrap_queue`](crate::Hub::wrap_queue) the last a [`Queue`](crate::Queue); the context is registered on the way, and its
-//! devices become devices of the hub with ids such as `opencl:0@1`.
+//! control. [`wrap_buffer`](crate::OpenClHubExt::wrap_buffer) makes the first a [`Buffer`](crate::Buffer) like any other,
+//! [`wrap_queue`](crate::OpenClHubExt::wrap_queue) the last a [`Queue`](crate::Queue); the context is registered on the way, and its
+//! devices become devices of the hub with ids such as `opencl:0@1`. [`GlHubExt`](crate::GlHubExt) and [`VulkanHubExt`](crate::VulkanHubExt)
+//! do so for OpenGL and Vulkan. `use onebuf::prelude::*` brings all of them.
 //!
 //! ```text
 //!   owner's queue ──▶ fence ──▶ our view ──▶ our work ──▶ hand_to(owner's queue) ──▶ owner's work
@@ -24,26 +25,13 @@
 
 #![allow(unsafe_code)]
 
-mod base_device;
 mod context;
-mod event;
-mod gl;
-mod info;
-mod other;
 mod owner;
+mod queue;
 mod registry;
-#[cfg(all(test, not(onebuf_shuttle)))]
-mod tests;
-mod vulkan;
 mod wrap;
 
-pub(crate) use crate::backend::opencl::foreign::retain_memory;
-pub use context::ForeignContext;
-pub(crate) use context::{ForeignDevices, Known, Registration};
-pub use event::{ClEventHandle, UserEvent};
-pub use gl::{ForeignGl, ForeignGlBufferInfo, GlQueue, Here};
-pub use info::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement};
-pub(crate) use other::Others;
+pub(crate) use context::{ForeignDevices, Registration, Whose};
 pub use owner::Borrowed;
-pub use vulkan::{ForeignVulkan, VulkanBuffer, VulkanHandles, VulkanMemory};
 pub use wrap::WrapBuilder;
+pub(crate) use wrap::{Asked, Element, ForeignMemory, Loan};

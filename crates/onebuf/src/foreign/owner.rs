@@ -2,7 +2,6 @@
 
 pub(super) use crate::buffer::Claim;
 
-use super::retain_memory;
 use crate::{Buffer, Fence, Queue, Result, SyncMethod, device::Device};
 use bytemuck::Pod;
 use std::{ffi::c_void, marker::PhantomData, ops::Deref};
@@ -81,7 +80,7 @@ impl<T: Pod> Buffer<T> {
         self.detach();
         let (core, device) = (self.core(), device.index());
         let alias = core.alias_of(device).ok_or_else(|| core.not_shared(device))?;
-        let raw = retain_memory(self.part().memory(alias)?.get())?;
+        let raw = self.part().memory(alias)?.get().retain()?;
         Ok(raw as *mut c_void)
     }
 }

@@ -7,19 +7,20 @@
 #![allow(unsafe_code)]
 
 use super::{
-    Access, DeviceInfo, FdKind, Hint, HostAccess, IpcRange, MemoryKind, NativeContext, ObjectRange,
-    Program, Queue, QueueSpec, Semaphore, SharedSemaphore, Source,
+    Access, BaseDevice, ContextHandles, DeviceInfo, FdKind, Hint, HostAccess, IpcRange,
+    LayeredHandles, MemoryKind, NativeContext, ObjectRange, PhysicalId, Program, Queue, QueueSpec,
+    Semaphore, SharedSemaphore, Source,
 };
 use crate::{Result, sync::Arc, watchdog::Post};
 use std::{
     any::Any,
     fmt,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
 };
 
 /// One API's view of one chip.
-pub trait Device: Send + Sync + fmt::Debug {
+pub trait Device: Any + Send + Sync + fmt::Debug {
     /// What is known of it.
     fn info(&self) -> &DeviceInfo;
 
@@ -64,6 +65,48 @@ pub trait Device: Send + Sync + fmt::Debug {
         let _ = other;
     }
 
+    /// This device as what a runtime of another API is built on, used in that runtime's context from now on; none where the
+    /// runtime is built on another one.
+    ///
+    /// # Safety
+    /// Handles of live objects, where they are of this device's library, which live as long as the runtime.
+    unsafe fn base_device(
+        self: Arc<Self>,
+        layered: &LayeredHandles,
+    ) -> Option<Result<Arc<dyn BaseDevice>>> {
+        let _ = layered;
+        None
+    }
+
+    /// The chip that another API's context is on, where the driver says that it is this device's.
+    ///
+    /// # Safety
+    /// A live context that is current on this thread.
+    unsafe fn chip_of(&self, context: ContextHandles) -> Option<PhysicalId> {
+        let _ = context;
+        None
+    }
+
+    /// The file behind pages of the host that this device allocated, for another process.
+    fn page_file(&self, pages: &HostRange) -> Result<PageFile> {
+        let _ = pages;
+        Err(crate::Error::unsupported(
+            "sharing these pages",
+            "pages that onebuf allocated, in a sealed memfd",
+        ))
+    }
+
+    /// Another process's file as pages of the host. The file is checked: it can neither shrink nor be unsealed.
+    fn map_file(&self, file: OwnedFd, bytes: usize) -> Result<HostRange> {
+        let _ = (file, bytes);
+        Err(crate::Error::unsupported("pages of another process", "the host"))
+    }
+
+    /// Whether a program here that was asked for its binary loses what its variables in global memory begin with.
+    fn forgets_variables(&self) -> bool {
+        false
+    }
+
     /// By what its driver's calls are watched, where they may hang.
     fn post(&self) -> Option<&Arc<Post>> {
         None
@@ -79,6 +122,13 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// functions are not: a function may hold a buffer, and so the hub that would remember it.
     fn compiles(&self) -> bool {
         false
+    }
+}
+
+impl dyn Device {
+    /// For the backend's own downcasts.
+    pub fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -98,6 +148,15 @@ pub struct AllocSpec {
     pub host: HostAccess,
     /// What else is expected of it, where anything was said.
     pub hint: Option<Hint>,
+}
+
+/// A sealed file of ours, kept by its pages.
+#[derive(Clone)]
+pub struct PageFile {
+    /// The file.
+    pub file: Arc<dyn AsFd + Send + Sync>,
+    /// How many bytes it has.
+    pub bytes: u64,
 }
 
 /// Host pages, and what keeps them mapped.
@@ -330,6 +389,14 @@ pub trait Memory: Any + Send + Sync + fmt::Debug {
 
     /// The native handle.
     fn raw(&self) -> RawHandle;
+
+    /// One more reference to the native object, for somebody who will release it.
+    fn retain(&self) -> Result<usize> {
+        Err(crate::Error::unsupported(
+            "a reference to this memory for its caller",
+            "memory of an API that counts references, and no shared virtual memory",
+        ))
+    }
 
     /// Where in the native object the bytes begin, for APIs whose objects have no parts.
     fn raw_offset(&self) -> usize {

@@ -34,6 +34,30 @@ pub struct Source {
 }
 
 impl Source {
+    /// Adds a text in a language.
+    pub(crate) fn with_text(mut self, language: Language, text: Cow<'static, str>) -> Self {
+        self.texts.push((language, text));
+        self
+    }
+
+    /// Adds a kernel as a shader of its own.
+    pub(crate) fn with_shader(mut self, name: Cow<'static, str>, text: Cow<'static, str>) -> Self {
+        self.shaders.push(Shader { name, text });
+        self
+    }
+
+    /// Adds some device's own binary.
+    pub(crate) fn with_binary(mut self, binary: impl Into<Cow<'static, [u8]>>) -> Self {
+        self.binary = Some(binary.into());
+        self
+    }
+
+    /// Options for the compiler.
+    pub(crate) fn with_options(mut self, options: impl Into<String>) -> Self {
+        self.options = options.into();
+        self
+    }
+
     /// The text in a language.
     pub(crate) fn text(&self, language: Language) -> Option<&str> {
         self.texts.iter().find(|(l, _)| *l == language).map(|(_, text)| text.as_ref())

@@ -1,92 +1,122 @@
-//! Looking for devices: which libraries are asked, and what they had.
+//! Looking for devices: which backends are asked, which libraries they load, and what they had.
+//!
+//! # Safety
+//! Adding a backend is unsafe: see [`Backend`].
 
-use super::Unavailable;
+#![allow(unsafe_code)]
+
 use crate::{
-    Error, backend,
-    backend::cuda_like::{Flavor, Libraries},
-    foreign::{Known, Others},
-    hal::{self, Device, Domain, LayeredHandles, LayeredRuntime, PhysicalId},
-    sync::Arc,
+    Error, Result,
+    hal::{self, Api, Backend, DriverLibrary, Search, Unavailable},
+    sync::{Arc, Mutex},
     topology::Node,
 };
 use onebuf_sys::Probe;
-use std::cell::RefCell;
-
-/// Which library an API is looked for in.
-#[derive(Clone, Debug, Default)]
-pub(super) enum Switch {
-    /// As the environment says, or the usual ones.
-    #[default]
-    Usual,
-    /// This one, whatever the environment says.
-    Library(String),
-    /// None.
-    Off,
-}
-
-impl Switch {
-    fn library(&self) -> Option<&str> {
-        match self {
-            Switch::Library(library) => Some(library),
-            Switch::Usual | Switch::Off => None,
-        }
-    }
-
-    /// As its environment variable would have it.
-    fn word(&self) -> Option<&str> {
-        match self {
-            Switch::Off => Some("none"),
-            other => other.library(),
-        }
-    }
-}
+use std::collections::BTreeMap;
 
 /// What allows managed memory.
 const MANAGED: &str = "ONEBUF_MANAGED";
 
-/// A switch for every library, and for what is only to be had by leave.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Switches {
-    pub opencl: Switch,
-    pub cuda: Switch,
-    pub hip: Switch,
-    pub vulkan: Switch,
-    pub egl: Switch,
-    pub nvrtc: Switch,
-    pub hiprtc: Switch,
-    pub hsa: Switch,
+/// The backends of a hub to be, and what a program has said of them.
+pub(super) struct Backends {
+    known: Vec<Box<dyn Backend>>,
+    /// Those that the program has added itself: nothing but their name switches them off.
+    added: Vec<Box<dyn Backend>>,
+    only: Option<Vec<String>>,
+    without: Vec<String>,
+    /// Files by [`DriverLibrary::name`].
+    libraries: BTreeMap<String, String>,
     /// Whether memory may be asked for whose pages move; nothing where the environment says.
     pub managed: Option<bool>,
 }
 
-impl Switches {
-    /// What a helper process must find in its environment to see the same devices.
-    pub fn environment(&self) -> Vec<(&'static str, String)> {
-        let all = [
-            ("ONEBUF_OPENCL_LIB", &self.opencl),
-            ("ONEBUF_CUDA_LIB", &self.cuda),
-            ("ONEBUF_HIP_LIB", &self.hip),
-            ("ONEBUF_VULKAN_LIB", &self.vulkan),
-            ("ONEBUF_EGL_LIB", &self.egl),
-            ("ONEBUF_NVRTC_LIB", &self.nvrtc),
-            ("ONEBUF_HIPRTC_LIB", &self.hiprtc),
-            ("ONEBUF_HSA_LIB", &self.hsa),
-        ];
-        let managed = self.managed.map(|on| (MANAGED, u8::from(on).to_string()));
-        let all = all.into_iter().filter_map(|(name, s)| Some((name, s.word()?.to_owned())));
-        all.chain(managed).collect()
+impl Backends {
+    /// # Safety
+    /// They keep to the contract of [`Backend`].
+    pub unsafe fn new(mut known: Vec<Box<dyn Backend>>) -> Self {
+        known.sort_by_key(|backend| backend.api() != Api::HOST);
+        let (added, without, libraries) = Default::default();
+        Self { known, added, only: None, without, libraries, managed: None }
+    }
+
+    /// # Safety
+    /// As for [`Backends::new`].
+    pub unsafe fn add(&mut self, backend: Box<dyn Backend>) {
+        self.added.push(backend);
+    }
+
+    pub fn only(&mut self, apis: impl IntoIterator<Item = impl Into<String>>) {
+        self.only.get_or_insert_default().extend(apis.into_iter().map(Into::into));
+    }
+
+    pub fn without(&mut self, apis: impl IntoIterator<Item = impl Into<String>>) {
+        self.without.extend(apis.into_iter().map(Into::into));
+    }
+
+    pub fn library(&mut self, name: String, path_or_soname: String) {
+        self.libraries.insert(name, path_or_soname);
+    }
+
+    fn all(&self) -> impl Iterator<Item = &dyn Backend> {
+        self.known.iter().chain(&self.added).map(|backend| &**backend)
+    }
+
+    /// Names that no backend has.
+    pub fn check(&self) -> Result<()> {
+        let apis: Vec<&str> = self.all().map(|backend| backend.api().0).collect();
+        let libraries = self.all().flat_map(|backend| backend.libraries()).map(|one| one.name);
+        let libraries: Vec<&str> = libraries.collect();
+        let known = |name: &str, names: &[&str], what: &str| match names.contains(&name) {
+            true => Ok(()),
+            false => Err(Error::invalid(format!(
+                "{what} `{name}`: this build knows {}",
+                names.join(", ")
+            ))),
+        };
+        let mut named = self.only.iter().flatten().chain(&self.without);
+        named.try_for_each(|name| known(name, &apis, "API"))?;
+        self.libraries.keys().try_for_each(|name| known(name, &libraries, "library"))
+    }
+
+    /// Whether it is asked for devices. The host always is.
+    fn is_on(&self, backend: &dyn Backend) -> bool {
+        let api = backend.api();
+        let named = |names: &Vec<String>| names.iter().any(|name| name == api.0);
+        let added = || self.added.iter().any(|added| added.api() == api);
+        let chosen = self.only.as_ref().is_none_or(|only| named(only) || added());
+        api == Api::HOST || chosen && !named(&self.without)
     }
 
     /// Whether any driver is looked for.
     pub fn any(&self) -> bool {
-        let all = [&self.opencl, &self.cuda, &self.hip, &self.vulkan, &self.egl];
-        all.iter().any(|switch| !matches!(switch, Switch::Off))
+        self.all().any(|backend| !backend.libraries().is_empty() && self.is_on(backend))
+    }
+
+    /// What a helper process must find in its environment to see the same devices.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        let word = |on: bool, at: usize, library: &DriverLibrary| match (on, at) {
+            (false, 0) => Some("none".to_owned()),
+            _ => self.libraries.get(library.name).cloned(),
+        };
+        let of = |backend: &dyn Backend| {
+            let on = self.is_on(backend);
+            let all = backend.libraries().iter().enumerate();
+            all.filter_map(|(at, one)| Some((one.variable, word(on, at, one)?))).collect::<Vec<_>>()
+        };
+        let managed = self.managed.map(|on| (MANAGED, u8::from(on).to_string()));
+        self.all().flat_map(of).chain(managed).collect()
     }
 
     fn wants_managed(&self) -> bool {
         let set = || std::env::var_os(MANAGED).is_some_and(|on| !on.is_empty() && on != "0");
         self.managed.unwrap_or_else(set)
     }
+}
+
+/// What one API has loaded, for its foreign objects, and the index of its first device.
+pub(crate) struct Loaded {
+    pub library: Arc<dyn hal::Library>,
+    pub first: usize,
 }
 
 /// What was found so far.
@@ -96,155 +126,56 @@ pub(super) struct Found {
     pub nodes: Vec<Node>,
     pub unavailable: Vec<Unavailable>,
     pub notes: Vec<Error>,
-    pub opencl: Option<Known>,
-    pub others: Others,
+    pub loaded: BTreeMap<&'static str, Loaded>,
 }
 
 impl Found {
+    /// Asks every backend that is not switched off.
+    pub fn search(
+        &mut self,
+        backends: &Backends,
+        probe: Option<Arc<Probe>>,
+        next_domain: fn() -> hal::Domain,
+    ) {
+        for backend in backends.all() {
+            if !backends.is_on(backend) {
+                self.unavailable.push(switched_off(backend.api().0));
+                continue;
+            }
+            let ids = self.nodes.iter().map(|node| node.id.clone());
+            let search = Search {
+                libraries: &backends.libraries,
+                probe: probe.clone(),
+                managed: backends.wants_managed(),
+                next_domain,
+                earlier: ids.zip(self.devices.iter().cloned()).collect(),
+                notes: Mutex::default(),
+            };
+            let found = backend.discover(&search);
+            self.notes.extend(search.notes.into_inner().unwrap_or_else(|e| e.into_inner()));
+            match found {
+                Ok(found) => self.add(backend.api(), found),
+                Err(missing) => self.unavailable.push(missing),
+            }
+        }
+    }
+
+    fn add(&mut self, api: Api, found: hal::Discovered) {
+        let first = self.nodes.len();
+        self.add_all(api, found.devices);
+        self.notes.extend(found.notes);
+        let loaded = found.library.map(|library| (api.0, Loaded { library, first }));
+        self.loaded.extend(loaded);
+    }
+
     /// Numbers the devices of one API; the host has no number.
-    pub fn add_all(&mut self, api: &str, devices: impl IntoIterator<Item = Arc<dyn hal::Device>>) {
-        for (number, device) in devices.into_iter().enumerate() {
-            let id = if api == "host" { api.into() } else { format!("{api}:{number}") };
+    fn add_all(&mut self, api: Api, devices: Vec<Arc<dyn hal::Device>>) {
+        let before = self.nodes.iter().filter(|node| node.info.api == api).count();
+        for (number, device) in (before..).zip(devices) {
+            let id = if api == Api::HOST { api.0.into() } else { format!("{api}:{number}") };
             self.nodes.push(Node { id, info: device.info().clone() });
             self.devices.push(device);
         }
-    }
-
-    /// Asks every API that is not switched off.
-    pub fn drivers(
-        &mut self,
-        switches: &Switches,
-        probe: Option<Arc<Probe>>,
-        next: &mut impl FnMut() -> Domain,
-    ) {
-        match &switches.opencl {
-            Switch::Off => self.unavailable.push(switched_off("opencl")),
-            on => self.opencl(on.library(), probe.clone(), next),
-        }
-        let like = [
-            (Flavor::Cuda, &switches.cuda, &switches.nvrtc),
-            (Flavor::Hip, &switches.hip, &switches.hiprtc),
-        ];
-        for (flavor, driver, compiler) in like {
-            let (compiler, hsa) = (compiler.word(), switches.hsa.word());
-            let managed = switches.wants_managed();
-            let libraries = Libraries { driver: driver.library(), compiler, hsa, managed };
-            match driver {
-                Switch::Off => self.unavailable.push(switched_off(flavor.api())),
-                _ => self.cuda_like(flavor, libraries, probe.clone(), next),
-            }
-        }
-        match &switches.vulkan {
-            Switch::Off => self.unavailable.push(switched_off("vulkan")),
-            on => self.vulkan(on.library(), probe.clone(), next),
-        }
-        match &switches.egl {
-            Switch::Off => self.unavailable.push(switched_off("gl")),
-            on => self.gl(on.library(), probe.clone(), next),
-        }
-    }
-
-    fn opencl(
-        &mut self,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-        next: &mut impl FnMut() -> Domain,
-    ) {
-        match backend::opencl::discover(library, probe, next) {
-            Ok(found) => {
-                let first = self.nodes.len();
-                self.add_all("opencl", found.devices.iter().map(|device| device.clone() as _));
-                self.opencl = Some(Known { cl: found.cl, devices: found.devices, first });
-                self.note("an OpenCL device", found.problems);
-            }
-            Err(missing) => self.unavailable.push(missing.into()),
-        }
-    }
-
-    fn cuda_like(
-        &mut self,
-        flavor: Flavor,
-        libraries: Libraries<'_>,
-        probe: Option<Arc<Probe>>,
-        next: &mut impl FnMut() -> Domain,
-    ) {
-        let notes = RefCell::new(Vec::new());
-        let base_device = |layered: &LayeredHandles| self.base_device(layered, &notes);
-        let found = backend::cuda_like::discover(flavor, libraries, probe, next, &base_device);
-        self.notes.extend(notes.into_inner());
-        match found {
-            Ok(found) => {
-                self.add_all(flavor.api(), found.devices.into_iter().map(|device| device as _));
-                self.note(flavor.pick(["a CUDA device", "a HIP device"]), found.problems);
-            }
-            Err(missing) => self.unavailable.push(missing.into()),
-        }
-    }
-
-    /// The device that a runtime is built on, used in that runtime's context from now on. None where it is another library's.
-    fn base_device(
-        &self,
-        layered: &LayeredHandles,
-        notes: &RefCell<Vec<Error>>,
-    ) -> Option<LayeredRuntime> {
-        let (ix, base_device) = self.opencl.as_ref()?.base_device_of(layered)?;
-        let on = self.nodes[ix.get()].id.clone();
-        let base_device = base_device.map_err(|why| notes.borrow_mut().push(why)).ok()?;
-        Some(LayeredRuntime { on, base_device })
-    }
-
-    fn vulkan(
-        &mut self,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-        next: &mut impl FnMut() -> Domain,
-    ) {
-        match backend::vulkan::discover(library, probe, next) {
-            Ok(found) => {
-                self.add_all("vulkan", found.devices.into_iter().map(|device| device as _));
-                self.others.vulkan = Some(found.loader);
-                self.note("a Vulkan device", found.problems);
-            }
-            Err(missing) => self.unavailable.push(missing.into()),
-        }
-    }
-
-    fn gl(
-        &mut self,
-        library: Option<&str>,
-        probe: Option<Arc<Probe>>,
-        next: &mut impl FnMut() -> Domain,
-    ) {
-        let known = self.opencl.as_ref();
-        // Only where UUIDs do not tell.
-        let chip_of = |context, known_by_gl: &PhysicalId| {
-            let devices = known.iter().flat_map(|known| &known.devices);
-            let unknown = |device: &&Arc<backend::opencl::Device>| {
-                known_by_gl.uuid.is_none() || device.info().physical.uuid.is_none()
-            };
-            devices.filter(unknown).find_map(|device| device.chip_of(context))
-        };
-        match backend::gl::discover(library, probe, next, &chip_of) {
-            Ok(found) => {
-                self.add_all("gl", found.devices.into_iter().map(|device| device as _));
-                self.others.gl = Some(found.library);
-                self.note("an OpenGL device", found.problems);
-            }
-            Err(missing) => self.unavailable.push(missing.into()),
-        }
-    }
-
-    fn note(&mut self, what: &str, problems: Vec<String>) {
-        let note = |reason| Error::Unavailable { what: what.into(), tried: vec![], reason };
-        self.notes.extend(problems.into_iter().map(note));
-    }
-}
-
-impl From<onebuf_sys::Missing> for Unavailable {
-    fn from(missing: onebuf_sys::Missing) -> Self {
-        let onebuf_sys::Missing { api, tried, loaded, code, reason, hint } = missing;
-        let hint = Some(hint).filter(|hint| !hint.is_empty());
-        Self { api, tried, loaded, code, reason, hint }
     }
 }
 
@@ -255,25 +186,63 @@ fn switched_off(api: &'static str) -> Unavailable {
         loaded: false,
         code: None,
         reason: "switched off by the program".into(),
-        hint: Some(format!("leave `without_{api}` away")),
+        hint: Some(format!("`HubBuilder::only` and `without` choose: name `{api}`, or do not")),
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
-    use super::*;
+    use crate::Error;
 
     #[test]
     fn helpers_are_told_what_was_asked_for() {
-        assert!(Switches::default().environment().is_empty());
-        let switches = Switches {
-            opencl: Switch::Off,
-            hip: Switch::Library("libx.so".into()),
-            managed: Some(true),
-            ..Switches::default()
-        };
-        let told =
+        let told = |builder: crate::HubBuilder| builder.backends.environment();
+        assert!(told(crate::builder()).is_empty());
+        let builder = crate::builder().without(["opencl"]).library("hip", "libx.so");
+        let expected =
             [("ONEBUF_OPENCL_LIB", "none"), ("ONEBUF_HIP_LIB", "libx.so"), ("ONEBUF_MANAGED", "1")];
-        assert_eq!(switches.environment(), told.map(|(name, word)| (name, word.to_owned())));
+        let expected = expected.map(|(name, word)| (name, word.to_owned()));
+        assert_eq!(told(builder.managed_memory(true)), expected);
+        let only: Vec<_> = told(crate::builder().only(["cuda"]).library("nvrtc", "none"));
+        let names: Vec<_> = only.iter().map(|(name, word)| (*name, word.as_str())).collect();
+        assert_eq!(
+            names,
+            [
+                ("ONEBUF_OPENCL_LIB", "none"),
+                ("ONEBUF_NVRTC_LIB", "none"),
+                ("ONEBUF_HIP_LIB", "none"),
+                ("ONEBUF_VULKAN_LIB", "none"),
+                ("ONEBUF_EGL_LIB", "none"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_added_by_hand_stays_unless_it_is_named() {
+        let alone = || crate::builder().only(["host"]).verdicts(Default::default());
+        let builder = || alone().fake(Default::default());
+        let two = builder().fake(Default::default()).build().unwrap();
+        let ids: Vec<_> = two.devices().iter().map(|device| device.id().to_owned()).collect();
+        assert_eq!(ids, ["host", "fake:0", "fake:1"]);
+        let off: Vec<_> = two.unavailable().iter().map(|one| one.api).collect();
+        assert_eq!(off, ["opencl", "cuda", "hip", "vulkan", "gl"]);
+        assert_eq!(builder().without(["fake"]).build().unwrap().devices().len(), 1);
+    }
+
+    #[test]
+    fn unknown_names_are_told() {
+        let wrong = [
+            crate::builder().only(["opencI"]),
+            crate::builder().without(["fake"]),
+            crate::builder().library("libcuda", "x.so"),
+        ];
+        for builder in wrong {
+            let Err(Error::InvalidArgument(why)) = builder.build() else { panic!("built") };
+            assert!(why.contains("this build knows"), "{why}");
+        }
+        // The host alone is no hub without a list that has it.
+        // SAFETY: an empty list keeps every contract.
+        let none = unsafe { crate::HubBuilder::new(Vec::new()) };
+        assert!(matches!(none.build(), Err(Error::Unavailable { .. })));
     }
 }

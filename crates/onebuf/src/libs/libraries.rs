@@ -25,9 +25,9 @@ pub enum Library {
 /// What [`crate::libs`] adds to [`HubBuilder`].
 ///
 /// ```
-/// use onebuf::{Hub, libs::Library, prelude::*};
+/// use onebuf::{libs::Library, prelude::*};
 ///
-/// let hub = Hub::builder().math_library(Library::CuBlas, "none").build()?;
+/// let hub = onebuf::builder().math_library(Library::CuBlas, "none").build()?;
 /// # drop(hub);
 /// # Ok::<(), onebuf::Error>(())
 /// ```

@@ -12,9 +12,9 @@
 //! ```
 //! # #[cfg(not(feature = "cpu-libs"))] fn main() {}
 //! # #[cfg(feature = "cpu-libs")] fn main() -> onebuf::Result<()> {
-//! use onebuf::{Complex32, Hub, libs::{Blas, Fft, Fft1d, Gemm}};
+//! use onebuf::{Complex32, libs::{Blas, Fft, Fft1d, Gemm}};
 //!
-//! let hub = Hub::discover()?;
+//! let hub = onebuf::discover()?;
 //! let device = hub.device("cuda").unwrap_or_else(|_| hub.host());
 //! let queue = device.queue()?;
 //! let make = |len| hub.buffer::<Complex32>(len).shared_with([&device]).build();
@@ -35,8 +35,8 @@
 //! dimensions, views of another queue. What cannot be written is no error at all:
 //!
 //! ```compile_fail,E0308
-//! # use onebuf::{Hub, libs::{Fft, Fft1d}, Complex32};
-//! # let hub = Hub::discover()?; let queue = hub.host().queue()?;
+//! # use onebuf::{libs::{Fft, Fft1d}, Complex32};
+//! # let hub = onebuf::discover()?; let queue = hub.host().queue()?;
 //! # let x = hub.buffer::<Complex32>(8).build()?;
 //! let mut view = x.read_on(&queue)?;
 //! Fft::on(&queue)?.transform(&Fft1d::forward(8, 1), &mut view)?; // only reads
@@ -44,8 +44,8 @@
 //! ```
 //!
 //! ```compile_fail,E0502
-//! # use onebuf::{Hub, libs::{Fft, Fft1d}, Complex32};
-//! # let hub = Hub::discover()?; let queue = hub.host().queue()?;
+//! # use onebuf::{libs::{Fft, Fft1d}, Complex32};
+//! # let hub = onebuf::discover()?; let queue = hub.host().queue()?;
 //! # let x = hub.buffer::<Complex32>(8).build()?;
 //! let mut view = x.write_on(&queue)?;
 //! Fft::on(&queue)?.transform_into(&Fft1d::forward(8, 1), &view, &mut view)?; // output is input

@@ -67,9 +67,9 @@ enum Pivots {
 /// ```
 /// # #[cfg(not(feature = "cpu-libs"))] fn main() {}
 /// # #[cfg(feature = "cpu-libs")] fn main() -> onebuf::Result<()> {
-/// use onebuf::{Hub, libs::{Columns, Op, Solver, Square}};
+/// use onebuf::{libs::{Columns, Op, Solver, Square}};
 ///
-/// let hub = Hub::discover()?;
+/// let hub = onebuf::discover()?;
 /// let (a, b) = (hub.buffer::<f32>(4).build()?, hub.buffer::<f32>(2).build()?);
 /// a.write(&[2.0, 1.0, 0.0, 4.0])?; // columns (2, 1) and (0, 4)
 /// b.write(&[2.0, 9.0])?;

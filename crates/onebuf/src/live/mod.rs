@@ -4,11 +4,11 @@
 //! `onebuf::peer`, through a socket in a folder of mode 0700.
 //!
 //! ```
-//! use onebuf::{Hub, live::Viewer, prelude::*};
+//! use onebuf::{live::Viewer, prelude::*};
 //! use std::time::Duration;
 //!
 //! # fn main() -> onebuf::Result<()> {
-//! let hub = Hub::discover()?;
+//! let hub = onebuf::discover()?;
 //! # use std::os::unix::fs::PermissionsExt;
 //! # let rights = std::fs::Permissions::from_mode(0o700);
 //! # let folder = tempfile::Builder::new().permissions(rights).tempdir().unwrap();

@@ -4,7 +4,7 @@
 //! buffer, and a program can install an [`Observer`] of its own by [`HubBuilder::observer`](crate::HubBuilder::observer).
 //!
 //! ```
-//! use onebuf::{Hub, observe::{Event, Observer, Timed, What}};
+//! use onebuf::observe::{Event, Observer, Timed, What};
 //! use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
 //!
 //! #[derive(Default)]
@@ -20,7 +20,7 @@
 //!
 //! # fn main() -> onebuf::Result<()> {
 //! let copied = Arc::new(CopiedBytes::default());
-//! let hub = Hub::builder().observer(copied.clone()).build()?;
+//! let hub = onebuf::builder().observer(copied.clone()).build()?;
 //! hub.buffer::<f32>(1024).build()?.write(&[1.0; 1024])?;
 //! assert_eq!(copied.0.load(Ordering::Relaxed), 4096);
 //! # Ok(())

@@ -15,7 +15,7 @@ const N: usize = 64;
 
 fn builder() -> HubBuilder {
     let fake = FakeConfig { shares_host_pages: Sharing::No, ..FakeConfig::default() };
-    let builder = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let builder = crate::builder().only(["host"]);
     builder.verdicts(Default::default()).fake(fake.clone()).fake(fake)
 }
 

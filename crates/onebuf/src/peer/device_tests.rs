@@ -8,7 +8,7 @@ use super::{
     wire::{Grant, Kind},
 };
 use crate::{
-    Error, Hub,
+    Error,
     backend::cuda_like::tests::{alone, stub},
 };
 use std::os::fd::OwnedFd;
@@ -38,9 +38,8 @@ fn of_device(change: impl FnOnce(&mut Grant)) -> Vec<u8> {
 fn lies_about_device_memory_are_refused_and_leave_nothing() {
     let _alone = alone();
     let Some(library) = stub() else { return };
-    let hub =
-        Hub::builder().without_graphics().without_opencl().without_hip().cuda_library(library);
-    let hub = hub.nvrtc_library(library).verdicts(Default::default()).build().unwrap();
+    let hub = crate::builder().without(["opencl", "hip", "vulkan", "gl"]).library("cuda", library);
+    let hub = hub.library("nvrtc", library).verdicts(Default::default()).build().unwrap();
     let check = |answer: Vec<u8>, fd: OwnedFd, why: &str| {
         assert_refused(&attach_from(&hub, &answer, vec![fd]), why);
         assert_eq!((fds_to(NAME), mappings_of(NAME)), (0, 0), "{why}");

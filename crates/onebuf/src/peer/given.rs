@@ -4,8 +4,7 @@ use super::wire::{Grant, Kind};
 use crate::{
     Buffer, Error, MemoryKind, Result,
     buffer::Core,
-    hal::{DeviceInfo, FdKind, FdRange, IpcRange},
-    hub::PageFile,
+    hal::{DeviceInfo, FdKind, FdRange, IpcRange, PageFile},
 };
 use bytemuck::Pod;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,7 +41,7 @@ impl Given {
 
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Given::Pages(file) => vec![file.as_fd()],
+            Given::Pages(pages) => vec![pages.file.as_fd()],
             Given::Device { range, .. } => vec![range.fd.as_fd()],
             Given::Handle { .. } => Vec::new(),
         }
@@ -59,7 +58,7 @@ impl Given {
     /// The words that go with the descriptor.
     pub fn grant<T: Pod>(&self, buffer: &Buffer<T>, element_bytes: u32, session: u64) -> Grant {
         let (kind, allocation_bytes, offset, uuid) = match self {
-            Given::Pages(file) => (Kind::HostPages, file.bytes(), 0, None),
+            Given::Pages(file) => (Kind::HostPages, file.bytes, 0, None),
             Given::Device { range, chip } => {
                 (range.kind.into(), range.allocation_bytes as u64, range.offset as u64, Some(*chip))
             }

@@ -25,8 +25,8 @@ const SOCKET: &str = "ONEBUF_TEST_SOCKET";
 const BYTES: u64 = 4 << 20;
 
 fn hub(library: &str) -> Hub {
-    let hub = Hub::builder().without_opencl().without_hip().cuda_library(library);
-    hub.nvrtc_library(library).verdicts(Default::default()).build().unwrap()
+    let hub = crate::builder().without(["opencl", "hip"]).library("cuda", library);
+    hub.library("nvrtc", library).verdicts(Default::default()).build().unwrap()
 }
 
 /// What attaching says in another process when the owner answers with this.

@@ -14,12 +14,12 @@
 //! ```
 //!
 //! ```
-//! use onebuf::{Hub, peer::{Attach, Offer}};
+//! use onebuf::{peer::{Attach, Offer}};
 //! use std::time::Duration;
 //!
 //! # fn main() -> onebuf::Result<()> {
 //! let soon = Duration::from_secs(10);
-//! let hub = Hub::discover()?;
+//! let hub = onebuf::discover()?;
 //! let buffer = hub.buffer::<u32>(1 << 20).build()?;
 //! # use std::os::unix::fs::PermissionsExt;
 //! # let rights = std::fs::Permissions::from_mode(0o700);
@@ -34,7 +34,7 @@
 //! std::thread::scope(|scope| {
 //!     // In another process, as a rule.
 //!     let peer = scope.spawn(|| -> onebuf::Result<()> {
-//!         let hub = Hub::discover()?;
+//!         let hub = onebuf::discover()?;
 //!         let mut attached = Attach::to(name).open::<u32>(&hub, |builder| builder)?;
 //!         attached.wait(soon)?;                            // the owner's turn is over
 //!         assert_eq!(attached.buffer().to_vec()?[7], 1);

@@ -183,7 +183,7 @@ fn late_hub(delay: Duration, timeout: Duration) -> (Hub, Queue) {
         delay: Delay::Fixed(delay),
         ..FakeConfig::default()
     };
-    let hub = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let hub = crate::builder().only(["host"]);
     let hub = hub.fake(late).timeout(timeout).verdicts(Default::default()).build().unwrap();
     let queue = hub.device("fake").unwrap().queue().unwrap();
     (hub, queue)

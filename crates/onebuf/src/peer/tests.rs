@@ -33,7 +33,7 @@ const MOMENT: Duration = Duration::from_millis(50);
 pub(super) const BYTES: u64 = 8192;
 
 fn hub() -> Hub {
-    let hub = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let hub = crate::builder().only(["host"]);
     hub.verdicts(Default::default()).build().unwrap()
 }
 
@@ -675,8 +675,7 @@ fn work_that_has_slices_is_over_before_the_memory_is_exposed() {
         delay: Delay::Fixed(Duration::from_millis(200)),
         ..FakeConfig::default()
     };
-    let hub =
-        Hub::builder().without_graphics().without_opencl().without_cuda().without_hip().fake(late);
+    let hub = crate::builder().only(["host"]).fake(late);
     let hub = hub.verdicts(Default::default()).build().unwrap();
     let fake = hub.device("fake").unwrap();
     let builder = hub.buffer::<u32>(64).shared_with([&fake]).allocate_on(&hub.host());

@@ -12,10 +12,10 @@
 //! from one API to another.
 //!
 //! ```
-//! use onebuf::{Access, Hub, Signature, Source, args, pipeline::{Filled, Pipeline}};
+//! use onebuf::{Access, Signature, Source, args, pipeline::{Filled, Pipeline}};
 //!
 //! # fn main() -> onebuf::Result<()> {
-//! let hub = Hub::discover()?;
+//! let hub = onebuf::discover()?;
 //! let device = hub.host();
 //! let twice = Source::opencl_c("kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }")
 //!     .with_native("twice", |args| {

@@ -7,8 +7,8 @@ use std::{sync::Mutex, thread};
 const N: usize = 64;
 
 fn hub() -> Hub {
-    let builder = Hub::builder().without_opencl().without_cuda().without_hip();
-    builder.without_graphics().verdicts(Default::default()).build().unwrap()
+    let builder = crate::builder().without(["opencl", "cuda", "hip"]);
+    builder.without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap()
 }
 
 /// Slots of one buffer on the host.
@@ -225,7 +225,7 @@ fn what_cannot_be_a_pipeline_is_refused() {
 #[test]
 fn a_driver_that_two_threads_crash_gets_one() {
     let fake = |one_thread| FakeConfig { one_thread, ..FakeConfig::default() };
-    let hub = Hub::builder().without_opencl().without_cuda().without_hip().without_graphics();
+    let hub = crate::builder().only(["host"]);
     let hub = hub.verdicts(Default::default()).fake(fake(true)).fake(fake(false)).build().unwrap();
     let [fragile, sound] = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap());
     let run = |device: &crate::Device, how: fn(Builder<'_, ()>) -> Builder<'_, ()>| {

@@ -41,7 +41,7 @@ impl<S: MemoryResource> MemoryResource for Log<S> {
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
     use super::{super::Fresh, *};
-    use crate::{Hub, Pool};
+    use crate::Pool;
     use std::{
         fmt,
         sync::{Arc, Mutex},
@@ -89,9 +89,8 @@ mod tests {
     fn every_take_and_give_is_told_with_its_place() {
         let lines = Lines::default();
         let place = tracing::subscriber::with_default(lines.clone(), || {
-            let hub = Hub::builder()
-                .without_graphics()
-                .without_opencl()
+            let hub = crate::builder()
+                .without(["opencl", "vulkan", "gl"])
                 .verdicts(Default::default())
                 .build()
                 .unwrap();

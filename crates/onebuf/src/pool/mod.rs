@@ -6,9 +6,9 @@
 //! one whose fence timed out and one that was [detached](Buffer::detach) never come back.
 //!
 //! ```
-//! use onebuf::{Hub, Pool};
+//! use onebuf::Pool;
 //! # fn main() -> onebuf::Result<()> {
-//! let hub = Hub::discover()?;
+//! let hub = onebuf::discover()?;
 //! let pool = Pool::new(&hub);
 //! let frame = hub.buffer::<f32>(4096).shared_with([&hub.host()]); // a request, used again and again
 //! pool.prepare(&frame, 2)?;
@@ -83,8 +83,8 @@ impl Pool {
     /// A stack of the caller's.
     ///
     /// ```
-    /// # use onebuf::{Hub, Pool, pool::{Fresh, FreeLists, Leaks, Limit, Log, SizeClasses}};
-    /// # let hub = Hub::discover()?;
+    /// # use onebuf::{Pool, pool::{Fresh, FreeLists, Leaks, Limit, Log, SizeClasses}};
+    /// # let hub = onebuf::discover()?;
     /// let lists = FreeLists::new(Limit::new(Fresh::default(), 1 << 30));
     /// let pool = Pool::over(&hub, Log(Leaks::new(SizeClasses(lists))));
     /// # drop(pool);

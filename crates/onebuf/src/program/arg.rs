@@ -205,8 +205,8 @@ impl<'b> Arg<'b> {
 /// lent to one argument at a time.
 ///
 /// ```
-/// # use onebuf::{Access, Hub, Signature, Source, args};
-/// # let hub = Hub::discover()?;
+/// # use onebuf::{Access, Signature, Source, args};
+/// # let hub = onebuf::discover()?;
 /// # let (host, buffer) = (hub.host(), hub.buffer::<u32>(4).build()?);
 /// # let add = Source::default().with_native("add", |args| {
 /// #     let by = args.value::<u32>(1)?;

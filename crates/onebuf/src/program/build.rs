@@ -5,13 +5,8 @@
 
 #![allow(unsafe_code)]
 
-use super::{Kernel, Origin, Signature};
-use crate::{
-    Result,
-    device::Device,
-    hal::{self, Source},
-    sync::Arc,
-};
+use super::{Kernel, Origin, Signature, Source};
+use crate::{Result, device::Device, hal, sync::Arc};
 use std::{
     fmt,
     time::{Duration, Instant},
@@ -31,8 +26,8 @@ pub struct Program {
 impl Program {
     pub(crate) fn build(device: &Device, source: &Source) -> Result<Self> {
         let start = Instant::now();
-        let (hal, origin) = device.hub().programs().get(device, source)?;
-        let spirv = source.spirv.as_deref().map(|module| Arc::new(module.to_vec()));
+        let (hal, origin) = device.hub().programs().get(device, source.hal())?;
+        let spirv = source.hal().spirv.as_deref().map(|module| Arc::new(module.to_vec()));
         Ok(Self { device: device.clone(), hal, origin, build_time: start.elapsed(), spirv })
     }
 

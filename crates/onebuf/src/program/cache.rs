@@ -135,7 +135,7 @@ fn build(hal: &dyn hal::Device, source: &Source) -> Result<(Arc<dyn hal::Program
 /// A driver may refuse what it wrote itself: then the source is compiled.
 fn load(hal: &dyn hal::Device, binary: Vec<u8>, source: &Source) -> Option<Arc<dyn hal::Program>> {
     let options = source.options.clone();
-    let loaded = hal.build(&Source::binary(binary).with_options(options));
+    let loaded = hal.build(&Source::default().with_binary(binary).with_options(options));
     let said = |why: &_| tracing::debug!("{}: binary not used: {why}", hal.info().name);
     loaded.inspect_err(said).ok()
 }
@@ -166,25 +166,24 @@ fn disk_key(info: &DeviceInfo, source: &Source) -> Vec<u8> {
 
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
-    use super::*;
-    use crate::Hub;
+    use super::{DeviceInfo, disk_key};
+    use crate::Source;
 
     #[test]
     fn a_binary_depends_on_all_of_this() {
-        let info = Hub::builder()
-            .without_graphics()
-            .without_opencl()
+        let info = crate::builder()
+            .without(["opencl", "vulkan", "gl"])
             .verdicts(Default::default())
             .build()
             .unwrap();
         let info = info.host().info().clone();
         let source = || Source::opencl_c("text").with_options("-w");
-        let mut keys = vec![disk_key(&info, &source())];
-        assert_eq!(keys[0], disk_key(&info, &source()), "nothing that differs by chance");
+        let mut keys = vec![disk_key(&info, source().hal())];
+        assert_eq!(keys[0], disk_key(&info, source().hal()), "nothing that differs by chance");
         let mut with = |change: &dyn Fn(&mut DeviceInfo)| {
             let mut other = info.clone();
             change(&mut other);
-            keys.push(disk_key(&other, &source()));
+            keys.push(disk_key(&other, source().hal()));
         };
         with(&|info| info.name.push('2'));
         with(&|info| info.platform.push('2'));
@@ -197,10 +196,10 @@ mod tests {
             let first = info.name.remove(0);
             info.platform.push(first);
         });
-        keys.push(disk_key(&info, &source().with_options("-w ")));
-        keys.push(disk_key(&info, &Source::opencl_c("text ").with_options("-w")));
-        keys.push(disk_key(&info, &source().with_spirv(b"text")));
-        keys.push(disk_key(&info, &source().with_opencl_c("text")));
+        keys.push(disk_key(&info, source().with_options("-w ").hal()));
+        keys.push(disk_key(&info, Source::opencl_c("text ").with_options("-w").hal()));
+        keys.push(disk_key(&info, source().with_spirv(b"text").hal()));
+        keys.push(disk_key(&info, source().with_opencl_c("text").hal()));
         let all = keys.len();
         keys.sort();
         keys.dedup();

@@ -1,22 +1,16 @@
 //! Programs of one device's compiler on another device.
-//!
-//! # Safety
-//! Handles of others are the caller's promise.
 
-#![allow(unsafe_code)]
-
-use super::Program;
+use super::{Program, Source};
 use crate::{
     Error, Hub, Result,
-    backend::opencl::{self, binaries},
     device::Device,
     graft,
-    hal::{Api, Source},
+    hal::Api,
     topology::{State, Verdict},
 };
-use std::ffi::c_void;
 
 /// Whose kernels run where.
+pub(super) const OPENCL: Api = Api("opencl");
 const CUDA: Api = Api("cuda");
 const HIP: Api = Api("hip");
 
@@ -54,12 +48,12 @@ impl Program {
     /// Then the program still runs where it was built.
     pub fn graft(&self, device: &Device) -> Result<Program> {
         check_target(device)?;
-        if self.device().info().api != opencl::API {
+        if self.device().info().api != OPENCL {
             let what = format!("grafting a program of {} on {device}", self.device());
             return Err(Error::unsupported(what, "a program that was compiled by OpenCL"));
         }
         match device.info().caps.built_on {
-            Some(_) => device.program(&spirv(self.spirv(), device)?),
+            Some(_) => graft_spirv(self.spirv(), device),
             None => transplant(&self.binary()?, device),
         }
     }
@@ -102,47 +96,24 @@ impl Hub {
         let unproven = || Verdict { why: unproven(untried), ..Verdict::default() };
         self.device_table().verdicts().find_graft(from, to).unwrap_or_else(unproven)
     }
+}
 
-    /// As [`Program::graft`], for a `cl_program` that somebody else built, of which there may be no source: its
-    /// binary is asked of its driver. The program is not kept.
-    ///
-    /// ```
-    /// # use onebuf::{Device, Hub, Program, Result};
-    /// # fn run(hub: &Hub, theirs: *mut std::ffi::c_void) -> Result<Program> {
-    /// let cuda = hub.device("cuda:0")?;
-    /// // SAFETY: the library that owns it lent it for this call.
-    /// unsafe { hub.graft_foreign(theirs, &cuda) }
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`Program::graft`]; [`Error::InvalidArgument`] for null, and for what the driver knows to be no
-    /// program.
-    ///
-    /// # Safety
-    /// Null, or a live `cl_program` of the OpenCL library that this hub has loaded, which nobody builds or
-    /// releases meanwhile.
-    pub unsafe fn graft_foreign(&self, program: *mut c_void, device: &Device) -> Result<Program> {
-        check_target(device)?;
-        let cl = &self.foreign_devices().known()?.cl;
-        if device.info().caps.built_on.is_some() {
-            // SAFETY: the caller's promise.
-            let module = unsafe { binaries::intermediate(cl, program.addr()) }?;
-            return device.program(&spirv(module.as_deref(), device)?);
+/// The first of several binaries that fits; else why the last did not. Those of devices for which nothing was built are empty.
+pub(crate) fn graft_first(binaries: &[Vec<u8>], device: &Device) -> Result<Program> {
+    let built = binaries.iter().filter(|binary| !binary.is_empty());
+    let mut grafted = Err(Error::invalid("a cl_program that is not built"));
+    for binary in built {
+        grafted = transplant(binary, device);
+        if grafted.is_ok() {
+            break;
         }
-        // SAFETY: the caller's promise.
-        let binaries = unsafe { binaries::foreign(cl, program.addr()) }?;
-        // One for each of its devices, of which others may have other chips: the first that fits, else why the last did not.
-        let built = binaries.iter().filter(|binary| !binary.is_empty());
-        let mut grafted = Err(Error::invalid("a cl_program that is not built"));
-        for binary in built {
-            grafted = transplant(binary, device);
-            if grafted.is_ok() {
-                break;
-            }
-        }
-        grafted
     }
+    grafted
+}
+
+/// A program on a device whose runtime is built on OpenCL.
+pub(crate) fn graft_spirv(module: Option<&[u8]>, device: &Device) -> Result<Program> {
+    device.program(&spirv(module, device)?)
 }
 
 /// Why nothing is known yet.
@@ -151,7 +122,7 @@ fn unproven(untried: bool) -> String {
     format!("unproven: run `onebuf doctor`{hip}")
 }
 
-pub(super) fn check_target(device: &Device) -> Result<()> {
+pub(crate) fn check_target(device: &Device) -> Result<()> {
     match [CUDA, HIP].contains(&device.info().api) {
         true => Ok(()),
         false => {
@@ -211,7 +182,7 @@ fn spirv(module: Option<&[u8]>, device: &Device) -> Result<Source> {
 fn forgets_variables(device: &Device) -> bool {
     let layered = device.info().caps.built_on.as_ref();
     let layered = layered.and_then(|id| device.hub().device(id).ok());
-    layered.is_some_and(|layered| opencl::forgets_variables(layered.info()))
+    layered.is_some_and(|layered| device.hub().hal(layered.index()).forgets_variables())
 }
 
 /// Wrappers around objects are refused with the reason, as is all else.

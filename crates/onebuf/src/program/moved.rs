@@ -5,10 +5,12 @@
 
 #![allow(unsafe_code)]
 
-use super::{Kernel, graft::check_target};
+use super::{
+    Kernel,
+    graft::{OPENCL, check_target},
+};
 use crate::{
     Error, Hub, Result,
-    backend::opencl,
     device::Device,
     topology::{State, Verdict},
 };
@@ -71,7 +73,7 @@ impl Hub {
     pub fn could_graft(&self, from: &Device, to: &Device) -> bool {
         let ours = from.hub().is(self) && to.hub().is(self);
         let same = from.info().physical.same_chip(&to.info().physical) || is_built_on(from, to);
-        ours && same && from.info().api == opencl::API && check_target(to).is_ok()
+        ours && same && from.info().api == OPENCL && check_target(to).is_ok()
     }
 }
 

@@ -112,8 +112,8 @@ impl Signature {
     /// not known here.
     ///
     /// ```
-    /// # use onebuf::{Access, Arg, Hub, IntoArg, Signature, Source};
-    /// # let hub = Hub::discover()?;
+    /// # use onebuf::{Access, Arg, IntoArg, Signature, Source};
+    /// # let hub = onebuf::discover()?;
     /// # let (host, buffer) = (hub.host(), hub.buffer::<u8>(1).build()?);
     /// let store = Source::default().with_native("store", |args| {
     ///     args.slice_mut::<u8>(0)?[0] = args.bytes(1).map_or(0, |bytes| bytes[2]);

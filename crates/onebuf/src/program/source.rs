@@ -2,16 +2,38 @@
 
 use crate::{
     Error, Result,
-    backend::{
-        cuda_like::{CUDA_C, HIP_C, PTX},
-        opencl::OPENCL_C,
-    },
-    hal::{NativeArgs, NativeKernel, Shader, Source, is_spirv},
+    hal::{self, Language, NativeArgs, NativeKernel, is_spirv},
     sync::Arc,
 };
-use std::{borrow::Cow, fs, path::Path};
+use std::{borrow::Cow, fmt, fs, path::Path};
+
+/// The languages that a source may be written in, by the names that backends know them by.
+const OPENCL_C: Language = Language("OpenCL C");
+const CUDA_C: Language = Language("CUDA C");
+const HIP_C: Language = Language("HIP C");
+const PTX: Language = Language("PTX");
+
+/// One program in as many forms as its author has it in; a device takes the one it can use: its own
+/// binary first, then SPIR-V, then text. The host takes functions of this process.
+#[derive(Clone, Default)]
+pub struct Source(hal::Source);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl Source {
+    /// As a device takes it.
+    pub(crate) fn hal(&self) -> &hal::Source {
+        &self.0
+    }
+
+    fn with_text(self, language: Language, text: impl Into<Cow<'static, str>>) -> Self {
+        Self(self.0.with_text(language, text.into()))
+    }
+
     /// A program in OpenCL C.
     pub fn opencl_c(text: impl Into<Cow<'static, str>>) -> Self {
         Self::default().with_opencl_c(text)
@@ -80,7 +102,7 @@ impl Source {
             |name: &str| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(name));
         if is_spirv(&bytes) || ends_in("spv") {
             let source = Self::spirv(bytes);
-            let checked = source.module().map(drop);
+            let checked = source.0.module().map(drop);
             return checked
                 .map(|()| source)
                 .map_err(|why| Error::invalid(format!("{named}: {why}")));
@@ -95,13 +117,12 @@ impl Source {
         let known = [("cu", CUDA_C), ("hip", HIP_C), ("ptx", PTX)];
         let known = known.into_iter().find(|(name, _)| ends_in(name));
         let language = known.map_or(OPENCL_C, |(_, language)| language);
-        Ok(Self { texts: vec![(language, text.into())], ..Self::default() })
+        Ok(Self::default().with_text(language, text))
     }
 
     /// Adds the program in OpenCL C, for devices that speak it.
-    pub fn with_opencl_c(mut self, text: impl Into<Cow<'static, str>>) -> Self {
-        self.texts.push((OPENCL_C, text.into()));
-        self
+    pub fn with_opencl_c(self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.with_text(OPENCL_C, text)
     }
 
     /// Adds the program in CUDA C, for CUDA devices. Kernels are found by their C names, so each is
@@ -117,22 +138,19 @@ impl Source {
     /// .with_opencl_c("kernel void twice(global float *x) { x[get_global_id(0)] *= 2; }");
     /// # let _ = twice;
     /// ```
-    pub fn with_cuda_c(mut self, text: impl Into<Cow<'static, str>>) -> Self {
-        self.texts.push((CUDA_C, text.into()));
-        self
+    pub fn with_cuda_c(self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.with_text(CUDA_C, text)
     }
 
     /// Adds the program in HIP C, for HIP devices; kernels as in [`Source::with_cuda_c`].
-    pub fn with_hip_c(mut self, text: impl Into<Cow<'static, str>>) -> Self {
-        self.texts.push((HIP_C, text.into()));
-        self
+    pub fn with_hip_c(self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.with_text(HIP_C, text)
     }
 
     /// Adds the program in PTX, for CUDA devices, which take it before CUDA C: no compiler has to be
     /// installed for it.
-    pub fn with_ptx(mut self, text: impl Into<Cow<'static, str>>) -> Self {
-        self.texts.push((PTX, text.into()));
-        self
+    pub fn with_ptx(self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.with_text(PTX, text)
     }
 
     /// Adds one kernel in GLSL, for OpenGL and Vulkan. A shader has but one `main`, so the kernel's name is
@@ -156,18 +174,17 @@ impl Source {
     /// # let _ = scale;
     /// ```
     pub fn with_glsl(
-        mut self,
+        self,
         kernel: impl Into<Cow<'static, str>>,
         text: impl Into<Cow<'static, str>>,
     ) -> Self {
-        self.shaders.push(Shader { name: kernel.into(), text: text.into() });
-        self
+        Self(self.0.with_shader(kernel.into(), text.into()))
     }
 
     /// Adds the program as a SPIR-V module. A device whose [`crate::hal::Caps::il_versions`] name SPIR-V
     /// takes it before text.
     pub fn with_spirv(mut self, module: impl Into<Cow<'static, [u8]>>) -> Self {
-        self.spirv = Some(module.into());
+        self.0.spirv = Some(module.into());
         self
     }
 
@@ -185,9 +202,8 @@ impl Source {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_binary(mut self, binary: impl Into<Cow<'static, [u8]>>) -> Self {
-        self.binary = Some(binary.into());
-        self
+    pub fn with_binary(self, binary: impl Into<Cow<'static, [u8]>>) -> Self {
+        Self(self.0.with_binary(binary))
     }
 
     /// Adds a kernel as a Rust function, for the host: called once for a whole launch.
@@ -196,20 +212,19 @@ impl Source {
         name: impl Into<Cow<'static, str>>,
         run: impl Fn(&mut NativeArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        self.native.push(NativeKernel { name: name.into(), run: Arc::new(run) });
+        self.0.native.push(NativeKernel { name: name.into(), run: Arc::new(run) });
         self
     }
 
     /// Options for the compiler, such as `-cl-fast-relaxed-math`.
-    pub fn with_options(mut self, options: impl Into<String>) -> Self {
-        self.options = options.into();
-        self
+    pub fn with_options(self, options: impl Into<String>) -> Self {
+        Self(self.0.with_options(options))
     }
 }
 
 /// Whether the compiler may read files that the source does not hold. What depends on them cannot be
 /// remembered: a look at the source does not tell whether they changed. Errs on the side of yes.
-pub(super) fn reads_files(source: &Source) -> bool {
+pub(super) fn reads_files(source: &hal::Source) -> bool {
     let texts = source.texts.iter().map(|(_, text)| text);
     let mut texts = texts.chain(source.shaders.iter().map(|shader| &shader.text));
     option_reads_files(&source.options) || texts.any(|text| text_includes(text))
@@ -233,6 +248,15 @@ fn text_includes(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{backend, hal::Shader};
+
+    /// Names are all that joins a source and a device.
+    #[test]
+    fn languages_have_the_names_that_backends_know() {
+        use backend::{cuda_like, opencl};
+        let known = [opencl::OPENCL_C, cuda_like::CUDA_C, cuda_like::HIP_C, cuda_like::PTX];
+        assert_eq!([OPENCL_C, CUDA_C, HIP_C, PTX], known);
+    }
 
     #[test]
     fn includes_are_seen() {
@@ -251,16 +275,16 @@ mod tests {
             "#/*\n*/include \"a.h\"",
             "#inc\\ \nlude \"a.h\"",
         ] {
-            assert!(reads_files(&Source::opencl_c(text)), "{text}");
+            assert!(reads_files(Source::opencl_c(text).hal()), "{text}");
         }
         for text in ["", "#define N 4", "// includes nothing\nkernel void f() {}", "int include;"] {
-            assert!(!reads_files(&Source::opencl_c(text)), "{text}");
+            assert!(!reads_files(Source::opencl_c(text).hal()), "{text}");
         }
     }
 
     #[test]
     fn include_options_are_seen() {
-        let with = |options: &str| reads_files(&Source::opencl_c("").with_options(options));
+        let with = |options: &str| reads_files(Source::opencl_c("").with_options(options).hal());
         for options in
             ["-I.", "-I .", "-DX -I/usr", "\"-I/my dir\"", "-include a.h", "--include=a.h", "@args"]
         {
@@ -281,7 +305,11 @@ mod tests {
         };
         let module = [0x0723_0203u32, 0x0001_0000, 0, 1, 0].map(u32::to_be_bytes).concat();
         for name in ["a.spv", "a.SPV", "a.cl", "a"] {
-            assert_eq!(write(name, &module).unwrap().spirv.as_deref(), Some(&module[..]), "{name}");
+            assert_eq!(
+                write(name, &module).unwrap().0.spirv.as_deref(),
+                Some(&module[..]),
+                "{name}"
+            );
         }
         for (name, language) in [
             ("b.cl", OPENCL_C),
@@ -291,11 +319,11 @@ mod tests {
             ("b", OPENCL_C),
         ] {
             let text = write(name, b"kernel void f() {}").unwrap();
-            assert_eq!(text.texts, [(language, "kernel void f() {}".into())], "{name}");
+            assert_eq!(text.0.texts, [(language, "kernel void f() {}".into())], "{name}");
         }
         for name in ["twice.comp", "twice.GLSL"] {
             let shader = Shader { name: "twice".into(), text: "void main() {}".into() };
-            assert_eq!(write(name, b"void main() {}").unwrap().shaders, [shader], "{name}");
+            assert_eq!(write(name, b"void main() {}").unwrap().0.shaders, [shader], "{name}");
         }
         for (name, bytes) in [("c.spv", &b"kernel void f() {}"[..]), ("d.spv", &module[..19])] {
             let Err(Error::InvalidArgument(why)) = write(name, bytes) else { panic!("{name}") };

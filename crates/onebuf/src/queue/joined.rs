@@ -237,13 +237,13 @@ impl Sender {
 
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
-    use crate::{Hub, Probe, Queue, Result, fake::FakeConfig, sync::Arc};
+    use crate::{Probe, Queue, Result, fake::FakeConfig, sync::Arc};
 
     /// A queue of each of two devices.
     fn queues(probe: &Arc<Probe>) -> [Queue; 2] {
-        let builder = Hub::builder().without_graphics().without_opencl().without_cuda();
+        let builder = crate::builder().without(["opencl", "cuda", "vulkan", "gl"]);
         let fake = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };
-        let hub = builder.without_hip().fake(fake.clone()).fake(fake).build().unwrap();
+        let hub = builder.without(["hip"]).fake(fake.clone()).fake(fake).build().unwrap();
         ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap().queue().unwrap())
     }
 

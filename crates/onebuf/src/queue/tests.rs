@@ -264,7 +264,7 @@ fn no_driver_is_asked_under_a_lock() {
 
 /// Two devices of two domains, and a queue of each.
 fn two_apis() -> (Hub, [Queue; 2]) {
-    let builder = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let builder = crate::builder().only(["host"]);
     let builder = builder.fake(FakeConfig::default()).fake(FakeConfig::default());
     let hub = builder.verdicts(Default::default()).timeout(LONG).build().unwrap();
     let queues = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap().queue().unwrap());

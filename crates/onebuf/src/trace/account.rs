@@ -74,7 +74,7 @@ impl Trace {
     /// ```
     /// # use onebuf::prelude::*;
     /// # fn main() -> onebuf::Result<()> {
-    /// let hub = onebuf::Hub::builder().trace(1 << 12).trace_devices().build()?;
+    /// let hub = onebuf::builder().trace(1 << 12).trace_devices().build()?;
     /// let trace = hub.trace().expect("it was asked for");
     /// let start = trace.now();
     /// // … launches, and a wait for them …

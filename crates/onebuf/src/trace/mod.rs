@@ -6,10 +6,10 @@
 //! buffer to.
 //!
 //! ```
-//! use onebuf::{Hub, prelude::*, trace::What};
+//! use onebuf::{prelude::*, trace::What};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let hub = Hub::builder().trace(1 << 16).build()?;
+//! let hub = onebuf::builder().trace(1 << 16).build()?;
 //! let signal = hub.buffer::<f32>(1024).name("signal").build()?;
 //! signal.write(&[1.0; 1024])?;
 //!

@@ -18,8 +18,8 @@ const N: usize = 256;
 const PLENTY: usize = 1 << 12;
 
 fn builder() -> crate::HubBuilder {
-    let builder = Hub::builder().without_opencl().without_cuda().without_hip();
-    builder.without_graphics().verdicts(Default::default())
+    let builder = crate::builder().without(["opencl", "cuda", "hip"]);
+    builder.without(["vulkan", "gl"]).verdicts(Default::default())
 }
 
 /// Two devices that share nothing, and the host.

@@ -72,9 +72,8 @@ impl World {
         let sharing = if matches!(way, Way::Pages) { Sharing::Alias } else { Sharing::Shadow };
         let host_signals = !matches!(way, Way::HostWaits);
         let fake = || FakeConfig { shares_host_pages: sharing, host_signals, ..Default::default() };
-        let hub = Hub::builder()
-            .without_graphics()
-            .without_opencl()
+        let hub = onebuf::builder()
+            .without(["opencl", "vulkan", "gl"])
             .verdicts(Verdicts::default())
             .timeout(SOON);
         let hub = hub.fake(fake()).fake(fake()).build().unwrap();

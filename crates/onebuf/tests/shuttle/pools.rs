@@ -9,9 +9,8 @@ const BYTES: usize = 64;
 /// One fake device; the same under both schedulers.
 fn pooled(scenario: fn(Hub, Side)) {
     let run = move || {
-        let hub = Hub::builder()
-            .without_graphics()
-            .without_opencl()
+        let hub = onebuf::builder()
+            .without(["opencl", "vulkan", "gl"])
             .verdicts(Verdicts::default())
             .timeout(SOON);
         let hub = hub.fake(FakeConfig::default()).build().unwrap();
@@ -102,9 +101,8 @@ fn a_pool_dropped_before_its_buffers() {
     explore(|| {
         let probe = Probe::new();
         let fake = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };
-        let hub = Hub::builder()
-            .without_graphics()
-            .without_opencl()
+        let hub = onebuf::builder()
+            .without(["opencl", "vulkan", "gl"])
             .verdicts(Verdicts::default())
             .timeout(SOON);
         let hub = hub.fake(fake).build().unwrap();

@@ -6,6 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `backend` | what the hub is given |
 //! | `discover` | the library, its devices, and what each can do |
 //! | `device` | the device, its context, being current |
 //! | `memory`, `pins` | device memory, pinned memory, registered host pages; who pinned what |
@@ -29,6 +30,7 @@
 //! every stream that used it.
 
 mod address;
+mod backend;
 mod callbacks;
 mod compile;
 mod conv;
@@ -59,6 +61,7 @@ mod vmm;
 
 use crate::hal::Language;
 
+pub use backend::CudaLikeBackend;
 pub use discover::{Libraries, discover};
 pub use onebuf_sys::cuda_like::Flavor;
 

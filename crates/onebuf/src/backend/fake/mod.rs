@@ -18,6 +18,7 @@
 //! enqueued before an event told of it; work enqueued after that runs. So no event of work that depends
 //! on the failed one succeeds, and the queue stays usable.
 
+mod backend;
 mod claim;
 mod device;
 mod event;
@@ -29,6 +30,7 @@ mod queue;
 mod semaphore;
 mod watch;
 
+pub use backend::FakeBackend;
 pub use device::FakeDevice;
 
 use crate::{

@@ -11,11 +11,12 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Domain, PhysicalId},
+    hal::{DeviceEntries, Domain, KnownAs, PhysicalId},
     sync::Arc,
     watchdog::Post,
 };
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, consts};
+use std::any::Any;
 
 /// A context that somebody else made, and ours that shares with it. Keeps ours.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ impl Facts {
     }
 }
 
+impl hal::Library for Library {}
+
 impl Library {
     /// The context that is current on this thread; none where none is.
     pub fn current(&self) -> Option<usize> {
@@ -54,11 +57,34 @@ impl Library {
         (!context.is_null()).then_some(context.0 as usize)
     }
 
+    /// The context that is current here, used from now on, while what is returned lives.
+    ///
+    /// # Safety
+    /// As for [`Library::adopt`].
+    pub unsafe fn enter_current(
+        &self,
+        entries: &mut dyn DeviceEntries,
+    ) -> Result<Arc<dyn Any + Send + Sync>> {
+        // SAFETY: the caller's promise.
+        let (device, foreign_device) = unsafe { self.adopt(entries.new_domain()) }?;
+        let device = Arc::new(device);
+        let same = |left: &dyn hal::Device| {
+            let left = left.as_any().downcast_ref::<Device>();
+            left.is_some_and(|left| hal::Device::info(left) == hal::Device::info(&*device))
+        };
+        let entry_device = entries.entry(device.clone(), KnownAs::Like, &same)?;
+        let entry_device = entry_device.as_any().downcast_ref::<Device>();
+        entry_device
+            .ok_or_else(|| Error::invalid("a device entry of another API"))?
+            .host_foreign_device(&foreign_device);
+        Ok(Arc::new(foreign_device))
+    }
+
     /// A device with room for contexts of others, and the one that is current here, which a new one shares with.
     ///
     /// # Safety
     /// It stays alive until the foreign device has gone.
-    pub unsafe fn adopt(&self, domain: Domain) -> Result<(Device, ForeignDevice)> {
+    unsafe fn adopt(&self, domain: Domain) -> Result<(Device, ForeignDevice)> {
         let (theirs, display) = (self.table.current_context(), self.table.current_display());
         if theirs.is_null() || display.is_null() {
             return Err(Error::invalid("no EGL context is current on this thread"));

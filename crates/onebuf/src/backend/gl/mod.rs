@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `executor` | the thread, and handing calls to it |
 //! | `stage` | a context that is current on such a thread |
+//! | `backend` | what the hub is given |
 //! | `discover`, `asked` | the library, its devices, and what each can do |
 //! | `device` | the device, its context |
 //! | `habits` | how buffers are mapped, by what they are for and by vendor |
@@ -26,6 +27,7 @@
 //! work still uses; host pages, which it does not own, are kept behind a fence.
 
 mod asked;
+mod backend;
 mod context;
 mod conv;
 mod device;
@@ -43,5 +45,5 @@ mod stage;
 mod tests;
 mod transfer;
 
-pub use device::Device;
+pub use backend::GlBackend;
 pub use discover::{Library, discover};

@@ -4,11 +4,15 @@ use super::{API, HostMemory, HostPages, program::HostProgram, queue::HostQueue};
 use crate::{
     Error, Result,
     hal::{
-        Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Domain, Export, Memory,
-        MemoryKind, PhysicalId, Program, Queue, QueueOrder, QueueSpec, Source,
+        Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Domain, Export, HostRange, Memory,
+        MemoryKind, PageFile, PhysicalId, Program, Queue, QueueOrder, QueueSpec, Source,
     },
     sync::Arc,
     watchdog::Post,
+};
+use std::{
+    any::Any,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 /// A cache line: no two allocations share one, and vector loads are aligned.
@@ -88,6 +92,34 @@ impl Device for HostDevice {
 
     fn build(&self, source: &Source) -> Result<Arc<dyn Program>> {
         Ok(Arc::new(HostProgram::new(source)?))
+    }
+
+    fn page_file(&self, range: &HostRange) -> Result<PageFile> {
+        let pages = range.owner.clone().downcast::<HostPages>().ok();
+        let whole = |pages: &Arc<HostPages>| {
+            pages.file().is_some()
+                && (pages.pointer(), pages.bytes()) == (range.pointer, range.bytes)
+        };
+        let pages = pages.filter(whole).ok_or_else(|| {
+            let needs = "pages that onebuf allocated, in a sealed memfd";
+            Error::unsupported("sharing these pages", needs)
+        })?;
+        Ok(PageFile { bytes: pages.file_bytes() as u64, file: Arc::new(FileOf(pages)) })
+    }
+
+    fn map_file(&self, file: OwnedFd, bytes: usize) -> Result<HostRange> {
+        let pages = Arc::new(HostPages::of_file(file, bytes)?);
+        let (pointer, owner): (_, Arc<dyn Any + Send + Sync>) = (pages.pointer(), pages);
+        Ok(HostRange { pointer, bytes, owner })
+    }
+}
+
+/// The file of pages that have one.
+struct FileOf(Arc<HostPages>);
+
+impl AsFd for FileOf {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.file().expect("made of pages that have one")
     }
 }
 

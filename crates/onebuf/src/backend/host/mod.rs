@@ -4,6 +4,7 @@
 //! nothing ever has to be handed over. Kernels are functions of this process
 //! ([`NativeKernel`](crate::hal::NativeKernel)). Its pages are what other devices import.
 
+mod backend;
 mod device;
 mod event;
 mod memory;
@@ -11,6 +12,7 @@ mod pages;
 mod program;
 mod queue;
 
+pub use backend::HostBackend;
 pub use device::HostDevice;
 pub use memory::HostMemory;
 pub use pages::HostPages;

@@ -15,7 +15,10 @@ use crate::{
     Error, Result,
     backend::checks,
     hal,
-    hal::{Access, AllocSpec, DeviceInfo, Domain, Export, QueueOrder, QueueSpec, Source},
+    hal::{
+        Access, AllocSpec, ContextHandles, DeviceInfo, Domain, Export, LayeredHandles, PhysicalId,
+        QueueOrder, QueueSpec, Source,
+    },
     sync::{Arc, Mutex, lock},
     watchdog::Post,
 };
@@ -242,6 +245,24 @@ impl hal::Device for Device {
 
     fn post(&self) -> Option<&Arc<Post>> {
         Some(&self.driver.post)
+    }
+
+    unsafe fn base_device(
+        self: Arc<Self>,
+        layered: &LayeredHandles,
+    ) -> Option<Result<Arc<dyn hal::BaseDevice>>> {
+        // SAFETY: the caller's promise, for a context of this device.
+        let settle =
+            |device: Arc<Self>| unsafe { device.settle_in(layered.context) }.map(|()| device as _);
+        self.is(layered.device).then(|| settle(self))
+    }
+
+    fn forgets_variables(&self) -> bool {
+        self.driver.quirks.forgets_variables
+    }
+
+    unsafe fn chip_of(&self, context: ContextHandles) -> Option<PhysicalId> {
+        self.chip_beneath(context)
     }
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {

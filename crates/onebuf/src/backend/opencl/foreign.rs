@@ -20,7 +20,7 @@ use crate::{
     Error, Result,
     backend::host_signals::Behind,
     hal,
-    hal::{Access, AllocSpec, Domain, QueueOrder, QueueSpec},
+    hal::{Access, AllocSpec, DeviceEntries, Domain, KnownAs, QueueOrder, QueueSpec},
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -28,7 +28,7 @@ use onebuf_sys::{
     ClStatus,
     opencl::{ClBufferRegion, ClContext, ClDevice, ClEvent, ClMem, ClQueue, OpenCl, consts as cl},
 };
-use std::{ffi::c_void, ptr::NonNull};
+use std::{any::Any, ffi::c_void, ptr::NonNull};
 
 /// What a context says of itself.
 #[derive(Clone, Debug)]
@@ -291,12 +291,89 @@ unsafe fn wrap_memory(
     Ok(Arc::new(Memory::wrap(context, storage, spec)))
 }
 
+/// What was loaded, and the devices that it has.
+#[derive(Debug)]
+pub struct Library {
+    pub cl: Arc<OpenCl>,
+    pub devices: Vec<Arc<Device>>,
+}
+
+/// A context that somebody else made, while it is used.
+#[derive(Debug)]
+pub struct Adopted {
+    /// In the context's order.
+    pub members: Vec<Member>,
+}
+
+/// One device of a foreign context.
+#[derive(Debug)]
+pub struct Member {
+    /// The driver's handle.
+    pub raw: usize,
+    pub device: Arc<Device>,
+    /// Keeps the context.
+    pub foreign_device: ForeignDevice,
+}
+
+impl hal::Library for Library {
+    fn second_context(&self, device: usize) -> Result<Box<dyn hal::SecondContext>> {
+        let device = self.devices.get(device);
+        let device =
+            device.ok_or_else(|| Error::unsupported("a second context", "an OpenCL device"))?;
+        Ok(Box::new(SecondContext(Context::new(device.driver())?)))
+    }
+
+    unsafe fn adopt(
+        &self,
+        raw: usize,
+        entries: &mut dyn DeviceEntries,
+    ) -> Result<Arc<dyn Any + Send + Sync>> {
+        // SAFETY: the caller's promise.
+        let facts = unsafe { context(&self.cl, raw) }?;
+        let (domain, ids) = (entries.new_domain(), Arc::default());
+        let mut members = Vec::new();
+        for device in facts.devices {
+            let entry_device = self.entry(device, entries)?;
+            // SAFETY: a live context, and one of its devices.
+            let foreign_device =
+                unsafe { entry_device.host_foreign_device(device, raw, domain, &ids) }?;
+            members.push(Member { raw: device, device: entry_device, foreign_device });
+        }
+        if members.is_empty() {
+            return Err(Error::invalid("a cl_context without devices"));
+        }
+        Ok(Arc::new(Adopted { members }))
+    }
+}
+
+impl Library {
+    /// A device entry for one more context of a device.
+    fn entry(&self, raw: usize, entries: &mut dyn DeviceEntries) -> Result<Arc<Device>> {
+        let at = self.devices.iter().position(|device| device.is(raw));
+        let (device, known) = match at {
+            Some(at) => (self.devices[at].another(), KnownAs::Found(at)),
+            None => (Device::unlisted(&self.cl, raw)?, KnownAs::Unlisted),
+        };
+        let device = Arc::new(device);
+        // Parts of devices come and go under new handles: one is as good as another that is the same.
+        let same = |left: &dyn hal::Device| {
+            let left = left.as_any().downcast_ref::<Device>();
+            left.is_some_and(|left| match at {
+                Some(_) => left.is(raw),
+                None => hal::Device::info(left) == hal::Device::info(&*device),
+            })
+        };
+        let entry_device: Arc<dyn Any + Send + Sync> =
+            entries.entry(device.clone(), known, &same)?;
+        entry_device.downcast().map_err(|_| Error::invalid("a device entry of another API"))
+    }
+}
+
 /// A context beside the one that a device is used in; released when dropped.
 pub struct SecondContext(Context);
 
-impl SecondContext {
-    /// Its handle.
-    pub fn raw(&self) -> usize {
+impl hal::SecondContext for SecondContext {
+    fn raw(&self) -> usize {
         self.0.raw.0 as usize
     }
 }
@@ -350,11 +427,6 @@ impl Device {
         let context = Arc::new(unsafe { Context::retained(driver, raw, ids.clone()) }?);
         self.admit(&context);
         Ok(ForeignDevice { context })
-    }
-
-    /// Another context of this device, as somebody else would make it, to be released by the caller.
-    pub fn second_context(&self) -> Result<SecondContext> {
-        Ok(SecondContext(Context::new(self.driver())?))
     }
 
     /// Somebody else's queue.
@@ -435,21 +507,6 @@ pub unsafe fn wrap_part(
     // SAFETY: the caller's promise.
     let object = unsafe { Object::retained(whole.context(), ClMem(raw as *mut c_void)) }?;
     Ok(Arc::new(whole.wrap_part(object, ClBufferRegion { origin: offset, size: bytes }, access)))
-}
-
-/// One more reference to a memory object, for somebody who will release it.
-pub fn retain_memory(memory: &dyn hal::Memory) -> Result<usize> {
-    let own = memory.as_any().downcast_ref::<Memory>().map(|memory| (memory, memory.place));
-    let Some((memory, Place::Object(mem))) = own else {
-        return Err(Error::unsupported(
-            "a cl_mem of this memory",
-            "an OpenCL device, and memory that is not shared virtual memory",
-        ));
-    };
-    let driver = &memory.context().driver;
-    // SAFETY: the memory holds it.
-    driver.check("clRetainMemObject", unsafe { driver.cl.retain_mem_object(mem) })?;
-    Ok(mem.0 as usize)
 }
 
 /// One more reference to an event, for somebody who will release it.

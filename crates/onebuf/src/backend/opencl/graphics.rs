@@ -185,7 +185,7 @@ pub(super) fn release(object: &ObjectRange, queue: &RawQueue, mem: ClMem) -> Res
 
 impl Device {
     /// The chip that a context of OpenGL's is on, where the driver says that it is this device's. With that context current.
-    pub fn chip_of(&self, theirs: ContextHandles) -> Option<PhysicalId> {
+    pub(super) fn chip_beneath(&self, theirs: ContextHandles) -> Option<PhysicalId> {
         let driver = self.driver();
         driver.graphics.as_ref()?;
         let found = device_of(driver, &properties(driver.platform, theirs));

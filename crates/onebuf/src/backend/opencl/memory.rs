@@ -305,6 +305,19 @@ impl Memory {
 }
 
 impl hal::Memory for Memory {
+    fn retain(&self) -> Result<usize> {
+        let Place::Object(mem) = self.place else {
+            return Err(Error::unsupported(
+                "a cl_mem of this memory",
+                "an OpenCL device, and memory that is not shared virtual memory",
+            ));
+        };
+        let driver = &self.context().driver;
+        // SAFETY: the memory holds it.
+        driver.check("clRetainMemObject", unsafe { driver.cl.retain_mem_object(mem) })?;
+        Ok(mem.0 as usize)
+    }
+
     fn bytes(&self) -> usize {
         self.bytes
     }

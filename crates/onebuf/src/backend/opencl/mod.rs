@@ -7,6 +7,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `backend` | what the hub is given |
 //! | `discover` | platforms and devices, and what each can do |
 //! | `device`, `ids` | the device, its context; what the context's objects are known by |
 //! | `memory`, `storage` | memory and its parts; what the driver makes, and how it is freed |
@@ -31,6 +32,7 @@
 
 mod access_state;
 mod address;
+mod backend;
 mod base_device;
 pub mod binaries;
 mod conv;
@@ -56,10 +58,12 @@ mod storage;
 pub(crate) mod tests;
 mod transfer;
 
-use crate::hal::{Api, DeviceInfo, Language};
+use crate::hal::{Api, Language};
 
+pub use backend::OpenClBackend;
 pub use device::Device;
 pub use discover::discover;
+pub use foreign::Library;
 pub use onebuf_sys::opencl::OpenCl;
 
 /// The API's name in device ids.
@@ -67,8 +71,3 @@ pub const API: Api = Api("opencl");
 
 /// The kernel language that these devices compile.
 pub const OPENCL_C: Language = Language("OpenCL C");
-
-/// Whether a program there that is asked for its binary loses what its variables begin with.
-pub fn forgets_variables(device: &DeviceInfo) -> bool {
-    quirks::Quirks::of(&device.platform, &device.version).forgets_variables
-}

@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{
     Error, Result, hal,
-    hal::{Domain, MemoryKind},
+    hal::{DeviceEntries, Domain, KnownAs, MemoryKind},
     sync::Arc,
 };
 use onebuf_sys::vulkan::{vk, vk::Handle};
-use std::ptr::NonNull;
+use std::{any::Any, ptr::NonNull};
 
 /// Somebody else's device: live handles of the loader that was loaded, and outliving all that is made of them. Nobody
 /// else gives work to those queues meanwhile; the extensions are those that the device was made with, and timeline semaphores
@@ -31,16 +31,38 @@ pub struct Handles {
 #[derive(Debug)]
 pub struct ForeignDevice(Arc<Context>);
 
+impl hal::Library for Loader {}
+
 impl Loader {
+    /// That logical device, used from now on, while what is returned lives.
+    ///
+    /// # Safety
+    /// As for [`Handles`].
+    pub unsafe fn enter_device(
+        &self,
+        handles: &Handles,
+        entries: &mut dyn DeviceEntries,
+    ) -> Result<Arc<dyn Any + Send + Sync>> {
+        // SAFETY: the caller's promise.
+        let (device, foreign_device) = unsafe { self.adopt(handles, entries.new_domain()) }?;
+        let device = Arc::new(device);
+        let same = |left: &dyn hal::Device| {
+            let left = left.as_any().downcast_ref::<Device>();
+            left.is_some_and(|left| hal::Device::info(left) == hal::Device::info(&*device))
+        };
+        let entry_device = entries.entry(device.clone(), KnownAs::Like, &same)?;
+        let entry_device = entry_device.as_any().downcast_ref::<Device>();
+        entry_device
+            .ok_or_else(|| Error::invalid("a device entry of another API"))?
+            .host_foreign_device(&foreign_device);
+        Ok(Arc::new(foreign_device))
+    }
+
     /// A device with room for logical devices of others, and that one on it.
     ///
     /// # Safety
     /// As for [`Handles`].
-    pub unsafe fn adopt(
-        &self,
-        handles: &Handles,
-        domain: Domain,
-    ) -> Result<(Device, ForeignDevice)> {
+    unsafe fn adopt(&self, handles: &Handles, domain: Domain) -> Result<(Device, ForeignDevice)> {
         if [handles.instance, handles.physical, handles.device].contains(&0) {
             return Err(Error::invalid("a VkInstance, VkPhysicalDevice or VkDevice: null"));
         }

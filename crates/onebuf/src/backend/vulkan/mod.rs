@@ -5,6 +5,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `backend` | what the hub is given |
 //! | `discover` | the loader, its devices, and what each can do |
 //! | `device` | the device, and the logical device that everything is made of |
 //! | `block`, `duplicate` | one allocation: made, imported, exported, freed; descriptors that a driver did not take |
@@ -23,6 +24,7 @@
 //! handle that can be reached is alive. What the driver may still be using is kept by the batch that uses
 //! it, which goes when the timeline has come so far.
 
+mod backend;
 mod batch;
 mod block;
 mod conv;
@@ -45,5 +47,5 @@ mod timeline;
 mod transfer;
 mod work;
 
-pub use device::Device;
+pub use backend::VulkanBackend;
 pub use discover::{Loader, discover};

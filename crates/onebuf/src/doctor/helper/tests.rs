@@ -8,7 +8,7 @@ const BEGIN: &str = "say stage sharing";
 
 /// The verdict on a route whose helper does this. It begins with `say devices …` where `$DEVICES` are.
 fn verdict(script: &str) -> Verdict {
-    let builder = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let builder = crate::builder().only(["host"]);
     let hub = builder.verdicts(Default::default()).fake(FakeConfig::default()).build().unwrap();
     let [from, to] = ["host", "fake:0"].map(|id| hub.device(id).unwrap().index());
     let [from, to] = [from, to].map(|device| hub.topology().node(device).clone());

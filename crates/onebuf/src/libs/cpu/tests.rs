@@ -59,7 +59,7 @@ plain!(Complex32, 1e-4, |z| Complex32::new(z.re as f32, z.im as f32), |x| Comple
 plain!(Complex64, 1e-11, |z| z, |x| x);
 
 fn host() -> Hub {
-    let builder = Hub::builder().without_graphics().without_opencl().without_cuda().without_hip();
+    let builder = crate::builder().only(["host"]);
     builder.verdicts(Default::default()).build().unwrap()
 }
 

@@ -5,10 +5,10 @@
 //! A function that fills a slice is a source too.
 //!
 //! ```
-//! use onebuf::{Hub, pipeline::{Pipeline, sink, source}};
+//! use onebuf::{pipeline::{Pipeline, sink, source}};
 //!
 //! # fn main() -> onebuf::Result<()> {
-//! let hub = Hub::discover()?;
+//! let hub = onebuf::discover()?;
 //! let mut out = Vec::new();
 //! let report = Pipeline::builder(2, |_| hub.buffer::<f32>(4).build())
 //!     .feed(source::Memory::new(vec![1.0; 8]).times(3), |slot| slot)

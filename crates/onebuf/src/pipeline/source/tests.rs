@@ -20,8 +20,8 @@ use std::{
 const N: usize = 100;
 
 fn hub() -> Hub {
-    let builder = Hub::builder().without_opencl().without_cuda().without_hip();
-    builder.without_graphics().verdicts(Default::default()).build().unwrap()
+    let builder = crate::builder().without(["opencl", "cuda", "hip"]);
+    builder.without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap()
 }
 
 /// What a source gives, through a ring of two slots.
@@ -67,8 +67,8 @@ fn memory_comes_once_or_again() {
 #[test]
 fn a_device_without_the_hosts_pages_gets_one_upload_and_gives_one_download() {
     let fake = FakeConfig { shares_host_pages: Sharing::No, ..Default::default() };
-    let builder = Hub::builder().without_opencl().without_cuda().without_hip().fake(fake);
-    let hub = builder.without_graphics().verdicts(Default::default()).build().unwrap();
+    let builder = crate::builder().without(["opencl", "cuda", "hip"]).fake(fake);
+    let hub = builder.without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap();
     let (device, all, mut out) = (hub.device("fake").unwrap(), numbers(5), Vec::new());
     Pipeline::builder(2, |_| {
         hub.buffer::<u32>(N).shared_with([&device]).allocate_on(&device).build()

@@ -179,14 +179,14 @@ fn programs_of_every_form() {
         assert!(!text.is_of_binary());
         runs(rig, text.kernel("add", 2).unwrap());
         let binary = text.binary().unwrap();
-        let again = build(rig, &Source::binary(binary)).unwrap();
+        let again = build(rig, &Source::default().with_binary(binary)).unwrap();
         assert!(again.is_of_binary());
         runs(rig, again.kernel("add", 2).unwrap());
         let other = rig.source("add").with_binary(b"for another GPU".to_vec());
         let fallen_back = build(rig, &other).unwrap();
         assert!(!fallen_back.is_of_binary());
         runs(rig, fallen_back.kernel("add", 2).unwrap());
-        match (rig.flavor, build(rig, &Source::ptx("add"))) {
+        match (rig.flavor, build(rig, &written(PTX, "add"))) {
             (Flavor::Cuda, ptx) => runs(rig, ptx.unwrap().kernel("add", 2).unwrap()),
             (Flavor::Hip, ptx) => {
                 assert!(
@@ -209,13 +209,13 @@ fn programs_that_are_not_any() {
         assert!(matches!(error, Error::Build { .. }), "{error}");
         says(&rig.source("add").with_options("--bad"), "unknown option --bad");
         says(&rig.source("a\0b"), "a zero byte");
-        says(&Source::binary(b"garbage".to_vec()), "STUB_INVALID_IMAGE");
+        says(&Source::default().with_binary(b"garbage".to_vec()), "STUB_INVALID_IMAGE");
         if rig.flavor == Flavor::Cuda {
-            says(&Source::ptx("garbage"), "Parsing error near 'garbage'");
+            says(&written(PTX, "garbage"), "Parsing error near 'garbage'");
         }
-        says(&Source::binary(b"another GPU".to_vec()), "another kind of device");
-        says(&Source::binary(Vec::new()), "no bytes");
-        says(&Source::opencl_c("kernel"), "of which the source has OpenCL C");
+        says(&Source::default().with_binary(b"another GPU".to_vec()), "another kind of device");
+        says(&Source::default().with_binary(Vec::new()), "no bytes");
+        says(&written(Language("OpenCL C"), "kernel"), "of which the source has OpenCL C");
         let error = build(rig, &rig.source("add")).unwrap().kernel("sub", 2).unwrap_err();
         assert!(
             error.to_string().contains("no kernel `sub`") && error.to_string().contains("extern")
@@ -255,11 +255,11 @@ fn no_compiler_is_told_when_it_is_needed() {
         let found = discover(flavor, libraries, None, &mut || Domain(1), &|_| None).unwrap();
         let device = &found.devices[0];
         let text =
-            if flavor == Flavor::Cuda { Source::cuda_c("add") } else { Source::hip_c("add") };
+            if flavor == Flavor::Cuda { written(CUDA_C, "add") } else { written(HIP_C, "add") };
         let error = device.build(&text).unwrap_err();
         let Error::Unavailable { what, tried, reason } = &error else { panic!("{error}") };
         assert!(what.contains("rtc") && tried == &["/nowhere.so"], "{error}");
         assert!(reason.contains("needs no compiler"), "{error}");
-        device.build(&Source::binary(b"add".to_vec())).unwrap();
+        device.build(&Source::default().with_binary(b"add".to_vec())).unwrap();
     }
 }

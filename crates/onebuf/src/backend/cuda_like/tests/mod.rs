@@ -12,11 +12,11 @@ mod real;
 mod sharing;
 mod streams;
 
-use super::{Flavor, Libraries, device::Device, discover};
+use super::{CUDA_C, Flavor, HIP_C, Libraries, PTX, device::Device, discover};
 use crate::{
     Error, Result, hal,
     hal::{
-        Access, AllocSpec, Arg, Device as _, Domain, Export, Grid, HostAccess, HostRange,
+        Access, AllocSpec, Arg, Device as _, Domain, Export, Grid, HostAccess, HostRange, Language,
         MemoryKind, QueueSpec, Source,
     },
 };
@@ -32,6 +32,11 @@ use std::{
     thread,
     time::Duration,
 };
+
+/// A source in one language.
+fn written(language: Language, text: impl Into<std::borrow::Cow<'static, str>>) -> Source {
+    Source::default().with_text(language, text.into())
+}
 
 const STUBS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub");
 const SECONDS: Duration = Duration::from_secs(20);
@@ -147,8 +152,8 @@ impl Rig {
     fn source(&self, text: &str) -> Source {
         let text = text.to_owned();
         match self.flavor {
-            Flavor::Cuda => Source::cuda_c(text),
-            Flavor::Hip => Source::hip_c(text),
+            Flavor::Cuda => written(CUDA_C, text),
+            Flavor::Hip => written(HIP_C, text),
         }
     }
 

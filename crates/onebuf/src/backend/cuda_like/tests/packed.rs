@@ -20,7 +20,7 @@ fn packing() -> Packing {
 
 fn kernel(rig: &Rig, packing: Packing, parameters: usize) -> Result<Arc<dyn Kernel>> {
     let image = packing::write(&[packing]) + "told";
-    let program = rig.device.build(&Source::binary(image.into_bytes()))?;
+    let program = rig.device.build(&Source::default().with_binary(image.into_bytes()))?;
     program.kernel("told", parameters)
 }
 

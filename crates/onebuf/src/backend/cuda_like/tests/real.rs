@@ -88,10 +88,10 @@ fn works(flavor: Flavor, sources: &[Source]) {
 
 #[test]
 fn on_an_nvidia_gpu() {
-    works(Flavor::Cuda, &[Source::ptx(PTX_TEXT), Source::cuda_c(CUDA_TEXT)]);
+    works(Flavor::Cuda, &[written(PTX, PTX_TEXT), written(CUDA_C, CUDA_TEXT)]);
 }
 
 #[test]
 fn on_an_amd_gpu() {
-    works(Flavor::Hip, &[Source::hip_c(CUDA_TEXT)]);
+    works(Flavor::Hip, &[written(HIP_C, CUDA_TEXT)]);
 }

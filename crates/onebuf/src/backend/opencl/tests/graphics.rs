@@ -326,7 +326,7 @@ fn a_context_is_found_on_its_chip() {
     let chip = |context| {
         let mut chip = None;
         let asked = gl.run(&mut || {
-            chip = device.chip_of(context);
+            chip = device.chip_beneath(context);
             Ok(())
         });
         asked.map(|()| chip).unwrap()

@@ -1,9 +1,11 @@
-//! What foreign objects are.
+//! What foreign OpenCL objects are.
 
+use super::context::Known;
 use crate::{
-    Access, Error, HostAccess, Hub, QueueSpec, Result,
+    Access, HostAccess, Hub, QueueSpec, Result,
     backend::opencl::foreign::{self, ContextFacts, MemoryFacts},
     buffer::flags,
+    foreign::Element,
 };
 use onebuf_sys::opencl::consts as cl;
 use std::{ffi::c_void, fmt};
@@ -68,14 +70,14 @@ impl ForeignBufferInfo {
     /// Asks the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for null, for an image or pipe, and for what the driver knows to be no
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for null, for an image or pipe, and for what the driver knows to be no
     /// memory object.
     ///
     /// # Safety
     /// Null, or a live `cl_mem` of the OpenCL library that this hub has loaded. A driver cannot tell a handle
     /// that is neither.
     pub unsafe fn query(hub: &Hub, mem: *mut c_void) -> Result<Self> {
-        let (cl, raw) = (&hub.foreign_devices().known()?.cl, mem.addr());
+        let (cl, raw) = (Known::of(hub)?.cl(), mem.addr());
         // SAFETY: the caller's promise; a live buffer has a live context.
         let (facts, more, context) = unsafe {
             let facts = foreign::memory(cl, raw)?;
@@ -109,21 +111,10 @@ impl ForeignBufferInfo {
     /// How many elements of this type it has.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when its size is no multiple of theirs.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when its size is no multiple of theirs.
     pub fn elements<T>(&self) -> Result<usize> {
-        elements::<T>(self.bytes)
+        Element::of::<T>().count(self.bytes)
     }
-}
-
-pub(super) fn elements<T>(bytes: usize) -> Result<usize> {
-    let size = size_of::<T>();
-    if size == 0 || !bytes.is_multiple_of(size) {
-        let name = std::any::type_name::<T>();
-        return Err(Error::invalid(format!(
-            "{bytes} bytes as elements of {name}, of {size} bytes"
-        )));
-    }
-    Ok(bytes / size)
 }
 
 fn placement(flags: u64) -> Placement {
@@ -145,9 +136,9 @@ struct KnownDevices {
 
 impl KnownDevices {
     fn of(hub: &Hub, context: &ContextFacts) -> Result<Self> {
-        let known = hub.foreign_devices().known()?;
+        let known = Known::of(hub)?;
         let nodes = &hub.topology().nodes()[known.first..];
-        let at = |raw: &usize| known.devices.iter().position(|device| device.is(*raw));
+        let at = |raw: &usize| known.library.devices.iter().position(|device| device.is(*raw));
         let nodes: Vec<_> = context.devices.iter().filter_map(at).map(|at| &nodes[at]).collect();
         let aligns = nodes.iter().map(|node| node.info.caps.align_bytes);
         Ok(Self {
@@ -187,14 +178,13 @@ impl ForeignContextInfo {
     /// Asks the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for null and for what the driver knows to be no context.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for null and for what the driver knows to be no context.
     ///
     /// # Safety
     /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
     pub unsafe fn query(hub: &Hub, context: *mut c_void) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let facts =
-            unsafe { foreign::context(&hub.foreign_devices().known()?.cl, context.addr()) }?;
+        let facts = unsafe { foreign::context(Known::of(hub)?.cl(), context.addr()) }?;
         let devices = KnownDevices::of(hub, &facts)?.ids;
         let ContextFacts { devices: all, reference_count, properties } = facts;
         Ok(Self { devices, device_count: all.len(), reference_count, properties })
@@ -221,13 +211,13 @@ impl ForeignQueueInfo {
     /// Asks the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for null and for what the driver knows to be no queue.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for null and for what the driver knows to be no queue.
     ///
     /// # Safety
     /// Null, or a live `cl_command_queue` of the OpenCL library that this hub has loaded.
     pub unsafe fn query(hub: &Hub, queue: *mut c_void) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let facts = unsafe { foreign::queue(&hub.foreign_devices().known()?.cl, queue.addr()) }?;
+        let facts = unsafe { foreign::queue(Known::of(hub)?.cl(), queue.addr()) }?;
         let foreign::QueueFacts { context, device, reference_count, spec, properties } = facts;
         let one = ContextFacts { devices: vec![device], reference_count: 0, properties: vec![] };
         let device = KnownDevices::of(hub, &one)?.ids.pop();

@@ -1,19 +1,16 @@
 //! An OpenGL context that somebody else made, and its buffers.
 
-use super::{
-    context::Registration,
-    info::elements,
-    other::{EntryDevice, ForeignDevice, Newcomer, Other, known_as, sharing},
-    wrap::{What, WrapBuilder},
-};
 use crate::{
-    Buffer, Error, Fence, Hub, MemoryKind, Queue, QueueSpec, ReadView, Result, WriteView,
-    backend::gl::foreign::{Facts, ForeignDevice as ForeignGlDevice},
-    buffer::Shape,
+    Buffer, Error, Hub, MemoryKind, Queue, ReadView, Result, WrapBuilder, WriteView,
+    backend::gl::{
+        self,
+        foreign::{Facts, ForeignDevice},
+    },
+    buffer::{Core, Window},
     device::Device,
-    hal,
+    foreign::{Asked, ForeignMemory, Loan, Registration, Whose},
+    hal::AllocSpec,
     program::{Arg, IntoArg},
-    queue::QueueState,
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -48,7 +45,8 @@ pub struct ForeignGlBufferInfo {
     pub map_flags: u32,
 }
 
-impl Hub {
+/// OpenGL contexts and buffers that somebody else made, on a [`Hub`].
+pub trait GlHubExt {
     /// Registers the OpenGL context that is current on this thread. It becomes a device of the hub, such as `gl:0@1`, whose queues
     /// are a context of ours that shares objects with it: buffers and programs there work from any thread. The same context again is
     /// the same registration; it is given up when everything that was made in it is gone.
@@ -60,22 +58,7 @@ impl Hub {
     /// # Safety
     /// It was made by the EGL that this hub has loaded, has no error pending, and is not destroyed before this, and everything that was made
     /// in it, is gone.
-    pub unsafe fn foreign_gl(&self) -> Result<ForeignGl> {
-        let library = self.foreign_devices().gl()?;
-        let raw = library.current().ok_or_else(|| {
-            Error::invalid("no EGL context is current on this thread: make yours current first")
-        })?;
-        let adopt = || {
-            // SAFETY: the caller's promise.
-            let (device, foreign_device) = unsafe { library.adopt(self.new_domain()) }?;
-            let known_as = known_as(self, hal::Device::info(&device));
-            let (device, other) =
-                (EntryDevice::Gl(Arc::new(device)), Other::new(ForeignDevice::Gl(foreign_device)));
-            Ok(Newcomer { device, other, known_as })
-        };
-        let registration = self.registered(raw, adopt)?;
-        Ok(ForeignGl { hub: self.clone(), registration })
-    }
+    unsafe fn foreign_gl(&self) -> Result<ForeignGl>;
 
     /// A buffer over an OpenGL buffer that somebody else made in that context, or in one that shares with it, without a copy. Its device sees
     /// it, and the context's own [queue](ForeignGl::queue); OpenCL, CUDA and HIP on its chip do by their sharing calls, where those are proven (OpenCL where it was first used after this context was registered; none of them on NVIDIA's driver, which loses what the buffer held); the
@@ -88,12 +71,23 @@ impl Hub {
     /// A buffer that no [`Buffer`] of this hub has made, and that is not deleted, given other storage or mapped before the wrap has been
     /// dropped. Work of the owner's on it is over (`glFinish`), or told by [`WrapBuilder::after`]; while a guard of the buffer is held,
     /// and until work that was enqueued under it is done, the owner does with it only what the guard allows.
-    pub unsafe fn wrap_gl_buffer<T: Pod>(
-        &self,
-        context: &ForeignGl,
-        name: u32,
-    ) -> WrapBuilder<'_, T> {
-        WrapBuilder::new(self, What::Gl { context: context.clone(), name })
+    unsafe fn wrap_gl_buffer<T: Pod>(&self, context: &ForeignGl, name: u32) -> WrapBuilder<'_, T>;
+}
+
+impl GlHubExt for Hub {
+    unsafe fn foreign_gl(&self) -> Result<ForeignGl> {
+        let (library, _) = self.foreign_devices().library::<gl::Library>("gl", "OpenGL")?;
+        let raw = library.current().ok_or_else(|| {
+            Error::invalid("no EGL context is current on this thread: make yours current first")
+        })?;
+        // SAFETY: the caller's promise.
+        let registration =
+            self.registered(raw, |entries| unsafe { library.enter_current(entries) })?;
+        Ok(ForeignGl { hub: self.clone(), registration })
+    }
+
+    unsafe fn wrap_gl_buffer<T: Pod>(&self, context: &ForeignGl, name: u32) -> WrapBuilder<'_, T> {
+        WrapBuilder::new(self, Named { context: context.clone(), name })
     }
 }
 
@@ -114,13 +108,8 @@ impl ForeignGl {
     /// # Errors
     /// [`Error::ForeignContext`] where it is not current on this thread.
     pub fn queue(&self) -> Result<GlQueue> {
-        let (ix, spec) = (self.registration.first(), QueueSpec::default());
-        let native = self.other()?.1.queue()?;
-        let foreign_device = Some(self.registration.clone());
-        let queue_state = QueueState::of(ix, native, self.hub.hal(ix), spec, foreign_device)
-            .traced(self.hub.tracer());
-        let queue_state = queue_state.foreign().marked_at_once();
-        let queue = Queue { hub: self.hub.clone(), queue_state: Arc::new(queue_state) };
+        let native = self.registration.foreign_device::<ForeignDevice>()?.queue()?;
+        let queue = self.hub.foreign_inline_queue(native, &self.registration);
         Ok(GlQueue { queue, here: PhantomData })
     }
 
@@ -129,16 +118,9 @@ impl ForeignGl {
     /// # Errors
     /// [`Error::InvalidArgument`] for what is none in this context.
     pub fn buffer_info(&self, name: u32) -> Result<ForeignGlBufferInfo> {
-        let facts = self.other()?.1.facts(name)?;
+        let facts = self.registration.foreign_device::<ForeignDevice>()?.facts(name)?;
         let Facts { bytes, usage, is_immutable, storage_flags, is_mapped, map_flags } = facts;
         Ok(ForeignGlBufferInfo { bytes, usage, is_immutable, storage_flags, is_mapped, map_flags })
-    }
-
-    fn other(&self) -> Result<(&Other, &ForeignGlDevice)> {
-        match self.registration.other().map(|other| (other, &other.foreign_device)) {
-            Some((other, ForeignDevice::Gl(foreign_device))) => Ok((other, foreign_device)),
-            _ => Err(Error::invalid("a context of another API")),
-        }
     }
 }
 
@@ -153,7 +135,7 @@ impl fmt::Debug for ForeignGl {
 /// It is a [`Queue`] in all else. Handed to another thread by a clone of that, its calls are refused there.
 ///
 /// ```compile_fail
-/// fn elsewhere(queue: onebuf::foreign::GlQueue) {
+/// fn elsewhere(queue: onebuf::GlQueue) {
 ///     std::thread::spawn(move || drop(queue));
 /// }
 /// ```
@@ -215,25 +197,43 @@ impl<'b, V: IntoArg<'b>> IntoArg<'b> for Here<V> {
     }
 }
 
-pub(super) fn wrap<T: Pod>(
-    hub: &Hub,
-    context: &ForeignGl,
+/// A buffer by its name, of which all is true that `wrap_gl_buffer` wants.
+struct Named {
+    context: ForeignGl,
     name: u32,
-    shape: Shape,
-    len: Option<usize>,
-    after: &[&Fence],
-) -> Result<Buffer<T>> {
-    if !context.hub().is(hub) {
-        return Err(Error::invalid("a foreign OpenGL context of another hub"));
+}
+
+impl ForeignMemory for Named {
+    fn handle(&self) -> usize {
+        self.name as usize
     }
-    let (other, foreign_device) = context.other()?;
-    let bytes = foreign_device.facts(name)?.bytes;
-    let have = elements::<T>(bytes)?;
-    if let Some(len) = len.filter(|len| *len != have) {
-        return Err(Error::invalid(format!("{len} elements in an OpenGL buffer of {have}")));
+
+    fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
+        let Self { context, name } = self;
+        if !context.hub().is(asked.hub) {
+            return Err(Error::invalid("a foreign OpenGL context of another hub"));
+        }
+        let registration = &context.registration;
+        let foreign_device = registration.foreign_device::<ForeignDevice>()?;
+        let bytes = foreign_device.facts(*name)?.bytes;
+        let have = asked.element.count(bytes)?;
+        if let Some(len) = asked.len.filter(|len| *len != have) {
+            return Err(Error::invalid(format!("{len} elements in an OpenGL buffer of {have}")));
+        }
+        let key = registration.key((*name).into(), 0);
+        let core = asked.core(key, bytes, |shape| {
+            // SAFETY: the promise that was made to `wrap_gl_buffer`.
+            let memory = unsafe { foreign_device.wrap(*name) }?;
+            let (memory_kind, (access, host)) = (MemoryKind::Device, Default::default());
+            let spec =
+                AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
+            Ok(Loan {
+                whose: Whose::ForeignDevice(registration.clone()),
+                memory,
+                spec,
+                pages: None,
+            })
+        })?;
+        Ok((core, None))
     }
-    // SAFETY: the promise that was made to `Hub::wrap_gl_buffer`.
-    let make = || unsafe { foreign_device.wrap(name) }.map(|memory| (memory, MemoryKind::Device));
-    let key = (other.key(name.into(), 0), bytes);
-    sharing(hub, &context.registration, key, shape, after, make)
 }

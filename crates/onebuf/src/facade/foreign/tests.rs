@@ -15,8 +15,8 @@ use std::{ffi::c_void, time::Instant};
 const TWICE: &str = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
 
 fn hub() -> Hub {
-    Hub::builder()
-        .without_graphics()
+    crate::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Verdicts::default())
         .build()
         .expect("the host is always there")
@@ -94,7 +94,8 @@ fn references(hub: &Hub, mem: *mut c_void) -> u32 {
 
 fn release(hub: &Hub, mem: *mut c_void) {
     // SAFETY: the caller's one reference.
-    unsafe { hub.foreign_devices().known().unwrap().cl.release_mem_object(ClMem(mem)) }.unwrap();
+    unsafe { super::context::Known::of(hub).unwrap().library.cl.release_mem_object(ClMem(mem)) }
+        .unwrap();
 }
 
 #[test]
@@ -130,8 +131,8 @@ fn wraps_of_one_object_share_one_state() {
 #[test]
 fn a_wrap_makes_the_calls_of_a_c_program() {
     let probe = Probe::new();
-    let hub = Hub::builder()
-        .without_graphics()
+    let hub = crate::builder()
+        .without(["vulkan", "gl"])
         .verdicts(Verdicts::default())
         .probe(probe.clone())
         .build()
@@ -181,7 +182,7 @@ fn an_owned_handle_is_given_back_once() {
             }
         };
         assert!(wrap().len(1).owned(count(&calls)).build().is_err());
-        let stranger = Hub::builder().without_graphics().without_opencl().build().unwrap().host();
+        let stranger = crate::builder().without(["opencl", "vulkan", "gl"]).build().unwrap().host();
         assert!(wrap().owned(count(&calls)).shared_with([&stranger]).build().is_err());
         drop(wrap().owned(count(&calls)));
         assert_eq!(calls.load(Ordering::Relaxed), 0, "not taken over");
@@ -298,8 +299,8 @@ fn an_owners_queue_is_ordered_both_ways() {
 #[test]
 fn memory_over_the_applications_pages_is_shared_in_place() {
     let hub = hub();
-    let cl = match hub.foreign_devices().known() {
-        Ok(known) => known.cl.clone(),
+    let cl = match super::context::Known::of(&hub) {
+        Ok(known) => known.library.cl.clone(),
         Err(why) => return eprintln!("skip: {why}"),
     };
     let bytes = 1 << 16;

@@ -1,17 +1,15 @@
 //! A `VkDevice` that somebody else made, and its memory.
 
-use super::{
-    context::Registration,
-    info::elements,
-    other::{EntryDevice, ForeignDevice, Newcomer, Other, known_as, sharing},
-    wrap::{What, WrapBuilder},
-};
 use crate::{
-    Buffer, Error, Fence, Hub, Result,
-    backend::vulkan::foreign::{ForeignDevice as ForeignVulkanDevice, Handles, Object, Under},
-    buffer::Shape,
+    Error, Hub, Result, WrapBuilder,
+    backend::vulkan::{
+        self,
+        foreign::{ForeignDevice, Handles, Object, Under},
+    },
+    buffer::{Core, Window},
     device::Device,
-    hal,
+    foreign::{Asked, ForeignMemory, Loan, Registration, Whose},
+    hal::AllocSpec,
     sync::Arc,
 };
 use bytemuck::Pod;
@@ -80,7 +78,8 @@ pub struct ForeignVulkan {
     registration: Arc<Registration>,
 }
 
-impl Hub {
+/// Vulkan devices and buffers that somebody else made, on a [`Hub`].
+pub trait VulkanHubExt {
     /// Registers a `VkDevice` that somebody else made. It becomes a device of the hub, such as `vulkan:0@1`: queues, programs and
     /// buffers of ours can be made in it, and its memory wrapped. The same one again is the same registration; it is given up when
     /// everything that was made in it is gone.
@@ -92,23 +91,7 @@ impl Hub {
     /// # Safety
     /// Null, or live handles of one device, of the Vulkan loader that this hub has loaded, of which all is true that
     /// [`VulkanHandles`] says. They stay alive until this, and everything that was made in it, is gone.
-    pub unsafe fn foreign_vulkan(&self, handles: &VulkanHandles<'_>) -> Result<ForeignVulkan> {
-        let adopt = || {
-            // SAFETY: the caller's promise.
-            let adopted = unsafe {
-                self.foreign_devices().vulkan()?.adopt(&given(handles), self.new_domain())
-            };
-            let (device, foreign_device) = adopted?;
-            let known_as = known_as(self, hal::Device::info(&device));
-            let (device, other) = (
-                EntryDevice::Vulkan(Arc::new(device)),
-                Other::new(ForeignDevice::Vulkan(foreign_device)),
-            );
-            Ok(Newcomer { device, other, known_as })
-        };
-        let registration = self.registered(handles.device.addr(), adopt)?;
-        Ok(ForeignVulkan { hub: self.clone(), registration })
-    }
+    unsafe fn foreign_vulkan(&self, handles: &VulkanHandles<'_>) -> Result<ForeignVulkan>;
 
     /// A buffer over memory that somebody else made in their `VkDevice`, without a copy. Its device sees it; the host does where it is
     /// mapped; other devices see it by the routes that the planner finds, when [`WrapBuilder::shared_with`] names
@@ -119,18 +102,36 @@ impl Hub {
     /// what [`WrapBuilder::owned`] says.
     ///
     /// # Safety
-    /// Live objects of that device, bound to each other as is said, that no [`Buffer`] of this hub has made; the buffer with
+    /// Live objects of that device, bound to each other as is said, that no [`Buffer`](crate::Buffer) of this hub has made; the buffer with
     /// the usages `STORAGE_BUFFER`, `TRANSFER_SRC` and `TRANSFER_DST`, for the family of the registered queues or for all. They stay
     /// alive until the buffer has been dropped, and bytes of two wraps do not overlap. Memory that is exportable belongs to
     /// `VK_QUEUE_FAMILY_EXTERNAL` whenever no work of ours uses it. The owner's own work on it is over when it is wrapped, and while
     /// a guard of the buffer is held, and until work that was enqueued under it is done, the owner does with the
     /// memory only what the guard allows.
-    pub unsafe fn wrap_vk_buffer<T: Pod>(
+    unsafe fn wrap_vk_buffer<T: Pod>(
+        &self,
+        context: &ForeignVulkan,
+        buffer: VulkanBuffer,
+    ) -> WrapBuilder<'_, T>;
+}
+
+impl VulkanHubExt for Hub {
+    unsafe fn foreign_vulkan(&self, handles: &VulkanHandles<'_>) -> Result<ForeignVulkan> {
+        let registration = self.registered(handles.device.addr(), |entries| {
+            let (loader, _) =
+                self.foreign_devices().library::<vulkan::Loader>("vulkan", "Vulkan")?;
+            // SAFETY: the caller's promise.
+            unsafe { loader.enter_device(&given(handles), entries) }
+        })?;
+        Ok(ForeignVulkan { hub: self.clone(), registration })
+    }
+
+    unsafe fn wrap_vk_buffer<T: Pod>(
         &self,
         context: &ForeignVulkan,
         buffer: VulkanBuffer,
     ) -> WrapBuilder<'_, T> {
-        WrapBuilder::new(self, What::Vulkan { context: context.clone(), buffer })
+        WrapBuilder::new(self, Bound { context: context.clone(), buffer })
     }
 }
 
@@ -155,13 +156,6 @@ impl ForeignVulkan {
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
-
-    fn other(&self) -> Result<(&Other, &ForeignVulkanDevice)> {
-        match self.registration.other().map(|other| (other, &other.foreign_device)) {
-            Some((other, ForeignDevice::Vulkan(foreign_device))) => Ok((other, foreign_device)),
-            _ => Err(Error::invalid("a context of another API")),
-        }
-    }
 }
 
 impl fmt::Debug for ForeignVulkan {
@@ -171,7 +165,7 @@ impl fmt::Debug for ForeignVulkan {
 }
 
 /// The handle that an owner's `release` is called with.
-pub(super) fn handle(buffer: &VulkanBuffer) -> u64 {
+fn handle(buffer: &VulkanBuffer) -> u64 {
     match (buffer.buffer, buffer.memory) {
         (0, Some(memory)) => memory.memory,
         (buffer, _) => buffer,
@@ -191,26 +185,44 @@ fn object(buffer: &VulkanBuffer) -> Object {
     Object { buffer: vk::Buffer::from_raw(buffer.buffer), start, bytes, under }
 }
 
-pub(super) fn wrap<T: Pod>(
-    hub: &Hub,
-    context: &ForeignVulkan,
-    buffer: &VulkanBuffer,
-    shape: Shape,
-    len: Option<usize>,
-    after: &[&Fence],
-) -> Result<Buffer<T>> {
-    if !context.hub().is(hub) {
-        return Err(Error::invalid("a foreign VkDevice of another hub"));
+/// A buffer, of which all is true that `wrap_vk_buffer` wants.
+struct Bound {
+    context: ForeignVulkan,
+    buffer: VulkanBuffer,
+}
+
+impl ForeignMemory for Bound {
+    fn handle(&self) -> usize {
+        handle(&self.buffer) as usize
     }
-    let (bytes, have) = (buffer.bytes, elements::<T>(buffer.bytes)?);
-    if bytes == 0 || len.is_some_and(|len| len != have) {
-        let wanted = len.map_or(String::new(), |len| format!(" instead of {len}"));
-        return Err(Error::invalid(format!("a VkBuffer of {have} elements{wanted}")));
+
+    fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
+        let Self { context, buffer } = self;
+        if !context.hub().is(asked.hub) {
+            return Err(Error::invalid("a foreign VkDevice of another hub"));
+        }
+        let (bytes, have) = (buffer.bytes, asked.element.count(buffer.bytes)?);
+        if bytes == 0 || asked.len.is_some_and(|len| len != have) {
+            let wanted = asked.len.map_or(String::new(), |len| format!(" instead of {len}"));
+            return Err(Error::invalid(format!("a VkBuffer of {have} elements{wanted}")));
+        }
+        let registration = &context.registration;
+        let foreign_device = registration.foreign_device::<ForeignDevice>()?;
+        let place = buffer.offset.wrapping_add(buffer.memory.map_or(0, |memory| memory.offset));
+        let key = registration.key(handle(buffer), place);
+        let core = asked.core(key, bytes, |shape| {
+            // SAFETY: the promise that was made to `wrap_vk_buffer`.
+            let (memory, memory_kind) = unsafe { foreign_device.wrap(&object(buffer)) }?;
+            let (access, host) = Default::default();
+            let spec =
+                AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
+            Ok(Loan {
+                whose: Whose::ForeignDevice(registration.clone()),
+                memory,
+                spec,
+                pages: None,
+            })
+        })?;
+        Ok((core, None))
     }
-    let (other, foreign_device) = context.other()?;
-    let place = buffer.offset.wrapping_add(buffer.memory.map_or(0, |memory| memory.offset));
-    let key = other.key(handle(buffer), place);
-    // SAFETY: the promise that was made to `Hub::wrap_vk_buffer`.
-    let make = || unsafe { foreign_device.wrap(&object(buffer)) };
-    sharing(hub, &context.registration, (key, bytes), shape, after, make)
 }

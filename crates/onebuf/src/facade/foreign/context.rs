@@ -1,0 +1,156 @@
+//! OpenCL contexts that somebody else made, as devices of a hub.
+
+use super::{ForeignContextInfo, UserEvent};
+use crate::{
+    Error, Hub, Result,
+    backend::opencl::{self, OpenCl, foreign::Adopted},
+    device::Device,
+    foreign::Whose,
+    hal::{self, AllocSpec, DeviceEntries, Library},
+    sync::Arc,
+    topology::DeviceIx,
+};
+use std::{ffi::c_void, fmt};
+
+/// The OpenCL devices that were found.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'h> {
+    pub library: &'h opencl::Library,
+    /// The index of the first.
+    pub first: usize,
+}
+
+impl<'h> Known<'h> {
+    pub fn of(hub: &'h Hub) -> Result<Self> {
+        let (library, first) = hub.foreign_devices().library("opencl", "OpenCL")?;
+        Ok(Self { library, first })
+    }
+
+    pub fn cl(&self) -> &'h OpenCl {
+        &self.library.cl
+    }
+
+    /// Whose own context it is.
+    fn owner_of(&self, context: usize) -> Option<DeviceIx> {
+        let at = self.library.devices.iter().position(|device| device.owns(context))?;
+        Some(DeviceIx((self.first + at) as u16))
+    }
+}
+
+/// Whose context it is; registers it if it is nobody's yet.
+///
+/// # Safety
+/// Null, or a live context.
+pub(super) unsafe fn whose(hub: &Hub, context: usize) -> Result<Whose> {
+    let known = Known::of(hub)?;
+    // SAFETY: the caller's promise.
+    let adopt = |entries: &mut dyn DeviceEntries| unsafe { known.library.adopt(context, entries) };
+    hub.whose(context, || known.owner_of(context), adopt)
+}
+
+/// One of its devices.
+pub(super) fn device_of<'a>(
+    hub: &'a Hub,
+    whose: &'a Whose,
+    ix: DeviceIx,
+) -> Result<&'a opencl::Device> {
+    let known = Known::of(hub)?;
+    let device = match whose {
+        Whose::Own(_) => known.library.devices.get(ix.get() - known.first),
+        Whose::ForeignDevice(registration) => {
+            let at = whose.devices().iter().position(|device| *device == ix);
+            let members = &registration.foreign_device::<Adopted>()?.members;
+            at.and_then(|at| members.get(at)).map(|member| &member.device)
+        }
+    };
+    device
+        .map(|device| &**device)
+        .ok_or_else(|| Error::invalid("a device that is not of this context"))
+}
+
+/// The device that the driver knows by this handle.
+pub(super) fn index_of(whose: &Whose, device: usize) -> Result<DeviceIx> {
+    let found = match whose {
+        Whose::Own(ix) => Some(*ix),
+        Whose::ForeignDevice(registration) => {
+            let members = &registration.foreign_device::<Adopted>()?.members;
+            let at = members.iter().position(|member| member.raw == device);
+            at.map(|at| whose.devices()[at])
+        }
+    };
+    found.ok_or_else(|| Error::invalid("a queue whose device is not of its context"))
+}
+
+/// Memory of this context, at home on its first device.
+///
+/// # Safety
+/// A live buffer of this context that is no part of another.
+pub(super) unsafe fn wrap_memory(
+    hub: &Hub,
+    whose: &Whose,
+    raw: usize,
+    spec: &AllocSpec,
+    flags: u64,
+) -> Result<Arc<dyn hal::Memory>> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match whose {
+            Whose::Own(ix) => device_of(hub, whose, *ix)?.wrap_memory(raw, spec, flags),
+            Whose::ForeignDevice(registration) => {
+                let members = &registration.foreign_device::<Adopted>()?.members;
+                members[0].foreign_device.wrap_memory(raw, spec, flags)
+            }
+        }
+    }
+}
+
+/// A context that somebody else made, registered with a hub while this, or anything made in it, lives.
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct ForeignContext {
+    pub(super) hub: Hub,
+    pub(super) raw: usize,
+    pub(super) whose: Whose,
+}
+
+impl ForeignContext {
+    /// Its devices, as devices of the hub.
+    pub fn devices(&self) -> Vec<Device> {
+        self.whose.devices().iter().map(|ix| Device::new(&self.hub, *ix)).collect()
+    }
+
+    /// Its first device; most contexts have but one.
+    pub fn device(&self) -> Device {
+        Device::new(&self.hub, self.whose.devices()[0])
+    }
+
+    /// What the driver says of it now.
+    pub fn info(&self) -> Result<ForeignContextInfo> {
+        // SAFETY: it is held by the registration, or our own.
+        unsafe { ForeignContextInfo::query(&self.hub, self.raw()) }
+    }
+
+    /// The `cl_context`.
+    pub fn raw(&self) -> *mut c_void {
+        self.raw as *mut c_void
+    }
+
+    /// The hub that it is registered with.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// An event of this context that the host completes.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the driver cannot wait for the host.
+    pub fn user_event(&self) -> Result<UserEvent> {
+        UserEvent::new(&self.hub, &self.whose)
+    }
+}
+
+impl fmt::Debug for ForeignContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForeignContext").field(&self.devices()).finish()
+    }
+}
