@@ -3,6 +3,7 @@
 use crate::{Watchdog, absent, note};
 use std::{
     env, fs,
+    os::fd::AsRawFd,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
@@ -102,6 +103,7 @@ pub fn one_api() -> MutexGuard<'static, ()> {
 fn build(name: &str, sources: &[&str], headers: &[&str], flags: &[&str]) -> Option<PathBuf> {
     let program = env::current_exe().expect("the path of this program");
     let built = program.with_file_name(name);
+    let _turn = only_builder(&built);
     let in_folder = |name: &&str| Path::new(FOLDER).join(name);
     if sources.iter().chain(headers).map(in_folder).all(|source| is_newer(&built, &source)) {
         return Some(built);
@@ -118,6 +120,15 @@ fn build(name: &str, sources: &[&str], headers: &[&str], flags: &[&str]) -> Opti
     }
     fs::rename(&scratch, &built).expect("what was built in its place");
     Some(built)
+}
+
+/// Held while one process builds: the next finds what was built, and does not replace it under those who use it.
+fn only_builder(built: &Path) -> fs::File {
+    let lock = fs::File::create(built.with_extension("lock")).expect("a lock file");
+    // SAFETY: a descriptor that is open during the call.
+    let locked = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) };
+    assert_eq!(locked, 0, "{built:?}: {}", std::io::Error::last_os_error());
+    lock
 }
 
 fn is_newer(file: &Path, than: &Path) -> bool {

@@ -25,7 +25,7 @@ use out::{Answer, Output, Result};
 use screen::Screen;
 use serde_json::json;
 use std::process::ExitCode;
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// One buffer, every compute API: what this machine has, what works between its devices, and proof.
 #[derive(Parser)]
@@ -42,7 +42,7 @@ Examples:
   onebuf bench                    what it costs, beside the raw C calls and the staged copy
 
 Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
-ONEBUF_LOG filters the log on stderr (try ONEBUF_LOG=debug); NO_COLOR switches colour off.")]
+ONEBUF_LOG filters the log on stderr (ONEBUF_LOG=debug, ONEBUF_LOG=warn,onebuf::pipeline=debug); NO_COLOR switches colour off.")]
 struct Cli {
     /// Print one JSON object on stdout, and nothing else there
     #[arg(long, global = true, display_order = 100)]
@@ -127,10 +127,22 @@ const LOG_BY_DEFAULT: &str = "error,onebuf::watchdog=warn,onebuf::pipeline=warn"
 
 fn log_to_stderr() {
     let asked = std::env::var("ONEBUF_LOG").ok().filter(|filter| !filter.is_empty());
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::ERROR.into())
-        .parse_lossy(asked.as_deref().unwrap_or(LOG_BY_DEFAULT));
+    let (filter, refused) = log_filter(asked.as_deref());
     // Plain, so that the log reads the same in a file.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-    log.with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(log).with(filter).init();
+    if let Some(why) = refused {
+        out::warn(format_args!("ONEBUF_LOG is not understood and ignored: {why}"));
+    }
+}
+
+/// What the log lets through, and why `asked` is not that.
+fn log_filter(asked: Option<&str>) -> (Targets, Option<String>) {
+    match asked.unwrap_or(LOG_BY_DEFAULT).parse() {
+        Ok(filter) => (filter, None),
+        Err(error) => {
+            let by_default = LOG_BY_DEFAULT.parse().expect("a filter of our own");
+            (by_default, Some(format!("{error}")))
+        }
+    }
 }

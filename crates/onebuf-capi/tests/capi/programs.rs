@@ -2,7 +2,7 @@
 
 use crate::support::{
     Build, OPENCL, command, compile, crate_folder, has_header, on_driver, said, under_valgrind,
-    workshop,
+    with_drivers, workshop,
 };
 use onebuf_conformance::{absent, cuda_stub, note, stub};
 use std::{
@@ -411,7 +411,7 @@ fn threads_free_what_others_use() {
 fn nothing_is_lost_or_misread() {
     for (name, args) in [("c/everything.c", &[][..]), ("c/fuzz.c", &["5", "6000", "host"])] {
         let Some(program) = compile(&source(name), Build::Shared, &[]) else { return };
-        let Some(mut run) = under_valgrind(&program) else { return };
+        let Some(mut run) = under_valgrind(&program).map(with_drivers) else { return };
         run.args(args);
         said(run);
     }

@@ -126,7 +126,8 @@ pub fn command(program: &Path) -> Command {
 }
 
 /// The same under valgrind, which fails for errors and for memory that is definitely lost; `None`, after a
-/// printed skip, without it.
+/// printed skip, without it. On the host alone: valgrind takes seconds to see the drivers started, which is not what
+/// most of these programs are about. [`on_driver`] gives it one, [`with_drivers`] all of them.
 pub fn under_valgrind(program: &Path) -> Option<Command> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         absent("valgrind", "not installed");
@@ -135,13 +136,25 @@ pub fn under_valgrind(program: &Path) -> Option<Command> {
     let mut command = Command::new("valgrind");
     command.args(["-q", "--fair-sched=yes", "--leak-check=full", "--error-exitcode=9"]);
     command.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]).arg(program);
-    Some(with_surroundings(command))
+    let mut command = with_surroundings(command);
+    command.env("ONEBUF_OPENCL_LIB", "none");
+    Some(command)
+}
+
+/// A run that starts the drivers of this machine, whatever was said before.
+pub fn with_drivers(mut command: Command) -> Command {
+    command.env_remove("ONEBUF_OPENCL_LIB");
+    command
 }
 
 fn with_surroundings(mut command: Command) -> Command {
     command.env("LD_LIBRARY_PATH", workshop()).env("XDG_CACHE_HOME", workshop().join("cache"));
     // Programs in C speak OpenCL; drivers of graphics would only be started, and watched by valgrind.
     command.env("ONEBUF_EGL_LIB", "none").env("ONEBUF_VULKAN_LIB", "none");
+    if !Path::new("/dev/kfd").exists() {
+        // Without an AMD GPU its runtime would be loaded by every program for nothing.
+        command.env("ONEBUF_HIP_LIB", "none");
+    }
     // Drivers keep memory for good; what is lost is valgrind's to find.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
     command

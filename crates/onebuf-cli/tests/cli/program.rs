@@ -273,6 +273,10 @@ fn the_log_is_silent_until_asked_for() {
     };
     assert!(!log("").contains("WARN"));
     assert!(log("warn").contains("WARN"));
+    assert!(log("error,onebuf=warn").contains("WARN"));
+    assert!(!log("warn,onebuf=error").contains("WARN"));
+    let refused = log("no such=level=here");
+    assert!(refused.contains("ONEBUF_LOG is not understood") && !refused.contains("WARN"));
 }
 
 #[test]

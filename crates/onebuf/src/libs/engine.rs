@@ -50,3 +50,14 @@ fn host(_what: &str) -> Result<Engine> {
 fn host(what: &str) -> Result<Engine> {
     Err(Error::unsupported(format!("{what} on the host"), "onebuf's cargo feature `cpu-libs`"))
 }
+
+#[cfg(all(test, not(feature = "cpu-libs")))]
+mod tests {
+    #[test]
+    fn without_the_feature_the_error_names_it() {
+        let said = super::host("a matrix product").expect_err("nothing computes").to_string();
+        for part in ["a matrix product on the host", "cargo feature `cpu-libs`"] {
+            assert!(said.contains(part), "no `{part}` in: {said}");
+        }
+    }
+}

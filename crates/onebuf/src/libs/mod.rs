@@ -1,7 +1,7 @@
 //! Libraries on views: matrix products, Fourier transforms, linear systems.
 //!
 //! One call for every device. A queue of the host computes with the CPU (crates `gemm` and `rustfft`, behind
-//! the cargo feature `cpu-libs`, which is on unless switched off); a CUDA queue calls cuBLAS, cuFFT and cuSOLVER, a
+//! the cargo feature `cpu-libs`, which is off unless asked for); a CUDA queue calls cuBLAS, cuFFT and cuSOLVER, a
 //! HIP queue rocBLAS, rocFFT and rocSOLVER, which are loaded when they are first asked for. Nothing is copied: the
 //! library gets the addresses of the views, on the queue's own stream, so that fences know of its work as of a
 //! kernel's.

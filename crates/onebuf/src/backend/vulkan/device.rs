@@ -276,7 +276,7 @@ impl Device {
         *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
     }
 
-    #[cfg(all(test, not(onebuf_shuttle)))]
+    #[cfg(all(test, feature = "glsl", not(onebuf_shuttle)))]
     pub(super) fn driver(&self) -> &Driver {
         &self.driver
     }

@@ -15,6 +15,28 @@ pub(super) fn compile(
     kernel: &str,
     _text: &str,
 ) -> crate::Result<Vec<u32>> {
-    let what = format!("kernel `{kernel}` in GLSL on {}", driver.info.name);
-    Err(crate::Error::unsupported(what, "onebuf's cargo feature `glsl`, or SPIR-V"))
+    Err(not_built_in(&driver.info.name, kernel))
+}
+
+/// A failed build, not a lack of the device: the doctor then leaves a route untried, and does not refute it for all programs.
+#[cfg(not(feature = "glsl"))]
+fn not_built_in(device: &str, kernel: &str) -> crate::Error {
+    let log = format!(
+        "kernel `{kernel}` is in GLSL, which Vulkan takes only where onebuf is built with its cargo feature `glsl`; \
+         enable that feature, or give the kernel as SPIR-V"
+    );
+    crate::Error::Build { device: device.to_owned(), log }
+}
+
+#[cfg(all(test, not(feature = "glsl")))]
+mod tests {
+    #[test]
+    fn without_the_feature_the_error_names_it() {
+        let error = super::not_built_in("a device", "gain");
+        assert!(matches!(error, crate::Error::Build { .. }));
+        let said = error.to_string();
+        for part in ["a device", "`gain`", "cargo feature `glsl`", "SPIR-V"] {
+            assert!(said.contains(part), "no `{part}` in: {said}");
+        }
+    }
 }

@@ -41,7 +41,7 @@ mod program;
 mod queue;
 mod semaphore;
 mod spirv;
-#[cfg(all(test, not(onebuf_shuttle)))]
+#[cfg(all(test, feature = "glsl", not(onebuf_shuttle)))]
 mod tests;
 mod timeline;
 mod transfer;

@@ -42,7 +42,7 @@ impl Semaphore {
     }
 
     /// One for this device alone.
-    #[cfg(all(test, not(onebuf_shuttle)))]
+    #[cfg(all(test, feature = "glsl", not(onebuf_shuttle)))]
     pub fn plain(context: Arc<Context>) -> Result<Semaphore> {
         let info = vk::SemaphoreCreateInfo::default();
         // SAFETY: a live device.
