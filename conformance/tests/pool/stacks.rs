@@ -103,7 +103,7 @@ fn a_block_that_is_too_small_is_refused() {
     assert_eq!(pool.statistics().made, 1);
     let refused = pool.get(&hub.buffer::<u8>(1 << 20)).unwrap_err();
     assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
-    assert!(refused.to_string().contains("4096 bytes for a wish of 1048576"), "{refused}");
+    assert!(refused.to_string().contains("4096 bytes for a request of 1048576"), "{refused}");
     let detached = pool.get(&hub.buffer::<u8>(8)).unwrap();
     detached.detach();
     drop(detached);

@@ -9,7 +9,8 @@
 
 pub use crate::private_files::user_folder;
 
-use crate::{Result, program::Store, verdicts::Verdicts};
+use crate::{program::Store, verdicts::Verdicts};
+use onebuf_hal::Result;
 use serde::Serialize;
 use std::path::Path;
 
@@ -27,7 +28,7 @@ pub struct Contents {
 /// What a folder holds; nothing where there is none.
 ///
 /// # Errors
-/// [`Error::Cache`](crate::Error::Cache) for a folder that cannot be read, or that others can write to.
+/// [`Error::Cache`](onebuf_hal::Error::Cache) for a folder that cannot be read, or that others can write to.
 pub fn contents(folder: &Path) -> Result<Contents> {
     let verdicts = Verdicts::load(folder).ok().map(|verdicts| verdicts.len());
     let (programs, bytes) = Store::contents(folder)?;
@@ -38,7 +39,7 @@ pub fn contents(folder: &Path) -> Result<Contents> {
 /// (a FIFO, a socket, a link) is removed. An error in one part does not keep the other from being cleared.
 ///
 /// # Errors
-/// [`Error::Cache`](crate::Error::Cache) for a file that cannot be removed, or a folder of programs that others can write to.
+/// [`Error::Cache`](onebuf_hal::Error::Cache) for a file that cannot be removed, or a folder of programs that others can write to.
 pub fn clear(folder: &Path) -> Result<Contents> {
     let held = contents(folder);
     let verdicts = Verdicts::clear(folder);

@@ -1,12 +1,7 @@
 //! Devices as callers hold them.
 
-use crate::{
-    Error, Hub, Program, Queue, QueuePool, Result, Source,
-    foreign::Registration,
-    hal::{DeviceInfo, QueueSpec},
-    sync::Arc,
-    topology::DeviceIx,
-};
+use crate::{Hub, Program, Queue, QueuePool, Source, foreign::Registration, topology::DeviceIx};
+use onebuf_hal::{DeviceInfo, Error, QueueSpec, Result, locks::Arc};
 use std::fmt;
 
 /// One API's view of one chip, such as `host` or `opencl:0`. Cheap to clone.
@@ -71,7 +66,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::Unsupported`] where the device has no out-of-order queues.
+    /// [`onebuf_hal::Error::Unsupported`] where the device has no out-of-order queues.
     pub fn queue_with(&self, spec: QueueSpec) -> Result<Queue> {
         Queue::new(&self.hub, self.ix, spec)
     }
@@ -90,9 +85,9 @@ impl Device {
     /// compiled each time, as nothing here would notice that a file changed.
     ///
     /// # Errors
-    /// [`crate::Error::Build`] with the compiler's log and the source lines it speaks of;
-    /// [`crate::Error::Unsupported`] when the source has no form that this device takes;
-    /// [`crate::Error::Timeout`] when another thread is building the same for longer than the hub waits.
+    /// [`onebuf_hal::Error::Build`] with the compiler's log and the source lines it speaks of;
+    /// [`onebuf_hal::Error::Unsupported`] when the source has no form that this device takes;
+    /// [`onebuf_hal::Error::Timeout`] when another thread is building the same for longer than the hub waits.
     pub fn program(&self, source: &Source) -> Result<Program> {
         Program::build(self, source)
     }

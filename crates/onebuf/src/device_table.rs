@@ -6,13 +6,14 @@
 pub(crate) use crate::identity::FOREIGN_MARK;
 
 use crate::{
-    Error, Result, hal,
-    hal::RouteKind,
     queue::QueueState,
     route::{self, staging_pool::StagingPool},
-    sync::{Arc, AtomicU64, Mutex, Ordering, lock},
     topology::{DeviceIx, Node, Route, State, Topology, Verdict},
     verdicts::Verdicts,
+};
+use onebuf_hal::{
+    self as hal, Error, Result, RouteKind,
+    locks::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use std::sync::OnceLock;
 

@@ -1,10 +1,9 @@
 //! Fences: points that work reaches.
 
-use crate::{
-    Error, Result,
-    hal::{Event, Profile, SyncMethod},
-    queue::{QueuePoint, QueueState},
-    sync::{Arc, Mutex, lock, thread},
+use crate::queue::{QueuePoint, QueueState};
+use onebuf_hal::{
+    Error, Event, Profile, Result, SyncMethod,
+    locks::{Arc, Mutex, lock, thread},
 };
 use std::{
     fmt,

@@ -10,13 +10,11 @@ mod pages;
 mod pending;
 
 use crate::{
-    BufferBuilder, CopyPolicy, Error, Ledger, ProgramCache, Result,
+    BufferBuilder, Ledger, ProgramCache,
     device::Device,
     device_table::{DeviceEntry, DeviceTable, MAX_FOREIGN_DEVICES},
     extensions::Extensions,
-    fake::{FakeBackend, FakeConfig},
     foreign::ForeignDevices,
-    hal::{self, Api, Backend, DeviceKind, Domain, QueueSpec, Unavailable},
     identity,
     observe::{BufferObservers, NewBuffer, Observer, Observers, Tracer},
     private_files,
@@ -24,7 +22,6 @@ use crate::{
     queue::{CallbackThread, QueueState},
     route::staging_pool::StagingPool,
     semaphores::Semaphores,
-    sync::{Arc, lock},
     topology::{DeviceIx, Topology},
     verdicts::Verdicts,
     wait_value_words::WaitValueTable,
@@ -32,6 +29,12 @@ use crate::{
 use bytemuck::Pod;
 pub(crate) use found::Loaded;
 use found::{Backends, Found};
+use onebuf_hal::{
+    self as hal, Api, Backend, CopyPolicy, DeviceKind, Domain, Error, QueueSpec, Result,
+    Unavailable,
+    fake::{FakeBackend, FakeConfig},
+    locks::{Arc, lock},
+};
 use onebuf_sys::{Probe, fork};
 pub(crate) use pending::Pending;
 use std::{
@@ -428,7 +431,7 @@ impl HubBuilder {
         self
     }
 
-    /// Lets buffers of CUDA's and HIP's ask for [`MemoryKind::Managed`](crate::MemoryKind::Managed), whatever the environment says
+    /// Lets buffers of CUDA's and HIP's ask for [`MemoryKind::Managed`](onebuf_hal::MemoryKind::Managed), whatever the environment says
     /// (`ONEBUF_MANAGED=1`): one address for host and kernels on a chip that has memory of its own, for libraries that want one
     /// pointer. Its pages move to whoever takes the buffer, which is counted as implied copies; so no plan chooses it, and
     /// [`CopyPolicy::Forbid`] refuses it to the host. Where a device has none, [`Hub::notes`] says why.

@@ -1,9 +1,7 @@
 //! Every byte that onebuf moved: from where, to where, and whether anybody asked.
 
-use crate::{
-    sync::{AtomicU64, Ordering},
-    topology::DeviceIx,
-};
+use crate::topology::DeviceIx;
+use onebuf_hal::locks::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::OnceLock};
 

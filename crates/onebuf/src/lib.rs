@@ -61,20 +61,21 @@
 
 #![deny(unsafe_code)]
 
-mod backend;
+/// Tests of parsers measure what they allocate.
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+#[global_allocator]
+static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
+
 pub mod bridge;
 mod buffer;
 pub mod cache;
 mod device;
 mod device_table;
 pub mod doctor;
-mod error;
 mod extensions;
 mod facade;
 mod fence;
 pub mod foreign;
-pub mod graft;
-pub mod hal;
 mod hub;
 mod identity;
 mod ledger;
@@ -92,21 +93,16 @@ mod queues;
 mod route;
 mod semaphores;
 mod socket;
-mod sync;
-#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
-mod tests;
 pub mod topology;
 pub mod trace;
 mod verdicts;
 mod view;
 mod wait_value_words;
-mod watchdog;
 
 pub use buffer::{
     Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch,
 };
 pub use device::Device;
-pub use error::{Error, Result};
 pub use facade::{
     builder, discover,
     foreign::{
@@ -119,10 +115,6 @@ pub use facade::{
 };
 pub use fence::Fence;
 pub use foreign::{Borrowed, WrapBuilder};
-pub use hal::{
-    Access, CopyPolicy, FdKind, Hint, HostAccess, MemoryKind, NativeArgs, Profile, QueueOrder,
-    QueueSpec, RouteKind, SyncMethod, Unavailable, printable,
-};
 pub use hub::{Hub, HubBuilder};
 pub use ledger::{Cause, Entry, Ledger};
 pub use pool::{Pool, PoolStatistics};
@@ -137,14 +129,25 @@ pub use view::{ReadView, WriteView};
 pub use bytemuck;
 pub use half;
 pub use num_complex::{self, Complex32, Complex64};
+pub use onebuf_graft as graft;
+pub use onebuf_hal::{
+    Access, CopyPolicy, Error, FdKind, Hint, HostAccess, MemoryKind, NativeArgs, Profile,
+    QueueOrder, QueueSpec, Result, RouteKind, SyncMethod, Unavailable, printable,
+};
 pub use onebuf_sys::Probe;
+
+/// Plain data about devices and memory.
+pub mod hal {
+    pub use onebuf_hal::{
+        Access, AddressSpace, Api, Backend, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain,
+        FdKind, Hint, HostAccess, MemoryKind, NativeArgs, PciAddress, PhysicalId, Profile,
+        QueueOrder, QueueSpec, RawHandle, RouteKind, SyncMethod, Unavailable, printable,
+    };
+}
 
 /// A device that exists only for tests: memory of its own, late completion, a protocol checker.
 pub mod fake {
-    pub(crate) use crate::backend::fake::FakeBackend;
-    #[cfg(all(test, not(onebuf_shuttle)))]
-    pub(crate) use crate::backend::fake::FakeDevice;
-    pub use crate::backend::fake::{Delay, FakeConfig, Sharing};
+    pub use onebuf_hal::fake::{Delay, FakeConfig, Sharing};
 }
 
 #[cfg(doctest)]

@@ -5,12 +5,12 @@
 //! routes say, so one more route, or a better verdict on an old one, can never make the plan worse.
 
 use crate::{
-    Error, Result,
-    hal::{
-        AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Hint, MemoryKind, RouteKind, SyncMethod,
-    },
     route::{are_apart, is_host, semaphore_maker, serves, share_events, zero_copy_by_contract},
     topology::{DeviceIx, Route, State, Topology},
+};
+use onebuf_hal::{
+    AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Error, Hint, MemoryKind, Result, RouteKind,
+    SyncMethod,
 };
 use std::borrow::Cow;
 

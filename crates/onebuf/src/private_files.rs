@@ -1,6 +1,6 @@
 //! Folders and files that no other user can write to, and the user's cache folder.
 
-use crate::{Error, Result};
+use onebuf_hal::{Error, Result};
 use std::{
     fs,
     io::{self, Read, Write},

@@ -12,18 +12,20 @@ use joined::Joined;
 pub(crate) use point::QueuePoint;
 
 use crate::{
-    Error, Fence, Hub, Result,
+    Fence, Hub,
     device::Device,
     extensions::Extensions,
     foreign::Registration,
-    hal::{self, QueueOrder, QueueSpec, SyncMethod},
     hub::Pending,
     observe::{Tracer, What},
     program::{Arg, Grid, Kernel},
     route::share_events,
     semaphores,
-    sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
     topology::DeviceIx,
+};
+use onebuf_hal::{
+    self as hal, Error, QueueOrder, QueueSpec, Result, SyncMethod,
+    locks::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
 };
 use std::{
     fmt,

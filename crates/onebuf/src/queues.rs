@@ -1,9 +1,9 @@
 //! Several queues of one device, handed out in turn.
 
-use crate::{
-    Device, Error, Queue, Result,
-    hal::QueueSpec,
-    sync::{AtomicU64, Ordering},
+use crate::{Device, Queue};
+use onebuf_hal::{
+    Error, QueueSpec, Result,
+    locks::{AtomicU64, Ordering},
 };
 
 /// Queues of one device that many threads or jobs share. Handing one out costs no lock; buffers order the

@@ -5,11 +5,14 @@
 //! never came, stay with their semaphore and meet nobody else.
 
 use crate::{
-    Error, Hub, Result, hal,
+    Hub,
     queue::{QueuePoint, QueueState},
     route::semaphore_maker,
-    sync::{Arc, Mutex, lock},
     topology::DeviceIx,
+};
+use onebuf_hal::{
+    self as hal, Error, Result,
+    locks::{Arc, Mutex, lock},
 };
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -270,9 +273,11 @@ mod tests {
     use super::*;
     use crate::{
         Probe,
-        fake::{FakeConfig, FakeDevice},
-        hal::Device as _,
         queue::tests::{behind, failed},
+    };
+    use onebuf_hal::{
+        Device as _,
+        fake::{FakeConfig, FakeDevice},
     };
 
     /// Whether the semaphore between two queues is destroyed at the end, where the receiver has come past its wait or not.

@@ -1,9 +1,7 @@
 //! The immutable graph over devices: which routes there are, and what is known of each.
 
-use crate::{
-    hal::{DeviceInfo, MemoryKind, RouteKind, SyncMethod},
-    route,
-};
+use crate::route;
+use onebuf_hal::{DeviceInfo, MemoryKind, RouteKind, SyncMethod};
 use serde::{Deserialize, Serialize};
 
 /// A device's place in its hub's list.

@@ -1,9 +1,10 @@
 //! Remembered verdicts: a file in the user's cache folder.
 
 use crate::{
-    Error, Result, RouteKind, identity, private_files,
+    identity, private_files,
     topology::{Node, Verdict},
 };
+use onebuf_hal::{Error, Result, RouteKind};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -192,10 +193,10 @@ fn unreadable(path: &Path, what: &str) -> Error {
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests {
     use super::*;
-    use crate::{
+    use crate::topology::{Envelope, State};
+    use onebuf_hal::{
         SyncMethod,
-        tests::fuzz::{Bound, Form, Target},
-        topology::{Envelope, State},
+        testing::fuzz::{Bound, Form, Target},
     };
     use std::os::unix::fs::PermissionsExt;
 

@@ -8,16 +8,19 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    Access, Cause, Error, Result, RouteKind,
+    Cause,
     buffer::{Core, Few, GuardEntry, Part, Seen, Span, Taken},
-    hal::{self, Event, Memory, RawHandle, SyncMethod, VolatileBytes},
     observe::Began,
     program::{Arg, IntoArg},
     queue::{Queue, QueueState},
-    sync::{Arc, Mutex, lock},
     topology::DeviceIx,
 };
 use bytemuck::Pod;
+use onebuf_hal::{
+    self as hal, Access, Error, Event, Memory, RawHandle, Result, RouteKind, SyncMethod,
+    VolatileBytes,
+    locks::{Arc, Mutex, lock},
+};
 use std::{fmt, marker::PhantomData, ptr::NonNull};
 
 /// What every guard is made of. Taking it did the hand-over; dropping it notes the queue's position.

@@ -5,11 +5,14 @@
 //! so a word that has come so far says that the work has.
 
 use crate::{
-    Error, Hub, Result, RouteKind,
-    hal::{Access, AccessState, AllocSpec, Export, FdKind, HostAccess, Memory, MemoryKind},
+    Hub,
     queue::QueueState,
-    sync::{Arc, Mutex, lock},
     topology::{DeviceIx, State},
+};
+use onebuf_hal::{
+    Access, AccessState, AllocSpec, Error, Export, FdKind, HostAccess, Memory, MemoryKind, Result,
+    RouteKind,
+    locks::{Arc, Mutex, lock},
 };
 use std::{collections::HashMap, sync::OnceLock};
 

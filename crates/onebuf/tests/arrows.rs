@@ -1,4 +1,5 @@
-//! The arrows of the architecture, checked by reading the sources: who may name whom.
+//! The arrows of the architecture that the compiler does not enforce: which crate may depend on which, and which module of
+//! the library may name which.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +7,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// No one of these words may stand in the code of `hal`.
+/// The crates of the library by level: each depends only on crates of lower levels.
+const LEVELS: [&[&str]; 6] = [
+    &["onebuf-sys"],
+    &["onebuf-hal"],
+    &["onebuf-graft", "onebuf-host", "onebuf-opencl", "onebuf-cuda", "onebuf-gl", "onebuf-vulkan"],
+    &["onebuf"],
+    &["onebuf-capi", "onebuf-demo"],
+    &["onebuf-bench"],
+];
+
+/// The crates that the façade alone names.
+const BACKENDS: [&str; 5] =
+    ["onebuf_host", "onebuf_opencl", "onebuf_cuda", "onebuf_gl", "onebuf_vulkan"];
+
+/// No one of these words may stand in the code of `onebuf-hal`.
 const API_NAMES: [&str; 9] = ["opencl", "cl", "cuda", "cu", "hip", "gl", "egl", "vulkan", "vk"];
 
 /// The parts that stand on the core, one capability each.
@@ -18,7 +33,7 @@ const ABOVE_CAPABILITIES: [&str; 3] = ["", "facade", "tests"];
 /// Those who receive what the core reports.
 const OBSERVERS: [&str; 2] = ["trace", "live"];
 
-/// Where a module stands, or what one names: `["backend", "fake", "queue"]`.
+/// Where a module stands, or what one names: `["buffer", "core"]`.
 type Place = Vec<String>;
 
 /// Whether the arrows allow code at `from` to name `to`.
@@ -26,24 +41,18 @@ fn allowed(from: &[String], to: &[String]) -> bool {
     let area = |place: &[String]| place.first().cloned().unwrap_or_default();
     let (ours, theirs) = (area(from), area(to));
     // Words that every layer speaks.
-    if ours == theirs && ours != "backend"
-        || ["", "error", "sync", "watchdog"].contains(&theirs.as_str())
-    {
+    if ours == theirs || theirs.is_empty() {
         return true;
     }
     let is_test = from.iter().any(|name| name.ends_with("tests"));
     if CAPABILITIES.contains(&theirs.as_str()) {
-        // What a trace records of them is tested with them.
-        return ABOVE_CAPABILITIES.contains(&ours.as_str()) || ours == "trace" && is_test;
+        // What observers see of them is tested with them.
+        return ABOVE_CAPABILITIES.contains(&ours.as_str())
+            || OBSERVERS.contains(&&*ours) && is_test;
     }
-    // Tests may play with what other tests play with; those above `hal` also with backends, and with the façade's hubs.
-    if is_test {
-        let above = !["hal", "backend"].contains(&&*ours);
-        if to.iter().any(|name| name == "tests")
-            || above && ["backend", "facade"].contains(&&*theirs)
-        {
-            return true;
-        }
+    // Tests may play with what other tests play with, and with the façade's hubs.
+    if is_test && (to.iter().any(|name| name == "tests") || theirs == "facade") {
+        return true;
     }
     // Traces and the live view observe: everything else emits to `observe` and does not know them.
     if OBSERVERS.contains(&&*theirs) {
@@ -53,25 +62,17 @@ fn allowed(from: &[String], to: &[String]) -> bool {
         return is_test;
     }
     match ours.as_str() {
-        // Backends never see each other; these are what two of them share.
-        "backend" if theirs == "backend" => {
-            to.get(1) == from.get(1)
-                || ["checks", "native", "host_signals", "patience", "shaders"]
-                    .contains(&to[1].as_str())
-        }
-        "backend" => theirs == "hal",
-        "hal" | "error" | "socket" | "sync" | "watchdog" => false,
+        "socket" => false,
         // A core goes back to its owner by `buffer::Owner`, whoever that is.
         "buffer" if ["pool", "foreign"].contains(&&*theirs) => false,
         "private_files" => false,
         "identity" => theirs == "topology",
-        // `tests` has the fuzzing that its own tests use.
-        "verdicts" => ["hal", "identity", "private_files", "tests", "topology"].contains(&&*theirs),
+        "verdicts" => ["identity", "private_files", "topology"].contains(&&*theirs),
         "extensions" => false,
-        "topology" | "plan" | "route" => ["hal", "topology", "plan", "route"].contains(&&*theirs),
+        "topology" | "plan" | "route" => ["topology", "plan", "route"].contains(&&*theirs),
         // The façade has the list of backends, and joins their foreign objects with a hub. Nothing else knows either.
         "" | "facade" => true,
-        _ => !["backend", "facade"].contains(&&*theirs),
+        _ => theirs != "facade",
     }
 }
 
@@ -86,10 +87,10 @@ fn violations(module: &[String], text: &str, exports: &BTreeMap<String, String>)
         .filter(|place| !allowed(module, place))
         .map(|place| format!("{} names {}", module.join("::"), place.join("::")))
         .collect();
-    if module.first().is_some_and(|area| area == "hal") {
-        let api = |word: &&str| API_NAMES.contains(&word.to_lowercase().as_str());
-        let words = tokens(code).into_iter().flat_map(|token| token.split('_'));
-        found.extend(words.filter(api).map(|word| format!("hal names an API: {word}")));
+    let is_facade = module.first().is_none_or(|area| area == "facade");
+    if !is_facade && !module.iter().any(|name| name.ends_with("tests")) {
+        let backends = tokens(code).into_iter().filter(|token| BACKENDS.contains(token));
+        found.extend(backends.map(|name| format!("{} names {name}", module.join("::"))));
     }
     found
 }
@@ -238,6 +239,47 @@ fn modules_name_only_what_lies_below_them() {
 }
 
 #[test]
+fn hal_names_no_api() {
+    let api = |word: &&str| API_NAMES.contains(&word.to_lowercase().as_str());
+    let named = |code: &str| -> Vec<String> {
+        let words = tokens(code).into_iter().flat_map(|token| token.split('_'));
+        words.filter(api).map(str::to_owned).collect()
+    };
+    for (module, path) in sources(&crates().join("onebuf-hal/src")) {
+        let code = without_comments(&read(path));
+        let found = named(without_tests(&module, &code));
+        let is_test = module.iter().any(|name| name.starts_with("test"));
+        assert!(found.is_empty() || is_test, "{} names APIs: {found:?}", module.join("::"));
+    }
+    assert_eq!(named("pub fn cl_mem() {}").len(), 1);
+    assert_eq!(named("const X: &str = \"OpenCL\";").len(), 1);
+}
+
+#[test]
+fn crates_depend_on_lower_levels() {
+    let level = |name: &str| LEVELS.iter().position(|level| level.contains(&name));
+    for (at, level_of) in LEVELS.iter().enumerate() {
+        for name in *level_of {
+            let manifest = read(crates().join(name).join("Cargo.toml"));
+            for used in dependencies(section(&manifest, "dependencies")) {
+                assert!(level(used).is_some_and(|below| below < at), "{name} depends on {used}");
+            }
+        }
+    }
+    let manifest =
+        "[dependencies]\nonebuf.workspace = true\n\n[dev-dependencies]\nonebuf-gl = \"1\"\n";
+    assert_eq!(dependencies(section(manifest, "dependencies")), ["onebuf"], "the control");
+}
+
+/// The lines of one section of a manifest.
+fn section<'m>(manifest: &'m str, name: &str) -> &'m str {
+    let head = format!("[{name}]\n");
+    let Some(start) = manifest.find(&head).map(|at| at + head.len()) else { return "" };
+    let rest = &manifest[start..];
+    rest.split("\n[").next().unwrap_or(rest)
+}
+
+#[test]
 fn the_symbol_tables_know_nothing_of_the_library() {
     let folder = crates().join("onebuf-sys");
     for (module, path) in sources(&folder.join("src")) {
@@ -270,43 +312,35 @@ fn dependencies(manifest: &str) -> Vec<&str> {
 /// The checker is worth what it catches.
 #[test]
 fn violations_are_caught() {
-    let exports = exports(
-        "pub mod hal;\npub use error::{Error, Result};\npub use hub::Hub;\npub use facade::discover;",
-    );
+    let exports = exports("pub mod plan;\npub use hub::Hub;\npub use facade::discover;");
     let caught = |module: &[&str], text: &str| {
         let module: Place = module.iter().map(|word| (*word).to_owned()).collect();
         violations(&module, text, &exports)
     };
-    let fake = ["backend", "fake", "queue"];
-    let nested =
-        "use crate::{\n    Error,\n    backend::{native, opencl::Thing},\n    hal::Queue,\n};";
-    assert_eq!(caught(&fake, nested), ["backend::fake::queue names backend::opencl::Thing"]);
-    assert_eq!(caught(&fake, "use super::super::host::Pages;").len(), 1, "by `super` too");
-    assert_eq!(caught(&fake, "let hub = crate::Hub::new();").len(), 1, "by another name too");
-    assert_eq!(caught(&fake, "use crate::plan::Plan;").len(), 1);
-    assert_eq!(caught(&["hal", "words"], "pub fn cl_mem() {}").len(), 1);
-    assert_eq!(caught(&["hal", "words"], "const X: &str = \"OpenCL\";").len(), 1);
-    assert_eq!(caught(&["plan"], "use crate::backend::fake::FakeDevice;").len(), 1);
+    let plan = ["plan", "explain"];
+    let nested = "use crate::{\n    buffer::{Core, Part},\n    topology::Route,\n};";
+    assert_eq!(
+        caught(&plan, nested),
+        ["plan::explain names buffer::Core", "plan::explain names buffer::Part"]
+    );
+    assert_eq!(caught(&plan, "use super::super::queue::QueueState;").len(), 1, "by `super` too");
+    assert_eq!(caught(&plan, "let hub = crate::Hub::of();").len(), 1, "by another name too");
     assert_eq!(caught(&["queue"], "use crate::libs::Blas;").len(), 1, "the core, a capability");
     assert_eq!(caught(&["pipeline", "run"], "use crate::peer::Socket;").len(), 1, "each other");
     assert_eq!(caught(&["buffer", "core"], "use crate::pool::Pool;").len(), 1);
     for emits in ["hub", "queue", "pipeline", "libs"] {
-        assert_eq!(caught(&[emits], "use crate::{Error, trace::Recorder};").len(), 1, "{emits}");
+        assert_eq!(caught(&[emits], "use crate::trace::Recorder;").len(), 1, "{emits}");
     }
     assert_eq!(caught(&["live", "server"], "use crate::{Hub, peer::Listener, pipeline};").len(), 2);
-    assert_eq!(caught(&["socket", "folder"], "use crate::{Error, peer::Offer};").len(), 1);
+    assert_eq!(caught(&["socket", "folder"], "use crate::peer::Offer;").len(), 1);
     for core in ["buffer", "hub", "foreign", "program", "doctor"] {
-        assert_eq!(caught(&[core, "a"], "use crate::backend::host::HostPages;").len(), 1, "{core}");
+        assert_eq!(caught(&[core, "a"], "use onebuf_host::HostPages;").len(), 1, "{core}");
         assert_eq!(caught(&[core, "a"], "let hub = crate::discover();").len(), 1, "{core}");
-        let tests =
-            "struct A;\n#[cfg(test)]\nmod tests {\n use crate::backend::host::HostPages;\n}";
+        let tests = "struct A;\n#[cfg(test)]\nmod tests {\n use onebuf_host::HostPages;\n}";
         assert_eq!(caught(&[core, "a"], tests), [""; 0], "{core}");
     }
 
-    let fine = "use super::{claim::Claim, line};\nuse crate::{Error, backend::native, sync::Arc};";
-    assert_eq!(caught(&fake, fine), [""; 0]);
-    assert_eq!(caught(&["hal", "words"], "/// For OpenCL, see crate::Hub.\nstruct A;"), [""; 0]);
-    assert_eq!(caught(&["facade"], "use crate::{backend, libs::HubBuilderLibs};"), [""; 0]);
+    assert_eq!(caught(&["facade"], "use {crate::libs::HubBuilderLibs, onebuf_gl::Gl};"), [""; 0]);
     assert_eq!(caught(&["pool"], "use crate::buffer::Owner;"), [""; 0]);
     assert_eq!(caught(&["trace"], "use crate::{Hub, observe::Observer};"), [""; 0]);
     assert_eq!(caught(&["trace", "tests"], "use crate::pipeline::Pipeline;"), [""; 0]);
@@ -325,8 +359,7 @@ fn every_promise_has_the_test_that_it_names() {
     let text = read(crates().join("../SECURITY.md"));
     let named = promised(&text);
     assert!(named.len() > 40, "only {} tests were found", named.len());
-    let folders = ["onebuf", "onebuf-capi", "onebuf-cli"].map(|name| crates().join(name));
-    let mut sources: Vec<_> = folders.iter().flat_map(|folder| sources(folder)).collect();
+    let mut sources = self::sources(&crates());
     sources.extend(self::sources(&crates().join("../conformance")));
     let code: Vec<String> = sources.iter().map(|(_, path)| read(path)).collect();
     let files: Vec<&Place> = sources.iter().map(|(place, _)| place).collect();

@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
     options.reach_bytes = 1 << 20;
     OK(onebuf_doctor_run(hub, &options, &json));
     const char *text = onebuf_string_data(json);
-    TRUE(strstr(text, "\"schema\":1") != NULL);
+    TRUE(strstr(text, "\"schema\":2") != NULL);
     TRUE(devices == 1 || strstr(text, "\"state\":\"proven\"") != NULL);
     puts(text);
     OK(onebuf_string_free(json));

@@ -9,15 +9,14 @@
 
 use super::cross::{self, At, Went};
 use crate::{
-    Access, Hub, Result, RouteKind, SyncMethod,
+    Hub,
     buffer::Core,
-    hal::Event,
     observe::What,
     queue::{Limit, QueueState},
     route::staged,
-    sync::Arc,
     view::Hold,
 };
+use onebuf_hal::{Access, Event, Result, RouteKind, SyncMethod, locks::Arc};
 use std::{mem, time::Duration};
 
 /// How long an async copy that could not be sent waits for its first transfer.

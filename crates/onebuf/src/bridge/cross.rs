@@ -2,13 +2,16 @@
 
 use super::Crossing;
 use crate::{
-    Access, Cause, MemoryKind, Result, RouteKind,
+    Cause,
     buffer::{Alias, Core, Part},
     observe::{Began, What},
     queue::{QueuePoint, QueueState},
     route::staged::{self, End, Order, Stretch},
-    sync::{Arc, Ordering},
     view::Hold,
+};
+use onebuf_hal::{
+    Access, MemoryKind, Result, RouteKind,
+    locks::{Arc, Ordering},
 };
 use std::ptr::NonNull;
 

@@ -39,11 +39,11 @@ mod cross;
 pub(crate) use cross::{At, cross};
 
 use crate::{
-    Buffer, Error, Fence, Result, RouteKind, SubBuffer,
+    Buffer, Fence, SubBuffer,
     buffer::{Part, byte_range},
-    sync::Ordering,
 };
 use bytemuck::Pod;
+use onebuf_hal::{Error, Result, RouteKind, locks::Ordering};
 use serde::Serialize;
 use std::{fmt, marker::PhantomData, ops::RangeBounds};
 

@@ -1,8 +1,8 @@
 //! Many small writes, one hand-over.
 
 use super::Buffer;
-use crate::Result;
 use bytemuck::Pod;
+use onebuf_hal::Result;
 
 /// Gathers writes; [`flush`](WriteBatch::flush) makes them all in one hand-over. Later writes win.
 ///

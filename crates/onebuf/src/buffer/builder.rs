@@ -11,14 +11,16 @@ use super::{
     make::{Shape, make},
 };
 use crate::{
-    Access, CopyPolicy, Error, Hint, HostAccess, Hub, MemoryKind, Result, RouteKind, SyncMethod,
+    Hub,
     device::Device,
-    hal::{Export, HostRange},
     plan::{Plan, plan},
-    sync::Arc,
     topology::DeviceIx,
 };
 use bytemuck::Pod;
+use onebuf_hal::{
+    Access, CopyPolicy, Error, Export, Hint, HostAccess, HostRange, MemoryKind, Result, RouteKind,
+    SyncMethod, locks::Arc,
+};
 use std::{any::Any, borrow::Cow, ptr::NonNull};
 
 /// What a buffer shall be. Made by [`Hub::buffer`]. A clone is another wish for the same; one of a builder

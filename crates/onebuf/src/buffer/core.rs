@@ -20,15 +20,18 @@ use super::{
     state::{Settled, State, Use},
 };
 use crate::{
-    Access, CopyPolicy, Error, Hub, Result,
+    Hub,
     fence::Fence,
-    hal::{Event, Export, HostAccess, HostRange, Memory, RouteKind, SyncMethod},
     ledger::Cause,
     observe::{BufferObservers, Event as ObservedEvent, What},
     plan::Plan,
     queue::{QueuePoint, QueueState},
-    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     topology::DeviceIx,
+};
+use onebuf_hal::{
+    Access, CopyPolicy, Error, Event, Export, HostAccess, HostRange, Memory, Result, RouteKind,
+    SyncMethod,
+    locks::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
 use std::{any::Any, ptr::NonNull, sync::OnceLock, time::Duration};
 

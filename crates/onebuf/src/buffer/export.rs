@@ -6,12 +6,11 @@
 #![allow(unsafe_code)]
 
 use super::{Buffer, core::HOME, imported::make_imported, make::Shape};
-use crate::{
-    Access, CopyPolicy, Device, Error, Hub, Queue, Result,
-    hal::{Export, FdKind, FdRange, descriptor},
-    sync::Arc,
-};
+use crate::{Device, Hub, Queue};
 use bytemuck::Pod;
+use onebuf_hal::{
+    Access, CopyPolicy, Error, Export, FdKind, FdRange, Result, descriptor, locks::Arc,
+};
 use std::{
     marker::PhantomData,
     os::fd::{AsFd, OwnedFd},
@@ -44,7 +43,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the memory cannot be exported so: build the buffer with
-    /// [`MemoryKind::Exportable`](crate::MemoryKind::Exportable) on a device whose features name the descriptor. (Where ROCr
+    /// [`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable) on a device whose features name the descriptor. (Where ROCr
     /// exports, any memory of HIP's will do, and SVM that HIP uses in place; then the descriptor is of the whole
     /// block that the runtime has put it in, and shows what lies beside it.)
     /// [`Error::Busy`] while a view is held; [`Error::Timeout`].

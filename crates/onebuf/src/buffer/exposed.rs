@@ -10,10 +10,9 @@ use super::{
     part::Part,
     state::State,
 };
-use crate::{
-    Error, MemoryKind, Result,
-    hal::{AccessState, Export, FdRange, HostRange, IpcRange},
-    sync::{Arc, MutexGuard},
+use onebuf_hal::{
+    AccessState, Error, Export, FdRange, HostRange, IpcRange, MemoryKind, Result,
+    locks::{Arc, MutexGuard},
 };
 
 impl Core {

@@ -16,11 +16,10 @@ use super::{
     staging::Opened,
     state::{Replica, State},
 };
-use crate::{
-    CopyPolicy, Error, HostAccess, MemoryKind, Result, RouteKind, fence,
-    hal::{AccessState, AllocSpec, Event, Memory, SyncMethod},
-    queue::QueueState,
-    sync::Arc,
+use crate::{fence, queue::QueueState};
+use onebuf_hal::{
+    AccessState, AllocSpec, CopyPolicy, Error, Event, HostAccess, Memory, MemoryKind, Result,
+    RouteKind, SyncMethod, locks::Arc,
 };
 
 /// What an alias uses once its route has failed.

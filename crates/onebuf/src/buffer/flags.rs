@@ -1,6 +1,6 @@
 //! OpenCL's creation flags, read as onebuf's own words.
 
-use crate::{Access, Error, HostAccess, MemoryKind, Result};
+use onebuf_hal::{Access, Error, HostAccess, MemoryKind, Result};
 use onebuf_sys::opencl::consts as cl;
 
 /// What a set of flags asks for.

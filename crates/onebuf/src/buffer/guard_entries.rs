@@ -1,7 +1,7 @@
 //! Who holds a guard of a buffer now.
 
 use super::{few::Few, span::Span};
-use crate::{Error, Result};
+use onebuf_hal::{Error, Result};
 
 /// One guard: which bytes, at which alias, and whether it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

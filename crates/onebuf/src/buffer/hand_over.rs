@@ -12,14 +12,12 @@ use super::{
     state::{State, Use},
 };
 use crate::{
-    Error, Result,
-    hal::{AccessState, Event, SyncMethod},
     ledger::Cause,
     observe::{Began, What},
     queue::{Limit, QueueState},
-    sync::Arc,
     topology::DeviceIx,
 };
+use onebuf_hal::{AccessState, Error, Event, Result, SyncMethod, locks::Arc};
 
 impl Core {
     /// Release the others, order the queue after them, acquire for this alias. What an out-of-order queue's

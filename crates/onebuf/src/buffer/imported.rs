@@ -5,11 +5,12 @@ use super::{
     make::{Maker, Shape, assemble},
 };
 use crate::{
-    CopyPolicy, Error, Hub, MemoryKind, Result, RouteKind, SyncMethod,
-    hal::{Export, FdKind},
+    Hub,
     plan::{Hop, Plan, Score},
-    sync::Arc,
     topology::{DeviceIx, Route, State},
+};
+use onebuf_hal::{
+    CopyPolicy, Error, Export, FdKind, MemoryKind, Result, RouteKind, SyncMethod, locks::Arc,
 };
 
 /// The core around memory of others: whoever of the same chip takes such descriptors sees it by them, too. A handle is

@@ -9,10 +9,7 @@ use super::{
     guard_entries::GuardEntry,
     state::State,
 };
-use crate::{
-    Error, Result,
-    hal::{AccessState, FdKind, FdRange},
-};
+use onebuf_hal::{AccessState, Error, FdKind, FdRange, Result};
 
 impl Alias {
     /// Whether it uses the home's memory as the home itself does, while that is attached.

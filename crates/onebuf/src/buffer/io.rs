@@ -14,18 +14,17 @@ use super::{
     core::{Alias, HOME},
 };
 use crate::{
-    Access, Error, MemoryKind, Queue, Result,
+    Queue,
     bridge::{self, At},
-    hal::AccessState,
     ledger::Cause,
     observe::What,
     queue::QueueState,
     route::staged,
-    sync::Arc,
     topology::DeviceIx,
     view::Hold,
 };
 use bytemuck::Pod;
+use onebuf_hal::{Access, AccessState, Error, MemoryKind, Result, locks::Arc};
 use std::ops::RangeBounds;
 
 impl<T: Pod> Buffer<T> {

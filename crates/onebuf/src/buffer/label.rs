@@ -1,6 +1,6 @@
 //! What people call a buffer.
 
-use crate::sync::Arc;
+use onebuf_hal::locks::Arc;
 use std::{
     fmt,
     sync::atomic::{AtomicU64, Ordering},

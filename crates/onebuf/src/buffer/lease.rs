@@ -13,10 +13,10 @@
 //! later lease for its own.
 
 use super::{guard_entries::GuardEntry, span::Span, state::State};
-use crate::{
-    hal::SyncMethod,
-    queue::QueueState,
-    sync::{Arc, AtomicBool, AtomicU64, Ordering},
+use crate::queue::QueueState;
+use onebuf_hal::{
+    SyncMethod,
+    locks::{Arc, AtomicBool, AtomicU64, Ordering},
 };
 
 /// What the low bits say.
@@ -121,7 +121,7 @@ impl Lease {
 
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
-    use crate::Error;
+    use onebuf_hal::Error;
 
     /// To a lease the host's queues, and its maps, are one; but who holds the buffer keeps the others away.
     #[test]

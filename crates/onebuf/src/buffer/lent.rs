@@ -8,12 +8,8 @@ use super::{
     span::Span,
     state::{State, Use, shorten},
 };
-use crate::{
-    Access, Error, Fence, Result,
-    fence::is_timeout,
-    hal::{AccessState, Memory},
-    view::Hold,
-};
+use crate::{Fence, fence::is_timeout, view::Hold};
+use onebuf_hal::{Access, AccessState, Error, Memory, Result};
 
 impl Core {
     /// The home as its own device sees it; the first alias always has memory.

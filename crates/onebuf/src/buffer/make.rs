@@ -9,15 +9,17 @@ use super::{
     state::State,
 };
 use crate::{
-    Access, CopyPolicy, Error, Fence, Hint, HostAccess, Hub, MemoryKind, Result, RouteKind,
-    SyncMethod,
-    hal::{AccessState, AllocSpec, Device, Export, FdKind, FdRange, HostRange, Memory},
+    Fence, Hub,
     ledger::Cause,
     observe::{NewBuffer, What},
     plan::{Hop, Plan, Rejected, Request, plan},
     route::by_address,
-    sync::{Arc, AtomicU64, Mutex},
     topology::{DeviceIx, Route, State as RouteState},
+};
+use onebuf_hal::{
+    Access, AccessState, AllocSpec, CopyPolicy, Device, Error, Export, FdKind, FdRange, Hint,
+    HostAccess, HostRange, Memory, MemoryKind, Result, RouteKind, SyncMethod,
+    locks::{Arc, AtomicU64, Mutex},
 };
 use std::{any::Any, ptr::NonNull, sync::OnceLock};
 

@@ -1,8 +1,9 @@
 //! Host guards that deref to slices.
 
 use super::{Buffer, Part, core::HOME};
-use crate::{Access, CopyPolicy, Error, Result, ledger::Cause, observe::What, view::Hold};
+use crate::{ledger::Cause, observe::What, view::Hold};
 use bytemuck::Pod;
+use onebuf_hal::{Access, CopyPolicy, Error, Result};
 use std::{
     fmt,
     ops::{Deref, DerefMut},

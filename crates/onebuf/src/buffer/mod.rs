@@ -44,13 +44,12 @@ pub use pending::Pending;
 pub(crate) use span::Span;
 pub use sub::SubBuffer;
 
-use crate::{
-    Access, Device, Error, Fence, Hub, Queue, ReadView, Result, WriteView,
-    plan::Plan,
-    sync::{Arc, lock},
-    view::Hold,
-};
+use crate::{Device, Fence, Hub, Queue, ReadView, WriteView, plan::Plan, view::Hold};
 use bytemuck::Pod;
+use onebuf_hal::{
+    Access, Error, Result,
+    locks::{Arc, lock},
+};
 use std::{fmt, marker::PhantomData, ops::RangeBounds};
 
 /// Typed memory visible to a set of devices. One allocation, however many devices see it.

@@ -2,7 +2,7 @@
 //! around the same memory.
 
 use super::Core;
-use crate::sync::Arc;
+use onebuf_hal::locks::Arc;
 use std::ops::Deref;
 
 /// A core in use.

@@ -1,7 +1,7 @@
 //! Who a buffer's memory goes back to: a pool, or the owner of memory that was wrapped.
 
 use super::Core;
-use crate::sync::Arc;
+use onebuf_hal::locks::Arc;
 use std::{ffi::c_void, fmt};
 
 /// Who lends memory to buffers.

@@ -4,10 +4,8 @@
 //! wrong side of the bytes that somebody takes; that is a copy which nobody asked for, and the ledger has it.
 
 use super::{Core, core::HOME, guard_entries::GuardEntry, span::Span, state::State};
-use crate::{
-    CopyPolicy, Error, MemoryKind, Result, RouteKind, hal::AccessState, ledger::Cause,
-    observe::What, queue::QueueState, sync::Arc,
-};
+use crate::{ledger::Cause, observe::What, queue::QueueState};
+use onebuf_hal::{AccessState, CopyPolicy, Error, MemoryKind, Result, RouteKind, locks::Arc};
 
 /// Why whoever forbids copies does not get it.
 pub(super) const PAGES_MOVE: &str =

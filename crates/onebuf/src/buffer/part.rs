@@ -1,11 +1,10 @@
 //! A buffer, or a region of one: what guards are taken of.
 
 use super::{Core, span::Span};
-use crate::{
-    Access, Result,
-    hal::Memory,
-    queue::QueueState,
-    sync::{Arc, Mutex, lock},
+use crate::queue::QueueState;
+use onebuf_hal::{
+    Access, Memory, Result,
+    locks::{Arc, Mutex, lock},
 };
 
 /// Bytes of a buffer, and what kernels may do with them.

@@ -1,6 +1,7 @@
 //! Transfers under way. They own their host memory and give it back when it is safe.
 
-use crate::{Error, Result, fence::Alarm, hal::Event, observe::What, queue::QueueState, sync::Arc};
+use crate::{fence::Alarm, observe::What, queue::QueueState};
+use onebuf_hal::{Error, Event, Result, locks::Arc};
 use std::{
     fmt,
     future::Future,

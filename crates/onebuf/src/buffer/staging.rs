@@ -7,15 +7,13 @@ use super::{
     state::{Replica, State},
 };
 use crate::{
-    CopyPolicy, Error, Result, RouteKind,
-    hal::Memory,
     ledger::Cause,
     observe::What,
     queue::QueueState,
     route::staged::{self, End, Means},
-    sync::Arc,
     topology::DeviceIx,
 };
+use onebuf_hal::{CopyPolicy, Error, Memory, Result, RouteKind, locks::Arc};
 use std::ptr::NonNull;
 
 /// One end of a staged copy, handed over to it.

@@ -7,11 +7,10 @@ use super::{
     span::Span,
 };
 use crate::{
-    Result, fence,
-    hal::SyncMethod,
+    fence,
     queue::{QueuePoint, QueueState},
-    sync::Arc,
 };
+use onebuf_hal::{Result, SyncMethod, locks::Arc};
 
 #[derive(Debug)]
 pub(crate) struct State {

@@ -5,10 +5,9 @@ use super::{
     part::{Part, Regions},
     span::Span,
 };
-use crate::{
-    Access, Error, Fence, Queue, ReadView, Result, WriteView, topology::DeviceIx, view::Hold,
-};
+use crate::{Fence, Queue, ReadView, WriteView, topology::DeviceIx, view::Hold};
 use bytemuck::Pod;
+use onebuf_hal::{Access, Error, Result};
 use std::{
     fmt,
     ops::{Range, RangeBounds},

@@ -4,7 +4,8 @@ use super::{
     experiment::{Experiment, MIB, Trouble},
     subject::{Side, Step},
 };
-use crate::{Buffer, Result, RouteKind};
+use crate::Buffer;
+use onebuf_hal::{Result, RouteKind};
 use std::time::Instant;
 
 /// The smaller of the sizes between which a hand-over must not grow, and how often it is timed.

@@ -5,10 +5,11 @@
 
 use super::subject::{Page, Side, Step, Unit, step_model};
 use crate::{
-    Buffer, BufferBuilder, Error, Hub, MemoryKind, Result, RouteKind, SyncMethod,
+    Buffer, BufferBuilder, Hub,
     topology::{Envelope, State, Verdict},
 };
 use bytemuck::Pod;
+use onebuf_hal::{Error, MemoryKind, Result, RouteKind, SyncMethod};
 
 const PAGE: usize = 4096;
 pub(super) const MIB: usize = 1 << 20;

@@ -7,11 +7,12 @@
 
 use super::experiment::TIMED_OUT;
 use crate::{
-    Access, Arg, Device, Error, Hub, IntoArg, Program, Result, Signature, Source,
-    graft::UNTRIED,
+    Arg, Device, Hub, IntoArg, Program, Signature, Source,
     program::{Grid, is_built_on},
     topology::{DeviceIx, State, Verdict},
 };
+use onebuf_graft::UNTRIED;
+use onebuf_hal::{Access, Error, Result};
 
 const TEXT: &str = include_str!("graft.cl");
 /// The same, for runtimes that take SPIR-V. Made by clang 15 (`-target spir64 -cl-std=CL2.0 -DSPIRV -O2 -emit-llvm`, with the default
@@ -242,8 +243,8 @@ mod tests {
     /// Whether it is still what the text says is seen where a device takes it; that it can be grafted, everywhere.
     #[test]
     fn the_module_is_of_the_same_kernels() {
-        let image = crate::graft::rewrite_spirv(MODULE).unwrap();
-        let kernels = crate::hal::packing::read(&image).unwrap().unwrap();
+        let image = onebuf_graft::rewrite_spirv(MODULE).unwrap();
+        let kernels = onebuf_hal::packing::read(&image).unwrap().unwrap();
         for launch in launches_of_module() {
             let kernel = kernels.iter().find(|kernel| kernel.name == launch.kernel).unwrap();
             assert_eq!(kernel.slots.len(), launch.args.len(), "{}", launch.kernel);

@@ -14,10 +14,11 @@ use super::{
     patience::{HeldUp, Patience, Silence},
 };
 use crate::{
-    Error, HubBuilder, Result, RouteKind, identity,
+    HubBuilder, identity,
     topology::{Node, State, Verdict},
     verdicts::GRAFT,
 };
+use onebuf_hal::{Error, Result, RouteKind};
 use std::{
     fmt,
     io::{BufRead, BufReader, Read, Write},

@@ -18,10 +18,11 @@ pub use graft::Graft;
 pub use helper::{HELPER_COMMAND, helper_main};
 
 use crate::{
-    Device, Error, Hub, Result, RouteKind, route,
+    Device, Hub, route,
     topology::{Node, Route, State, Verdict},
     verdicts::GRAFT,
 };
+use onebuf_hal::{Error, Result, RouteKind};
 use remembered::Remembered;
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};

@@ -2,7 +2,8 @@
 //! be used stops nothing; what is wrong with it is told at the end.
 
 use super::{Cached, Doctor, Verdicts};
-use crate::{Error, Result, private_files};
+use crate::private_files;
+use onebuf_hal::{Error, Result};
 use std::path::PathBuf;
 
 pub(super) struct Remembered {

@@ -1,7 +1,8 @@
 //! What an experiment works with: two queues, one kernel on each, and the model that predicts it.
 
-use crate::{Access, Buffer, Device, Kernel, Queue, Result, Signature, Source, args};
+use crate::{Buffer, Device, Kernel, Queue, Signature, Source, args};
 use bytemuck::Pod;
+use onebuf_hal::{Access, Result};
 
 /// Work-items per group: one size for OpenCL, some of whose runtimes compile for each. Work-items come in
 /// multiples of it everywhere.

@@ -10,17 +10,13 @@
 pub mod foreign;
 pub mod prelude;
 
-use crate::{
-    Hub, HubBuilder, Result,
-    backend::{
-        cuda_like::{CudaLikeBackend, Flavor},
-        gl::GlBackend,
-        host::HostBackend,
-        opencl::OpenClBackend,
-        vulkan::VulkanBackend,
-    },
-    hal::Backend,
-};
+use crate::{Hub, HubBuilder};
+use onebuf_cuda::{CudaLikeBackend, Flavor};
+use onebuf_gl::GlBackend;
+use onebuf_hal::{Backend, Result};
+use onebuf_host::HostBackend;
+use onebuf_opencl::OpenClBackend;
+use onebuf_vulkan::VulkanBackend;
 
 /// Every backend of this library. OpenCL stands before those that ask it: runtimes that are built on it, and OpenGL, whose
 /// chips it knows.

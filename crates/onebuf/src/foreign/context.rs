@@ -2,14 +2,16 @@
 
 use super::registry::{ByHandle, Wrapped};
 use crate::{
-    Error, Hub, Result,
+    Hub,
     device::Device,
     device_table::FOREIGN_MARK,
-    hal::{self, DeviceEntries, Domain, KnownAs},
     hub::{Loaded, WeakHub},
     plan::{Plan, Request, plan},
-    sync::{Arc, Mutex, lock},
     topology::{DeviceIx, Node, Topology},
+};
+use onebuf_hal::{
+    self as hal, DeviceEntries, Domain, Error, KnownAs, Result,
+    locks::{Arc, Mutex, lock},
 };
 use std::{
     any::Any,

@@ -2,8 +2,9 @@
 
 pub(super) use crate::buffer::Claim;
 
-use crate::{Buffer, Fence, Queue, Result, SyncMethod, device::Device};
+use crate::{Buffer, Fence, Queue, device::Device};
 use bytemuck::Pod;
+use onebuf_hal::{Result, SyncMethod};
 use std::{ffi::c_void, marker::PhantomData, ops::Deref};
 
 /// A wrapped buffer that lives no longer than what its memory belongs to.
@@ -32,7 +33,7 @@ impl<T: Pod> Buffer<T> {
     /// it. For the owner of a wrapped buffer, mostly.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) while a guard of the buffer is held, or while the memory is mapped or its newest contents
+    /// [`Error::Busy`](onebuf_hal::Error::Busy) while a guard of the buffer is held, or while the memory is mapped or its newest contents
     /// are with another device: the owner must not have written it then. See [`Buffer::hand_to`].
     pub fn written_until(&self, fence: &Fence) -> Result<()> {
         self.note_foreign(fence, true)
@@ -66,8 +67,8 @@ impl<T: Pod> Buffer<T> {
     /// pages, another device's memory) stays until the driver destroys it. It never returns to a pool.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where the device sees the buffer as an address;
-    /// [`Error::NotShared`](crate::Error::NotShared); [`Error::Timeout`](crate::Error::Timeout). The buffer is gone all the same: call [`Buffer::fence`] first where that matters.
+    /// [`Error::Unsupported`](onebuf_hal::Error::Unsupported) where the device sees the buffer as an address;
+    /// [`Error::NotShared`](onebuf_hal::Error::NotShared); [`Error::Timeout`](onebuf_hal::Error::Timeout). The buffer is gone all the same: call [`Buffer::fence`] first where that matters.
     pub fn into_cl_mem(self, device: &Device) -> Result<*mut c_void> {
         let queue = Queue {
             hub: device.hub().clone(),

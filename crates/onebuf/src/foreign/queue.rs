@@ -1,11 +1,9 @@
 //! Queues and events that somebody else made, as ours.
 
 use super::{Registration, Whose};
-use crate::{
-    Error, Fence, Hub, Queue, QueueSpec, Result, hal, queue::QueueState, sync::Arc,
-    topology::DeviceIx,
-};
+use crate::{Fence, Hub, Queue, queue::QueueState, topology::DeviceIx};
 use bytemuck::Pod;
+use onebuf_hal::{self as hal, Error, QueueSpec, Result, locks::Arc};
 
 impl Hub {
     /// A queue of ours at the device where the buffer lives, in its context: for work on this buffer.

@@ -1,9 +1,9 @@
 //! Which memory objects are wrapped now, so that two wraps of one share one state.
 
-use crate::{
+use crate::buffer::{Core, Owner, Tag};
+use onebuf_hal::{
     Error, Result,
-    buffer::{Core, Owner, Tag},
-    sync::{Arc, Condvar, Mutex, lock},
+    locks::{Arc, Condvar, Mutex, lock},
 };
 use std::{
     collections::HashMap,

@@ -2,14 +2,13 @@
 
 use super::{Borrowed, Whose, owner::Claim};
 use crate::{
-    Buffer, CopyPolicy, Error, Fence, Hub, Result, RouteKind,
+    Buffer, Fence, Hub,
     buffer::{Core, Lent, Shape, Window, make_around, stricter},
     device::Device,
-    hal::{self, AllocSpec},
-    sync::Arc,
     topology::DeviceIx,
 };
 use bytemuck::Pod;
+use onebuf_hal::{self as hal, AllocSpec, CopyPolicy, Error, Result, RouteKind, locks::Arc};
 use std::{ffi::c_void, marker::PhantomData, ptr::NonNull};
 
 /// Memory of one API that can be wrapped.

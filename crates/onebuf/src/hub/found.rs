@@ -5,11 +5,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::{
-    Error, Result,
-    hal::{self, Api, Backend, DriverLibrary, Search, Unavailable},
-    sync::{Arc, Mutex},
-    topology::Node,
+use crate::topology::Node;
+use onebuf_hal::{
+    self as hal, Api, Backend, DriverLibrary, Error, Result, Search, Unavailable,
+    locks::{Arc, Mutex},
 };
 use onebuf_sys::Probe;
 use std::collections::BTreeMap;
@@ -192,7 +191,7 @@ fn switched_off(api: &'static str) -> Unavailable {
 
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
-    use crate::Error;
+    use onebuf_hal::Error;
 
     #[test]
     fn helpers_are_told_what_was_asked_for() {

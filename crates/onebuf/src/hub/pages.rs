@@ -1,10 +1,7 @@
 //! The host's pages as files: what another process is given, and what it gives.
 
 use super::Hub;
-use crate::{
-    Error, Result,
-    hal::{HostRange, PageFile},
-};
+use onebuf_hal::{Error, HostRange, PageFile, Result};
 use std::os::fd::OwnedFd;
 
 impl Hub {

@@ -16,10 +16,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::{
-    hal::Event,
-    queue::QueueState,
-    sync::{Arc, lock},
+use crate::queue::QueueState;
+use onebuf_hal::{
+    Event,
+    locks::{Arc, lock},
     watchdog,
 };
 use std::{
@@ -50,8 +50,8 @@ static KEPT: Mutex<Vec<Arc<Pending>>> = Mutex::new(Vec::new());
 /// What one hub's queues have under way: those that live, and the last work of those that are gone.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    queue_states: crate::sync::Mutex<Vec<Weak<QueueState>>>,
-    left: crate::sync::Mutex<Vec<Arc<dyn Event>>>,
+    queue_states: onebuf_hal::locks::Mutex<Vec<Weak<QueueState>>>,
+    left: onebuf_hal::locks::Mutex<Vec<Arc<dyn Event>>>,
     limit: Duration,
 }
 

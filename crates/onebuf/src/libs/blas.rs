@@ -6,7 +6,8 @@ use super::{
     number::Number,
     operand::{Operand, Wanted, extent},
 };
-use crate::{Access, Queue, Result, WriteView, view::Hold};
+use crate::{Queue, WriteView, view::Hold};
+use onebuf_hal::{Access, Result};
 use std::fmt;
 
 /// What is done to a matrix before it is used.
@@ -146,8 +147,8 @@ impl Blas {
     /// For a queue's device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) on a device that has no such library;
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when it is not installed.
+    /// [`Error::Unsupported`](onebuf_hal::Error::Unsupported) on a device that has no such library;
+    /// [`Error::Unavailable`](onebuf_hal::Error::Unavailable) when it is not installed.
     pub fn on(queue: &Queue) -> Result<Blas> {
         let engine = Engine::of(queue, "a matrix product")?;
         if let Some(flavor) = engine.native() {
@@ -159,7 +160,7 @@ impl Blas {
     /// Multiplies, see [`Gemm`]. On a GPU the call enqueues and returns; on the host it computes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when a size is zero or does not fit a view, a leading
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) when a size is zero or does not fit a view, a leading
     /// dimension is too small, or a view is of another queue: nothing was done then.
     pub fn gemm<T: Number>(
         &self,

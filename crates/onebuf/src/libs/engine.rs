@@ -1,6 +1,7 @@
 //! Which library a queue's work goes to.
 
-use crate::{Error, Queue, Result};
+use crate::Queue;
+use onebuf_hal::{Error, Result};
 use onebuf_sys::Flavor;
 
 /// Who computes.

@@ -7,7 +7,8 @@ use super::{
     number::Sample,
     operand::{Operand, Wanted, narrow},
 };
-use crate::{Access, Error, Queue, Result, WriteView};
+use crate::{Queue, WriteView};
+use onebuf_hal::{Access, Error, Result};
 use std::fmt;
 
 /// Which way a transform goes.

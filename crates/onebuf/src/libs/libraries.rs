@@ -1,8 +1,9 @@
 //! The libraries of one hub: which, and the tables of those that were asked for.
 
-use crate::{
-    Error, Hub, HubBuilder, Result,
-    sync::{Arc, Mutex, lock},
+use crate::{Hub, HubBuilder};
+use onebuf_hal::{
+    Error, Result,
+    locks::{Arc, Mutex, lock},
 };
 use onebuf_sys::{
     Flavor, Missing, Probe, Refused,

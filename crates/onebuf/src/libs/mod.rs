@@ -71,11 +71,10 @@ pub use operand::Operand;
 pub use solver::{Columns, Lu, Solver, Square};
 
 use crate::{
-    Queue, Result,
-    hal::Event,
+    Queue,
     observe::{Timed, What},
-    sync::Arc,
 };
+use onebuf_hal::{Event, Result, locks::Arc};
 
 /// A call of a library, recorded like a launch.
 fn told<T>(queue: &Queue, name: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -1,7 +1,8 @@
 //! Views as a library's arguments: on which queue, for what, how long.
 
-use crate::{Access, Error, Queue, ReadView, Result, WriteView, view::Hold};
+use crate::{Queue, ReadView, WriteView, view::Hold};
 use bytemuck::Pod;
+use onebuf_hal::{Access, Error, Result};
 
 /// A view that a library may read: a [`ReadView`] or a [`WriteView`].
 pub trait Operand<T: Pod>: sealed::View {}

@@ -7,7 +7,8 @@ use super::{
     number::Number,
     operand::{Operand, Wanted, extent},
 };
-use crate::{Access, Device, Error, Queue, Result, WriteView};
+use crate::{Device, Queue, WriteView};
+use onebuf_hal::{Access, Error, Result};
 use std::{fmt, marker::PhantomData};
 
 /// A column-major matrix of n rows and n columns.

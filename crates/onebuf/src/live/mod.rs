@@ -51,7 +51,8 @@ pub use snapshot::{
 use statistics::StatisticsTable;
 pub use viewer::{Viewer, names};
 
-use crate::{Hub, Result, socket::socket_path};
+use crate::{Hub, socket::socket_path};
+use onebuf_hal::Result;
 use std::path::PathBuf;
 
 /// What the names of these sockets end with: a shared buffer may have the same name.
@@ -69,8 +70,8 @@ pub trait HubLiveExt {
     /// before are not listed.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) while the name is another's; [`Error::Cache`](crate::Error::Cache) for a folder that
-    /// others can enter; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for what is no name.
+    /// [`Error::Busy`](onebuf_hal::Error::Busy) while the name is another's; [`Error::Cache`](onebuf_hal::Error::Cache) for a folder that
+    /// others can enter; [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for what is no name.
     fn publish(&self, name: &str) -> Result<Published>;
 }
 

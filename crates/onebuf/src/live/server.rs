@@ -2,11 +2,14 @@
 
 use super::{Snapshot, StatisticsTable, path_of};
 use crate::{
-    Error, Hub, Result,
+    Hub,
     hub::WeakHub,
     observe::ProgressSource,
     socket::{Listener, Name, Socket},
-    sync::{Arc, Mutex, lock},
+};
+use onebuf_hal::{
+    Error, Result,
+    locks::{Arc, Mutex, lock},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{

@@ -2,12 +2,11 @@
 
 use super::{StatisticsTable, statistics::BufferStatistics};
 use crate::{
-    Cause, Error, Hub, Result, RouteKind, SyncMethod,
+    Cause, Hub,
     observe::{Progress, ProgressSource, RunState, StageProgress},
-    printable,
-    sync::Arc,
     topology::DeviceIx,
 };
+use onebuf_hal::{Error, Result, RouteKind, SyncMethod, locks::Arc, printable};
 use serde::{Deserialize, Serialize};
 use std::{sync::atomic::Ordering, time::Duration};
 

@@ -1,10 +1,12 @@
 //! What is kept of a buffer for whoever watches: written by the program without a lock, read by the server's thread.
 
 use crate::{
-    RouteKind, SyncMethod,
     observe::{BufferObserver, NewBuffer, Observer},
-    sync::{Arc, Mutex, lock},
     topology::DeviceIx,
+};
+use onebuf_hal::{
+    RouteKind, SyncMethod,
+    locks::{Arc, Mutex, lock},
 };
 use std::sync::{
     Weak,

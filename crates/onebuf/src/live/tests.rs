@@ -2,11 +2,14 @@
 
 use super::{server::EVERY, snapshot::MOST_BYTES, *};
 use crate::{
-    Buffer, Cause, Error, RouteKind,
+    Buffer, Cause,
     fake::{FakeConfig, Sharing},
     pipeline::{Filled, Pipeline},
     socket::{Deadline, Listener, Socket},
-    tests::fuzz::{Bound, Form, Target},
+};
+use onebuf_hal::{
+    Error, RouteKind,
+    testing::fuzz::{Bound, Form, Target},
 };
 use std::{
     fs,
@@ -237,9 +240,9 @@ fn names_of_a_publisher_come_without_what_a_terminal_obeys() {
         number: 1,
         bytes: 4,
         home: name(),
-        routes: vec![RouteSeen { to: name(), kind: crate::RouteKind::Same }],
+        routes: vec![RouteSeen { to: name(), kind: onebuf_hal::RouteKind::Same }],
         hand_overs: 1,
-        last: Some(HandOver { from: name(), to: name(), sync: crate::SyncMethod::HostWait }),
+        last: Some(HandOver { from: name(), to: name(), sync: onebuf_hal::SyncMethod::HostWait }),
         implied_bytes: 0,
     });
     let (cause, bytes, operations) = (crate::Cause::Asked, 1, 1);
@@ -286,7 +289,7 @@ fn fuzz_snapshots() {
     let buffer = shared(&hub, "signal");
     let mut viewer = Viewer::attach(&path, SOON).unwrap();
     let mut seen = until(&mut viewer, |seen| !seen.buffers.is_empty());
-    seen.fences.push((crate::SyncMethod::Event, 3));
+    seen.fences.push((onebuf_hal::SyncMethod::Event, 3));
     seen.pipelines.push(PipelineSeen { name: "p".into(), ..PipelineSeen::default() });
     let seeds = [seen.encode().unwrap()];
     Target {

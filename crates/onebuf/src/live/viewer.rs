@@ -1,10 +1,8 @@
 //! The viewer's side. Nothing that the other says is believed before it was checked.
 
 use super::{SUFFIX, Snapshot, path_of, snapshot::MOST_BYTES};
-use crate::{
-    Error, Result,
-    socket::{Deadline, Peer, Socket, folder},
-};
+use crate::socket::{Deadline, Peer, Socket, folder};
+use onebuf_hal::{Error, Result};
 use std::{path::Path, time::Duration};
 
 /// Looks at a program that published itself.

@@ -1,6 +1,7 @@
 //! Events as plain data.
 
-use crate::{Cause, Result, RouteKind, SyncMethod, queue::QueueState, topology::DeviceIx};
+use crate::{Cause, queue::QueueState, topology::DeviceIx};
+use onebuf_hal::{Result, RouteKind, SyncMethod};
 use std::time::Duration;
 
 /// What sort of thing happened.

@@ -1,10 +1,10 @@
 //! The observers of a hub and of a buffer, each called so that its panic harms nobody else.
 
 use super::{BufferObserver, NewBuffer, Observer, Tracer};
-use crate::{
+use crate::topology::DeviceIx;
+use onebuf_hal::{
     SyncMethod,
-    sync::{Arc, Mutex, lock},
-    topology::DeviceIx,
+    locks::{Arc, Mutex, lock},
 };
 use std::{
     any::Any,

@@ -56,7 +56,8 @@ pub use progress::{Progress, ProgressSource, RunState, StageProgress};
 pub use tracer::Timed;
 pub(crate) use tracer::{Began, Tracer};
 
-use crate::{RouteKind, SyncMethod, sync::Arc, topology::DeviceIx};
+use crate::topology::DeviceIx;
+use onebuf_hal::{RouteKind, SyncMethod, locks::Arc};
 use std::any::Any;
 
 /// Receives what a hub reports. Every method has a default that ignores it. See the [module](self) for the rules.

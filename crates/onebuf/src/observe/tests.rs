@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::{
-    Access, Buffer, Device, Hub, HubBuilder, Kernel, Queue, Signature, Source, args,
+    Buffer, Device, Hub, HubBuilder, Kernel, Queue, Signature, Source, args,
     fake::{FakeConfig, Sharing},
-    sync::{Mutex, lock},
+};
+use onebuf_hal::{
+    Access,
+    locks::{Mutex, lock},
 };
 use std::{
     sync::atomic::{AtomicUsize, Ordering},

@@ -1,13 +1,8 @@
 //! How the core emits: a tap that is empty or leads to observers, and what has begun.
 
 use super::{Event, Observer, What, installed::Guarded};
-use crate::{
-    Result,
-    hal::{self, Profile},
-    queue::QueueState,
-    sync::Arc,
-    topology::DeviceIx,
-};
+use crate::{queue::QueueState, topology::DeviceIx};
+use onebuf_hal::{self as hal, Profile, Result, locks::Arc};
 use std::{
     fmt,
     time::{Duration, Instant},
@@ -36,7 +31,7 @@ impl Timed {
     /// When it ran, by the device's clock.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) while it is still running; others when it failed, or the driver has no times.
+    /// [`Error::Busy`](onebuf_hal::Error::Busy) while it is still running; others when it failed, or the driver has no times.
     pub fn profile(&self) -> Result<Profile> {
         let work = self.work.profile()?;
         let Some(after) = &self.after else { return Ok(work) };

@@ -14,11 +14,11 @@ use super::{
     wire::{Grant, Message},
 };
 use crate::{
-    Buffer, BufferBuilder, Error, Hub, Result,
-    hal::HostRange,
+    Buffer, BufferBuilder, Hub,
     socket::{Deadline, Peer, Socket, socket_path},
 };
 use bytemuck::Pod;
+use onebuf_hal::{Error, HostRange, Result};
 use std::{fmt, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 /// How long the owner may take to give the buffer: it may be busy with another peer.
@@ -65,7 +65,7 @@ impl Attach {
     /// ([`BufferBuilder::shared_with`]) and how. Memory of a device is imported by one of those named that is of
     /// the same chip and takes such descriptors or handles, and by no other: the owner must not choose which driver reads what
     /// it sent. Drivers that believe what a file says are refused
-    /// ([`Caps::parses_fds`](crate::hal::Caps::parses_fds)). Those of other chips have copies.
+    /// ([`Caps::parses_fds`](onebuf_hal::Caps::parses_fds)). Those of other chips have copies.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when nobody offers it; [`Error::Timeout`] when the owner does not answer;

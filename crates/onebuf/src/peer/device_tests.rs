@@ -7,10 +7,8 @@ use super::{
     },
     wire::{Grant, Kind},
 };
-use crate::{
-    Error,
-    backend::cuda_like::tests::{alone, stub},
-};
+use onebuf_cuda::testing::{alone, stub};
+use onebuf_hal::Error;
 use std::os::fd::OwnedFd;
 
 /// What the stub calls its own memory; a large page of it is the least there is.

@@ -1,12 +1,9 @@
 //! What an owner gives: a descriptor of its memory, and what must be known of it.
 
 use super::wire::{Grant, Kind};
-use crate::{
-    Buffer, Error, MemoryKind, Result,
-    buffer::Core,
-    hal::{DeviceInfo, FdKind, FdRange, IpcRange, PageFile},
-};
+use crate::{Buffer, buffer::Core};
 use bytemuck::Pod;
+use onebuf_hal::{DeviceInfo, Error, FdKind, FdRange, IpcRange, MemoryKind, PageFile, Result};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// A buffer's memory, while it is offered.

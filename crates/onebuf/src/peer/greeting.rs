@@ -4,10 +4,8 @@ use super::{
     messages::Messages,
     wire::{Grant, Message},
 };
-use crate::{
-    Error, Result,
-    socket::{Deadline, Listener, Peer, Socket, wait_for_any},
-};
+use crate::socket::{Deadline, Listener, Peer, Socket, wait_for_any};
+use onebuf_hal::{Error, Result};
 use std::{
     os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},

@@ -8,11 +8,11 @@ use super::{
     wire::{Grant, Kind, Message},
 };
 use crate::{
-    Hub, MemoryKind,
-    backend::cuda_like::tests::{alone, compile},
-    hal::IpcRange,
+    Hub,
     socket::{Deadline, Listener},
 };
+use onebuf_cuda::testing::{alone, compile};
+use onebuf_hal::{IpcRange, MemoryKind};
 use std::{
     env,
     process::{Command, Stdio},

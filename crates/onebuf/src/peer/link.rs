@@ -2,11 +2,10 @@
 
 use super::{messages::Messages, wire::Message};
 use crate::{
-    Error, Result,
     buffer::Core,
     socket::{Deadline, Peer, Socket},
-    sync::Arc,
 };
+use onebuf_hal::{Error, Result, locks::Arc};
 use std::time::Duration;
 
 /// How long an end waits for a packet to be taken: the other one has room for many.

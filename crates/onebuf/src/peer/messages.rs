@@ -1,10 +1,8 @@
 //! Messages over a socket: packets that were decoded and checked, with the fds they may have.
 
 use super::wire::{MAX_BYTES, Message};
-use crate::{
-    Error, Result,
-    socket::{Deadline, Received, Socket},
-};
+use crate::socket::{Deadline, Received, Socket};
+use onebuf_hal::{Error, Result};
 use std::os::fd::BorrowedFd;
 
 /// What a [`Socket`] can say of a peer's messages.

@@ -2,7 +2,7 @@
 //!
 //! The owner offers a buffer under a name; another process of the same user attaches to it and gets a
 //! [`Buffer`](crate::Buffer) over the *same pages*, for its own devices, by its own hub's routes; or over the same
-//! memory of a device ([`MemoryKind::Exportable`](crate::MemoryKind::Exportable)), by a device of the same chip. Fences do not
+//! memory of a device ([`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable)), by a device of the same chip. Fences do not
 //! cross processes, so the two take turns: a hand-over waits for all work of the one, and lets the other begin.
 //!
 //! ```text
@@ -71,9 +71,9 @@
 //!
 //! However it ends, the kernel closes its end of the socket, and whoever waits gets
 //! [`Error::PeerLost`] at once. The owner has its turn again, and the buffer lives on; it
-//! may hold half of what the peer was writing. A peer that merely hangs is a [`Timeout`](crate::Error::Timeout).
+//! may hold half of what the peer was writing. A peer that merely hangs is a [`Timeout`](onebuf_hal::Error::Timeout).
 //! A peer that is left behind keeps what it has in its own turn, and gets nothing out of turn. One in the owner's own
-//! process keeps it until the owner uses the buffer, and that waits for it, or is [`Busy`](crate::Error::Busy) while it
+//! process keeps it until the owner uses the buffer, and that waits for it, or is [`Busy`](onebuf_hal::Error::Busy) while it
 //! holds a guard: safe calls of the two never meet.
 
 mod attach;
@@ -98,7 +98,7 @@ pub use crate::socket::{Peer, folder, remove_sockets, remove_sockets_on_signals,
 pub use attach::{Attach, Attached};
 pub use offer::{Offer, Visit};
 
-use crate::Error;
+use onebuf_hal::Error;
 
 fn other_elements(owners: u32, peers: u32) -> Error {
     Error::invalid(format!(

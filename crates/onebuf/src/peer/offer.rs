@@ -7,11 +7,12 @@ use super::{
     tenants,
 };
 use crate::{
-    Buffer, Error, Result,
+    Buffer,
     buffer::Core,
     socket::{Deadline, Listener, Name, Peer, socket_path},
 };
 use bytemuck::Pod;
+use onebuf_hal::{Error, Result};
 use std::{fmt, path::Path, time::Duration};
 
 /// How long the handshake of a peer that has come may take.
@@ -55,7 +56,7 @@ impl<'b, T: Pod> Offer<'b, T> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless the buffer lies in host pages of its own, or in memory of a device that exports
-    /// it ([`MemoryKind::Exportable`](crate::MemoryKind::Exportable)), or in a device's plain memory of whole 2 MiB that has a
+    /// it ([`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable)), or in a device's plain memory of whole 2 MiB that has a
     /// handle for other processes; [`Error::Busy`] while a guard of it is held, while it is offered already, or while the
     /// name is another owner's; [`Error::Cache`] for a folder that others can enter.
     pub fn open(buffer: &'b Buffer<T>, name: &str) -> Result<Self> {

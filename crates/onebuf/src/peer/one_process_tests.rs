@@ -7,9 +7,10 @@
 
 use super::tests::{with_both, with_client_of};
 use crate::{
-    Access, Buffer, Error, Fence, Hub, Queue, Signature, Source, args,
+    Buffer, Fence, Hub, Queue, Signature, Source, args,
     fake::{Delay, FakeConfig, Sharing},
 };
+use onebuf_hal::{Access, Error};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -18,22 +19,22 @@ use std::{
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn assert_lost<T: std::fmt::Debug>(outcome: crate::Result<T>) {
+fn assert_lost<T: std::fmt::Debug>(outcome: onebuf_hal::Result<T>) {
     assert!(matches!(outcome, Err(Error::PeerLost { .. })), "{outcome:?}");
 }
 
-fn assert_busy<T: std::fmt::Debug>(outcome: crate::Result<T>, why: &str) {
+fn assert_busy<T: std::fmt::Debug>(outcome: onebuf_hal::Result<T>, why: &str) {
     let Err(Error::Busy { what }) = &outcome else { panic!("{outcome:?}") };
     assert!(what.contains(why), "no `{why}` in: {what}");
 }
 
 /// Every safe way to the bytes.
-fn all_ways(buffer: &Buffer<u32>) -> Vec<crate::Result<()>> {
+fn all_ways(buffer: &Buffer<u32>) -> Vec<onebuf_hal::Result<()>> {
     let queue = buffer.hub().host().queue().unwrap();
     let mut batch = buffer.batch();
     batch.write(3, &[7]).unwrap();
     let mut few = [0; 4];
-    let region = buffer.sub_buffer(..64, crate::Access::ReadWrite).unwrap();
+    let region = buffer.sub_buffer(..64, onebuf_hal::Access::ReadWrite).unwrap();
     let other = buffer.hub().buffer::<u32>(64).build().unwrap();
     vec![
         buffer.fill(7),
@@ -54,7 +55,7 @@ fn all_ways(buffer: &Buffer<u32>) -> Vec<crate::Result<()>> {
         region.read_range(..4, &mut [0; 4]),
         buffer.read_on(&queue).map(drop),
         buffer.write_on(&queue).map(drop),
-        buffer.release_to(&buffer.hub().host(), crate::Access::ReadWrite),
+        buffer.release_to(&buffer.hub().host(), onebuf_hal::Access::ReadWrite),
     ]
 }
 

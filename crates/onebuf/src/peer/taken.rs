@@ -5,16 +5,16 @@
 
 use super::wire::{Grant, Kind};
 use crate::{
-    Buffer, BufferBuilder, Device, Error, Hub, Result,
-    hal::{
-        DeviceInfo, Export, FdKind, FdRange, IpcRange, PhysicalId,
-        descriptor::{self, Sort},
-    },
+    Buffer, BufferBuilder, Device, Hub,
     socket::{Peer, close_aside},
-    sync::Arc,
     topology::DeviceIx,
 };
 use bytemuck::Pod;
+use onebuf_hal::{
+    DeviceInfo, Error, Export, FdKind, FdRange, IpcRange, PhysicalId, Result,
+    descriptor::{self, Sort},
+    locks::Arc,
+};
 use std::os::fd::OwnedFd;
 
 /// What was given.

@@ -4,8 +4,9 @@
 //! nothing else. In one process both ends are safe code, so the owner's buffer has to know the client's, which then loses its
 //! turn before the owner gets it. The two find each other by the address of the owner's socket and the number of the visit.
 
+use crate::buffer::Core;
 use crate::socket::{Peer, Socket};
-use crate::{buffer::Core, sync::Arc};
+use onebuf_hal::locks::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 struct Tenant {

@@ -11,10 +11,11 @@ use super::{
     wire::{Grant, Kind, Message},
 };
 use crate::{
-    Access, Buffer, Device, Error, Hub, Result, Signature, Source, args,
+    Buffer, Device, Hub, Signature, Source, args,
     peer::Visit,
     socket::{Deadline, Listener, Socket},
 };
+use onebuf_hal::{Access, Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::{
     fs,
@@ -709,7 +710,8 @@ fn only_whole_pages_of_its_own_are_offered() {
     let mut own = Own([0; 64]);
     let pointer = std::ptr::NonNull::from(&mut own.0).cast::<u32>();
     // SAFETY: the array outlives the buffer, and nobody else uses it.
-    let adopted = unsafe { hub.buffer::<u32>(64).host_memory(pointer, crate::sync::Arc::new(())) };
+    let adopted =
+        unsafe { hub.buffer::<u32>(64).host_memory(pointer, onebuf_hal::locks::Arc::new(())) };
     for buffer in [&pooled, &adopted.build().unwrap()] {
         let error = Offer::open(buffer, &path).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");

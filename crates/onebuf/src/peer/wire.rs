@@ -6,7 +6,7 @@
 //!
 //! Decoding is a pure function of the bytes. It neither panics nor allocates more than a message has.
 
-use crate::Error;
+use onebuf_hal::Error;
 
 /// Other versions are refused: there is one.
 pub(super) const VERSION: u16 = 1;
@@ -299,7 +299,7 @@ const _: () = assert!(HEAD_BYTES + 2 + 4 + 40 + 17 + 2 * (1 + MAX_TAIL) <= MAX_B
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests {
     use super::*;
-    use crate::tests::fuzz::{Bound, Form, Target};
+    use onebuf_hal::testing::fuzz::{Bound, Form, Target};
     use proptest::prelude::*;
 
     fn grants() -> impl Strategy<Value = Grant> {

@@ -1,7 +1,8 @@
 //! Whose queue each stage works in: its own device's, or that of a neighbour which takes its kernels.
 
 use super::Wanted;
-use crate::{Device, Queue, Result, observe::What};
+use crate::{Device, Queue, observe::What};
+use onebuf_hal::Result;
 use serde::Serialize;
 use std::fmt;
 

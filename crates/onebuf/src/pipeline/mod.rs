@@ -74,10 +74,11 @@ pub use report::{Failure, Latency, Report, StageReport};
 pub use slot_ring::WhenFull;
 
 use crate::{
-    Device, Error, Kernel, Queue, Result,
+    Device, Kernel, Queue,
     observe::{Progress, ProgressSource, StageProgress},
 };
 use graft::Placement;
+use onebuf_hal::{Error, Result};
 use report::Counters;
 use run::Run;
 use slot_ring::{Failed, SlotRing};

@@ -296,7 +296,7 @@ mod tests {
     #[cfg(not(any(onebuf_shuttle, miri)))]
     #[test]
     fn fuzz_npy() {
-        use crate::tests::fuzz::{Bound, Form, Target};
+        use onebuf_hal::testing::fuzz::{Bound, Form, Target};
         let seeds = [TEXT.as_bytes().to_vec()];
         Target {
             name: "heads of .npy files",

@@ -5,7 +5,7 @@ use super::{
     pulse::Beats,
     times::Times,
 };
-use crate::Error;
+use onebuf_hal::Error;
 use serde::Serialize;
 use std::{
     fmt,

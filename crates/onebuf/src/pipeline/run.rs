@@ -6,10 +6,10 @@ use super::{
     slot_ring::{Failed, FrameInFlight, SlotRing},
 };
 use crate::{
-    Error, Result,
     observe::{Began, Tracer, What},
     topology::DeviceIx,
 };
+use onebuf_hal::{Error, Result};
 use std::{
     collections::VecDeque,
     sync::atomic::Ordering,

@@ -2,9 +2,9 @@
 //!
 //! Whoever has a slot is the only one who has its number, so the slots themselves need no locks.
 
-use crate::{
+use onebuf_hal::{
     Error,
-    sync::{Condvar, Mutex, MutexGuard, lock},
+    locks::{Condvar, Mutex, MutexGuard, lock},
 };
 use std::{
     collections::VecDeque,

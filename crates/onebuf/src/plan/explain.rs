@@ -1,10 +1,8 @@
 //! A plan in words: for people, and for programs.
 
 use super::{Hop, Plan, Rejected, Request};
-use crate::{
-    hal::{MemoryKind, RouteKind},
-    topology::{DeviceIx, Route, Topology},
-};
+use crate::topology::{DeviceIx, Route, Topology};
+use onebuf_hal::{MemoryKind, RouteKind};
 use serde_json::{Value, json};
 
 impl Plan {

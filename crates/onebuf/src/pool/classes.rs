@@ -1,7 +1,7 @@
 //! Sizes rounded up, so that buffers of nearly one size can stand in for each other.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
-use crate::{Error, Result};
+use onebuf_hal::{Error, Result};
 
 /// Rounds capacities up to a size class: four to each power of two, so that at most a fifth of a buffer is
 /// unused. Classes from 16 KiB on are whole pages, smaller ones whole cache lines.

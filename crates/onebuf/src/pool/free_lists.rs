@@ -1,10 +1,10 @@
 //! Buffers that came back, by what they are, ready for the next who requests the same.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
-use crate::{
+use crate::buffer::Shape;
+use onebuf_hal::{
     Error, Result,
-    buffer::Shape,
-    sync::{Mutex, lock},
+    locks::{Mutex, lock},
 };
 use std::{
     collections::HashMap,

@@ -1,10 +1,10 @@
 //! The bottom of every pool: memory from the devices.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
-use crate::{
+use crate::buffer::make;
+use onebuf_hal::{
     Result,
-    buffer::make,
-    sync::{AtomicU64, Ordering},
+    locks::{AtomicU64, Ordering},
 };
 
 /// Makes each buffer anew, and frees it when it comes back.

@@ -1,9 +1,9 @@
 //! What was taken and has not come back.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
-use crate::{
+use onebuf_hal::{
     Result,
-    sync::{Mutex, lock},
+    locks::{Mutex, lock},
 };
 use std::{collections::HashMap, fmt, panic::Location};
 

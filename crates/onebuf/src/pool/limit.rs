@@ -1,9 +1,9 @@
 //! No more than so many bytes.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
-use crate::{
+use onebuf_hal::{
     Error, Result,
-    sync::{Mutex, lock},
+    locks::{Mutex, lock},
 };
 
 /// Refuses what would make everything that came through here larger than a limit.

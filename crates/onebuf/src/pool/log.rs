@@ -1,7 +1,7 @@
 //! Who took and gave what.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
-use crate::Result;
+use onebuf_hal::Result;
 
 /// Logs every take and give at debug level, with the place in the program that asked.
 #[derive(Debug, Default)]

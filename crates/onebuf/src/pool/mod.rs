@@ -45,11 +45,14 @@ pub use resource::{AllocationRequest, Block, MemoryResource};
 pub use statistics::PoolStatistics;
 
 use crate::{
-    Buffer, BufferBuilder, Error, Hub, Result,
+    Buffer, BufferBuilder, Hub,
     buffer::{Core, Lender, Loan, Owner, Tag},
-    sync::{Arc, AtomicBool, Ordering},
 };
 use bytemuck::Pod;
+use onebuf_hal::{
+    Error, Result,
+    locks::{Arc, AtomicBool, Ordering},
+};
 use std::{fmt, panic::Location, time::Duration};
 use wait::WaitingRoom;
 

@@ -2,9 +2,10 @@
 
 use super::PoolStatistics;
 use crate::{
-    Hub, MemoryKind, Result,
+    Hub,
     buffer::{Core, Shape},
 };
+use onebuf_hal::{MemoryKind, Result};
 use std::{fmt, panic::Location};
 
 /// Where buffers come from and go back to. Each memory resource has one behaviour and another memory resource below it;

@@ -1,7 +1,7 @@
 //! What a pool has done and holds.
 
 use super::Outstanding;
-use crate::MemoryKind;
+use onebuf_hal::MemoryKind;
 use std::{collections::BTreeMap, fmt};
 
 /// Counted by the memory resources of a pool; what a stack has no memory resource for stays zero.

@@ -1,8 +1,8 @@
 //! Waiting for a buffer to come back, first come, first served.
 
-use crate::{
+use onebuf_hal::{
     Error, Result,
-    sync::{AtomicU64, Condvar, Mutex, Ordering, lock},
+    locks::{AtomicU64, Condvar, Mutex, Ordering, lock},
 };
 use std::{
     collections::VecDeque,
@@ -245,7 +245,7 @@ mod tests {
 #[cfg(all(test, onebuf_shuttle))]
 mod shuttle_tests {
     use super::{room::Shop, *};
-    use crate::sync::{Arc, thread};
+    use onebuf_hal::locks::{Arc, thread};
 
     /// Whatever the schedule, everybody is served, in the order of their tickets. A return that is missed
     /// shows as a deadlock: shuttle's clock stands still.

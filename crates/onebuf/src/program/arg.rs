@@ -1,8 +1,9 @@
 //! The arguments of a launch.
 
 use super::signature::{Element, Param};
-use crate::{Error, Result, hal, queue::Queue, sync::Arc, view::Hold};
+use crate::{queue::Queue, view::Hold};
 use bytemuck::Pod;
+use onebuf_hal::{self as hal, Error, Result, locks::Arc};
 use std::{cell::Cell, marker::PhantomData, ops::Deref};
 
 /// One argument of a launch: a view, a value or local memory. Made by [`args!`](crate::args).

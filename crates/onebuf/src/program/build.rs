@@ -6,7 +6,8 @@
 #![allow(unsafe_code)]
 
 use super::{Kernel, Origin, Signature, Source};
-use crate::{Result, device::Device, hal, sync::Arc};
+use crate::device::Device;
+use onebuf_hal::{self as hal, Result, locks::Arc};
 use std::{
     fmt,
     time::{Duration, Instant},
@@ -70,7 +71,7 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::Unsupported`] on the host, where the driver gives none away, and where the program would not be the
+    /// [`onebuf_hal::Error::Unsupported`] on the host, where the driver gives none away, and where the program would not be the
     /// same afterwards: one that has `global` variables, on PoCL.
     pub fn binary(&self) -> Result<Vec<u8>> {
         self.hal.binary()
@@ -97,7 +98,7 @@ impl Program {
     /// for writing, and ends.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] when there is no such kernel, or its number of parameters differs.
+    /// [`onebuf_hal::Error::InvalidArgument`] when there is no such kernel, or its number of parameters differs.
     pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
         let hal = self.hal.kernel(name, signature.params.len())?;
         Ok(Kernel::new(name, self, hal, signature))

@@ -5,13 +5,8 @@ use super::{
     source::reads_files,
     store::{self, Store},
 };
-use crate::{
-    Result,
-    device::Device,
-    hal::{self, DeviceInfo, Language, Shader, Source},
-    sync::Arc,
-    topology::DeviceIx,
-};
+use crate::{device::Device, topology::DeviceIx};
+use onebuf_hal::{self as hal, DeviceInfo, Language, Result, Shader, Source, locks::Arc};
 use std::{borrow::Cow, path::PathBuf};
 
 /// Programs in memory at most; the least recently used goes.

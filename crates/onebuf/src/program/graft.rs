@@ -2,12 +2,12 @@
 
 use super::{Program, Source};
 use crate::{
-    Error, Hub, Result,
+    Hub,
     device::Device,
-    graft,
-    hal::Api,
     topology::{State, Verdict},
 };
+use onebuf_graft as graft;
+use onebuf_hal::{Api, Error, Result};
 
 /// Whose kernels run where.
 pub(super) const OPENCL: Api = Api("opencl");

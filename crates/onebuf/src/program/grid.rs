@@ -1,6 +1,6 @@
 //! How many work-items, in how large groups.
 
-use crate::{Error, Result, hal};
+use onebuf_hal::{self as hal, Error, Result};
 
 /// Work-items in 1 to 3 dimensions: `[n]`, `[w, h]` or `[w, h, d]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

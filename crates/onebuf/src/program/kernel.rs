@@ -7,12 +7,13 @@
 
 use super::{Arg, Call, Grid, Program, Signature, signature::Param};
 use crate::{
-    Error, Result,
     device::Device,
-    hal::{self, Event},
     observe::{Timed, What},
     queue::Queue,
-    sync::{Arc, lock},
+};
+use onebuf_hal::{
+    self as hal, Error, Event, Result,
+    locks::{Arc, lock},
 };
 use std::{fmt, mem::MaybeUninit, sync::OnceLock};
 

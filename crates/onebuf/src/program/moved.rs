@@ -10,10 +10,11 @@ use super::{
     graft::{OPENCL, check_target},
 };
 use crate::{
-    Error, Hub, Result,
+    Hub,
     device::Device,
     topology::{State, Verdict},
 };
+use onebuf_hal::{Error, Result};
 
 impl Kernel {
     /// From now on it can be launched on queues of this device, too: its program is [grafted](crate::Program::graft)

@@ -1,8 +1,8 @@
 //! Making a thing once, however many threads ask for it at the same time.
 
-use crate::{
+use onebuf_hal::{
     Error, Result,
-    sync::{Arc, Condvar, Mutex, lock},
+    locks::{Arc, Condvar, Mutex, lock},
 };
 use std::{
     collections::HashMap,
@@ -199,7 +199,7 @@ mod tests {
 #[cfg(all(test, onebuf_shuttle))]
 mod shuttle_tests {
     use super::*;
-    use crate::sync::{AtomicU64, Ordering, thread};
+    use onebuf_hal::locks::{AtomicU64, Ordering, thread};
 
     const LONG: Duration = Duration::from_secs(600);
 

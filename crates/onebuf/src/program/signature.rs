@@ -1,8 +1,8 @@
 //! What a kernel takes, and what must hold of a launch.
 
 use super::{Arg, Grid, arg::Kind};
-use crate::{Result, hal::Access, sync::Arc};
 use bytemuck::Pod;
+use onebuf_hal::{Access, Result, locks::Arc};
 use std::{any::TypeId, fmt};
 
 #[derive(Clone, Copy)]

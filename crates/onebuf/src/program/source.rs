@@ -1,9 +1,7 @@
 //! Writing sources down: text, SPIR-V, binaries, files, functions.
 
-use crate::{
-    Error, Result,
-    hal::{self, Language, NativeArgs, NativeKernel, is_spirv},
-    sync::Arc,
+use onebuf_hal::{
+    self as hal, Error, Language, NativeArgs, NativeKernel, Result, is_spirv, locks::Arc,
 };
 use std::{borrow::Cow, fmt, fs, path::Path};
 
@@ -181,7 +179,7 @@ impl Source {
         Self(self.0.with_shader(kernel.into(), text.into()))
     }
 
-    /// Adds the program as a SPIR-V module. A device whose [`crate::hal::Caps::il_versions`] name SPIR-V
+    /// Adds the program as a SPIR-V module. A device whose [`onebuf_hal::Caps::il_versions`] name SPIR-V
     /// takes it before text.
     pub fn with_spirv(mut self, module: impl Into<Cow<'static, [u8]>>) -> Self {
         self.0.spirv = Some(module.into());
@@ -248,13 +246,13 @@ fn text_includes(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{backend, hal::Shader};
+    use onebuf_hal::Shader;
 
     /// Names are all that joins a source and a device.
     #[test]
     fn languages_have_the_names_that_backends_know() {
-        use backend::{cuda_like, opencl};
-        let known = [opencl::OPENCL_C, cuda_like::CUDA_C, cuda_like::HIP_C, cuda_like::PTX];
+        let known =
+            [onebuf_opencl::OPENCL_C, onebuf_cuda::CUDA_C, onebuf_cuda::HIP_C, onebuf_cuda::PTX];
         assert_eq!([OPENCL_C, CUDA_C, HIP_C, PTX], known);
     }
 

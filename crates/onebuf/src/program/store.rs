@@ -5,7 +5,8 @@
 //! else. Files are replaced as a whole; there are no locks, and of two processes that write the same
 //! program the later wins.
 
-use crate::{Error, Result, private_files};
+use crate::private_files;
+use onebuf_hal::{Error, Result};
 use std::{
     fs, io,
     path::{Path, PathBuf},

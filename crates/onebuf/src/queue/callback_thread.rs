@@ -4,9 +4,9 @@
 //! run the commands behind the host signal in the call itself: work of one driver inside another's callback, which both may
 //! hang on. So a callback only hands the host signal over, and a thread that is no driver's opens it.
 
-use crate::{
-    Error, Result, hal,
-    sync::{Arc, Condvar, Mutex, lock, thread},
+use onebuf_hal::{
+    self as hal, Error, Result,
+    locks::{Arc, Condvar, Mutex, lock, thread},
 };
 use std::{
     collections::VecDeque,

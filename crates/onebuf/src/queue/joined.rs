@@ -4,9 +4,9 @@
 //! No driver is called under a lock: a hand-over from another thread would wait for that.
 
 use super::{QueuePoint, QueueState, watch::Watch};
-use crate::{
-    Result, hal,
-    sync::{Arc, AtomicU64, Mutex, Ordering, lock},
+use onebuf_hal::{
+    self as hal, Result,
+    locks::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use std::{
     collections::VecDeque,
@@ -237,7 +237,8 @@ impl Sender {
 
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
-    use crate::{Probe, Queue, Result, fake::FakeConfig, sync::Arc};
+    use crate::{Probe, Queue, fake::FakeConfig};
+    use onebuf_hal::{Result, locks::Arc};
 
     /// A queue of each of two devices.
     fn queues(probe: &Arc<Probe>) -> [Queue; 2] {

@@ -1,10 +1,10 @@
 //! A number of pieces of work: the fence that costs nothing until somebody asks.
 
 use super::QueueState;
-use crate::{
-    Error, Result, hal,
-    observe::What,
-    sync::{Arc, Ordering},
+use crate::observe::What;
+use onebuf_hal::{
+    self as hal, Error, Result,
+    locks::{Arc, Ordering},
 };
 use std::{sync::OnceLock, time::Duration};
 

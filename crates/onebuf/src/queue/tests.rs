@@ -5,10 +5,10 @@ use super::{
     watch::{WATCH, Watch},
     *,
 };
-use crate::{
-    fake::{FakeConfig, FakeDevice},
-    hal::{Callback, Device as _, Domain, Event, HostSignal, Profile},
-    sync::{lock, thread},
+use onebuf_hal::fake::{FakeConfig, FakeDevice};
+use onebuf_hal::{
+    Callback, Device as _, Domain, Event, HostSignal, Profile,
+    locks::{lock, thread},
 };
 use std::{
     pin::pin,

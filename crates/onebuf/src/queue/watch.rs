@@ -1,9 +1,9 @@
 //! Waits that ask, now and then, after the work of others that they depend on.
 
 use super::{QueuePoint, QueueState};
-use crate::{
-    Error, Result, hal,
-    sync::{Arc, Ordering},
+use onebuf_hal::{
+    self as hal, Error, Result,
+    locks::{Arc, Ordering},
 };
 use std::{
     mem,

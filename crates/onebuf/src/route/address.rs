@@ -5,10 +5,8 @@
 //! address only a kernel can tell.
 
 use super::Pair;
-use crate::{
-    hal::{AddressSpace, DeviceInfo, FdKind, MemoryKind, RouteKind},
-    topology::Route,
-};
+use crate::topology::Route;
+use onebuf_hal::{AddressSpace, DeviceInfo, FdKind, MemoryKind, RouteKind};
 
 /// Whether two APIs' kernels see the same memory at the same address: one space, and one chip where it is a chip's.
 fn one_space(a: &DeviceInfo, b: &DeviceInfo) -> bool {

@@ -9,10 +9,8 @@ pub(crate) mod staging_pool;
 
 pub(crate) use address::by_address;
 
-use crate::{
-    hal::{Api, DeviceInfo, DeviceKind, FdKind, MemoryKind, RouteKind},
-    topology::{DeviceIx, Node, Route, Topology, Verdict},
-};
+use crate::topology::{DeviceIx, Node, Route, Topology, Verdict};
+use onebuf_hal::{Api, DeviceInfo, DeviceKind, FdKind, MemoryKind, RouteKind};
 
 /// Whether this is the host itself: plain CPU code, no driver.
 pub fn is_host(info: &DeviceInfo) -> bool {

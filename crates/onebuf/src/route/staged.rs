@@ -8,11 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::staging_pool::{self, CHUNK_BYTES, StagingPool};
-use crate::{
-    Result,
-    hal::{Device, Event, Memory, PeerStretch, Queue},
-    sync::Arc,
-};
+use onebuf_hal::{Device, Event, Memory, PeerStretch, Queue, Result, locks::Arc};
 use std::{mem, ptr::NonNull, time::Duration};
 
 /// Where a copy gets its chunks: from the device that it is for.
@@ -202,7 +198,7 @@ unsafe fn download_to(
         let read = &chunk.bytes_mut()[..len];
         // SAFETY: inside of both; a chunk is memory of its own.
         unsafe { to.add(at).copy_from_nonoverlapping(read.as_ptr(), len) };
-        Ok::<_, crate::Error>(())
+        Ok::<_, onebuf_hal::Error>(())
     };
     let mut waiting = None;
     for (at, len) in ranges(bytes) {

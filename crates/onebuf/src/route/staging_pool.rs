@@ -6,10 +6,9 @@
 
 #![allow(unsafe_code)]
 
-use crate::{
-    HostAccess, Result,
-    hal::{Access, AccessState, AllocSpec, Device, Memory, MemoryKind, Queue},
-    sync::{Arc, Mutex, lock},
+use onebuf_hal::{
+    Access, AccessState, AllocSpec, Device, HostAccess, Memory, MemoryKind, Queue, Result,
+    locks::{Arc, Mutex, lock},
 };
 use std::{ptr::NonNull, time::Duration};
 
@@ -114,7 +113,7 @@ impl Pinned {
         let limit = device.post().map_or(MAP_WAIT, |post| post.limit().min(MAP_WAIT));
         queue.mark()?.wait(limit)?;
         let pointer = memory.host_pointer().ok_or_else(|| {
-            crate::Error::unsupported("a chunk of the driver's", "memory that it maps")
+            onebuf_hal::Error::unsupported("a chunk of the driver's", "memory that it maps")
         })?;
         // Every byte has been written before it is read as a slice of bytes.
         // SAFETY: mapped for writing, as long as said, and nobody else's.

@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::{Error, Result};
+use onebuf_hal::{Error, Result};
 use std::{
     fs::{self, File},
     io::{self, Read},

@@ -1,7 +1,7 @@
 //! Where sockets lie: in a folder that nobody else can enter.
 
 use super::ending;
-use crate::{Error, Result};
+use onebuf_hal::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
 use std::{
     fs::{self, File, OpenOptions},

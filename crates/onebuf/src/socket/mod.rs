@@ -14,8 +14,8 @@ pub use ending::{remove_sockets, remove_sockets_on_signals};
 pub(crate) use folder::Name;
 pub use folder::{folder, socket_path};
 
-use crate::{Error, Result};
 use folder::unusable;
+use onebuf_hal::{Error, Result};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,

@@ -1,7 +1,8 @@
 //! Where the time of a stretch went: to work on devices, and, while none of them worked, to what kept them from it.
 
 use super::{Clock, Event, Trace, What};
-use crate::{SyncMethod, topology::DeviceIx};
+use crate::topology::DeviceIx;
+use onebuf_hal::SyncMethod;
 use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
 /// Why no device worked.

@@ -27,7 +27,7 @@
 //! # Whose clock
 //!
 //! Times are the host's: from before a call to after it, so a launch is as long as its enqueueing took, and on the
-//! host's own queues as long as it ran. Where a queue was opened with [`QueueSpec::profiling`](crate::QueueSpec), a launch
+//! host's own queues as long as it ran. Where a queue was opened with [`QueueSpec::profiling`](onebuf_hal::QueueSpec), a launch
 //! has a second event, when it ran by the device's clock ([`Clock::Device`]). The two clocks are joined so that of all
 //! launches of a queue none was queued before its call began; they may be apart by as long as that call took, and more
 //! where an API does not tell when work was queued, and the device always had some.
@@ -48,7 +48,8 @@ mod tests;
 pub use crate::observe::{Clock, Event, What};
 pub use account::{Account, Idle};
 
-use crate::{Hub, HubBuilder, sync::Arc};
+use crate::{Hub, HubBuilder};
+use onebuf_hal::locks::Arc;
 use recorder::Recorder;
 use std::{
     fmt,

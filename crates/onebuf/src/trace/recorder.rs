@@ -1,10 +1,10 @@
 //! Where events are kept: the newest, so many and no more.
 
 use super::{Clock, Event};
-use crate::{
-    hal::Profile,
-    observe::{Observer, Timed},
-    sync::{Mutex, lock},
+use crate::observe::{Observer, Timed};
+use onebuf_hal::{
+    Profile,
+    locks::{Mutex, lock},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -115,7 +115,7 @@ impl Kept {
         for (number, timed) in std::mem::take(&mut self.running) {
             match timed.profile() {
                 Ok(profile) => self.note(number, profile),
-                Err(crate::Error::Busy { .. }) => self.running.push_back((number, timed)),
+                Err(onebuf_hal::Error::Busy { .. }) => self.running.push_back((number, timed)),
                 // It failed, or this driver has no times.
                 Err(error) => tracing::debug!(%error, "no times of a launch"),
             }

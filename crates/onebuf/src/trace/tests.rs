@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::{
-    Access, Buffer, Cause, Device, Kernel, Queue, QueueSpec, Signature, Source, SyncMethod, args,
+    Buffer, Cause, Device, Kernel, Queue, Signature, Source, args,
     fake::{Delay, FakeConfig, Sharing},
     pipeline::{Filled, Pipeline},
     topology::DeviceIx,
 };
+use onebuf_hal::{Access, QueueSpec, SyncMethod};
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
@@ -268,7 +269,7 @@ fn events_are_spans() {
 
 #[test]
 fn a_launch_that_fails_is_told_as_one() {
-    let probe = crate::sync::Arc::new(crate::Probe::default());
+    let probe = onebuf_hal::locks::Arc::new(crate::Probe::default());
     let config = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };
     let hub = builder().fake(config).trace(PLENTY).build().unwrap();
     let device = hub.device("fake:0").unwrap();
@@ -384,7 +385,7 @@ struct Args {
     from_queue: Option<u64>,
     to: Option<String>,
     bytes: Option<u64>,
-    route: Option<crate::RouteKind>,
+    route: Option<onebuf_hal::RouteKind>,
     sync: Option<SyncMethod>,
     buffer: Option<String>,
     cause: Option<Cause>,

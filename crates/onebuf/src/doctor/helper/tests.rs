@@ -1,7 +1,8 @@
 //! What the end of a helper says of its route. The helpers here are scripts that say and do what is written down.
 
 use super::*;
-use crate::{fake::FakeConfig, tests::meter::measure};
+use crate::fake::FakeConfig;
+use onebuf_hal::testing::meter::measure;
 use std::{fs, io, os::unix::fs::PermissionsExt};
 
 const BEGIN: &str = "say stage sharing";

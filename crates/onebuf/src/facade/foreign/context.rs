@@ -1,15 +1,9 @@
 //! OpenCL contexts that somebody else made, as devices of a hub.
 
 use super::{ForeignContextInfo, UserEvent};
-use crate::{
-    Error, Hub, Result,
-    backend::opencl::{self, OpenCl, foreign::Adopted},
-    device::Device,
-    foreign::Whose,
-    hal::{self, AllocSpec, DeviceEntries, Library},
-    sync::Arc,
-    topology::DeviceIx,
-};
+use crate::{Hub, device::Device, foreign::Whose, topology::DeviceIx};
+use onebuf_hal::{self as hal, AllocSpec, DeviceEntries, Error, Library, Result, locks::Arc};
+use onebuf_opencl::{self as opencl, OpenCl, foreign::Adopted};
 use std::{ffi::c_void, fmt};
 
 /// The OpenCL devices that were found.

@@ -1,13 +1,12 @@
 //! Events of OpenCL, in and out.
 
 use super::context::device_of;
-use crate::{
-    Error, Fence, Hub, Queue, Result,
-    backend::opencl::foreign,
-    foreign::Whose,
-    hal::{Event, HostSignal},
-    sync::{Arc, Mutex, lock},
+use crate::{Fence, Hub, Queue, foreign::Whose};
+use onebuf_hal::{
+    Error, Event, HostSignal, Result,
+    locks::{Arc, Mutex, lock},
 };
+use onebuf_opencl::foreign;
 use std::{ffi::c_void, fmt};
 
 /// An event that the host completes. Dropped without, it fails: nothing waits for ever.

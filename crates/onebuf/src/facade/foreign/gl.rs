@@ -1,19 +1,18 @@
 //! An OpenGL context that somebody else made, and its buffers.
 
 use crate::{
-    Buffer, Error, Hub, MemoryKind, Queue, ReadView, Result, WrapBuilder, WriteView,
-    backend::gl::{
-        self,
-        foreign::{Facts, ForeignDevice},
-    },
+    Buffer, Hub, Queue, ReadView, WrapBuilder, WriteView,
     buffer::{Core, Window},
     device::Device,
     foreign::{Asked, ForeignMemory, Loan, Registration, Whose},
-    hal::AllocSpec,
     program::{Arg, IntoArg},
-    sync::Arc,
 };
 use bytemuck::Pod;
+use onebuf_gl::{
+    self as gl,
+    foreign::{Facts, ForeignDevice},
+};
+use onebuf_hal::{AllocSpec, Error, MemoryKind, Result, locks::Arc};
 use std::{fmt, marker::PhantomData, ops::Deref};
 
 /// An OpenGL context that somebody else made, registered with a hub while this, or anything made in it, lives. Cheap to

@@ -1,12 +1,9 @@
 //! What foreign OpenCL objects are.
 
 use super::context::Known;
-use crate::{
-    Access, HostAccess, Hub, QueueSpec, Result,
-    backend::opencl::foreign::{self, ContextFacts, MemoryFacts},
-    buffer::flags,
-    foreign::Element,
-};
+use crate::{Hub, buffer::flags, foreign::Element};
+use onebuf_hal::{Access, HostAccess, QueueSpec, Result};
+use onebuf_opencl::foreign::{self, ContextFacts, MemoryFacts};
 use onebuf_sys::opencl::consts as cl;
 use std::{ffi::c_void, fmt};
 
@@ -70,7 +67,7 @@ impl ForeignBufferInfo {
     /// Asks the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for null, for an image or pipe, and for what the driver knows to be no
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null, for an image or pipe, and for what the driver knows to be no
     /// memory object.
     ///
     /// # Safety
@@ -111,7 +108,7 @@ impl ForeignBufferInfo {
     /// How many elements of this type it has.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when its size is no multiple of theirs.
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) when its size is no multiple of theirs.
     pub fn elements<T>(&self) -> Result<usize> {
         Element::of::<T>().count(self.bytes)
     }
@@ -178,7 +175,7 @@ impl ForeignContextInfo {
     /// Asks the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for null and for what the driver knows to be no context.
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null and for what the driver knows to be no context.
     ///
     /// # Safety
     /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
@@ -211,7 +208,7 @@ impl ForeignQueueInfo {
     /// Asks the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for null and for what the driver knows to be no queue.
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null and for what the driver knows to be no queue.
     ///
     /// # Safety
     /// Null, or a live `cl_command_queue` of the OpenCL library that this hub has loaded.

@@ -5,14 +5,16 @@ use super::{
     context::{Known, device_of, whose, wrap_memory},
 };
 use crate::{
-    Error, HostAccess, Hub, MemoryKind, Result,
-    backend::opencl::foreign::{self, MemoryFacts},
+    Hub,
     buffer::{Core, Shape, Window, flags},
     foreign::{Asked, ForeignMemory, Loan},
-    hal::AllocSpec,
-    sync::{Arc, thread},
     topology::DeviceIx,
 };
+use onebuf_hal::{
+    AllocSpec, Error, HostAccess, MemoryKind, Result,
+    locks::{Arc, thread},
+};
+use onebuf_opencl::foreign::{self, MemoryFacts};
 use onebuf_sys::opencl::consts as cl;
 use std::{
     ptr::NonNull,

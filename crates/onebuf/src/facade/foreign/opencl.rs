@@ -6,13 +6,14 @@ use super::{
     memory::{Object, Svm},
 };
 use crate::{
-    Error, Fence, Hub, Program, Queue, Result, WrapBuilder,
-    backend::opencl::{binaries, foreign},
+    Fence, Hub, Program, Queue, WrapBuilder,
     device::Device,
     foreign::Whose,
     program::{check_graft_target, graft_first, graft_spirv},
 };
 use bytemuck::Pod;
+use onebuf_hal::{Error, Result};
+use onebuf_opencl::{binaries, foreign};
 use std::{ffi::c_void, ptr::NonNull};
 
 /// OpenCL objects that somebody else made, on a [`Hub`].

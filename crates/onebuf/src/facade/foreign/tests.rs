@@ -1,10 +1,10 @@
 //! What can be told without a client of its own: contexts of this device that are not the hub's.
 
 use super::*;
-use crate::{
-    Access, CopyPolicy, Device, Error, Hub, MemoryKind, RouteKind, Signature, Source, args,
-    sync::{Arc, AtomicU64, Ordering},
-    verdicts::Verdicts,
+use crate::{Device, Hub, Signature, Source, args, verdicts::Verdicts};
+use onebuf_hal::{
+    Access, CopyPolicy, Error, MemoryKind, RouteKind,
+    locks::{Arc, AtomicU64, Ordering},
 };
 use onebuf_sys::{
     Probe,

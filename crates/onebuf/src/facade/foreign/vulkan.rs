@@ -1,19 +1,18 @@
 //! A `VkDevice` that somebody else made, and its memory.
 
 use crate::{
-    Error, Hub, Result, WrapBuilder,
-    backend::vulkan::{
-        self,
-        foreign::{ForeignDevice, Handles, Object, Under},
-    },
+    Hub, WrapBuilder,
     buffer::{Core, Window},
     device::Device,
     foreign::{Asked, ForeignMemory, Loan, Registration, Whose},
-    hal::AllocSpec,
-    sync::Arc,
 };
 use bytemuck::Pod;
+use onebuf_hal::{AllocSpec, Error, Result, locks::Arc};
 use onebuf_sys::vulkan::{vk, vk::Handle};
+use onebuf_vulkan::{
+    self as vulkan,
+    foreign::{ForeignDevice, Handles, Object, Under},
+};
 use std::{ffi::c_void, fmt, ptr::NonNull};
 
 /// What a `VkDevice` is made of, and which of its queues onebuf may use.

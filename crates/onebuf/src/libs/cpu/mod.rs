@@ -16,9 +16,10 @@ use super::{
     number::{Number, Sample},
     operand::check_apart,
 };
-use crate::{Error, Queue, Result, view::Hold};
+use crate::{Queue, view::Hold};
 use block::{Block, BlockMut};
 use bytemuck::Pod;
+use onebuf_hal::{Error, Result};
 
 /// What a view's queue sees, as numbers. On an out-of-order queue what has to come first is waited for.
 fn input<'a, T: Pod>(hold: &'a Hold<'_>) -> Result<&'a [T]> {

@@ -1,9 +1,10 @@
 //! The CPU's side against references that are slow and plain, and every call that must be refused.
 
 use crate::{
-    Access, Buffer, Complex32, Complex64, Error, Hub, Queue, Result,
+    Buffer, Complex32, Complex64, Hub, Queue,
     libs::{Blas, Columns, Fft, Fft1d, Gemm, Number, Op, Sample, Solver, Square},
 };
+use onebuf_hal::{Access, Error, Result};
 use std::{f64::consts::TAU, fmt::Debug};
 
 const OPS: [Op; 3] = [Op::None, Op::Transpose, Op::Adjoint];

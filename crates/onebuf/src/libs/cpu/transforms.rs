@@ -1,9 +1,7 @@
 //! Batches of transforms, divided among threads.
 
-use crate::{
-    libs::fft::{Direction, Fft1d},
-    sync::{Mutex, lock},
-};
+use crate::libs::fft::{Direction, Fft1d};
+use onebuf_hal::locks::{Mutex, lock};
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner, num_complex::Complex};
 use std::{fmt, sync::Arc, thread};
 

@@ -4,8 +4,7 @@
 
 use super::{Kept, Shelf, Things, address, address_of, range, within};
 use crate::{
-    Queue, Result,
-    hal::Memory,
+    Queue,
     libs::{
         Op,
         blas::Product,
@@ -13,8 +12,11 @@ use crate::{
         number::{Kind, Number},
         operand::{check_apart, narrow},
     },
-    sync::{Arc, lock},
     view::Hold,
+};
+use onebuf_hal::{
+    Memory, Result,
+    locks::{Arc, lock},
 };
 use onebuf_sys::{
     Flavor,

@@ -4,16 +4,18 @@
 
 use super::{Kept, Shelf, address, address_of, blas, range, within};
 use crate::{
-    Queue, Result,
-    hal::Memory,
+    Queue,
     libs::{
         fft::{Direction, Fft1d},
         libraries::{Libraries, check},
         number::Sample,
         operand::{check_apart, narrow},
     },
-    sync::{Arc, lock},
     view::Hold,
+};
+use onebuf_hal::{
+    Memory, Result,
+    locks::{Arc, lock},
 };
 use onebuf_sys::{
     Flavor,
@@ -193,7 +195,7 @@ impl Rocfft {
         if bytes == 0 {
             return Ok(());
         }
-        let work = super::allocate(queue, bytes, crate::MemoryKind::Device)?;
+        let work = super::allocate(queue, bytes, onebuf_hal::MemoryKind::Device)?;
         let at = address_of(&*work)?;
         // SAFETY: memory of so many bytes, which is kept beside the plan.
         within(queue, &[], |_| check(table, unsafe { table.roc_info_set_work(info, at, bytes) }))?;

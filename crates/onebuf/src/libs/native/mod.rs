@@ -16,11 +16,10 @@ pub use fft::fft;
 pub use solver::{Pivots, System, factor, open_solver, solve};
 
 use super::libraries::refusal;
-use crate::{
-    Access, Error, MemoryKind, Queue, Result,
-    hal::{self, AllocSpec, HostAccess, Memory, RawHandle},
-    sync::{Arc, Mutex},
-    view::Hold,
+use crate::{Queue, view::Hold};
+use onebuf_hal::{
+    self as hal, Access, AllocSpec, Error, HostAccess, Memory, MemoryKind, RawHandle, Result,
+    locks::{Arc, Mutex},
 };
 use onebuf_sys::cuda_like::DevicePtr;
 use std::{fmt, time::Duration};

@@ -6,16 +6,18 @@ use super::{
     Kept, Shelf, Things, address, address_of, allocate, blas::number, range, refusal, within,
 };
 use crate::{
-    Error, MemoryKind, Queue, Result,
-    hal::Memory,
+    Queue,
     libs::{
         Op,
         libraries::{Libraries, Named, check},
         number::{Kind, Number},
         operand::{check_apart, narrow},
     },
-    sync::{Arc, lock},
     view::Hold,
+};
+use onebuf_hal::{
+    Error, Memory, MemoryKind, Result,
+    locks::{Arc, lock},
 };
 use onebuf_sys::{
     Flavor, Refused,

@@ -6,7 +6,7 @@ pub(super) mod mmsg;
 pub(super) mod packet;
 pub(super) mod socket;
 
-use crate::{Error, Result};
+use onebuf_hal::{Error, Result};
 use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},

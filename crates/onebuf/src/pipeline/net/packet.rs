@@ -175,7 +175,7 @@ mod tests {
     #[cfg(not(any(onebuf_shuttle, miri)))]
     #[test]
     fn fuzz_packets() {
-        use crate::tests::fuzz::{Bound, Form, Target};
+        use onebuf_hal::testing::fuzz::{Bound, Form, Target};
         let cut = Cut::new(1000, 300).unwrap();
         let part = Header { kind: Kind::Part(3), stream: 7, frame: 5, cut };
         let end = Header { kind: Kind::End, ..part };

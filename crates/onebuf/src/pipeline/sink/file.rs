@@ -1,8 +1,8 @@
 //! Frames that are written to a file, without anything around them.
 
 use super::Sink;
-use crate::{Error, Result};
 use bytemuck::Pod;
+use onebuf_hal::{Error, Result};
 use std::{
     fs,
     io::{self, Write},

@@ -1,7 +1,7 @@
 //! Frames that are kept in memory.
 
 use super::Sink;
-use crate::Result;
+use onebuf_hal::Result;
 
 /// Puts frames one behind the other into a vector.
 #[derive(Debug)]

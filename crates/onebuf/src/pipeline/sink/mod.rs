@@ -16,8 +16,9 @@ pub use udp::Faults;
 pub use udp::{Udp, UdpSent, UdpSentMeter};
 
 use super::Builder;
-use crate::{Buffer, Result};
+use crate::Buffer;
 use bytemuck::Pod;
+use onebuf_hal::Result;
 
 /// Something that takes one frame after the other.
 pub trait Sink<T> {

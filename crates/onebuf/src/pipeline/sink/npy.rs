@@ -1,10 +1,8 @@
 //! Frames that are written to a NumPy file.
 
 use super::{File, Sink};
-use crate::{
-    Error, Result,
-    pipeline::npy::{Head, NpyElement},
-};
+use crate::pipeline::npy::{Head, NpyElement};
+use onebuf_hal::{Error, Result};
 use std::{marker::PhantomData, path::Path};
 
 /// Writes frames to a `.npy` file whose first axis counts them. The file is whole after each of them, whatever happens later.

@@ -8,17 +8,15 @@ pub use faults::Faults;
 pub use sent::{UdpSent, UdpSentMeter};
 
 use super::Sink;
-use crate::{
-    Error, Result,
-    pipeline::net::{
-        failed,
-        mmsg::{self, BATCH},
-        packet::{Cut, HEADER, Header, Kind, MOST},
-        resolve, socket,
-    },
+use crate::pipeline::net::{
+    failed,
+    mmsg::{self, BATCH},
+    packet::{Cut, HEADER, Header, Kind, MOST},
+    resolve, socket,
 };
 use bytemuck::Pod;
 use faults::Order;
+use onebuf_hal::{Error, Result};
 use pace::Pace;
 use sent::{Counters, add};
 use std::{

@@ -1,8 +1,9 @@
 //! Frames that lie in a file, without anything around them.
 
 use super::{Source, turns::Turns};
-use crate::{Error, Result, pipeline::Filled};
+use crate::pipeline::Filled;
 use bytemuck::Pod;
+use onebuf_hal::{Error, Result};
 use std::{fs, io, os::unix::fs::FileExt, path::Path};
 
 /// Frames that lie one behind the other in a file, as they lie in memory: little-endian, and nothing between them.

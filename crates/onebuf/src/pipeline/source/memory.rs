@@ -1,7 +1,8 @@
 //! Frames that lie in memory.
 
 use super::{Source, turns::Turns};
-use crate::{Error, Result, pipeline::Filled};
+use crate::pipeline::Filled;
+use onebuf_hal::{Error, Result};
 use std::borrow::Cow;
 
 /// Frames that lie one behind the other in memory.

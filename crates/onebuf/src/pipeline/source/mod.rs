@@ -38,8 +38,9 @@ pub use tcp::Tcp;
 pub use udp::{Arrival, Udp, UdpCounts, UdpMeter};
 
 use super::{Builder, Filled};
-use crate::{Buffer, Result};
+use crate::Buffer;
 use bytemuck::Pod;
+use onebuf_hal::Result;
 
 /// Something that fills one frame after the other.
 pub trait Source<T> {

@@ -1,13 +1,11 @@
 //! Frames of a NumPy file.
 
 use super::{File, Source};
-use crate::{
-    Error, Result,
-    pipeline::{
-        Filled,
-        npy::{Head, MOST, NpyElement},
-    },
+use crate::pipeline::{
+    Filled,
+    npy::{Head, MOST, NpyElement},
 };
+use onebuf_hal::{Error, Result};
 use std::{marker::PhantomData, path::Path};
 
 /// The frames of a `.npy` file: its first axis counts them, or all of it is one.

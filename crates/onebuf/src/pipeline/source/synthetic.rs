@@ -1,7 +1,8 @@
 //! A signal that is computed: plane waves on a line of sensors, in noise.
 
 use super::Source;
-use crate::{Complex32, Complex64, Error, Result, pipeline::Filled};
+use crate::{Complex32, Complex64, pipeline::Filled};
+use onebuf_hal::{Error, Result};
 use std::f64::consts::{PI, TAU};
 
 /// One plane wave.

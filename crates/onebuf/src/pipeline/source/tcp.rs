@@ -1,8 +1,9 @@
 //! Frames that come over a connection, without anything around them.
 
 use super::Source;
-use crate::{Error, Result, pipeline::Filled, pipeline::net::failed};
+use crate::pipeline::{Filled, net::failed};
 use bytemuck::Pod;
+use onebuf_hal::{Error, Result};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::retry_on_intr,

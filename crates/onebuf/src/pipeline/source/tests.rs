@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::{
-    Complex32, Error, Hub,
+    Complex32, Hub,
     fake::{FakeConfig, Sharing},
     pipeline::{
         Pipeline, WhenFull,
         sink::{self, Sink as _},
     },
 };
+use onebuf_hal::Error;
 use std::{
     fs,
     io::Write as _,

@@ -23,16 +23,14 @@ mod window;
 pub use counts::{UdpCounts, UdpMeter};
 
 use super::Source;
-use crate::{
-    Error, Result,
-    pipeline::{
-        Filled,
-        net::{failed, mmsg::Origin, resolve, socket},
-    },
+use crate::pipeline::{
+    Filled,
+    net::{failed, mmsg::Origin, resolve, socket},
 };
 use bytemuck::Pod;
 use counts::{Counters, add};
 use joining::Joining;
+use onebuf_hal::{Error, Result};
 use std::{
     fmt,
     net::{SocketAddr, ToSocketAddrs, UdpSocket},

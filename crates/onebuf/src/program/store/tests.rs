@@ -180,7 +180,7 @@ fn what_crashed_writers_left_goes_after_a_while() {
 #[cfg(not(any(onebuf_shuttle, miri)))]
 #[test]
 fn fuzz_kept_programs() {
-    use crate::tests::fuzz::{Bound, Form, Target};
+    use onebuf_hal::testing::fuzz::{Bound, Form, Target};
     let head = head(KEY, BINARY);
     let seeds = [[&head, KEY, BINARY].concat()];
     Target {

@@ -10,14 +10,12 @@ use super::{
     counts::add,
     stream::{Claim, SLICE, Stream, is_silence},
 };
-use crate::{
-    Result,
-    pipeline::net::{
-        failed,
-        mmsg::{Origin, Whole, receive_whole},
-        packet::{Header, Kind},
-    },
+use crate::pipeline::net::{
+    failed,
+    mmsg::{Origin, Whole, receive_whole},
+    packet::{Header, Kind},
 };
+use onebuf_hal::Result;
 use std::{
     io::{ErrorKind, IoSliceMut},
     os::fd::AsFd,

@@ -1,0 +1,59 @@
+//! CUDA and HIP, a backend each.
+
+use super::{CUDA_C, Flavor, HIP_C, Libraries, PTX, discover};
+use onebuf_hal::{
+    Api, Backend, Discovered, DriverLibrary, Language, LayeredHandles, Search, Unavailable,
+};
+
+/// The devices of one of the two.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaLikeBackend(pub Flavor);
+
+const CUDA_LIBRARIES: [DriverLibrary; 2] = [
+    DriverLibrary { name: "cuda", variable: "ONEBUF_CUDA_LIB" },
+    DriverLibrary { name: "nvrtc", variable: "ONEBUF_NVRTC_LIB" },
+];
+
+const HIP_LIBRARIES: [DriverLibrary; 3] = [
+    DriverLibrary { name: "hip", variable: "ONEBUF_HIP_LIB" },
+    DriverLibrary { name: "hiprtc", variable: "ONEBUF_HIPRTC_LIB" },
+    DriverLibrary { name: "hsa", variable: "ONEBUF_HSA_LIB" },
+];
+
+// SAFETY: what the traits promise is what each file of this backend says for its own part.
+unsafe impl Backend for CudaLikeBackend {
+    fn api(&self) -> Api {
+        Api(self.0.api())
+    }
+
+    fn libraries(&self) -> &'static [DriverLibrary] {
+        match self.0 {
+            Flavor::Cuda => &CUDA_LIBRARIES,
+            Flavor::Hip => &HIP_LIBRARIES,
+        }
+    }
+
+    fn languages(&self) -> &'static [Language] {
+        match self.0 {
+            Flavor::Cuda => &[CUDA_C, PTX],
+            Flavor::Hip => &[HIP_C],
+        }
+    }
+
+    fn discover(&self, search: &Search<'_>) -> Result<Discovered, Unavailable> {
+        let flavor = self.0;
+        let libraries = Libraries {
+            driver: search.library(flavor.api()),
+            compiler: search.library(flavor.pick(["nvrtc", "hiprtc"])),
+            hsa: search.library("hsa"),
+            managed: search.managed,
+        };
+        let mut next = search.next_domain;
+        // SAFETY: a runtime that names one of our library's devices has that library too, and keeps the context that it
+        // names.
+        let base_device = |layered: &LayeredHandles| unsafe { search.base_device(layered) };
+        let found = discover(flavor, libraries, search.probe.clone(), &mut next, &base_device)?;
+        let what = flavor.pick(["a CUDA device", "a HIP device"]);
+        Ok(Discovered::new(found.devices, what, found.problems))
+    }
+}

@@ -1,0 +1,88 @@
+//! Plain device memory in another process: by a handle, for memory that has no descriptor.
+//!
+//! A handle is of a whole allocation, and drivers cut small ones out of a block of two megabytes, which would be shown
+//! whole. So only whole blocks are exported.
+
+use super::device::{Context, Driver};
+use onebuf_hal::{Error, IpcRange, Result};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{CudaLike, DevicePtr, IpcHandle, consts},
+};
+
+/// The drivers' blocks.
+const BLOCK_BYTES: usize = 2 << 20;
+
+/// Whether the driver has every call that is made here.
+pub(super) fn is_there(table: &CudaLike) -> bool {
+    table.has_ipc_handle()
+        && table.has_open_ipc()
+        && table.has_close_ipc()
+        && table.has_address_range()
+}
+
+/// A handle of an allocation of so many bytes.
+pub(super) fn export(context: &Context, at: DevicePtr, bytes: usize) -> Result<IpcRange> {
+    let (driver, what) = (&context.driver, format!("{bytes} bytes in another process"));
+    if !driver.info.caps.ipc {
+        return Err(Error::unsupported(what, "a driver with handles for other processes"));
+    }
+    if !bytes.is_multiple_of(BLOCK_BYTES) {
+        let needs = "a multiple of 2 MiB, since a smaller allocation shares its block with others, or `Exportable` memory";
+        return Err(Error::unsupported(what, needs));
+    }
+    let _current = context.enter()?;
+    let (base, allocation_bytes) = driver.check(extent(&driver.table, at))?;
+    if base != at || allocation_bytes < bytes {
+        let needs = "an allocation of its own, which the driver says this is not";
+        return Err(Error::unsupported(what, needs));
+    }
+    // SAFETY: the base of a live allocation.
+    let IpcHandle(handle) = driver.check(unsafe { driver.table.ipc_handle(at) })?;
+    let process = std::process::id();
+    Ok(IpcRange { handle, process, base: base.0, allocation_bytes, offset: 0, bytes })
+}
+
+/// The allocation that an address is in. The context is current.
+fn extent(table: &CudaLike, at: DevicePtr) -> Result<(DevicePtr, usize), Refused> {
+    let (mut base, mut bytes) = (DevicePtr(0), 0);
+    // SAFETY: places for the answers; any address may be asked for.
+    unsafe { table.address_range(&raw mut base, &raw mut bytes, at)? };
+    Ok((base, bytes))
+}
+
+/// Another process's allocation.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub base: DevicePtr,
+}
+
+impl Opened {
+    /// The context is current. What the exporter said of its size the driver has to confirm.
+    pub fn open(driver: &Driver, range: &IpcRange) -> Result<Opened> {
+        let flags = consts::IPC_LAZY_ENABLE_PEER_ACCESS;
+        // SAFETY: a driver refuses a handle that is none, or of this very process.
+        let base =
+            driver.check(unsafe { driver.table.open_ipc(IpcHandle(range.handle), flags) })?;
+        let opened = Opened { base };
+        match driver.check(extent(&driver.table, base)) {
+            Ok((at, bytes)) if at == base && bytes >= range.allocation_bytes => Ok(opened),
+            Ok((_, bytes)) => {
+                opened.free(driver);
+                let said = range.allocation_bytes;
+                let what = format!("a handle of {bytes} bytes, where {said} were said");
+                Err(Error::unsupported(what, "as many bytes as were said"))
+            }
+            Err(why) => {
+                opened.free(driver);
+                Err(why)
+            }
+        }
+    }
+
+    /// The context is current, and nobody uses it any more.
+    pub fn free(self, driver: &Driver) {
+        // SAFETY: opened by `open`, closed once.
+        driver.note(unsafe { driver.table.close_ipc(self.base) });
+    }
+}

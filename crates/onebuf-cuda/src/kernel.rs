@@ -1,0 +1,495 @@
+//! Kernels, and launching them.
+//!
+//! A work-item is a thread, a group is a block. The driver has no grids of any size as OpenCL has: there
+//! are whole groups only, so the groups have to divide the work-items evenly. Group-local arguments are no
+//! parameters here: their sum is the launch's dynamic shared memory, which a kernel finds as its one
+//! `extern __shared__` array, each argument's part aligned to 16 bytes behind the one before. A kernel that
+//! was compiled for another API says by its [`Packing`] what it wants instead.
+
+use super::{
+    conv,
+    device::{Driver, Limits},
+    memory::Memory,
+    program::RawModule,
+    queue::Queue,
+};
+use onebuf_hal::{
+    self as hal, Arg, Domain, Error, Grid, Result,
+    locks::Arc,
+    packing::{Hidden, Packing, Slot},
+};
+use onebuf_sys::{
+    Flavor,
+    cuda_like::{CuFunction, CuStatus, DevicePtr, consts},
+};
+use std::{ffi::CString, ffi::c_void, ptr};
+
+/// Groups that nobody asked for have at most so many work-items; more seldom helps.
+const USUAL_GROUP: usize = 256;
+/// To which the parts of dynamic shared memory are aligned.
+const SHARED_ALIGN: usize = 16;
+/// Kernels with more arguments cost an allocation per launch.
+const FEW: usize = 16;
+
+/// One kernel of a module.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    module: Arc<RawModule>,
+    domain: Domain,
+    name: String,
+    parameters: usize,
+    function: CuFunction,
+    /// Largest group, in work-items.
+    max_group: usize,
+    /// Shared memory that it has without any argument's.
+    shared_bytes: u64,
+    /// The parameters' sizes, where the driver tells them.
+    sizes: Option<Vec<usize>>,
+    /// How it takes its arguments, where that is not as usual.
+    packing: Option<Packing>,
+}
+
+impl Kernel {
+    /// Looks a kernel up; arguments that are parameters are counted when it is launched.
+    pub fn new(
+        module: &Arc<RawModule>,
+        packing: Option<Packing>,
+        name: &str,
+        parameters: usize,
+    ) -> Result<Kernel> {
+        let driver = &module.context.driver;
+        let c_name = CString::new(name)
+            .map_err(|_| Error::invalid(format!("a zero byte in the kernel's name {name:?}")))?;
+        let _current = module.context.enter()?;
+        // SAFETY: a live module, a string; the context is current.
+        let found = unsafe { driver.table.module_function(module.raw, c_name.as_ptr()) };
+        let function = match found {
+            Err(refused) if refused.status == CuStatus::NOT_FOUND => return Err(unknown(name)),
+            found => driver.check(found)?,
+        };
+        let ask = |what| attribute(driver, function, what);
+        let max_group = ask(consts::FUNC_MAX_THREADS_PER_BLOCK)?
+            .map_or(usize::MAX, |most| most.try_into().unwrap_or(0));
+        let shared_bytes =
+            ask(consts::FUNC_SHARED_SIZE_BYTES)?.unwrap_or(0).try_into().unwrap_or(0);
+        let (name, sizes) = (name.to_owned(), sizes(driver, function));
+        let kernel = Kernel {
+            module: module.clone(),
+            domain: driver.domain,
+            name,
+            parameters,
+            function,
+            max_group,
+            shared_bytes,
+            sizes,
+            packing,
+        };
+        match &kernel.sizes {
+            _ if kernel.packing.is_some() => kernel.check_packing().map(|()| kernel),
+            Some(sizes) if sizes.len() > parameters => Err(kernel.miscounted(parameters)),
+            _ => Ok(kernel),
+        }
+    }
+
+    /// Whether a packing speaks of this kernel, as far as the driver tells, and of so many arguments.
+    fn check_packing(&self) -> Result<()> {
+        let Some(packing) = &self.packing else { return Ok(()) };
+        if packing.slots.len() != self.parameters {
+            return Err(self.miscounted(self.parameters));
+        }
+        let slots = packing.slots.iter().map(|slot| match slot {
+            Slot::Value(bytes) => *bytes,
+            Slot::Memory | Slot::Local(_) => size_of::<DevicePtr>(),
+        });
+        let wanted: Vec<_> = slots.chain(packing.hidden.iter().map(|_| size_of::<u32>())).collect();
+        match &self.sizes {
+            Some(sizes) if *sizes != wanted => {
+                let name = &self.name;
+                Err(Error::invalid(format!(
+                    "kernel `{name}` has parameters of {sizes:?} bytes, its packing speaks of {wanted:?}"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn hidden(&self) -> &[Hidden] {
+        self.packing.as_ref().map_or(&[], |packing| &packing.hidden)
+    }
+
+    /// The alignment of a local argument that is a parameter.
+    fn local_align(&self, index: usize) -> Option<usize> {
+        match self.packing.as_ref()?.slots.get(index) {
+            Some(Slot::Local(align)) => Some(*align),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn miscounted(&self, given: usize) -> Error {
+        let packed = self.packing.as_ref().map(|packing| packing.slots.len());
+        let takes = packed.or(self.sizes.as_ref().map(Vec::len)).unwrap_or(self.parameters);
+        let name = &self.name;
+        Error::invalid(format!("kernel `{name}` takes {takes} arguments, {given} given"))
+    }
+
+    #[cold]
+    fn wrong(&self, grid: &Grid, group: [usize; 3], why: &str) -> Error {
+        let (name, grid) = (&self.name, conv::grid_text(grid, group));
+        Error::invalid(format!("kernel `{name}` over {grid}: {why}"))
+    }
+
+    /// How many groups of what size.
+    fn shape(&self, grid: &Grid, driver: &Driver) -> Result<[[u32; 3]; 2]> {
+        let wrong = |group, why: &str| Err(self.wrong(grid, group, why));
+        if !(1..=3).contains(&grid.dims) || grid.global[..grid.dims].contains(&0) {
+            return wrong([1; 3], "1 to 3 dimensions are possible, and no empty ones");
+        }
+        if grid.offset != [0; 3] {
+            self.check_offset(grid)?;
+        }
+        if grid.dims != 3 && self.packing.as_ref().is_some_and(|packing| packing.three_dims) {
+            return Err(self.flat(grid));
+        }
+        let used = |sizes: [usize; 3]| [0, 1, 2].map(|i| if i < grid.dims { sizes[i] } else { 1 });
+        let (global, caps) = (used(grid.global), &driver.info.caps);
+        let most = self.max_group.clamp(1, caps.max_group_size.max(1));
+        let group = match grid.local {
+            Some(local) => used(local),
+            None => self.fixed_group().unwrap_or_else(|| self.choose(global, most, driver)),
+        };
+        if self.fixed_group().is_some_and(|fixed| fixed != group) {
+            return wrong(group, &format!("it is compiled for groups of {:?}", self.fixed_group()));
+        }
+        let items = group.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
+        if group.contains(&0) || items.is_none_or(|items| items > most) {
+            return wrong(group, &format!("a group may have 1 to {most} work-items in all"));
+        }
+        if group.iter().zip(caps.max_group_sizes).any(|(n, max)| *n > max) {
+            return wrong(group, &format!("a group may have at most {:?}", caps.max_group_sizes));
+        }
+        if global.iter().zip(group).any(|(n, group)| !n.is_multiple_of(group)) {
+            return wrong(group, "the groups must divide the work-items evenly: round them up");
+        }
+        let groups = [0, 1, 2].map(|i| global[i] / group[i]);
+        let Limits { groups: limit, .. } = driver.limits;
+        if groups.iter().zip(limit).any(|(n, max)| *n > max) {
+            return wrong(group, &format!("that are more groups than {limit:?}"));
+        }
+        let narrow = |sizes: [usize; 3]| sizes.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        Ok([narrow(groups), narrow(group)])
+    }
+
+    fn fixed_group(&self) -> Option<[usize; 3]> {
+        self.packing.as_ref().and_then(|packing| packing.group)
+    }
+
+    /// There are none here, but a kernel may have parameters for them.
+    #[cold]
+    fn check_offset(&self, grid: &Grid) -> Result<()> {
+        let takes = self.packing.as_ref().is_some_and(|packing| packing.takes_offsets);
+        if !takes {
+            let what = format!("an offset of kernel `{}`'s work-items", self.name);
+            return Err(Error::unsupported(what, "an API with offsets: pass it as an argument"));
+        }
+        let end = |(first, count): (usize, usize)| first.saturating_add(count);
+        match grid.offset.into_iter().zip(grid.global).map(end).max() {
+            Some(end) if end <= i32::MAX as usize => Ok(()),
+            _ => Err(self.wrong(grid, [1; 3], "no index may be 2^31 or more")),
+        }
+    }
+
+    /// Nobody can say whether it asks, and what it is told would be wrong.
+    #[cold]
+    fn flat(&self, grid: &Grid) -> Error {
+        let needs = match self.locals_apart() {
+            true => "3 dimensions, such as [n, 1, 1]",
+            false => {
+                "3 dimensions, such as [n, 1, 1], or its program built with -mcode-object-version=5"
+            }
+        };
+        let what =
+            format!("kernel `{}`, which is told of 3 dimensions, over {}", self.name, grid.dims);
+        Error::unsupported(what, needs)
+    }
+
+    /// Bytes of group-local memory behind which that of the arguments begins.
+    fn static_local(&self) -> u64 {
+        self.packing.as_ref().map_or(0, |packing| packing.static_local as u64)
+    }
+
+    fn locals_apart(&self) -> bool {
+        self.packing.as_ref().is_some_and(|packing| packing.locals_apart)
+    }
+
+    /// Whether there is so much for each local argument, where each has memory of its own.
+    fn check_apart(&self, bytes: u64, args: &[Arg<'_>], driver: &Driver) -> Result<()> {
+        let locals = args.iter().filter(|arg| matches!(arg, Arg::Local(_))).count() as u64;
+        let has = driver.info.caps.local_memory_bytes;
+        if !self.locals_apart() || bytes.saturating_mul(locals) <= has {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "kernel `{}` with {bytes} bytes for each of {locals} local arguments, where the device has {has}",
+            self.name
+        )))
+    }
+
+    /// Groups as usual; larger ones, where those would be too many.
+    fn choose(&self, global: [usize; 3], most: usize, driver: &Driver) -> [usize; 3] {
+        let Limits { groups, warp, .. } = driver.limits;
+        let choose = |most| chosen(global, driver.info.caps.max_group_sizes, most, warp);
+        let usual = choose(most.min(USUAL_GROUP));
+        let fits = (0..3).all(|i| global[i] / usual[i] <= groups[i]);
+        if fits { usual } else { choose(most) }
+    }
+
+    /// The dynamic shared memory of a launch, with the driver's leave where that is needed.
+    fn shared(&self, bytes: u64, driver: &Driver) -> Result<u32> {
+        let (own, has) = (self.shared_bytes, driver.info.caps.local_memory_bytes);
+        if bytes.saturating_add(own) > has {
+            let name = &self.name;
+            return Err(Error::invalid(format!(
+                "kernel `{name}` with {bytes} bytes of local memory beside {own} of its own, where \
+                 the device has {has}"
+            )));
+        }
+        let shared = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes + own > driver.limits.plain_shared_bytes && driver.flavor() == Flavor::Cuda {
+            let what = consts::FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: a function of a live module; the context is current.
+            driver.check(unsafe {
+                driver.table.set_function_attribute(self.function, what, shared as i32)
+            })?;
+        }
+        Ok(shared)
+    }
+}
+
+/// What a function needs or allows; nothing where the runtime cannot say, as chipStar cannot. Then the
+/// device's limits are all there is, and a launch beyond the function's own is the driver's to refuse.
+fn attribute(driver: &Driver, function: CuFunction, what: i32) -> Result<Option<i32>> {
+    // SAFETY: a function of a live module; the caller has made its context current.
+    match unsafe { driver.table.function_attribute(what, function) } {
+        Err(refused) if refused.status == CuStatus::NOT_SUPPORTED => Ok(None),
+        asked => driver.check(asked).map(Some),
+    }
+}
+
+#[cold]
+fn unknown(name: &str) -> Error {
+    Error::invalid(format!(
+        "the program has no kernel `{name}`: one is found by its C name, so declare it `extern \"C\"`"
+    ))
+}
+
+/// The parameters' sizes by a call of CUDA 12.4, which ends the list with a refusal.
+fn sizes(driver: &Driver, function: CuFunction) -> Option<Vec<usize>> {
+    if !driver.table.has_function_parameter() {
+        return None;
+    }
+    let mut sizes = Vec::new();
+    loop {
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: a function of a live module, and places for two numbers.
+        let asked = unsafe {
+            let (offset, bytes) = (&raw mut offset, &raw mut bytes);
+            driver.table.function_parameter(function, sizes.len(), offset, bytes)
+        };
+        match asked {
+            Ok(()) => sizes.push(bytes),
+            Err(refused) if refused.status == CuStatus::INVALID_VALUE => return Some(sizes),
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The group size where none was given: it divides the work-items, of whole warps where that is possible.
+fn chosen(global: [usize; 3], max: [usize; 3], most: usize, warp: usize) -> [usize; 3] {
+    let mut left = most.max(1);
+    [0, 1, 2].map(|i| {
+        let limit = left.min(max[i]).max(1);
+        let divides = |n: &usize| global[i].is_multiple_of(*n);
+        let whole = (1..=limit / warp).rev().map(|n| n * warp).find(divides).filter(|_| i == 0);
+        let size = whole.or_else(|| (1..=limit).rev().find(divides)).unwrap_or(1);
+        left /= size;
+        size
+    })
+}
+
+impl hal::Kernel for Kernel {}
+
+/// The values of a launch, and where the driver finds each.
+struct Parameters {
+    few: ([DevicePtr; FEW], [*mut c_void; FEW]),
+    many: (Vec<DevicePtr>, Vec<*mut c_void>),
+}
+
+impl Parameters {
+    fn new() -> Parameters {
+        Parameters {
+            few: ([DevicePtr(0); FEW], [ptr::null_mut(); FEW]),
+            many: (Vec::new(), Vec::new()),
+        }
+    }
+
+    fn room(&mut self, count: usize) -> (&mut [DevicePtr], &mut [*mut c_void]) {
+        if count <= FEW {
+            return (&mut self.few.0, &mut self.few.1);
+        }
+        self.many = (vec![DevicePtr(0); count], vec![ptr::null_mut(); count]);
+        (&mut self.many.0, &mut self.many.1)
+    }
+}
+
+/// Enqueues a kernel.
+///
+/// # Safety
+/// The kernel stays inside the memories given and does to each only what its access says.
+pub(super) unsafe fn launch(
+    queue: &Queue,
+    kernel: &dyn hal::Kernel,
+    grid: &Grid,
+    args: &[Arg<'_>],
+    after: &[Arc<dyn hal::Event>],
+    wants_event: bool,
+) -> Result<Option<Arc<dyn hal::Event>>> {
+    let raw = &queue.raw;
+    let driver = raw.driver();
+    let own = kernel.as_any().downcast_ref::<Kernel>();
+    let kernel = own.ok_or_else(|| driver.foreign("a kernel", None))?;
+    driver.same_domain("a kernel", kernel.domain)?;
+    if kernel.parameters != args.len() {
+        return Err(kernel.miscounted(args.len()));
+    }
+    let [groups, group] = kernel.shape(grid, driver)?;
+    let mut room = Parameters::new();
+    let (values, places) = room.room(args.len() + kernel.hidden().len());
+    let (mut count, own) = (0, kernel.static_local());
+    let mut local = own;
+    for (index, arg) in args.iter().enumerate() {
+        let place = match arg {
+            Arg::Memory(memory, access, _) => {
+                let memory: &Memory = queue.own(*memory)?;
+                memory.check_access(*access)?;
+                memory.note_use(raw);
+                values[count] = memory.at;
+                (&raw mut values[count]).cast()
+            }
+            Arg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+            Arg::Local(bytes) if kernel.locals_apart() => {
+                // Each gets as much as the largest; nothing is passed for it.
+                local = local.max(rounded(*bytes as u64, SHARED_ALIGN));
+                values[count] = DevicePtr(0);
+                (&raw mut values[count]).cast()
+            }
+            Arg::Local(bytes) => {
+                let align = kernel.local_align(index);
+                let start = rounded(local, align.unwrap_or(SHARED_ALIGN));
+                local = start.saturating_add(rounded(*bytes as u64, SHARED_ALIGN));
+                if align.is_none() {
+                    continue;
+                }
+                values[count] = DevicePtr(start);
+                (&raw mut values[count]).cast()
+            }
+        };
+        places[count] = place;
+        count += 1;
+    }
+    for hidden in kernel.hidden() {
+        values[count] = DevicePtr(u64::from(told(*hidden, grid)).to_le());
+        places[count] = (&raw mut values[count]).cast();
+        count += 1;
+    }
+    check_sizes(kernel, args, count)?;
+    let _current = raw.context.enter()?;
+    let shared = kernel.shared(local - own, driver)?;
+    kernel.check_apart(local, args, driver)?;
+    queue.wait_for_all(after)?;
+    kernel.module.users.note(raw);
+    let ([x, y, z], [bx, by, bz]) = (groups, group);
+    // SAFETY: a function of a live module of the current context, a live stream; a place for each of its
+    // parameters, which are copied; the caller's promise about what it does.
+    let mut start = || unsafe {
+        let (function, places) = (kernel.function, places.as_mut_ptr());
+        driver.table.launch(function, x, y, z, bx, by, bz, shared, raw.raw, places, ptr::null_mut())
+    };
+    match wants_event {
+        true => Ok(Some(Arc::new(raw.timed(start)?))),
+        false => driver.check(start()).map(|()| None),
+    }
+}
+
+/// Up to a multiple; what is too large stays so, for `Kernel::shared` to refuse.
+fn rounded(bytes: u64, align: usize) -> u64 {
+    bytes.checked_next_multiple_of(align as u64).unwrap_or(u64::MAX)
+}
+
+/// What a kernel is told of its launch. `Kernel::shape` has seen that it fits.
+fn told(what: Hidden, grid: &Grid) -> u32 {
+    let number = match what {
+        Hidden::Offset(dimension) => grid.offset[dimension],
+        Hidden::Dims => grid.dims,
+    };
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The driver copies as many bytes of each argument as the kernel has, whatever was given.
+#[inline]
+fn check_sizes(kernel: &Kernel, args: &[Arg<'_>], count: usize) -> Result<()> {
+    if let Some(packing) = &kernel.packing {
+        return check_slots(kernel, packing, args);
+    }
+    let Some(sizes) = &kernel.sizes else { return Ok(()) };
+    if sizes.len() != count {
+        return Err(kernel.miscounted(count));
+    }
+    let given = args.iter().filter_map(|arg| match arg {
+        Arg::Memory(..) => Some(size_of::<DevicePtr>()),
+        Arg::Bytes(bytes) => Some(bytes.len()),
+        Arg::Local(_) => None,
+    });
+    match given.zip(sizes).position(|(given, wanted)| given != *wanted) {
+        None => Ok(()),
+        Some(at) => {
+            let (name, wants) = (&kernel.name, sizes[at]);
+            Err(Error::invalid(format!("parameter {at} of kernel `{name}` has {wants} bytes")))
+        }
+    }
+}
+
+/// The same for a kernel that says what it takes.
+fn check_slots(kernel: &Kernel, packing: &Packing, args: &[Arg<'_>]) -> Result<()> {
+    let fits = |(arg, slot): (&Arg<'_>, &Slot)| match (arg, slot) {
+        (Arg::Memory(..), Slot::Memory) | (Arg::Local(_), Slot::Local(_)) => true,
+        (Arg::Bytes(bytes), Slot::Value(wanted)) => bytes.len() == *wanted,
+        _ => false,
+    };
+    match args.iter().zip(&packing.slots).position(|pair| !fits(pair)) {
+        None => Ok(()),
+        Some(at) => {
+            let (name, slot) = (&kernel.name, packing.slots[at]);
+            Err(Error::invalid(format!("parameter {at} of kernel `{name}` is {slot}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chosen;
+
+    #[test]
+    fn groups_divide_the_work() {
+        let max = [1024, 1024, 64];
+        let one = |n| chosen([n, 1, 1], max, 256, 32);
+        assert_eq!(one(1 << 20), [256, 1, 1]);
+        assert_eq!(one(96), [96, 1, 1]);
+        assert_eq!(one(100), [100, 1, 1]);
+        assert_eq!(one(1009), [1, 1, 1], "a prime");
+        assert_eq!(one(1), [1, 1, 1]);
+        assert_eq!(chosen([64, 64, 1], max, 256, 32), [64, 4, 1]);
+        assert_eq!(chosen([7, 5, 3], max, 256, 32), [7, 5, 3]);
+        assert_eq!(chosen([1, 1, 128], max, 256, 32), [1, 1, 64]);
+    }
+}

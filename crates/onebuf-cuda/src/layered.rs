@@ -1,0 +1,95 @@
+//! A runtime over OpenCL (chipStar): what its streams and events are there.
+//!
+//! A stream is a `cl_command_queue` of the runtime's, in order: what is enqueued there directly is in order with HIP's
+//! work. So a stream waits for an event of OpenCL's by a barrier in that queue. The runtime's own call that makes a HIP event
+//! of a `cl_event` is not used: `hipStreamWaitEvent` takes such an event for one that was never recorded, and succeeds without
+//! waiting. The other way round a recorded event *is* a `cl_event`, which OpenCL's queues wait for; no reference of ours is ever
+//! added to it, because the runtime releases it once too often when the HIP event goes.
+
+use super::{discover::Asked, event::Event, queue::RawQueue};
+use onebuf_hal::{
+    self as hal, Domain, LayeredHandles, Result,
+    locks::{Arc, Mutex, lock},
+};
+use onebuf_sys::{Refused, cuda_like::CuStream};
+
+impl Asked<'_> {
+    /// What this device is built on, where the runtime tells that, and what its events are there.
+    pub fn layered(&self) -> Option<LayeredHandles> {
+        let tells = self.table.has_native_handles() && self.table.has_native_event();
+        let told = tells.then(|| self.ask_layered())?;
+        told.inspect_err(|why| tracing::warn!(%why, "events are shared with no other API")).ok()
+    }
+
+    fn ask_layered(&self) -> Result<LayeredHandles, Refused> {
+        // SAFETY: needs nothing; then a device of this runtime, whose null stream is asked; then the one before.
+        unsafe {
+            let before = self.table.current_device()?;
+            self.table.set_device(self.device)?;
+            let asked = self.table.native_stream(CuStream::NULL);
+            self.table.set_device(before)?;
+            asked.map(|native| LayeredHandles { device: native.device, context: native.context })
+        }
+    }
+}
+
+/// What a stream is beneath.
+#[derive(Debug)]
+pub(super) struct Below {
+    queue: Arc<dyn hal::Queue>,
+    /// What it was made to wait for there, unless that is known to be over. `hipStreamQuery` would not tell: it answers that
+    /// a stream is busy until somebody has waited for it.
+    awaited: Mutex<Vec<Arc<dyn hal::Event>>>,
+}
+
+impl Below {
+    /// Of a stream whose device is current; none where nobody else uses what lies there.
+    pub fn of(queue: &RawQueue) -> Result<Option<Below>> {
+        let driver = queue.driver();
+        let Some(layered_on) = &driver.layered_on else { return Ok(None) };
+        // SAFETY: a live stream of the current device.
+        let native = driver.check(unsafe { driver.table.native_stream(queue.raw) })?;
+        // SAFETY: the runtime keeps it for as long as the stream lives.
+        let queue = unsafe { layered_on.base_device.queue(native.queue) }?;
+        Ok(Some(Below { queue, awaited: Mutex::default() }))
+    }
+
+    pub fn takes(&self, event: &dyn hal::Event) -> bool {
+        self.queue.takes(event)
+    }
+
+    /// Makes later work of the stream wait. Noted before: another thread may look in between.
+    pub fn wait_for(&self, event: &Arc<dyn hal::Event>) -> Result<()> {
+        let mut awaited = lock(&self.awaited);
+        awaited.retain(|known| !known.is_over());
+        awaited.push(event.clone());
+        drop(awaited);
+        self.queue.wait_for(std::slice::from_ref(event))
+    }
+
+    /// Whether something that it was made to wait for is still to come.
+    pub fn is_waiting(&self) -> bool {
+        let mut awaited = lock(&self.awaited);
+        awaited.retain(|known| !known.is_over());
+        !awaited.is_empty()
+    }
+
+    /// Sees to it that the stream's work starts: the runtime itself leaves that to whoever waits.
+    pub fn flush(&self) -> Result<()> {
+        self.queue.flush()
+    }
+}
+
+impl Event {
+    /// What it is in the domain of the queue beneath, on its way there.
+    pub fn layered(&self, domain: Domain) -> Result<Option<usize>> {
+        let Some(below) = self.below().filter(|below| below.queue.domain() == domain) else {
+            return Ok(None);
+        };
+        // SAFETY: a live event, recorded when it was made.
+        let native = unsafe { self.driver().table.event_beneath(self.handle()) };
+        let native = self.driver().check(native)?;
+        below.flush()?;
+        Ok(Some(native))
+    }
+}

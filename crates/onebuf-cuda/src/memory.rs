@@ -1,0 +1,618 @@
+//! Memory: the device's own, managed and pinned host memory, host pages that were registered, memory that others can import and
+//! theirs that was imported; and parts of these.
+//!
+//! None of it but OpenGL's has an access state to change. Managed pages are moved by calls (see `managed`). Pinned pages are one set of bytes for CPU and GPU; what makes
+//! writes of the one visible to the other is that its work is over before the other's begins, which the
+//! fences see to.
+
+use super::{
+    conv,
+    device::Context,
+    external::External,
+    graphics::Registered,
+    ipc::Opened,
+    managed::Managed,
+    peers,
+    pins::Share,
+    queue::{Queue, RawQueue},
+    transfer,
+    users::Users,
+    vmm::Vmm,
+};
+use onebuf_hal::{
+    self as hal, Access, AccessState, AddressFrom, AddressRange, AllocSpec, Domain, Error, Export,
+    FdKind, FdRange, HostRange, IpcRange, MemoryKind, ObjectRange, RawHandle, Result, checks,
+    locks::Arc,
+};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{CuStatus, DevicePtr, consts},
+};
+use std::{fmt, ptr::NonNull};
+
+/// What the driver has to be told to free.
+enum Allocation {
+    /// Device memory.
+    Device(DevicePtr),
+    /// Memory whose pages move.
+    Managed(Managed),
+    /// Device memory that others can import.
+    Exportable(Vmm),
+    /// Others' memory, imported.
+    External(External),
+    /// Pinned memory of the driver's, or pages that it registered, and what keeps those.
+    Pinned(Share, Option<HostRange>),
+    /// Memory that another API allocated: what keeps it.
+    Address(AddressRange),
+    /// Another process's memory.
+    Opened(Opened),
+    /// An object of a graphics API's.
+    Registered(Registered),
+    /// Another device's memory, which this keeps.
+    Peer(Arc<Inner>),
+}
+
+impl Allocation {
+    /// The context is current, and nobody uses it any more.
+    fn free(self, context: &Context) {
+        match self {
+            // SAFETY: allocated by `Inner`, freed once.
+            Allocation::Device(at) => context.driver.note(unsafe { context.table().free(at) }),
+            Allocation::Managed(managed) => managed.free(context),
+            Allocation::Exportable(vmm) => vmm.free(&context.driver),
+            Allocation::External(external) => external.free(&context.driver),
+            Allocation::Pinned(share, pages) => {
+                context.driver.pins.release(context, &share);
+                // Unpinned first: then the pages may go.
+                drop(pages);
+            }
+            Allocation::Address(range) => drop(range),
+            Allocation::Opened(opened) => opened.free(&context.driver),
+            Allocation::Registered(registered) => registered.free(context),
+            Allocation::Peer(home) => drop(home),
+        }
+    }
+}
+
+/// Memory that the driver made, freed when the last of its holders goes.
+pub(super) struct Inner {
+    context: Arc<Context>,
+    at: DevicePtr,
+    /// Where the host sees it.
+    host: Option<HostAddress>,
+    bytes: usize,
+    align: usize,
+    memory_kind: MemoryKind,
+    users: Users,
+    allocation: Option<Allocation>,
+}
+
+/// An address that is only passed on here.
+#[derive(Clone, Copy, Debug)]
+struct HostAddress(NonNull<u8>);
+
+// SAFETY: an address; who dereferences it answers for that.
+unsafe impl Send for HostAddress {}
+// SAFETY: as above.
+unsafe impl Sync for HostAddress {}
+
+/// A device's memory, or a part of it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    inner: Arc<Inner>,
+    /// Where a part begins; none for the whole.
+    part: Option<usize>,
+    pub at: DevicePtr,
+    pub domain: Domain,
+    bytes: usize,
+    access: Access,
+}
+
+impl Memory {
+    /// New memory in one of the device's memory kinds.
+    pub fn allocate(
+        context: Arc<Context>,
+        spec: &AllocSpec,
+        contents: Option<&[u8]>,
+    ) -> Result<Memory> {
+        context.sweep();
+        let inner = match spec.memory_kind {
+            MemoryKind::Device => Inner::device(context, spec)?,
+            MemoryKind::Exportable => Inner::exportable(context, spec)?,
+            MemoryKind::FineSvm => Inner::fine(context, spec)?,
+            MemoryKind::Managed => Inner::managed(context, spec)?,
+            _ => Inner::pinned(context, spec)?,
+        };
+        let memory = Memory::whole(inner, spec.access);
+        match (contents, memory.inner.host) {
+            (None, _) => {}
+            (Some(contents), Some(HostAddress(at))) if memory.inner.managed_as().is_none() => {
+                // SAFETY: new memory of `bytes`, which nobody else knows of; `contents` is as long.
+                unsafe {
+                    at.copy_from(NonNull::from(contents).cast(), contents.len().min(spec.bytes))
+                };
+            }
+            (Some(contents), _) => transfer::write_now(&memory.inner.context, &memory, contents)?,
+        }
+        Ok(memory)
+    }
+
+    /// Somebody else's host pages.
+    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::registered(context, range)?, access))
+    }
+
+    /// Memory of another API or process.
+    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::external(context, range)?, access))
+    }
+
+    /// Memory of another API at an address that kernels of this one use as it is.
+    pub fn at_address(
+        context: Arc<Context>,
+        range: &AddressRange,
+        access: Access,
+    ) -> Result<Memory> {
+        context.sweep();
+        context.driver.under.check(&context, range)?;
+        Ok(Memory::whole(Inner::address(context, range), access))
+    }
+
+    /// Whether the driver's own calls know it; those of HIP's do not know what another API allocated.
+    pub fn check_known(&self) -> Result<()> {
+        if hal::Memory::takes_transfers(self) {
+            return Ok(());
+        }
+        let api = self.inner.context.driver.flavor().api();
+        Err(Error::unsupported(
+            format!("a read, write, fill or copy by {api} of memory that another API allocated"),
+            "kernels, or a queue of the device that it was allocated on",
+        ))
+    }
+
+    /// Memory of another device of this library, where it lies.
+    pub fn of_peer(
+        context: Arc<Context>,
+        memory: &dyn hal::Memory,
+        access: Access,
+    ) -> Result<Memory> {
+        context.sweep();
+        let driver = &context.driver;
+        let home = memory.as_any().downcast_ref::<Memory>();
+        let home = home.ok_or_else(|| driver.foreign("memory", None))?;
+        if home.part.is_some() {
+            return Err(Error::unsupported("a region on another device", "the whole memory"));
+        }
+        Ok(Memory::whole(Inner::of_peer(context, &home.inner)?, access))
+    }
+
+    /// Memory of another process.
+    pub fn open(context: Arc<Context>, range: &IpcRange, access: Access) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::opened(context, range)?, access))
+    }
+
+    /// An object of a graphics API's.
+    pub fn of_object(
+        context: Arc<Context>,
+        object: &ObjectRange,
+        access: Access,
+    ) -> Result<Memory> {
+        context.sweep();
+        Ok(Memory::whole(Inner::registered_object(context, object)?, access))
+    }
+
+    /// Changes who may use it; whether that took a call.
+    pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
+        match self.inner.registered_as() {
+            None => Ok(false),
+            Some(registered) => {
+                self.note_use(queue);
+                registered.reside(queue, to)
+            }
+        }
+    }
+
+    /// Moves the pages of these bytes in order with the queue. The context is current.
+    pub fn move_pages(
+        &self,
+        queue: &Arc<RawQueue>,
+        offset: usize,
+        bytes: usize,
+        to: AccessState,
+    ) -> Result<()> {
+        self.range(offset, bytes)?;
+        let Some(managed) = self.inner.managed_as() else {
+            let what = format!("a move of the pages of {} memory", self.inner.memory_kind);
+            return Err(Error::unsupported(what, "managed memory"));
+        };
+        self.note_use(queue);
+        let start = self.offset() + offset;
+        managed.move_pages(queue, start..start + bytes, to)
+    }
+
+    /// What keeps it, and the device that it lies on; none for memory of the host's, and for what lies elsewhere.
+    pub fn on_device(&self) -> Option<(Arc<Inner>, &Arc<Context>)> {
+        match &self.inner.allocation {
+            None | Some(Allocation::Pinned(..) | Allocation::Managed(_) | Allocation::Peer(_)) => {
+                None
+            }
+            Some(_) => Some((self.inner.clone(), &self.inner.context)),
+        }
+    }
+
+    fn whole(inner: Inner, access: Access) -> Memory {
+        let (at, bytes, domain) = (inner.at, inner.bytes, inner.context.driver.domain);
+        Memory { inner: Arc::new(inner), part: None, at, domain, bytes, access }
+    }
+
+    /// Where it begins in the whole.
+    pub fn offset(&self) -> usize {
+        self.part.unwrap_or(0)
+    }
+
+    /// Whether the two are of one whole.
+    pub fn shares(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether the range lies inside; and if so, where.
+    pub fn range(&self, offset: usize, bytes: usize) -> Result<DevicePtr> {
+        checks::range(self.bytes, offset, bytes)?;
+        Ok(DevicePtr(self.at.0 + offset as u64))
+    }
+
+    /// Whether it was made for what a kernel is about to do with it.
+    #[inline]
+    pub fn check_access(&self, access: Access) -> Result<()> {
+        checks::access(self.access, access)
+    }
+
+    /// Notes that the queue is about to use it.
+    #[inline]
+    pub fn note_use(&self, queue: &Arc<RawQueue>) {
+        self.inner.users.note(queue);
+    }
+
+    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
+        let align = self.inner.context.driver.info.caps.align_bytes;
+        let is_part = self.part.is_some();
+        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
+        whole.check_region(offset, bytes, access)
+    }
+}
+
+impl hal::Memory for Memory {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind
+    }
+
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        // SAFETY: a part lies inside the whole.
+        self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.offset()) })
+    }
+
+    fn needs_access_state(&self) -> bool {
+        self.inner.registered_as().is_some()
+    }
+
+    fn access_state(&self) -> AccessState {
+        self.inner.registered_as().map_or(AccessState::Acquired, Registered::access_state)
+    }
+
+    fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
+        let (managed, start) = (self.inner.managed_as(), self.offset() + offset);
+        managed.map_or(0, |managed| managed.misplaced(start..start + bytes, wanted))
+    }
+
+    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        queue.as_any().downcast_ref::<Queue>().ok_or_else(|| driver.foreign("a queue", None))?;
+        if self.part.is_some() {
+            return Err(Error::unsupported("the export of a region", "the whole memory"));
+        }
+        let host = self.inner.host.filter(|_| self.inner.managed_as().is_none());
+        let Some(HostAddress(pointer)) = host else {
+            let needs = "mapped_device memory";
+            let what = format!("the host's view of {} memory", self.inner.memory_kind);
+            return Err(Error::unsupported(what, needs));
+        };
+        let align = self.inner.align;
+        if !pointer.addr().get().is_multiple_of(align) {
+            let what = format!("pinned memory at {pointer:p} aligned to {align}");
+            return Err(Error::unsupported(what, "a driver that aligns it so"));
+        }
+        Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
+    }
+
+    fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
+        let driver = &self.inner.context.driver;
+        match &self.inner.allocation {
+            _ if self.part.is_some() => {
+                Err(Error::unsupported("the export of a region", "the whole memory"))
+            }
+            Some(Allocation::Exportable(vmm)) => vmm.export(&self.inner.context, kind, self.bytes),
+            Some(Allocation::Device(_) | Allocation::Address(_))
+                if self.inner.host.is_none()
+                    && kind == FdKind::DmaBuf
+                    && driver.under.rocr().is_some() =>
+            {
+                driver.export_address(self.at, self.bytes)
+            }
+            _ => {
+                let what = format!("{} memory as {kind}", self.inner.memory_kind);
+                Err(Error::unsupported(what, "memory that was allocated as exportable"))
+            }
+        }
+    }
+
+    fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        let shared = self.inner.registered_as().is_some();
+        if self.part.is_some() || shared || self.inner.memory_kind != MemoryKind::Device {
+            let what = format!("the address of {} memory, or of a region", self.inner.memory_kind);
+            return Err(Error::unsupported(what, "device memory, whole"));
+        }
+        let (address, bytes, from) = (self.at.0, self.bytes, AddressFrom::Allocator);
+        Ok(AddressRange { address, bytes, from, owner: self.inner.clone() })
+    }
+
+    fn takes_transfers(&self) -> bool {
+        !matches!(self.inner.allocation, Some(Allocation::Address(_)))
+    }
+
+    fn export_ipc(&self) -> Result<IpcRange> {
+        match &self.inner.allocation {
+            Some(Allocation::Device(at)) if self.part.is_none() => {
+                super::ipc::export(&self.inner.context, *at, self.bytes)
+            }
+            _ => {
+                let what = format!("{} memory in another process", self.inner.memory_kind);
+                Err(Error::unsupported(what, "a whole memory that was allocated as device"))
+            }
+        }
+    }
+
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        self.check_part(offset, bytes, access)?;
+        let (inner, at) = (self.inner.clone(), self.range(offset, bytes)?);
+        let (part, domain) = (Some(offset), self.domain);
+        Ok(Arc::new(Memory { inner, part, at, domain, bytes, access }))
+    }
+
+    fn raw(&self) -> RawHandle {
+        RawHandle::Address(self.at.0 as usize)
+    }
+
+    fn remark(&self) -> Option<String> {
+        if let Some(Allocation::Address(range)) = &self.inner.allocation {
+            return Some(self.inner.at_address(range));
+        }
+        let what = match self.inner.memory_kind {
+            _ if matches!(self.inner.allocation, Some(Allocation::Peer(_))) => {
+                "memory of another device, which kernels reach over the link between the two"
+            }
+            _ if matches!(self.inner.allocation, Some(Allocation::Opened(_))) => {
+                "another process's device memory"
+            }
+            _ if self.inner.registered_as().is_some() => {
+                "a buffer of OpenGL's, registered, and mapped in turn"
+            }
+            MemoryKind::Device => "device memory, which the host reaches by copies",
+            MemoryKind::Exportable => "device memory of its own pages, passed on by descriptors",
+            MemoryKind::FineSvm => "managed memory, which the host uses at the same time",
+            MemoryKind::Managed => "managed memory, whose pages move to whoever takes it",
+            MemoryKind::MappedDevice => "pinned host memory, which kernels reach over the bus",
+            _ => "the host's own pages, pinned, which kernels reach over the bus",
+        };
+        Some(match self.part {
+            None => what.to_owned(),
+            Some(offset) => format!("{what}; a region from byte {offset}"),
+        })
+    }
+}
+
+impl Inner {
+    fn device(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        // SAFETY: the context is current.
+        let at = with_room(&context, spec, || unsafe { context.table().alloc(spec.bytes) })?;
+        Ok(Inner::of(context, at, None, spec, Allocation::Device(at)))
+    }
+
+    /// Memory that host and device use at one address, at the same time.
+    fn fine(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let at = with_room(&context, spec, || {
+            // SAFETY: the context is current.
+            unsafe { context.table().alloc_managed(spec.bytes, consts::MEM_ATTACH_GLOBAL) }
+        })?;
+        let host = NonNull::new(at.0 as usize as *mut u8).map(HostAddress);
+        Ok(Inner::of(context, at, host, spec, Allocation::Device(at)))
+    }
+
+    /// Memory that they use at one address, in turn.
+    fn managed(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let managed = with_room(&context, spec, || Managed::new(&context, spec.bytes, spec.align))?;
+        let host = NonNull::new(managed.at.0 as usize as *mut u8).map(HostAddress);
+        Ok(Inner::of(context, managed.at, host, spec, Allocation::Managed(managed)))
+    }
+
+    /// Where its pages lie.
+    fn managed_as(&self) -> Option<&Managed> {
+        match &self.allocation {
+            Some(Allocation::Managed(managed)) => Some(managed),
+            _ => None,
+        }
+    }
+
+    fn exportable(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let vmm = with_room(&context, spec, || Vmm::new(&context.driver, spec.bytes))?;
+        Ok(Inner::of(context, vmm.at, None, spec, Allocation::Exportable(vmm)))
+    }
+
+    fn external(context: Arc<Context>, range: &FdRange) -> Result<Inner> {
+        let current = context.enter()?;
+        let external = External::import(&context.driver, range)?;
+        drop(current);
+        let spec = spec_of(range.bytes, MemoryKind::Exportable);
+        Ok(Inner::of(context, external.at, None, &spec, Allocation::External(external)))
+    }
+
+    fn address(context: Arc<Context>, range: &AddressRange) -> Inner {
+        let (bytes, memory_kind, access) = (range.bytes, MemoryKind::Device, Access::ReadWrite);
+        let spec = AllocSpec {
+            bytes,
+            align: 1,
+            memory_kind,
+            access,
+            host: Default::default(),
+            hint: None,
+        };
+        let (at, allocation) = (DevicePtr(range.address), Allocation::Address(range.clone()));
+        Inner::of(context, at, None, &spec, allocation)
+    }
+
+    /// What is worth telling of memory at another API's address.
+    fn at_address(&self, range: &AddressRange) -> String {
+        let from = match range.from {
+            AddressFrom::Allocator => "as its allocator gave it",
+            AddressFrom::Kernel => "as a kernel there saw it, and the runtime confirmed",
+        };
+        let rocr = self.context.driver.under.rocr();
+        let place = rocr.and_then(|rocr| rocr.placement(&self.context, range.address));
+        let place = place.map_or_else(String::new, |place| format!(", {place}"));
+        format!("another API's memory at its own address, {from}{place}: for kernels only")
+    }
+
+    fn opened(context: Arc<Context>, range: &IpcRange) -> Result<Inner> {
+        let current = context.enter()?;
+        let opened = Opened::open(&context.driver, range)?;
+        drop(current);
+        let at = DevicePtr(opened.base.0 + range.offset as u64);
+        let spec = spec_of(range.bytes, MemoryKind::Device);
+        Ok(Inner::of(context, at, None, &spec, Allocation::Opened(opened)))
+    }
+
+    fn registered_object(context: Arc<Context>, object: &ObjectRange) -> Result<Inner> {
+        let registered = Registered::new(&context, object)?;
+        let spec = spec_of(object.bytes, MemoryKind::Device);
+        let at = registered.at();
+        Ok(Inner::of(context, at, None, &spec, Allocation::Registered(registered)))
+    }
+
+    /// What it is to the graphics API that it belongs to.
+    #[inline]
+    fn registered_as(&self) -> Option<&Registered> {
+        match &self.allocation {
+            Some(Allocation::Registered(registered)) => Some(registered),
+            _ => None,
+        }
+    }
+
+    fn of_peer(context: Arc<Context>, home: &Arc<Inner>) -> Result<Inner> {
+        peers::check(&context, &home.context)?;
+        match &home.allocation {
+            Some(Allocation::Device(_)) => peers::enable(&context, &home.context)?,
+            Some(Allocation::Exportable(vmm)) => {
+                let _current = context.enter()?;
+                context.driver.check(vmm.allow(&context.driver))?;
+            }
+            _ => {
+                let what = format!("{} memory of another device's in place", home.memory_kind);
+                return Err(Error::unsupported(what, "memory that the other device allocated"));
+            }
+        }
+        let spec = AllocSpec { align: home.align, ..spec_of(home.bytes, home.memory_kind) };
+        let (at, keeps) = (home.at, Allocation::Peer(home.clone()));
+        Ok(Inner::of(context, at, None, &spec, keeps))
+    }
+
+    fn pinned(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
+        let driver = context.driver.clone();
+        let current = context.enter()?;
+        let (host, share) = driver
+            .pins
+            .allocate(&driver, spec.bytes, spec.align)
+            .map_err(|refused| failed(&context, refused, spec.bytes))?;
+        let seen = driver.pins.device_pointer(&driver, &share);
+        let seen = driver.check(seen.inspect_err(|_| driver.pins.release(&context, &share)))?;
+        drop(current);
+        let host = NonNull::new(host.0.cast()).map(HostAddress);
+        Ok(Inner::of(context, seen, host, spec, Allocation::Pinned(share, None)))
+    }
+
+    fn registered(context: Arc<Context>, range: &HostRange) -> Result<Inner> {
+        let driver = context.driver.clone();
+        let current = context.enter()?;
+        let share =
+            driver.check(driver.pins.register(&driver, range.pointer.as_ptr(), range.bytes))?;
+        let seen = driver.pins.device_pointer(&driver, &share);
+        let seen = driver.check(seen.inspect_err(|_| driver.pins.release(&context, &share)))?;
+        drop(current);
+        let spec = spec_of(range.bytes, MemoryKind::HostPages);
+        let allocation = Allocation::Pinned(share, Some(range.clone()));
+        Ok(Inner::of(context, seen, Some(HostAddress(range.pointer)), &spec, allocation))
+    }
+
+    fn of(
+        context: Arc<Context>,
+        at: DevicePtr,
+        host: Option<HostAddress>,
+        spec: &AllocSpec,
+        allocation: Allocation,
+    ) -> Inner {
+        let AllocSpec { bytes, align, memory_kind, .. } = *spec;
+        let (users, allocation) = (Users::default(), Some(allocation));
+        Inner { context, at, host, bytes, align, memory_kind, users, allocation }
+    }
+}
+
+/// What memory that was made elsewhere is taken for.
+fn spec_of(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
+    let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
+    AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
+}
+
+/// Allocates; once more where what waits to be freed may be what is lacking.
+fn with_room<T>(
+    context: &Context,
+    spec: &AllocSpec,
+    allocate: impl Fn() -> Result<T, Refused>,
+) -> Result<T> {
+    let _current = context.enter()?;
+    let made = allocate().or_else(|refused| {
+        let freed = refused.status == CuStatus::OUT_OF_MEMORY && context.run_deferred_frees();
+        if freed { allocate() } else { Err(refused) }
+    });
+    made.map_err(|refused| failed(context, refused, spec.bytes))
+}
+
+fn failed(context: &Context, refused: Refused, bytes: usize) -> Error {
+    conv::allocation(context.table(), refused, bytes, &context.driver.info)
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(allocation) = self.allocation.take() {
+            self.context.free_later(&self.users.take(), |context| allocation.free(context));
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("device", &self.context.driver.info.name)
+            .field("bytes", &self.bytes)
+            .field("memory_kind", &self.memory_kind)
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}

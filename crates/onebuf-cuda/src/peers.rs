@@ -1,0 +1,121 @@
+//! Two devices of one library: memory of the one for kernels of the other, and copies between them.
+//!
+//! Access is enabled by the first memory that needs it, and stays: the contexts are the primary ones, and whoever
+//! else uses them may rely on it by then.
+
+use super::{
+    device::{Context, Driver},
+    event::Event,
+    memory::Memory,
+    queue::{Queue, RawQueue},
+};
+use onebuf_hal::{self as hal, Error, PeerStretch, Result, locks::Arc};
+use onebuf_sys::{
+    Flavor,
+    cuda_like::{CuStatus, CudaLike},
+};
+
+/// Whether the driver has every call that access takes.
+pub(super) fn is_there(table: &CudaLike) -> bool {
+    let enables = match table.flavor() {
+        Flavor::Cuda => table.has_cuda_enable_peer(),
+        Flavor::Hip => table.has_hip_enable_peer(),
+    };
+    table.has_can_access_peer() && enables
+}
+
+/// Whether kernels of the one may be given memory of the other.
+pub(super) fn check(context: &Context, home: &Context) -> Result<()> {
+    let (driver, other) = (&*context.driver, &*home.driver);
+    if !one_library(driver, other) {
+        return Err(driver.foreign("memory", Some(other.domain)));
+    }
+    let reached = |chip: &hal::PhysicalId| chip.same_chip(&other.info.physical);
+    if driver.info.caps.peers.iter().any(reached) {
+        return Ok(());
+    }
+    let what = format!("memory of {} in place on {}", other.info.name, driver.info.name);
+    Err(Error::unsupported(what, "two devices of which the one reaches the other's memory"))
+}
+
+fn one_library(a: &Driver, b: &Driver) -> bool {
+    Arc::ptr_eq(&a.table, &b.table)
+}
+
+/// Lets kernels of the one at all plain memory of the other. Somebody may have done so before.
+pub(super) fn enable(context: &Context, home: &Context) -> Result<()> {
+    let (driver, _current) = (&context.driver, context.enter()?);
+    // SAFETY: a live context, a device of this driver; the other's context is current.
+    let enabled = unsafe {
+        match driver.flavor() {
+            Flavor::Cuda => driver.table.cuda_enable_peer(home.raw(), 0),
+            Flavor::Hip => driver.table.hip_enable_peer(home.driver.device, 0),
+        }
+    };
+    match enabled {
+        Err(refused) if refused.status == CuStatus::PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+        enabled => driver.check(enabled),
+    }
+}
+
+impl Queue {
+    /// Whether an event is one of this library's, on whichever device: streams wait for all of them.
+    pub fn is_ours(&self, event: &dyn hal::Event) -> bool {
+        let event = event.as_any().downcast_ref::<Event>();
+        event.is_some_and(|event| one_library(event.driver(), self.raw.driver()))
+    }
+
+    /// Copies from another device of this library. `None` where it is none, or one of the two is not memory of its
+    /// device.
+    pub fn copy_peer(
+        &self,
+        from: PeerStretch<'_>,
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<Option<Event>> {
+        let Some(theirs) = from.queue.as_any().downcast_ref::<Queue>() else { return Ok(None) };
+        let Some(source) = from.memory.as_any().downcast_ref::<Memory>() else { return Ok(None) };
+        let Some((keeps, home)) = source.on_device() else { return Ok(None) };
+        let driver = self.raw.driver();
+        let able = has_copy(&driver.table) && one_library(driver, &home.driver);
+        if !able || bytes == 0 || to.0.on_device().is_none() {
+            return Ok(None);
+        }
+        let (at, target) = (source.range(from.offset, bytes)?, to.0.range(to.1, bytes)?);
+        let before: Arc<dyn hal::Event> = hal::Queue::mark(theirs)?;
+        let _current = self.raw.context.enter()?;
+        self.wait_for_all(&[before])?;
+        to.0.note_use(&self.raw);
+        let (context, stream) = (self.raw.context.clone(), self.raw.raw);
+        // SAFETY: ranges that were checked, of these contexts' devices; a live stream of the current one.
+        let copied = self.raw.timed(|| unsafe {
+            match driver.flavor() {
+                Flavor::Cuda => {
+                    let (to_context, from_context) = (context.raw(), home.raw());
+                    driver.table.cuda_copy_peer(target, to_context, at, from_context, bytes, stream)
+                }
+                Flavor::Hip => {
+                    let (to_device, from_device) = (driver.device, home.driver.device);
+                    driver.table.hip_copy_peer(target, to_device, at, from_device, bytes, stream)
+                }
+            }
+        });
+        // The source is another context's, whose frees do not know this stream.
+        self.keep(move || drop(keeps));
+        match copied {
+            // Some runtimes export the call, and have it not.
+            Err(Error::Driver { code, .. }) if code == CuStatus::NOT_SUPPORTED.0 => Ok(None),
+            copied => copied.map(Some),
+        }
+    }
+
+    /// Until everything so far has run. The context is current.
+    fn keep(&self, held: impl FnOnce() + Send + 'static) {
+        let users: &[Arc<RawQueue>] = std::slice::from_ref(&self.raw);
+        self.raw.context.free_later(users, move |_| held());
+    }
+}
+
+fn has_copy(table: &CudaLike) -> bool {
+    table.has_cuda_copy_peer() || table.has_hip_copy_peer()
+}

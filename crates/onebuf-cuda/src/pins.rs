@@ -1,0 +1,144 @@
+//! Which host memory is pinned in this process, and by whom.
+//!
+//! Pinning is a matter of the process and of no one context: pages that are pinned for one device are
+//! refused a second time for another. So all devices of a library share this book. Its lock is held over
+//! the driver's call, or a page could be pinned again between its count and its release.
+
+use super::device::{Context, Driver};
+use onebuf_hal::{
+    Result,
+    locks::{Mutex, lock},
+};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{DevicePtr, HostPtr, consts},
+};
+use std::{collections::BTreeMap, ffi::c_void};
+
+const FLAGS: u32 = consts::HOST_PORTABLE | consts::HOST_DEVICE_MAP;
+
+/// One pinned range.
+#[derive(Clone, Copy, Debug)]
+struct Pin {
+    bytes: usize,
+    holders: usize,
+}
+
+/// Pinned ranges by their first address.
+#[derive(Debug, Default)]
+pub(super) struct Pins(Mutex<BTreeMap<usize, Pin>>);
+
+/// A share in a pinned range, given back once.
+#[derive(Debug)]
+pub(super) struct Share {
+    base: usize,
+    /// Where it begins in the range.
+    offset: usize,
+    /// The driver allocated it; else it registered what was there.
+    allocated: bool,
+}
+
+impl Pins {
+    /// Whether the driver can copy to and from these bytes without a detour that blocks the caller.
+    pub fn covers(&self, at: *const u8, bytes: usize) -> bool {
+        around(&lock(&self.0), at as usize, bytes).is_some()
+    }
+
+    /// New memory that the driver pins, with the address that is asked for in it. The context is current.
+    pub fn allocate(
+        &self,
+        driver: &Driver,
+        bytes: usize,
+        align: usize,
+    ) -> Result<(HostPtr, Share), Refused> {
+        let mut pins = lock(&self.0);
+        let (at, bytes) = host_alloc(driver, bytes, align)?;
+        let base = at.0 as usize;
+        let offset = base.next_multiple_of(align) - base;
+        pins.insert(base, Pin { bytes, holders: 1 });
+        Ok((HostPtr(at.0.wrapping_byte_add(offset)), Share { base, offset, allocated: true }))
+    }
+
+    /// Pins pages that somebody else allocated, unless they are pinned. The context is current, and the
+    /// pages stay until the share was given back.
+    pub fn register(&self, driver: &Driver, at: *mut u8, bytes: usize) -> Result<Share, Refused> {
+        let mut pins = lock(&self.0);
+        if let Some(base) = around(&pins, at as usize, bytes) {
+            if let Some(pin) = pins.get_mut(&base) {
+                pin.holders += 1;
+            }
+            return Ok(Share { base, offset: at as usize - base, allocated: false });
+        }
+        // SAFETY: the caller's promise about the pages.
+        unsafe { driver.table.host_register(at.cast(), bytes, FLAGS)? };
+        pins.insert(at as usize, Pin { bytes, holders: 1 });
+        Ok(Share { base: at as usize, offset: 0, allocated: false })
+    }
+
+    /// Gives a share back, and with the last one the range. The context is current.
+    pub fn release(&self, context: &Context, share: &Share) {
+        let mut pins = lock(&self.0);
+        let Some(pin) = pins.get_mut(&share.base) else { return };
+        pin.holders -= 1;
+        if pin.holders > 0 {
+            return;
+        }
+        pins.remove(&share.base);
+        let (table, at) = (context.table(), share.base as *mut c_void);
+        // SAFETY: pinned above, by the call that belongs to this one, and by nobody used any more. A
+        // share of allocated memory goes last, since its owner holds the others' memory.
+        let released = unsafe {
+            match share.allocated {
+                true => table.host_free(HostPtr(at)),
+                false => table.host_unregister(at),
+            }
+        };
+        context.driver.note(released);
+    }
+
+    /// Where kernels of the current context see it.
+    pub fn device_pointer(&self, driver: &Driver, share: &Share) -> Result<DevicePtr, Refused> {
+        // SAFETY: pinned and mapped, for every context.
+        let base = unsafe { driver.table.host_device_pointer(share.base as *mut c_void, 0)? };
+        Ok(DevicePtr(base.0 + share.offset as u64))
+    }
+}
+
+/// Memory with room for so many bytes that are aligned so, and how much it is. Most drivers give pages; one that is built
+/// on an OpenCL aligns as that does, by no more than 128 bytes, and is asked for more than is needed then.
+fn host_alloc(driver: &Driver, bytes: usize, align: usize) -> Result<(HostPtr, usize), Refused> {
+    let table = &driver.table;
+    // SAFETY: needs only a current context.
+    let at = unsafe { table.host_alloc(bytes, FLAGS)? };
+    if (at.0 as usize).is_multiple_of(align) {
+        return Ok((at, bytes));
+    }
+    // SAFETY: allocated above, and nobody has seen it.
+    driver.note(unsafe { table.host_free(at) });
+    let padded = bytes.saturating_add(align);
+    // SAFETY: as above.
+    Ok((unsafe { table.host_alloc(padded, FLAGS)? }, padded))
+}
+
+/// The range that these bytes lie in.
+fn around(pins: &BTreeMap<usize, Pin>, at: usize, bytes: usize) -> Option<usize> {
+    let (base, pin) = pins.range(..=at).next_back()?;
+    (at - base).checked_add(bytes).filter(|end| *end <= pin.bytes).map(|_| *base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_found_by_what_lies_in_it() {
+        let pin = |bytes| Pin { bytes, holders: 1 };
+        let pins = BTreeMap::from([(4096, pin(4096)), (16384, pin(100))]);
+        assert_eq!(around(&pins, 4096, 4096), Some(4096));
+        assert_eq!(around(&pins, 8191, 1), Some(4096));
+        assert_eq!(around(&pins, 8191, 2), None);
+        assert_eq!(around(&pins, 4095, 1), None);
+        assert_eq!(around(&pins, 16400, 84), Some(16384));
+        assert_eq!(around(&pins, 16400, usize::MAX), None);
+    }
+}

@@ -1,0 +1,369 @@
+//! Queues: streams that wait for no other stream unless told to.
+
+use super::{
+    deferred_free::is_pending,
+    device::{Context, Driver},
+    event::Event,
+    host_signal::{self, HostSignal},
+    kernel,
+    layered::Below,
+    memory::Memory,
+    semaphore::Semaphore,
+    transfer,
+};
+use onebuf_hal::{
+    self as hal, AccessState, Arg, Domain, Error, Grid, Result,
+    host_signals::HostSignals,
+    locks::{Arc, AtomicBool, Ordering},
+};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{CuEvent, CuStream, consts},
+};
+use std::time::Duration;
+
+/// A stream that is destroyed once. Events and what it uses keep it.
+#[derive(Debug)]
+pub(super) struct RawQueue {
+    pub context: Arc<Context>,
+    pub raw: CuStream,
+    /// By which a memory knows that this queue has used it; never zero.
+    pub id: u64,
+    /// What later work waits for.
+    pub host_signals: HostSignals,
+    /// Whether work so far waits for what other APIs do.
+    pub waits_outside: AtomicBool,
+    /// From where a profiled queue's times are counted.
+    pub base: Option<CuEvent>,
+    /// What it is beneath, where another API's device is used there too.
+    pub below: Option<Below>,
+}
+
+impl RawQueue {
+    fn new(context: Arc<Context>, profiling: bool) -> Result<RawQueue> {
+        context.sweep();
+        let driver = context.driver.clone();
+        let _current = context.enter()?;
+        // Not ordered with the default stream of whoever else uses this context.
+        // SAFETY: the context is current.
+        let made = unsafe { driver.table.create_stream(consts::STREAM_NON_BLOCKING) };
+        let (raw, id) = (driver.check(made)?, context.new_id());
+        let (host_signals, waits_outside) = (HostSignals::default(), AtomicBool::new(false));
+        let (base, below) = (None, None);
+        let mut queue = RawQueue {
+            context: context.clone(),
+            raw,
+            id,
+            host_signals,
+            waits_outside,
+            base,
+            below,
+        };
+        queue.below = Below::of(&queue)?;
+        if profiling {
+            queue.base = Some(driver.check(context.event(&queue, consts::EVENT_DEFAULT))?);
+        }
+        Ok(queue)
+    }
+
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.context.driver
+    }
+
+    /// Enqueues something between two events, where the queue is profiled. The context is current, and
+    /// stays so.
+    pub fn timed(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<(), Refused>) -> Result<Event> {
+        let start = self.base.map(|_| self.context.event(self, consts::EVENT_DEFAULT));
+        let start = self.driver().check(start.transpose())?;
+        let ended = enqueue().and_then(|()| self.end());
+        let ended =
+            ended.inspect_err(|_| start.into_iter().for_each(|s| self.context.destroy_event(s)));
+        Ok(Event::new(self.clone(), self.driver().check(ended)?, start))
+    }
+
+    /// An event behind everything so far, with times where the queue has them.
+    fn end(&self) -> Result<CuEvent, Refused> {
+        let timed = self.base.is_some();
+        let flags = if timed { consts::EVENT_DEFAULT } else { consts::EVENT_DISABLE_TIMING };
+        self.context.event(self, flags)
+    }
+
+    /// An event behind everything so far. The context is current.
+    pub fn mark(self: &Arc<Self>) -> Result<Event> {
+        Ok(Event::new(self.clone(), self.driver().check(self.end())?, None))
+    }
+
+    /// Enqueues a wait for what another API does. Noted on both sides of it: another thread may find the stream
+    /// idle in between.
+    fn wait_outside<T>(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.waits_outside.store(true, Ordering::Release);
+        self.context.waits_outside(self);
+        let enqueued = enqueue();
+        self.waits_outside.store(true, Ordering::Release);
+        enqueued
+    }
+
+    /// Whether its work may wait for what another API does.
+    pub fn may_wait_outside(&self) -> bool {
+        let below = self.below.as_ref().is_some_and(Below::is_waiting);
+        below || self.waits_outside.load(Ordering::Acquire)
+    }
+
+    /// Waits until everything so far has run. The context is current.
+    pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+        // SAFETY: a live stream.
+        match unsafe { self.driver().table.stream_query(self.raw) } {
+            // What was enqueued beneath the runtime does not know.
+            Ok(()) if self.below.as_ref().is_none_or(|below| !below.is_waiting()) => Ok(()),
+            Err(refused) if !is_pending(&refused) => self.driver().check(Err(refused)),
+            _ => hal::Event::wait(&self.mark()?, timeout),
+        }
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        let Some(_current) = self.context.enter_to_free() else { return };
+        // A host signal's word is the context's, and goes with it.
+        if self.may_wait_outside() && !self.context.outwaits(self) {
+            tracing::error!(device = %self.driver().info.name, "work does not end: queue leaked");
+            std::mem::forget(self.context.clone());
+            return;
+        }
+        if let Some(base) = self.base.take() {
+            self.context.destroy_event(base);
+        }
+        // Work that is under way goes on: by the contract the stream goes when it is done.
+        // SAFETY: made by `new`, destroyed once.
+        self.driver().note(unsafe { self.driver().table.destroy_stream(self.raw) });
+    }
+}
+
+/// A queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub raw: Arc<RawQueue>,
+}
+
+impl Queue {
+    pub fn new(context: Arc<Context>, profiling: bool) -> Result<Queue> {
+        Ok(Queue { raw: Arc::new(RawQueue::new(context, profiling)?) })
+    }
+
+    /// A memory of this queue's context.
+    #[inline]
+    pub fn own<'a>(&self, memory: &'a dyn hal::Memory) -> Result<&'a Memory> {
+        let driver = self.raw.driver();
+        let own = memory.as_any().downcast_ref::<Memory>();
+        let own = own.ok_or_else(|| driver.foreign("memory", None))?;
+        driver.same_domain("memory", own.domain)?;
+        Ok(own)
+    }
+
+    fn own_event<'a>(&self, event: &'a Arc<dyn hal::Event>) -> Result<&'a Event> {
+        let own = event.as_any().downcast_ref::<Event>().filter(|_| self.is_ours(&**event));
+        own.ok_or_else(|| self.raw.driver().foreign("an event", Some(event.domain())))
+    }
+
+    /// Makes later work wait. The context is current.
+    pub fn wait_for_all(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+        for event in events {
+            if let Some(below) = self.raw.below.as_ref().filter(|below| below.takes(&**event)) {
+                let own = event.as_any().downcast_ref::<Event>();
+                own.map_or(Ok(()), Event::check_host_signals)?;
+                self.raw.context.waits_outside(&self.raw);
+                below.wait_for(event)?;
+                own.into_iter().for_each(|own| self.raw.host_signals.extend(own.behind()));
+                continue;
+            }
+            let event = self.own_event(event)?;
+            event.check_host_signals()?;
+            let (driver, stream) = (self.raw.driver(), self.raw.raw);
+            // SAFETY: a live stream of the current context, a live event of this library.
+            let wait = || unsafe { driver.table.stream_wait_event(stream, event.handle(), 0) };
+            match event.driver().domain == driver.domain {
+                true => driver.check(wait())?,
+                // What that waits for, this context's frees would wait for too, and do not know.
+                false => self.raw.wait_outside(|| driver.check(wait()))?,
+            }
+            self.raw.host_signals.extend(event.behind());
+        }
+        Ok(())
+    }
+}
+
+impl hal::Queue for Queue {
+    fn domain(&self) -> Domain {
+        self.raw.driver().domain
+    }
+
+    fn mark(&self) -> Result<Arc<dyn hal::Event>> {
+        let _current = self.raw.context.enter()?;
+        Ok(Arc::new(self.raw.mark()?))
+    }
+
+    fn watch(&self) -> Result<Arc<dyn hal::Event>> {
+        let _current = self.raw.context.enter()?;
+        Ok(Arc::new(self.raw.mark()?.without_host_signals()))
+    }
+
+    fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+        let _current = self.raw.context.enter()?;
+        self.wait_for_all(events)
+    }
+
+    fn takes(&self, event: &dyn hal::Event) -> bool {
+        self.is_ours(event) || self.raw.below.as_ref().is_some_and(|below| below.takes(event))
+    }
+
+    fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
+        let driver = self.raw.driver();
+        if !driver.info.caps.host_signals {
+            let what = format!("a host signal on {}", driver.info.name);
+            return Err(Error::unsupported(what, "a driver whose streams wait for values"));
+        }
+        let _current = self.raw.context.enter()?;
+        let host_signal = self.raw.wait_outside(|| HostSignal::new(&self.raw))?;
+        Ok(Box::new(host_signal))
+    }
+
+    fn has_host_signals(&self) -> bool {
+        self.raw.host_signals.any()
+    }
+
+    fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
+        self.own(memory)?.note_use(&self.raw);
+        Ok(())
+    }
+
+    fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
+        let (memory, driver) = (self.own(memory)?, self.raw.driver());
+        let at = memory.range(offset, size_of::<u32>())?;
+        memory.check_known()?;
+        let _current = self.raw.context.enter()?;
+        memory.note_use(&self.raw);
+        self.raw.wait_outside(|| {
+            // SAFETY: a live stream of the current context, and a word of a memory that waits for it when it goes.
+            driver.check(unsafe { host_signal::wait_value(&driver.table, self.raw.raw, at, value) })
+        })
+    }
+
+    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        let own = Semaphore::own(self.raw.driver(), semaphore)?;
+        let _current = self.raw.context.enter()?;
+        own.signal(&self.raw)
+    }
+
+    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        let own = Semaphore::own(self.raw.driver(), semaphore)?;
+        let _current = self.raw.context.enter()?;
+        self.raw.wait_outside(|| own.wait(&self.raw))
+    }
+
+    /// Streams start by themselves, unless they are queues of an API where queues do not.
+    fn flush(&self) -> Result<()> {
+        self.raw.below.as_ref().map_or(Ok(()), Below::flush)
+    }
+
+    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
+        self.own(memory)?.reside(&self.raw, to)
+    }
+
+    fn move_pages(
+        &self,
+        memory: &dyn hal::Memory,
+        offset: usize,
+        bytes: usize,
+        to: AccessState,
+    ) -> Result<()> {
+        let (memory, _current) = (self.own(memory)?, self.raw.context.enter()?);
+        memory.move_pages(&self.raw, offset, bytes, to)
+    }
+
+    unsafe fn read(
+        &self,
+        from: &dyn hal::Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        let (from, _current) = (self.own(from)?, self.raw.context.enter()?);
+        // SAFETY: the caller's promise about `into`.
+        Ok(Arc::new(unsafe { transfer::read(&self.raw, from, offset, into, bytes) }?))
+    }
+
+    unsafe fn write(
+        &self,
+        to: &dyn hal::Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        let (to, _current) = (self.own(to)?, self.raw.context.enter()?);
+        // SAFETY: the caller's promise about `from`.
+        Ok(Arc::new(unsafe { transfer::write(&self.raw, to, offset, from, bytes) }?))
+    }
+
+    fn fill(
+        &self,
+        memory: &dyn hal::Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let (memory, _current) = (self.own(memory)?, self.raw.context.enter()?);
+        transfer::fill(&self.raw, memory, offset, bytes, pattern)
+    }
+
+    fn copy(
+        &self,
+        from: &dyn hal::Memory,
+        from_offset: usize,
+        to: &dyn hal::Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (from, to) = (self.own(from)?, self.own(to)?);
+        let _current = self.raw.context.enter()?;
+        transfer::copy(&self.raw, (from, from_offset), (to, to_offset), bytes)
+    }
+
+    fn copy_from_peer(
+        &self,
+        from: hal::PeerStretch<'_>,
+        to: &dyn hal::Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<Option<Arc<dyn hal::Event>>> {
+        let copied = self.copy_peer(from, (self.own(to)?, to_offset), bytes)?;
+        Ok(copied.map(|event| Arc::new(event) as _))
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn hal::Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn hal::Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn hal::Event>>> {
+        // SAFETY: the caller's promise about the kernel.
+        unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
+    }
+
+    fn call_native(
+        &self,
+        uses: &[&dyn hal::Memory],
+        call: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        for memory in uses {
+            self.own(*memory)?.note_use(&self.raw);
+        }
+        let _current = self.raw.context.enter()?;
+        call(hal::Queue::raw(self))
+    }
+
+    fn raw(&self) -> usize {
+        self.raw.raw.0 as usize
+    }
+}

@@ -1,0 +1,90 @@
+//! Semaphores that another API made: imported by a descriptor, signalled and waited on in streams. CUDA's alone: HIP's
+//! calls of that name do not work on Linux.
+
+use super::{
+    device::{Context, Driver},
+    queue::RawQueue,
+};
+use onebuf_hal::{self as hal, Domain, Error, Result, checks, locks::Arc};
+use onebuf_sys::cuda_like::{
+    AlignedFd, CudaLike, ExternalSemaphore, ExternalSemaphoreDesc, SemaphoreParams, consts,
+};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
+
+/// Whether the driver has every call that is made here.
+pub(super) fn is_there(table: &CudaLike) -> bool {
+    table.has_import_semaphore()
+        && table.has_destroy_semaphore()
+        && table.has_signal_semaphores()
+        && table.has_wait_semaphores()
+}
+
+/// A semaphore that is destroyed once.
+#[derive(Debug)]
+pub(super) struct Semaphore {
+    context: Arc<Context>,
+    raw: ExternalSemaphore,
+}
+
+impl Semaphore {
+    /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
+    pub fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
+        let driver = &context.driver;
+        if !is_there(&driver.table) {
+            let what = format!("a semaphore of another API on {}", driver.info.name);
+            return Err(Error::unsupported(what, "CUDA's calls of external semaphores"));
+        }
+        let fd = checks::duplicate(fd)?;
+        let desc = ExternalSemaphoreDesc {
+            kind: consts::SEMAPHORE_OPAQUE_FD,
+            fd: AlignedFd(fd.as_raw_fd()),
+            ..ExternalSemaphoreDesc::default()
+        };
+        let current = context.enter()?;
+        // SAFETY: an open descriptor; a driver that finds it to be something else refuses.
+        let raw = driver.check(unsafe { driver.table.import_semaphore(&raw const desc) })?;
+        let _ = fd.into_raw_fd();
+        drop(current);
+        Ok(Semaphore { context, raw })
+    }
+
+    /// One of that device's context.
+    pub fn own<'s>(driver: &Driver, semaphore: &'s dyn hal::Semaphore) -> Result<&'s Semaphore> {
+        driver.same_domain("a semaphore", semaphore.domain())?;
+        let own = semaphore.as_any().downcast_ref::<Semaphore>();
+        own.ok_or_else(|| driver.foreign("a semaphore", None))
+    }
+
+    /// Behind everything that the stream was given. The context is current.
+    pub fn signal(&self, queue: &RawQueue) -> Result<()> {
+        let (driver, params) = (queue.driver(), SemaphoreParams::default());
+        // SAFETY: a live stream of the current context, and a semaphore of it; a binary one has no value.
+        driver.check(unsafe {
+            driver.table.signal_semaphores(&raw const self.raw, &raw const params, 1, queue.raw)
+        })
+    }
+
+    /// Before everything that follows in the stream. The context is current.
+    pub fn wait(&self, queue: &RawQueue) -> Result<()> {
+        let (driver, params) = (queue.driver(), SemaphoreParams::default());
+        // SAFETY: as above.
+        driver.check(unsafe {
+            driver.table.wait_semaphores(&raw const self.raw, &raw const params, 1, queue.raw)
+        })
+    }
+}
+
+impl hal::Semaphore for Semaphore {
+    fn domain(&self) -> Domain {
+        self.context.driver.domain
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        let Some(_current) = self.context.enter_to_free() else { return };
+        let driver = &self.context.driver;
+        // SAFETY: made by `import`, destroyed once; whoever had it knew that nothing uses it any more.
+        driver.note(unsafe { driver.table.destroy_semaphore(self.raw) });
+    }
+}

@@ -1,0 +1,185 @@
+//! Copies that were asked for: reads, writes, fills, and between two memories of one device.
+//!
+//! The drivers take pinned host memory at once, and the rest in their own time: a copy of ordinary memory
+//! may wait inside the call for all that was enqueued before, without an end. So that is waited for here
+//! first, with one; what the driver then does takes as long as the copy.
+
+use super::{
+    device::Context,
+    event::Event,
+    memory::Memory,
+    queue::{Queue, RawQueue},
+};
+use onebuf_hal::{
+    self as hal, Result, checks,
+    locks::{Arc, Ordering},
+};
+use onebuf_sys::{Refused, cuda_like::DevicePtr};
+
+/// Up to here a driver keeps a copy of what is written, and waits for nothing.
+const SMALL_BYTES: usize = 64 << 10;
+/// What is written at a time into new memory.
+const CHUNK_BYTES: usize = 4 << 20;
+/// The least that patterns of odd lengths are written with; the rest is copied from there.
+const SEED_BYTES: usize = 4096;
+
+/// The context is current.
+///
+/// # Safety
+/// `into` is valid for writes of `bytes`, and nobody else's, until the event completes.
+pub(super) unsafe fn read(
+    queue: &Arc<RawQueue>,
+    from: &Memory,
+    offset: usize,
+    into: *mut u8,
+    bytes: usize,
+) -> Result<Event> {
+    let at = from.range(offset, bytes)?;
+    from.check_known()?;
+    from.note_use(queue);
+    if bytes == 0 {
+        return queue.mark();
+    }
+    if !queue.driver().pins.covers(into, bytes) {
+        queue.drain(queue.driver().post.limit())?;
+    }
+    // SAFETY: a range that was checked, the caller's promise, a live stream of the current context.
+    queue.timed(|| unsafe { queue.driver().table.read_async(into.cast(), at, bytes, queue.raw) })
+}
+
+/// The context is current.
+///
+/// # Safety
+/// `from` is valid for reads of `bytes`, and written by nobody, until the event completes.
+pub(super) unsafe fn write(
+    queue: &Arc<RawQueue>,
+    to: &Memory,
+    offset: usize,
+    from: *const u8,
+    bytes: usize,
+) -> Result<Event> {
+    let at = to.range(offset, bytes)?;
+    to.check_known()?;
+    to.note_use(queue);
+    if bytes == 0 {
+        return queue.mark();
+    }
+    // A driver takes its copy of little memory at once: what another API is still to write there it would miss.
+    let at_once = bytes <= SMALL_BYTES && !queue.may_wait_outside();
+    if !at_once && !queue.driver().pins.covers(from, bytes) {
+        let outside = queue.waits_outside.swap(false, Ordering::AcqRel);
+        let drained = queue.drain(queue.driver().post.limit());
+        drained.inspect_err(|_| queue.waits_outside.store(outside, Ordering::Release))?;
+    }
+    // SAFETY: a range that was checked, the caller's promise, a live stream of the current context.
+    queue.timed(|| unsafe { queue.driver().table.write_async(at, from.cast(), bytes, queue.raw) })
+}
+
+/// Writes new memory and waits for it. What is given to the driver is our own: a wait that runs out of time
+/// could not take the caller's back.
+pub(super) fn write_now(context: &Arc<Context>, to: &Memory, contents: &[u8]) -> Result<()> {
+    let queue = Queue::new(context.clone(), false)?;
+    let _current = context.enter()?;
+    for (n, chunk) in contents.chunks(CHUNK_BYTES).enumerate() {
+        let chunk = chunk.to_vec();
+        // SAFETY: `chunk` is not changed, and kept until the write is over or for ever.
+        let write = unsafe { write(&queue.raw, to, n * CHUNK_BYTES, chunk.as_ptr(), chunk.len()) };
+        let written = write.and_then(|event| hal::Event::wait(&event, context.driver.post.limit()));
+        if let Err(why) = written {
+            context.free_later(std::slice::from_ref(&queue.raw), move |_| drop(chunk));
+            return Err(why);
+        }
+    }
+    Ok(())
+}
+
+/// Repeats a pattern: by the driver's own fill where it takes the pattern, else one piece is written and
+/// then doubled. The context is current.
+pub(super) fn fill(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    let at = memory.range(offset, bytes)?;
+    memory.check_known()?;
+    checks::fill(hal::Memory::bytes(memory), offset, bytes, pattern)?;
+    memory.note_use(queue);
+    if bytes == 0 {
+        return Ok(());
+    }
+    let pattern = checks::shortest(pattern);
+    match set(queue, at, bytes, pattern) {
+        Some(filled) => queue.driver().check(filled),
+        None => fill_by_doubling(queue, memory, offset, bytes, pattern),
+    }
+}
+
+/// The driver's own fill; `None` for patterns that it does not take, or not at this address.
+fn set(
+    queue: &RawQueue,
+    at: DevicePtr,
+    bytes: usize,
+    pattern: &[u8],
+) -> Option<Result<(), Refused>> {
+    let (table, stream) = (&queue.driver().table, queue.raw);
+    if !at.0.is_multiple_of(pattern.len() as u64) {
+        return None;
+    }
+    // SAFETY: a range that was checked, in whole patterns and aligned to them; a live stream.
+    Some(unsafe {
+        match *pattern {
+            [a] => table.fill_u8_async(at, a, bytes, stream),
+            [a, b] => table.fill_u16_async(at, u16::from_ne_bytes([a, b]), bytes / 2, stream),
+            [a, b, c, d] => {
+                table.fill_u32_async(at, u32::from_ne_bytes([a, b, c, d]), bytes / 4, stream)
+            }
+            _ => return None,
+        }
+    })
+}
+
+fn fill_by_doubling(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    let seed = pattern.repeat((SEED_BYTES / pattern.len()).max(1));
+    let mut filled = seed.len().min(bytes);
+    // SAFETY: `seed` is not changed, and kept below until the write is over.
+    let written = unsafe { write(queue, memory, offset, seed.as_ptr(), filled) };
+    let mut outcome = written.map(drop);
+    while outcome.is_ok() && filled < bytes {
+        let more = filled.min(bytes - filled);
+        outcome = copy(queue, (memory, offset), (memory, offset + filled), more);
+        filled += more;
+    }
+    queue.context.free_later(std::slice::from_ref(queue), move |_| drop(seed));
+    outcome
+}
+
+/// Copies inside the device. The context is current.
+pub(super) fn copy(
+    queue: &Arc<RawQueue>,
+    (from, from_offset): (&Memory, usize),
+    (to, to_offset): (&Memory, usize),
+    bytes: usize,
+) -> Result<()> {
+    let (source, target) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?);
+    from.check_known()?;
+    to.check_known()?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if from.shares(to) {
+        checks::apart(from.offset() + from_offset, to.offset() + to_offset, bytes)?;
+    }
+    from.note_use(queue);
+    to.note_use(queue);
+    let driver = queue.driver();
+    // SAFETY: ranges that were checked and do not overlap; a live stream of the current context.
+    driver.check(unsafe { driver.table.copy_async(target, source, bytes, queue.raw) })
+}

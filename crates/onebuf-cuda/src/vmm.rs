@@ -1,0 +1,140 @@
+//! Memory of its own address range, that others can import: the drivers' virtual memory management.
+//!
+//! Such memory comes in large pages, two megabytes mostly, so that an export never shows what lies beside.
+
+use super::device::{Context, Driver};
+use onebuf_hal::{Error, FdKind, FdRange, Result, locks::Arc};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{AccessDesc, AllocationHandle, AllocationProp, DevicePtr, Location, consts},
+};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// An allocation, mapped at an address of its own.
+#[derive(Debug)]
+pub(super) struct Vmm {
+    handle: AllocationHandle,
+    pub at: DevicePtr,
+    /// In whole pages.
+    bytes: usize,
+}
+
+/// Whether the driver has every call that is made here.
+pub(super) fn is_there(driver: &onebuf_sys::cuda_like::CudaLike) -> bool {
+    driver.has_allocation_granularity()
+        && driver.has_create_allocation()
+        && driver.has_release_allocation()
+        && driver.has_reserve_address()
+        && driver.has_free_address()
+        && driver.has_map_allocation()
+        && driver.has_unmap_allocation()
+        && driver.has_set_access()
+        && driver.has_export_allocation()
+}
+
+impl Vmm {
+    /// New memory. The context is current.
+    pub fn new(driver: &Driver, bytes: usize) -> Result<Vmm, Refused> {
+        let (table, prop) = (&driver.table, prop(driver));
+        // SAFETY: properties of a device of this driver, which is current.
+        let page = unsafe {
+            table.allocation_granularity(&raw const prop, consts::GRANULARITY_RECOMMENDED)?
+        };
+        let bytes = bytes.next_multiple_of(page.max(1));
+        // SAFETY: whole pages, as these properties want them.
+        let handle = unsafe { table.create_allocation(bytes, &raw const prop, 0)? };
+        Vmm::map(driver, handle, bytes).inspect_err(|_| release(driver, handle))
+    }
+
+    /// The memory of another process's `Vmm`, or of this one's. The context is current; the descriptor stays the
+    /// caller's. More bytes than there are cannot be mapped, which the driver sees to.
+    pub fn import(driver: &Driver, fd: BorrowedFd<'_>, bytes: usize) -> Result<Vmm, Refused> {
+        let number = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
+        // SAFETY: the descriptor stands in the pointer's place, and is open.
+        let handle = unsafe { driver.table.import_allocation(number, consts::HANDLE_POSIX_FD)? };
+        Vmm::map(driver, handle, bytes).inspect_err(|_| release(driver, handle))
+    }
+
+    fn map(driver: &Driver, handle: AllocationHandle, bytes: usize) -> Result<Vmm, Refused> {
+        let table = &driver.table;
+        // SAFETY: whole pages, anywhere.
+        let at = unsafe { table.reserve_address(bytes, 0, DevicePtr(0), 0)? };
+        let vmm = Vmm { handle, at, bytes };
+        // SAFETY: a range that was just reserved, and an allocation as large.
+        let mapped = unsafe { table.map_allocation(at, bytes, 0, handle, 0) };
+        mapped.inspect_err(|_| vmm.free_address(driver))?;
+        let access = AccessDesc { location: location(driver), flags: consts::ACCESS_READ_WRITE };
+        // SAFETY: mapped just now.
+        let allowed = unsafe { table.set_access(at, bytes, &raw const access, 1) };
+        allowed.inspect_err(|_| {
+            vmm.unmap(driver);
+            vmm.free_address(driver);
+        })?;
+        Ok(vmm)
+    }
+
+    /// Lets kernels of another device at it, too. Such memory does not ask what was enabled between contexts.
+    pub fn allow(&self, other: &Driver) -> Result<(), Refused> {
+        let access = AccessDesc { location: location(other), flags: consts::ACCESS_READ_WRITE };
+        // SAFETY: mapped, for as long as whoever asks keeps it.
+        unsafe { other.table.set_access(self.at, self.bytes, &raw const access, 1) }
+    }
+
+    /// The context is current, and nobody uses it any more. Who imported it keeps the memory itself.
+    pub fn free(self, driver: &Driver) {
+        self.unmap(driver);
+        self.free_address(driver);
+        release(driver, self.handle);
+    }
+
+    fn unmap(&self, driver: &Driver) {
+        // SAFETY: mapped by `map`, unmapped once.
+        driver.note(unsafe { driver.table.unmap_allocation(self.at, self.bytes) });
+    }
+
+    fn free_address(&self, driver: &Driver) {
+        // SAFETY: reserved by `map`, freed once, with nothing mapped there.
+        driver.note(unsafe { driver.table.free_address(self.at, self.bytes) });
+    }
+
+    /// A descriptor, of which the first `bytes` are in use.
+    pub fn export(&self, context: &Context, kind: FdKind, bytes: usize) -> Result<FdRange> {
+        let driver = &context.driver;
+        if !driver.info.caps.exports.contains(&kind) {
+            let what = format!("memory of {} as {kind}", driver.info.name);
+            return Err(Error::unsupported(what, "a driver that exports such descriptors"));
+        }
+        let _current = context.enter()?;
+        let mut fd = -1i32;
+        // SAFETY: a live allocation; a place for a descriptor.
+        driver.check(unsafe {
+            let (place, posix) = ((&raw mut fd).cast(), consts::HANDLE_POSIX_FD);
+            driver.table.export_allocation(place, self.handle, posix, 0)
+        })?;
+        if fd < 0 {
+            let what = format!("an export of memory of {}", driver.info.name);
+            return Err(Error::unsupported(what, "a driver that gives a descriptor back"));
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(FdRange { fd, kind, offset: 0, bytes, allocation_bytes: self.bytes, memory_type: None })
+    }
+}
+
+fn release(driver: &Driver, handle: AllocationHandle) {
+    // SAFETY: created by `new` or `import`, released once.
+    driver.note(unsafe { driver.table.release_allocation(handle) });
+}
+
+fn location(driver: &Driver) -> Location {
+    Location { kind: consts::LOCATION_DEVICE, id: driver.device }
+}
+
+fn prop(driver: &Driver) -> AllocationProp {
+    AllocationProp {
+        kind: consts::ALLOCATION_PINNED,
+        handle_types: consts::HANDLE_POSIX_FD,
+        location: location(driver),
+        ..AllocationProp::default()
+    }
+}

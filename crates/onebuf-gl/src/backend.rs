@@ -1,0 +1,32 @@
+//! OpenGL as a backend.
+
+use super::discover;
+use onebuf_hal::{
+    Api, Backend, ContextHandles, Discovered, DriverLibrary, PhysicalId, Search, Unavailable,
+    locks::Arc,
+};
+
+/// The devices of EGL.
+#[derive(Clone, Copy, Debug)]
+pub struct GlBackend;
+
+// SAFETY: what the traits promise is what each file of this backend says for its own part.
+unsafe impl Backend for GlBackend {
+    fn api(&self) -> Api {
+        Api("gl")
+    }
+
+    fn libraries(&self) -> &'static [DriverLibrary] {
+        &[DriverLibrary { name: "gl", variable: "ONEBUF_EGL_LIB" }]
+    }
+
+    fn discover(&self, search: &Search<'_>) -> Result<Discovered, Unavailable> {
+        let mut next = search.next_domain;
+        // SAFETY: `discover` asks on the thread where the context is current.
+        let chip_of =
+            |context: ContextHandles, own: &PhysicalId| unsafe { search.chip_of(context, own) };
+        let found = discover(search.library("gl"), search.probe.clone(), &mut next, &chip_of)?;
+        let discovered = Discovered::new(found.devices, "an OpenGL device", found.problems);
+        Ok(Discovered { library: Some(Arc::new(found.library)), ..discovered })
+    }
+}

@@ -1,0 +1,180 @@
+//! Contexts and buffers that somebody else made.
+
+use super::{
+    asked::{Asked, Unfit, ask},
+    context::Context,
+    conv,
+    device::{Device, Driver},
+    discover::Library,
+    memory::{Memory, TARGET},
+    queue::Queue,
+};
+use onebuf_hal::{
+    self as hal, DeviceEntries, Domain, Error, KnownAs, PhysicalId, Result, locks::Arc,
+    watchdog::Post,
+};
+use onebuf_sys::gl::{EglContext, Gl, GlRefused, consts};
+use std::any::Any;
+
+/// A context that somebody else made, and ours that shares with it. Keeps ours.
+#[derive(Debug)]
+pub struct ForeignDevice {
+    ours: Arc<Context>,
+    theirs: EglContext,
+}
+
+/// What a buffer of somebody else's is.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// `GL_BUFFER_SIZE`.
+    pub bytes: usize,
+    /// `GL_BUFFER_USAGE`.
+    pub usage: u32,
+    /// `GL_BUFFER_IMMUTABLE_STORAGE`.
+    pub is_immutable: bool,
+    /// `GL_BUFFER_STORAGE_FLAGS`.
+    pub storage_flags: u32,
+    /// `GL_BUFFER_MAPPED`.
+    pub is_mapped: bool,
+    /// `GL_BUFFER_ACCESS_FLAGS`.
+    pub map_flags: u32,
+}
+
+impl Facts {
+    /// Whether `glBufferSubData` may write it.
+    fn takes_writes(&self) -> bool {
+        !self.is_immutable || self.storage_flags & consts::DYNAMIC_STORAGE_BIT != 0
+    }
+
+    /// Whether the host has it in a way that keeps shaders out.
+    fn is_held(&self) -> bool {
+        self.is_mapped && self.map_flags & consts::MAP_PERSISTENT_BIT == 0
+    }
+}
+
+impl hal::Library for Library {}
+
+impl Library {
+    /// The context that is current on this thread; none where none is.
+    pub fn current(&self) -> Option<usize> {
+        let context = self.table.current_context();
+        (!context.is_null()).then_some(context.0 as usize)
+    }
+
+    /// The context that is current here, used from now on, while what is returned lives.
+    ///
+    /// # Safety
+    /// As for `Library::adopt`.
+    pub unsafe fn enter_current(
+        &self,
+        entries: &mut dyn DeviceEntries,
+    ) -> Result<Arc<dyn Any + Send + Sync>> {
+        // SAFETY: the caller's promise.
+        let (device, foreign_device) = unsafe { self.adopt(entries.new_domain()) }?;
+        let device = Arc::new(device);
+        let same = |left: &dyn hal::Device| {
+            let left = left.as_any().downcast_ref::<Device>();
+            left.is_some_and(|left| hal::Device::info(left) == hal::Device::info(&*device))
+        };
+        let entry_device = entries.entry(device.clone(), KnownAs::Like, &same)?;
+        let entry_device = entry_device.as_any().downcast_ref::<Device>();
+        entry_device
+            .ok_or_else(|| Error::invalid("a device entry of another API"))?
+            .host_foreign_device(&foreign_device);
+        Ok(Arc::new(foreign_device))
+    }
+
+    /// A device with room for contexts of others, and the one that is current here, which a new one shares with.
+    ///
+    /// # Safety
+    /// It stays alive until the foreign device has gone.
+    unsafe fn adopt(&self, domain: Domain) -> Result<(Device, ForeignDevice)> {
+        let (theirs, display) = (self.table.current_context(), self.table.current_display());
+        if theirs.is_null() || display.is_null() {
+            return Err(Error::invalid("no EGL context is current on this thread"));
+        }
+        let Asked { mut info, limits, habits } = ask(&self.table, &self.identity).map_err(unfit)?;
+        let same = |chip: &&PhysicalId| chip.uuid.is_some() && chip.uuid == info.physical.uuid;
+        info.physical = *self.chips.iter().find(same).unwrap_or(&info.physical);
+        let table = self.table.clone();
+        let post = Post::new("gl", info.name.clone());
+        let driver = Arc::new(Driver { table, display, domain, info, limits, habits, post });
+        let ours = Arc::new(Context::sharing(&driver, theirs)?);
+        Ok((Device::entry(driver), ForeignDevice { ours, theirs }))
+    }
+}
+
+fn unfit(why: Unfit) -> Error {
+    match why {
+        Unfit::TooOld(version) => Error::unsupported(
+            format!("a context of OpenGL {version}"),
+            "OpenGL 4.4, or 4.3 with GL_ARB_buffer_storage",
+        ),
+        Unfit::Refused(refused) => conv::refused(refused, "the current context"),
+    }
+}
+
+impl Device {
+    /// Uses a context that shares with somebody else's from now on, while the foreign device lives.
+    pub fn host_foreign_device(&self, foreign_device: &ForeignDevice) {
+        self.admit(&foreign_device.ours);
+    }
+}
+
+impl ForeignDevice {
+    /// A queue that is the context itself, on the thread where it is current.
+    pub fn queue(&self) -> Result<Arc<dyn hal::Queue>> {
+        let inline = Context::inline(&self.ours, self.theirs)?;
+        Ok(Arc::new(Queue::new(Arc::new(inline), false)))
+    }
+
+    /// Asks what a buffer is, from any thread.
+    pub fn facts(&self, name: u32) -> Result<Facts> {
+        let facts = self.ours.run(|gl| facts(gl, name))?;
+        facts.ok_or_else(|| Error::invalid(format!("{name} is no buffer of this OpenGL context")))
+    }
+
+    /// Somebody else's buffer, which stays theirs.
+    ///
+    /// # Safety
+    /// It is not deleted, nor given other storage, while the memory or work on it is there.
+    pub unsafe fn wrap(&self, name: u32) -> Result<Arc<dyn hal::Memory>> {
+        let facts = self.facts(name)?;
+        if facts.is_held() {
+            return Err(Error::Busy {
+                what: "its owner has the OpenGL buffer mapped: unmap it first".to_owned(),
+            });
+        }
+        let limit = self.ours.driver.info.caps.max_alloc_bytes;
+        if facts.bytes == 0 || facts.bytes as u64 > limit {
+            let bytes = facts.bytes;
+            return Err(Error::invalid(format!("an OpenGL buffer of {bytes} bytes: 1 to {limit}")));
+        }
+        Ok(Arc::new(Memory::lent(self.ours.clone(), name, facts.bytes, facts.takes_writes())))
+    }
+}
+
+/// None for what is no buffer.
+fn facts(gl: &Gl, name: u32) -> Result<Option<Facts>, GlRefused> {
+    let number = |what| {
+        let mut number = 0i64;
+        // SAFETY: the context is current, a buffer is bound, and one number comes.
+        unsafe { gl.buffer_integer(TARGET, what, &raw mut number) }.map(|()| number)
+    };
+    // SAFETY: the context is current; any number may be asked about, and what is a buffer may be bound.
+    unsafe {
+        if name == 0 || gl.is_buffer(name)? == 0 {
+            return Ok(None);
+        }
+        gl.bind_buffer(TARGET, name)?;
+    }
+    let flags = |what| number(what).map(|number| number as u32);
+    Ok(Some(Facts {
+        bytes: usize::try_from(number(consts::BUFFER_SIZE)?).unwrap_or(0),
+        usage: flags(consts::BUFFER_USAGE)?,
+        is_immutable: number(consts::BUFFER_IMMUTABLE_STORAGE)? != 0,
+        storage_flags: flags(consts::BUFFER_STORAGE_FLAGS)?,
+        is_mapped: number(consts::BUFFER_MAPPED)? != 0,
+        map_flags: flags(consts::BUFFER_ACCESS_FLAGS)?,
+    }))
+}

@@ -1,0 +1,291 @@
+//! Kernels, and launching them.
+
+use super::{conv, event, event::Event, program::Linked, queue::Queue};
+use onebuf_hal::{
+    self as hal, Arg, Domain, Error, Grid, Result,
+    locks::Arc,
+    shaders::{self, Values},
+};
+use onebuf_sys::gl::{Gl, GlRefused, consts};
+
+/// To which a uniform block's size is rounded up.
+const BLOCK_BYTES: usize = 16;
+
+/// A block of a shader that is in use.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    binding: u32,
+    bytes: usize,
+}
+
+/// What a linked shader says of itself.
+#[derive(Debug)]
+struct Shape {
+    group: [usize; 3],
+    storage: Vec<Block>,
+    values: Vec<Block>,
+}
+
+/// One kernel of a program.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    linked: Arc<Linked>,
+    domain: Domain,
+    name: String,
+    parameters: usize,
+    shape: Shape,
+    /// The buffer that values are passed in, where there are any.
+    values: Option<u32>,
+}
+
+impl Kernel {
+    /// Asks the shader what it is bound to, and makes room for its values.
+    pub fn new(linked: &Arc<Linked>, name: &str, parameters: usize) -> Result<Kernel> {
+        let (context, raw) = (&linked.context, linked.raw);
+        let shape = context.run(|gl| shape(gl, raw))?;
+        check_bindings(name, &shape, parameters)?;
+        let limits = &context.driver.limits;
+        let [storage, value] =
+            [&shape.storage, &shape.values].map(|b| b.iter().map(|b| b.binding).max());
+        let over = |binding: Option<u32>, most| binding.is_some_and(|b| b as usize >= most);
+        if over(storage, limits.storage_bindings) || over(value, limits.value_bindings) {
+            return Err(Error::invalid(format!(
+                "shader `{name}` has blocks beyond what the device binds: {} of storage, {} of values",
+                limits.storage_bindings, limits.value_bindings
+            )));
+        }
+        let takes = !shape.values.is_empty();
+        if shape.values.iter().any(|block| block.bytes > limits.value_bytes) {
+            let most = limits.value_bytes;
+            return Err(Error::invalid(format!(
+                "shader `{name}` has more values than {most} bytes"
+            )));
+        }
+        // SAFETY: the context is current.
+        let values = takes.then(|| context.run(|gl| unsafe { gl.create_buffer() })).transpose()?;
+        let (linked, name, domain) = (linked.clone(), name.to_owned(), context.driver.domain);
+        Ok(Kernel { linked, domain, name, parameters, shape, values })
+    }
+
+    /// Whether every block of the shader is an argument of its kind, and the values are as many bytes.
+    fn check_args(&self, args: &[Arg<'_>], values: Option<&Values>) -> Result<()> {
+        let name = &self.name;
+        if args.len() != self.parameters {
+            let (takes, given) = (self.parameters, args.len());
+            return Err(Error::invalid(format!(
+                "kernel `{name}` takes {takes} arguments, {given} given"
+            )));
+        }
+        let is_buffer =
+            |block: &Block| matches!(args.get(block.binding as usize), Some(Arg::Memory(..)));
+        if let Some(Block { binding, .. }) = self.shape.storage.iter().find(|b| !is_buffer(b)) {
+            return Err(Error::invalid(format!(
+                "shader `{name}` has a storage block with binding {binding}, and argument {binding} is no buffer"
+            )));
+        }
+        let Some(block) = self.shape.values.first() else { return Ok(()) };
+        let given = values.map(|values| (values.binding, values.bytes.len()));
+        if given == Some((block.binding, block.bytes.next_multiple_of(BLOCK_BYTES))) {
+            return Ok(());
+        }
+        let given = given.map_or("no value is given".to_owned(), |(binding, bytes)| {
+            format!(
+                "the values given are {bytes} bytes for binding {binding}, the first value's number"
+            )
+        });
+        let Block { binding, bytes } = block;
+        Err(Error::invalid(format!(
+            "shader `{name}` has a uniform block of {bytes} bytes with binding {binding}, and {given}"
+        )))
+    }
+}
+
+impl hal::Kernel for Kernel {}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if let Some(values) = self.values.take() {
+            // SAFETY: the context is current; it was made by `new`, and is deleted once.
+            self.linked.context.delete(move |gl| unsafe { gl.delete_buffer(values) });
+        }
+    }
+}
+
+/// A binding is an argument's number.
+fn check_bindings(name: &str, shape: &Shape, parameters: usize) -> Result<()> {
+    let all = shape.storage.iter().chain(&shape.values);
+    if let Some(Block { binding, .. }) = all.clone().find(|b| b.binding as usize >= parameters) {
+        return Err(Error::invalid(format!(
+            "shader `{name}` has a block with binding {binding}, and the kernel is declared with {parameters} \
+             arguments: a binding is its argument's number"
+        )));
+    }
+    match &shape.values[..] {
+        [] | [_] => Ok(()),
+        more => Err(Error::invalid(format!(
+            "shader `{name}` has {} uniform blocks: all values together are one",
+            more.len()
+        ))),
+    }
+}
+
+fn shape(gl: &Gl, program: u32) -> Result<Shape, GlRefused> {
+    let mut group = [0; 3];
+    // SAFETY: the context is current, the program linked of a compute shader; three numbers come.
+    unsafe { gl.program_integer(program, consts::COMPUTE_WORK_GROUP_SIZE, group.as_mut_ptr())? };
+    Ok(Shape {
+        group: group.map(|n| usize::try_from(n).unwrap_or(1)),
+        storage: blocks(gl, program, consts::SHADER_STORAGE_BLOCK)?,
+        values: blocks(gl, program, consts::UNIFORM_BLOCK)?,
+    })
+}
+
+/// The blocks of a kind that the shader uses.
+fn blocks(gl: &Gl, program: u32, kind: u32) -> Result<Vec<Block>, GlRefused> {
+    let mut count = 0;
+    // SAFETY: the context is current, the program linked; one number comes.
+    unsafe { gl.program_interface(program, kind, consts::ACTIVE_RESOURCES, &raw mut count)? };
+    let names = [consts::BUFFER_BINDING, consts::BUFFER_DATA_SIZE];
+    let block = |index| {
+        let mut asked = [0i32; 2];
+        // SAFETY: as above; two numbers are asked for, and there is room for them.
+        unsafe {
+            let (names, none, into) = (names.as_ptr(), std::ptr::null_mut(), asked.as_mut_ptr());
+            gl.program_resource(program, kind, index, 2, names, 2, none, into)?;
+        }
+        let [binding, bytes] = asked.map(|n| u32::try_from(n).unwrap_or(0));
+        Ok(Block { binding, bytes: bytes as usize })
+    };
+    (0..count.max(0) as u32).map(block).collect()
+}
+
+/// A buffer of a launch, as the context's thread binds it.
+#[derive(Clone, Copy)]
+struct Bound {
+    index: u32,
+    buffer: u32,
+    offset: isize,
+    bytes: isize,
+}
+
+/// Enqueues a kernel.
+///
+/// # Safety
+/// The kernel stays inside the memories given and does to each only what its access says.
+pub(super) unsafe fn launch(
+    queue: &Queue,
+    kernel: &dyn hal::Kernel,
+    grid: &Grid,
+    args: &[Arg<'_>],
+    after: &[Arc<dyn hal::Event>],
+    wants_event: bool,
+) -> Result<Option<Arc<dyn hal::Event>>> {
+    let context = &queue.context;
+    let driver = &context.driver;
+    let own = kernel.as_any().downcast_ref::<Kernel>();
+    let kernel = own.ok_or_else(|| driver.foreign("a kernel", None))?;
+    driver.same_domain("a kernel", kernel.domain)?;
+    queue.wait_for_all(after)?;
+    let values = Values::of(args)?;
+    kernel.check_args(args, values.as_ref())?;
+    let groups = shaders::groups(grid, kernel.shape.group, driver.limits.groups)
+        .map_err(|why| named(kernel, grid, why))?;
+    let mut bound = Vec::with_capacity(args.len());
+    let mut external = false;
+    for (index, arg) in (0..).zip(args) {
+        if let Arg::Memory(memory, access, bytes) = arg {
+            let memory = queue.own(*memory)?;
+            memory.check_access(*access)?;
+            external |= memory.is_external();
+            let (offset, bytes) = memory.block(*bytes);
+            let [offset, bytes] = [offset, bytes].map(conv::signed);
+            bound.push(Bound { index, buffer: memory.inner.name, offset, bytes });
+        }
+    }
+    // What the shader does not name need not be bound, and may be beyond what can be.
+    bound.retain(|b| kernel.shape.storage.iter().any(|block| block.binding == b.index));
+    let values = values.filter(|_| kernel.values.is_some());
+    let (sync, times) = context.run(|gl| {
+        if external {
+            // Others may have written it behind OpenGL's back.
+            context.unsettle();
+        }
+        context.settle(gl)?;
+        let times = wants_event && queue.profiles;
+        let start = times.then(|| event::stamp(gl)).transpose()?;
+        let started = match context.is_inline() {
+            true => dispatch_apart(gl, kernel, values.as_ref(), &bound, groups),
+            false => dispatch(gl, kernel, kernel.values, values.as_ref(), &bound, groups),
+        };
+        context.unsettle();
+        let ended = started.and_then(|()| ends(queue, gl, start, wants_event));
+        ended.inspect_err(|_| event::unstamp(gl, start))
+    })?;
+    let event =
+        |sync| Arc::new(Event::new(context.clone(), sync).timed(times)) as Arc<dyn hal::Event>;
+    Ok(sync.map(event))
+}
+
+type Ends = (Option<onebuf_sys::gl::GlSync>, Option<[u32; 2]>);
+
+/// The fence and the times of a launch.
+fn ends(queue: &Queue, gl: &Gl, start: Option<u32>, wants_event: bool) -> Result<Ends, GlRefused> {
+    let end = start.map(|_| event::stamp(gl)).transpose()?;
+    let sync = wants_event.then(|| queue.context.fence(gl)).transpose();
+    let sync = sync.inspect_err(|_| event::unstamp(gl, end))?;
+    Ok((sync, start.zip(end).map(|(start, end)| [start, end])))
+}
+
+/// With a buffer for the values of its own: the kernel's may be in use in the other context.
+fn dispatch_apart(
+    gl: &Gl,
+    kernel: &Kernel,
+    values: Option<&Values>,
+    bound: &[Bound],
+    groups: [u32; 3],
+) -> Result<(), GlRefused> {
+    // SAFETY: the context is current; the buffer is new, and deleted once: OpenGL keeps it for the launch.
+    unsafe {
+        let buffer = values.map(|_| gl.create_buffer()).transpose()?;
+        let started = dispatch(gl, kernel, buffer, values, bound, groups);
+        let deleted = buffer.map_or(Ok(()), |buffer| gl.delete_buffer(buffer));
+        started.and(deleted)
+    }
+}
+
+fn dispatch(
+    gl: &Gl,
+    kernel: &Kernel,
+    block: Option<u32>,
+    values: Option<&Values>,
+    bound: &[Bound],
+    [x, y, z]: [u32; 3],
+) -> Result<(), GlRefused> {
+    let (blocks, storage) = (consts::UNIFORM_BUFFER, consts::SHADER_STORAGE_BUFFER);
+    // SAFETY: the context is current; a linked program, live buffers and ranges inside of them; values are
+    // copied; the caller's promise about what the shader does.
+    unsafe {
+        gl.use_program(kernel.linked.raw)?;
+        for Bound { index, buffer, offset, bytes } in bound {
+            gl.bind_buffer_range(storage, *index, *buffer, *offset, *bytes)?;
+        }
+        if let (Some(Values { binding, bytes }), Some(buffer)) = (values, block) {
+            gl.bind_buffer_base(blocks, *binding, buffer)?;
+            let len = conv::signed(bytes.len());
+            // New memory each time: launches before may still read the old.
+            gl.buffer_data(blocks, len, bytes.as_ptr().cast(), consts::STREAM_DRAW)?;
+        }
+        gl.dispatch(x, y, z)
+    }
+}
+
+/// Which kernel's launch it was.
+fn named(kernel: &Kernel, grid: &Grid, why: Error) -> Error {
+    match why {
+        Error::InvalidArgument(why) => {
+            let grid = conv::grid_text(grid, kernel.shape.group);
+            Error::invalid(format!("kernel `{}` over {grid}: {why}", kernel.name))
+        }
+        other => other,
+    }
+}

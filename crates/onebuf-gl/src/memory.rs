@@ -1,0 +1,563 @@
+//! Memory: buffers that are mapped once for their life, buffers that are not, host pages that OpenGL uses in
+//! place, and memory of other APIs; and parts of these.
+//!
+//! What shaders wrote is the host's behind a barrier and a fence, which every event has. What the host wrote is
+//! the shaders' at once where the map is coherent; otherwise attaching the memory flushes it.
+
+use super::{
+    context::{Context, reached},
+    conv,
+    habits::{Coherence, Mapping},
+    queue::Queue,
+};
+use onebuf_hal::{
+    self as hal, Access, AccessState, AllocSpec, Domain, Error, Export, FdRange, HostRange,
+    MemoryKind, ObjectRange, RawHandle, Result, checks,
+    locks::{Arc, AtomicBool, Mutex, Ordering, lock},
+};
+use onebuf_sys::gl::{Gl, GlRefused, GlStatus, consts};
+use std::{
+    fmt,
+    os::fd::{AsRawFd, IntoRawFd},
+    ptr::{self, NonNull},
+    time::Duration,
+};
+
+/// Where buffers are bound that are being made or written.
+pub(super) const TARGET: u32 = consts::COPY_WRITE_BUFFER;
+/// Shaders see words: a buffer ends with a whole one, and with a whole vector of four where it is ours.
+const WHOLE_BYTES: usize = 16;
+const WORD_BYTES: usize = 4;
+/// How long pages wait for the work that uses them, when they are to go.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// An address that is only passed on here.
+#[derive(Clone, Copy, Debug)]
+struct HostAddress(NonNull<u8>);
+
+// SAFETY: an address; who dereferences it answers for that.
+unsafe impl Send for HostAddress {}
+// SAFETY: as above.
+unsafe impl Sync for HostAddress {}
+
+/// Whose bytes they are.
+#[derive(Debug)]
+enum Origin {
+    /// The driver's, in a buffer of ours.
+    Own,
+    /// The host's.
+    Pages(HostRange),
+    /// Another API's, by the memory object of that name.
+    External(u32),
+    /// Somebody else's buffer, and whether `glBufferSubData` may write it.
+    Foreign { takes_writes: bool },
+}
+
+/// A buffer that is deleted when the last of its holders goes.
+pub(super) struct Inner {
+    context: Arc<Context>,
+    pub name: u32,
+    host: Option<HostAddress>,
+    mapping: Option<Mapping>,
+    /// How many bytes the buffer has: at least as many as the memory.
+    capacity: usize,
+    align: usize,
+    memory_kind: MemoryKind,
+    origin: Origin,
+    access_state: Mutex<AccessState>,
+    /// Whether another API may use it by sharing calls of its own.
+    shared: AtomicBool,
+}
+
+/// A device's memory, or a part of it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub inner: Arc<Inner>,
+    /// Where a part begins; none for the whole.
+    part: Option<usize>,
+    pub domain: Domain,
+    bytes: usize,
+    access: Access,
+}
+
+impl Memory {
+    /// New memory, mapped or not.
+    pub fn allocate(
+        context: Arc<Context>,
+        spec: &AllocSpec,
+        contents: Option<&[u8]>,
+    ) -> Result<Memory> {
+        let habits = context.driver.habits;
+        let maps = spec.memory_kind == MemoryKind::MappedDevice;
+        let mapping = maps.then(|| habits.mapping(spec.access, spec.host, spec.hint));
+        let capacity = spec.bytes.next_multiple_of(WHOLE_BYTES);
+        let made = context.stored(spec.bytes, |gl| store(gl, capacity, mapping, contents));
+        let Stored { name, host } = made?;
+        let inner = Inner {
+            name,
+            host,
+            mapping,
+            capacity,
+            align: spec.align,
+            memory_kind: spec.memory_kind,
+            origin: Origin::Own,
+            access_state: Mutex::new(AccessState::Acquired),
+            shared: AtomicBool::new(false),
+            context,
+        };
+        Ok(Memory::whole(inner, spec.bytes, spec.access))
+    }
+
+    /// Somebody else's host pages.
+    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+        let at = HostAddress(range.pointer);
+        // The rest of the last word lies in the same page.
+        let capacity = range.bytes.next_multiple_of(WORD_BYTES);
+        if !at.0.addr().get().is_multiple_of(WORD_BYTES) {
+            return Err(Error::unsupported(
+                format!("host memory at {:p} in OpenGL", at.0),
+                "memory that is aligned to words, better to pages",
+            ));
+        }
+        let pages = range.clone();
+        let name = context.stored(range.bytes, move |gl| pin(gl, at, capacity));
+        let name = name.map_err(|why| misplaced(why, at))?;
+        let inner = Inner {
+            name,
+            host: Some(at),
+            mapping: None,
+            capacity,
+            align: 1,
+            memory_kind: MemoryKind::HostPages,
+            origin: Origin::Pages(pages),
+            access_state: Mutex::new(AccessState::Acquired),
+            shared: AtomicBool::new(false),
+            context,
+        };
+        Ok(Memory::whole(inner, range.bytes, access))
+    }
+
+    /// Memory of another API or process.
+    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+        let room = range.allocation_bytes - range.offset;
+        let capacity = range.bytes.next_multiple_of(WORD_BYTES).min(room);
+        let imported = context.run(|gl| Ok(import(gl, range, capacity)));
+        let (name, memory) = imported?.map_err(|refused| unfit(&context, refused, range))?;
+        let inner = Inner {
+            name,
+            host: None,
+            mapping: None,
+            capacity,
+            align: 1,
+            memory_kind: MemoryKind::Exportable,
+            origin: Origin::External(memory),
+            access_state: Mutex::new(AccessState::Acquired),
+            shared: AtomicBool::new(false),
+            context,
+        };
+        Ok(Memory::whole(inner, range.bytes, access))
+    }
+
+    /// A buffer that somebody else made, and deletes.
+    pub fn lent(context: Arc<Context>, name: u32, bytes: usize, takes_writes: bool) -> Memory {
+        let inner = Inner {
+            name,
+            host: None,
+            mapping: None,
+            capacity: bytes,
+            align: 1,
+            memory_kind: MemoryKind::Device,
+            origin: Origin::Foreign { takes_writes },
+            access_state: Mutex::new(AccessState::Acquired),
+            shared: AtomicBool::new(false),
+            context,
+        };
+        Memory::whole(inner, bytes, Access::ReadWrite)
+    }
+
+    fn whole(inner: Inner, bytes: usize, access: Access) -> Memory {
+        let domain = inner.context.driver.domain;
+        Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
+    }
+
+    /// Where it begins in the whole.
+    pub fn offset(&self) -> usize {
+        self.part.unwrap_or(0)
+    }
+
+    /// Whether the two are of one whole.
+    pub fn shares(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether another API may have written it without a call of ours.
+    pub fn is_external(&self) -> bool {
+        self.is_shared() || matches!(self.inner.origin, Origin::External(_))
+    }
+
+    /// Whether another API may use it by sharing calls of its own.
+    pub fn is_shared(&self) -> bool {
+        self.inner.shared.load(Ordering::Relaxed)
+    }
+
+    /// Whether `glBufferSubData` may write it: not where another API made the storage or uses it, nor where its owner made it so.
+    /// (With NVIDIA's driver a shader does not see such a write to a buffer that CUDA has registered.)
+    pub fn takes_writes(&self) -> bool {
+        match self.inner.origin {
+            _ if self.is_shared() => false,
+            Origin::External(_) => false,
+            Origin::Foreign { takes_writes } => takes_writes,
+            Origin::Own | Origin::Pages(_) => true,
+        }
+    }
+
+    /// Where the host may read the bytes, whatever else it may.
+    pub fn readable(&self, offset: usize) -> Option<NonNull<u8>> {
+        let maps = self.inner.mapping.is_none_or(|mapping| mapping.reads());
+        // SAFETY: the caller has asked `range` for the offset.
+        hal::Memory::host_pointer(self).filter(|_| maps).map(|at| unsafe { at.add(offset) })
+    }
+
+    /// Whether the range lies inside; and if so, where in the buffer.
+    pub fn range(&self, offset: usize, bytes: usize) -> Result<usize> {
+        checks::range(self.bytes, offset, bytes)?;
+        Ok(self.offset() + offset)
+    }
+
+    /// What a shader is given for so many bytes of it: whole words, which are there.
+    pub fn block(&self, bytes: usize) -> (usize, usize) {
+        let room = self.inner.capacity - self.offset();
+        (self.offset(), bytes.min(self.bytes).next_multiple_of(WORD_BYTES).min(room))
+    }
+
+    /// Whether it was made for what a kernel is about to do with it.
+    pub fn check_access(&self, access: Access) -> Result<()> {
+        checks::access(self.access, access)
+    }
+
+    /// Changes who may use it; whether that took a call.
+    pub fn reside(&self, to: AccessState) -> Result<bool> {
+        if !hal::Memory::needs_access_state(self) {
+            return Ok(false);
+        }
+        let inner = &self.inner;
+        let mut access_state = lock(&inner.access_state);
+        let flushes = *access_state == AccessState::Released && to != AccessState::Released;
+        if flushes {
+            let (name, bytes) = (inner.name, conv::signed(inner.capacity));
+            // SAFETY: a live buffer, mapped whole for explicit flushes; the context is current.
+            inner.context.run(|gl| unsafe {
+                gl.bind_buffer(TARGET, name)?;
+                gl.flush_buffer(TARGET, 0, bytes)
+            })?;
+        }
+        *access_state = to;
+        Ok(flushes)
+    }
+
+    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
+        let align = self.inner.context.driver.info.caps.align_bytes;
+        let is_part = self.part.is_some();
+        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
+        whole.check_region(offset, bytes, access)
+    }
+}
+
+impl hal::Memory for Memory {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind
+    }
+
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        // SAFETY: a part lies inside the whole.
+        self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.offset()) })
+    }
+
+    fn needs_access_state(&self) -> bool {
+        self.inner.mapping.is_some_and(|mapping| mapping.coherence == Coherence::Flushed)
+    }
+
+    fn access_state(&self) -> AccessState {
+        *lock(&self.inner.access_state)
+    }
+
+    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        queue.as_any().downcast_ref::<Queue>().ok_or_else(|| driver.foreign("a queue", None))?;
+        if self.part.is_some() {
+            return Err(Error::unsupported("the export of a region", "the whole memory"));
+        }
+        let host = self.inner.host.filter(|_| self.readable(0).is_some());
+        let Some(HostAddress(pointer)) = host else {
+            let needs = "mapped_device memory that the host may read and write";
+            return Err(Error::unsupported("the host's view of this memory", needs));
+        };
+        let align = self.inner.align;
+        if !pointer.addr().get().is_multiple_of(align) {
+            let what = format!("memory that OpenGL mapped at {pointer:p}, on {align} bytes,");
+            return Err(Error::unsupported(what, "a driver whose maps are aligned so"));
+        }
+        Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
+    }
+
+    /// Not what is mapped for the host: on NVIDIA's driver such a map does not see what sharing calls wrote.
+    fn export_object(&self) -> Result<ObjectRange> {
+        let fits = matches!(self.inner.origin, Origin::Own | Origin::Foreign { .. });
+        if self.part.is_some() || self.inner.mapping.is_some() || !fits {
+            let what = format!("{} memory, or a region, by sharing calls", self.inner.memory_kind);
+            return Err(Error::unsupported(what, "a whole buffer of OpenGL's that is not mapped"));
+        }
+        let driver = &self.inner.context.driver.info.platform;
+        if matches!(self.inner.origin, Origin::Foreign { .. }) && driver.contains("NVIDIA") {
+            // Seen with 580.159: what it held before, CUDA sees and OpenGL's shaders no longer do.
+            let what = format!("somebody else's buffer by sharing calls of {driver}'s driver");
+            return Err(Error::unsupported(what, "a buffer that onebuf makes"));
+        }
+        // What it was made with may be on its way still, and nobody's first use waits for that.
+        hal::Event::wait(&self.inner.context.ours().mark()?, LAST_WAIT)?;
+        self.inner.shared.store(true, Ordering::Relaxed);
+        let hal::NativeContext { api, handles: context, .. } = self.inner.context.native();
+        let (name, home) = (self.inner.name as usize, self.inner.clone());
+        Ok(ObjectRange { api, name, bytes: self.bytes, context, home })
+    }
+
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        self.check_part(offset, bytes, access)?;
+        let (inner, domain) = (self.inner.clone(), self.domain);
+        Ok(Arc::new(Memory { inner, part: Some(offset), domain, bytes, access }))
+    }
+
+    fn raw(&self) -> RawHandle {
+        RawHandle::Object(self.inner.name as usize)
+    }
+
+    fn remark(&self) -> Option<String> {
+        let what = match (&self.inner.origin, self.inner.mapping) {
+            (Origin::Own, None) => "a buffer that the host reaches by copies",
+            (Origin::Own, Some(mapping)) => match mapping.coherence {
+                Coherence::Coherent => "a buffer that stays mapped, coherent",
+                Coherence::Flushed => "a buffer that stays mapped, flushed at hand-overs",
+            },
+            (Origin::Pages(_), _) => "the host's own pages, pinned",
+            (Origin::External(_), _) => "another API's memory, imported by a descriptor",
+            (Origin::Foreign { .. }, _) => {
+                "somebody else's buffer, which the host reaches by copies"
+            }
+        };
+        Some(match self.part {
+            None => what.to_owned(),
+            Some(offset) => format!("{what}; a region from byte {offset}"),
+        })
+    }
+}
+
+impl hal::ObjectHome for Inner {
+    fn run(&self, call: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()> {
+        hal::ObjectHome::run(&**self.context.ours(), call)
+    }
+}
+
+/// A new buffer, and where it is mapped.
+struct Stored {
+    name: u32,
+    host: Option<HostAddress>,
+}
+
+impl Context {
+    /// Makes memory; a refusal says how much was asked for.
+    fn stored<T: Send>(
+        &self,
+        bytes: usize,
+        make: impl FnOnce(&Gl) -> Result<T, GlRefused> + Send,
+    ) -> Result<T> {
+        let info = &self.driver.info;
+        self.run_checked(|gl| make(gl).map_err(|why| conv::allocation(why, bytes, info)))
+    }
+}
+
+/// A buffer that goes again when it cannot be given its memory.
+fn with_buffer<T>(
+    gl: &Gl,
+    target: u32,
+    make: impl FnOnce(u32) -> Result<T, GlRefused>,
+) -> Result<T, GlRefused> {
+    // SAFETY: the context is current; the buffer is new, and deleted once.
+    unsafe {
+        let name = gl.create_buffer()?;
+        let made = gl.bind_buffer(target, name).and_then(|()| make(name));
+        made.inspect_err(|_| {
+            let _ = gl.delete_buffer(name);
+        })
+    }
+}
+
+fn store(
+    gl: &Gl,
+    capacity: usize,
+    mapping: Option<Mapping>,
+    contents: Option<&[u8]>,
+) -> Result<Stored, GlRefused> {
+    let flags = consts::DYNAMIC_STORAGE_BIT | mapping.map_or(0, |mapping| mapping.storage);
+    let bytes = conv::signed(capacity);
+    with_buffer(gl, TARGET, |name| {
+        // SAFETY: the context is current and the buffer bound; contents are no longer than it, and copied.
+        unsafe {
+            gl.buffer_storage(TARGET, bytes, ptr::null(), flags)?;
+            if let Some(contents) = contents {
+                let len = conv::signed(contents.len().min(capacity));
+                gl.write_buffer(TARGET, 0, len, contents.as_ptr().cast())?;
+            }
+            let map = |mapping: Mapping| gl.map_buffer(TARGET, 0, bytes, mapping.map);
+            let host = mapping.map(map).transpose()?;
+            let host = host.and_then(|at| NonNull::new(at.0.cast())).map(HostAddress);
+            Ok(Stored { name, host })
+        }
+    })
+}
+
+/// The driver pins whole pages.
+fn pin(gl: &Gl, at: HostAddress, bytes: usize) -> Result<u32, GlRefused> {
+    let target = consts::EXTERNAL_VIRTUAL_MEMORY_BUFFER;
+    with_buffer(gl, target, |name| {
+        let (at, bytes) = (at.0.as_ptr().cast_const().cast(), conv::signed(bytes));
+        // SAFETY: the context is current and the buffer bound; the pages are kept until it is deleted, and
+        // the work that uses it is over.
+        unsafe {
+            gl.buffer_data(target, bytes, at, consts::DYNAMIC_COPY)?;
+            gl.bind_buffer(target, 0)?;
+        }
+        Ok(name)
+    })
+}
+
+/// Drivers that want pages at their beginning say that a number is wrong.
+fn misplaced(error: Error, at: HostAddress) -> Error {
+    match error {
+        Error::Driver { code, .. } if code == GlStatus::INVALID_VALUE.0 => Error::unsupported(
+            format!("host memory at {:p} in OpenGL", at.0),
+            "whole pages: memory that is aligned to 4096 bytes",
+        ),
+        other => other,
+    }
+}
+
+/// Another API's memory as a buffer. It is a *dedicated* memory object: without that, NVIDIA's driver takes
+/// every call, and what shaders write never arrives.
+fn import(gl: &Gl, range: &FdRange, capacity: usize) -> Result<(u32, u32), GlRefused> {
+    let is_true: i32 = 1;
+    // SAFETY: the context is current; the object is new, and deleted once; one number is what is asked for.
+    unsafe {
+        let memory = gl.create_memory()?;
+        let set = gl.memory_parameter(memory, consts::DEDICATED_MEMORY_OBJECT, &raw const is_true);
+        let made = set.and_then(|()| give(gl, memory, range)).and_then(|()| {
+            with_buffer(gl, TARGET, |name| {
+                let (bytes, offset) = (conv::signed(capacity), range.offset as u64);
+                gl.buffer_storage_memory(TARGET, bytes, memory, offset)?;
+                Ok(name)
+            })
+        });
+        match made {
+            Ok(name) => Ok((name, memory)),
+            Err(refused) => {
+                let _ = gl.delete_memory(memory);
+                Err(refused)
+            }
+        }
+    }
+}
+
+/// Gives a duplicate of the descriptor to the driver, which owns it from then on.
+fn give(gl: &Gl, memory: u32, range: &FdRange) -> Result<(), GlRefused> {
+    let call = "glImportMemoryFdEXT";
+    let fd = range.fd.try_clone();
+    let fd = fd.map_err(|_| GlRefused { call, status: GlStatus::OUT_OF_MEMORY })?;
+    let (bytes, kind) = (range.allocation_bytes as u64, consts::HANDLE_TYPE_OPAQUE_FD);
+    // SAFETY: the context is current, the object new, the descriptor open.
+    unsafe { gl.import_fd(memory, bytes, kind, fd.as_raw_fd())? };
+    let _ = fd.into_raw_fd();
+    Ok(())
+}
+
+/// A descriptor that the driver does not take, or not so.
+fn unfit(context: &Context, refused: GlRefused, range: &FdRange) -> Error {
+    let info = &context.driver.info;
+    let FdRange { bytes, offset, allocation_bytes, .. } = range;
+    match refused {
+        GlRefused { call: "glBufferStorageMemEXT", status: GlStatus::OUT_OF_MEMORY } => {
+            Error::unsupported(
+                format!(
+                    "{bytes} bytes at offset {offset} of a descriptor's {allocation_bytes} on {}, which \
+                     calls that out of memory,",
+                    info.name
+                ),
+                "an allocation that is larger: 4096 bytes more are enough for llvmpipe",
+            )
+        }
+        GlRefused { call: "glImportMemoryFdEXT", status } if !status.is_fatal() => {
+            Error::unsupported(
+                format!("the descriptor on {} ({refused})", info.name),
+                "memory that a driver of the same chip and vendor exported",
+            )
+        }
+        refused => conv::allocation(refused, range.bytes, info),
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let name = self.name;
+        let origin = std::mem::replace(&mut self.origin, Origin::Own);
+        if matches!(origin, Origin::Foreign { .. }) {
+            return;
+        }
+        let device = self.context.driver.info.name.clone();
+        self.context.delete(move |gl| {
+            // OpenGL keeps its own memory for the work that uses it; the host's it cannot.
+            let kept = match &origin {
+                Origin::Pages(_) => !outlast(gl),
+                _ => false,
+            };
+            // SAFETY: the context is current; the buffer was made by `Memory`, and is deleted once.
+            let deleted = unsafe { gl.delete_buffer(name) };
+            match origin {
+                Origin::Own | Origin::Foreign { .. } => deleted,
+                // SAFETY: the context is current; the object was made by `import`, and is deleted once.
+                Origin::External(memory) => deleted.and(unsafe { gl.delete_memory(memory) }),
+                Origin::Pages(pages) => {
+                    if kept {
+                        tracing::error!(%device, "work does not end: its host pages are kept");
+                        std::mem::forget(pages);
+                    }
+                    deleted
+                }
+            }
+        });
+    }
+}
+
+/// Waits for all work so far; whether it ended.
+fn outlast(gl: &Gl) -> bool {
+    // SAFETY: the context is current; the fence is new, and deleted once.
+    unsafe {
+        let Ok(sync) = gl.fence(consts::SYNC_GPU_COMMANDS_COMPLETE, 0) else { return false };
+        let ended = reached(gl, sync, LAST_WAIT);
+        let _ = gl.delete_fence(sync);
+        ended == Ok(true)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("device", &self.context.driver.info.name)
+            .field("buffer", &self.name)
+            .field("capacity", &self.capacity)
+            .field("memory_kind", &self.memory_kind)
+            .finish_non_exhaustive()
+    }
+}

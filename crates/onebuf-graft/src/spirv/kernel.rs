@@ -1,0 +1,65 @@
+//! How each kernel takes its arguments.
+
+use super::{
+    module::{Entry, Module},
+    types::{Sizes, Type},
+};
+use onebuf_hal::packing::{Packing, Slot};
+
+/// Kinds of storage.
+const CONSTANT: u32 = 0;
+const LOCAL: u32 = 4;
+const GLOBAL: u32 = 5;
+const PRIVATE: u32 = 7;
+/// As is usual for group-local memory.
+const LOCAL_ALIGN: usize = 16;
+
+/// Arguments that all kernels of a module may have together, beside as many as the module has words: entries that share one
+/// function could otherwise multiply its parameters.
+const MOST_SHARED: usize = 1 << 14;
+
+/// One for each kernel of the module, which has so many words.
+pub(super) fn packings(module: &Module, words: usize) -> Result<Vec<Packing>, String> {
+    let parameters = |kernel: &Entry| module.functions.get(&kernel.function).map_or(0, Vec::len);
+    let all = module.kernels.iter().map(parameters).fold(0, usize::saturating_add);
+    let most = words + MOST_SHARED;
+    if all > most {
+        return Err(format!("{all} arguments of all kernels together, and {most} are the most"));
+    }
+    let mut sizes = Sizes::default();
+    module.kernels.iter().map(|kernel| packing(module, kernel, &mut sizes)).collect()
+}
+
+fn packing(module: &Module, kernel: &Entry, sizes: &mut Sizes) -> Result<Packing, String> {
+    let Entry { name, function, .. } = kernel;
+    // It stands in a line of words.
+    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(format!("a kernel called {name:?}"));
+    }
+    let parameters =
+        module.functions.get(function).ok_or_else(|| format!("no function for `{name}`"))?;
+    let slot = |(index, (kind, id)): (usize, &(u32, u32))| {
+        let slot = slot(module, *kind, *id, sizes);
+        slot.map_err(|why| format!("argument {index} of kernel `{name}` is {why}"))
+    };
+    Ok(Packing {
+        name: name.to_owned(),
+        slots: parameters.iter().enumerate().map(slot).collect::<Result<_, String>>()?,
+        group: module.groups.get(function).copied(),
+        three_dims: module.asks_dims(kernel),
+        locals_apart: true,
+        ..Packing::default()
+    })
+}
+
+fn slot(module: &Module, kind: u32, id: u32, sizes: &mut Sizes) -> Result<Slot, String> {
+    match module.types.get(kind) {
+        Type::Pointer(CONSTANT | GLOBAL, _) => Ok(Slot::Memory),
+        Type::Pointer(LOCAL, _) => Ok(Slot::Local(LOCAL_ALIGN)),
+        Type::Pointer(PRIVATE, to) if module.is_by_value(id) => {
+            module.types.value_bytes(*to, sizes).map(Slot::Value)
+        }
+        Type::Pointer(..) => Err("a pointer to memory that no caller has".into()),
+        _ => module.types.value_bytes(kind, sizes).map(Slot::Value),
+    }
+}

@@ -1,0 +1,235 @@
+//! What backends check before anything is enqueued or allocated, in the same words whatever the API is: some drivers
+//! do not look, and the rest have a code for it and no reason.
+
+use crate::{Access, AllocSpec, DeviceInfo, Domain, Error, MemoryKind, Result};
+use std::{
+    ops::Range,
+    os::fd::{BorrowedFd, OwnedFd},
+};
+
+/// Whether a device may be asked for so many bytes. A limit of zero is one that the driver does not tell.
+pub fn bytes(info: &DeviceInfo, bytes: usize) -> Result<()> {
+    let limit = info.caps.max_alloc_bytes;
+    match bytes {
+        0 => Err(Error::invalid("memory of zero bytes")),
+        _ if limit != 0 && bytes as u64 > limit => Err(out_of_memory(bytes, info)),
+        _ => Ok(()),
+    }
+}
+
+/// [`Caps::max_loop_iterations`](crate::Caps) of a driver, by the name that it gives its device. Mesa's rasteriser for CPUs
+/// counts the iterations of all loops of a function down from 65,535 and then leaves every loop (`loop_limiter` in gallivm, in
+/// 22.3 and newer sources), whichever API the program came by.
+pub fn max_loop_iterations(device: &str) -> Option<u32> {
+    device.starts_with("llvmpipe").then_some(0xffff)
+}
+
+/// Whether a device may be asked for such memory.
+pub fn allocation(info: &DeviceInfo, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<()> {
+    bytes(info, spec.bytes)?;
+    memory_kind(info, spec.memory_kind)?;
+    if !spec.align.is_power_of_two() {
+        return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
+    }
+    contents.map_or(Ok(()), |contents| self::contents(spec.bytes, contents))
+}
+
+fn memory_kind(info: &DeviceInfo, memory_kind: MemoryKind) -> Result<()> {
+    let have = &info.caps.memory_kinds;
+    if have.contains(&memory_kind) {
+        return Ok(());
+    }
+    let have: Vec<_> = have.iter().map(MemoryKind::to_string).collect();
+    let or = match memory_kind {
+        MemoryKind::OnChip => "the MSMC memory of a Texas Instruments platform, or ",
+        _ => "",
+    };
+    let what = format!("{memory_kind} memory on {}", info.name);
+    Err(Error::unsupported(what, format!("{or}one of {}", have.join(", "))))
+}
+
+/// Whether that is what new memory of so many bytes can hold.
+pub fn contents(bytes: usize, contents: &[u8]) -> Result<()> {
+    match contents.len() {
+        len if len == bytes => Ok(()),
+        len => Err(Error::invalid(format!("{len} bytes of contents for a memory of {bytes}"))),
+    }
+}
+
+/// Memory ran out, or more was asked for than one allocation may have.
+#[cold]
+pub fn out_of_memory(asked: usize, info: &DeviceInfo) -> Error {
+    let limit = Some(info.caps.max_alloc_bytes);
+    Error::OutOfMemory { device: info.name.clone(), asked: asked as u64, limit }
+}
+
+/// Whether something of that domain may meet what a device has in its own.
+#[inline]
+pub fn same_domain(what: &str, domain: Domain, own: Domain, info: &DeviceInfo) -> Result<()> {
+    if domain == own { Ok(()) } else { Err(foreign(what, Some(domain), own, info)) }
+}
+
+/// Something that is not of the device's context; of another backend where it has no domain.
+#[cold]
+pub fn foreign(what: &str, domain: Option<Domain>, own: Domain, info: &DeviceInfo) -> Error {
+    let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
+    let want = format!("{} device {} (domain {})", info.api.0, info.name, own.0);
+    Error::ForeignContext { have: format!("{what} of {from}"), want }
+}
+
+/// The range `offset..offset + bytes`, when it lies within `len` bytes.
+#[inline]
+pub fn range(len: usize, offset: usize, bytes: usize) -> Result<Range<usize>> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= len => Ok(offset..end),
+        _ => Err(Error::invalid(format!(
+            "{bytes} bytes at offset {offset} do not lie in a memory of {len} bytes"
+        ))),
+    }
+}
+
+/// The range of a fill, when that is right.
+pub fn fill(len: usize, offset: usize, bytes: usize, pattern: &[u8]) -> Result<Range<usize>> {
+    let whole = |number: usize| number.is_multiple_of(pattern.len());
+    if pattern.is_empty() || !whole(offset) || !whole(bytes) {
+        return Err(Error::invalid(format!(
+            "a fill of {bytes} bytes at offset {offset} with a pattern of {} bytes: both must be \
+             multiples of a pattern that is not empty",
+            pattern.len()
+        )));
+    }
+    range(len, offset, bytes)
+}
+
+/// The shortest pattern that looks the same when repeated: zeros of any length are one zero.
+pub fn shortest(pattern: &[u8]) -> &[u8] {
+    let len = pattern.len();
+    let repeats = |n: usize| len.is_multiple_of(n) && pattern[n..] == pattern[..len - n];
+    &pattern[..(1..len).find(|n| repeats(*n)).unwrap_or(len)]
+}
+
+/// Whether the two ranges of a copy inside one memory have no byte in common.
+pub fn apart(from: usize, to: usize, bytes: usize) -> Result<()> {
+    match bytes.saturating_sub(from.abs_diff(to)) {
+        0 => Ok(()),
+        common => Err(Error::invalid(format!(
+            "a copy of {bytes} bytes inside of one memory: from and to overlap in {common} bytes"
+        ))),
+    }
+}
+
+/// The host's end of a transfer.
+pub fn host_pointer(pointer: *const u8, bytes: usize) -> Result<()> {
+    if pointer.is_null() && bytes > 0 {
+        return Err(Error::invalid("the host pointer of a transfer is null"));
+    }
+    Ok(())
+}
+
+/// Another descriptor of the same, for a driver that keeps what it is given.
+pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let copy = fd.try_clone_to_owned();
+    copy.map_err(|why| Error::invalid(format!("a descriptor that cannot be duplicated: {why}")))
+}
+
+/// How many descriptors of this process lead to something whose name has this in it. Not how many there are: other tests
+/// open and close theirs meanwhile.
+#[cfg(any(test, feature = "testing"))]
+pub fn descriptors(name: &str) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains(name)).count()
+}
+
+/// Whether memory was made for what a kernel is about to do with it.
+#[inline]
+pub fn access(made_for: Access, access: Access) -> Result<()> {
+    if made_for.allows(access) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
+}
+
+/// What a region is taken of.
+pub struct Whole {
+    /// How long it is.
+    pub bytes: usize,
+    /// What it was made for.
+    pub access: Access,
+    /// Of which offsets are multiples.
+    pub align: usize,
+    /// Whether it is itself a region.
+    pub is_part: bool,
+}
+
+impl Whole {
+    /// Whether it has such a region.
+    pub fn check_region(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
+        let Whole { bytes: len, access: has, align, is_part } = *self;
+        range(len, offset, bytes)?;
+        let why = match () {
+            () if is_part => "a region has no regions; take it of the whole memory".to_owned(),
+            () if bytes == 0 => "it is empty".to_owned(),
+            () if !offset.is_multiple_of(align) => {
+                format!("the device wants offsets that are multiples of {align}")
+            }
+            () if !has.allows(access) => {
+                format!("for {access}, where the whole memory is for {has}")
+            }
+            () => return Ok(()),
+        };
+        Err(Error::invalid(format!("a region of {bytes} bytes at offset {offset}: {why}")))
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_neither_overflow_nor_leave() {
+        assert_eq!(range(8, 2, 6), Ok(2..8));
+        assert!(range(8, 3, 6).is_err());
+        assert!(range(8, usize::MAX, 2).is_err());
+        assert_eq!(range(8, 8, 0), Ok(8..8));
+    }
+
+    #[test]
+    fn a_fill_is_in_whole_patterns() {
+        assert_eq!(fill(8, 2, 4, &[1, 2]), Ok(2..6));
+        assert!(fill(8, 1, 4, &[1, 2]).is_err());
+        assert!(fill(8, 2, 3, &[1, 2]).is_err());
+        assert!(fill(8, 0, 8, &[]).is_err());
+    }
+
+    #[test]
+    fn a_pattern_is_as_short_as_it_can_be() {
+        assert_eq!(shortest(&[0; 24]), [0]);
+        assert_eq!(shortest(&[1, 2, 3]), [1, 2, 3]);
+        assert_eq!(shortest(&[1, 2, 1, 2, 1, 2]), [1, 2]);
+        assert_eq!(shortest(&[1, 2, 1]), [1, 2, 1]);
+        assert_eq!(shortest(&[7]), [7]);
+    }
+
+    #[test]
+    fn copies_may_touch_and_not_overlap() {
+        assert_eq!(apart(0, 4, 4), Ok(()));
+        assert_eq!(apart(4, 0, 4), Ok(()));
+        assert_eq!(apart(3, 3, 0), Ok(()));
+        for (from, to) in [(0, 3), (3, 0), (5, 5)] {
+            let text = apart(from, to, 4).unwrap_err().to_string();
+            assert!(text.contains("overlap"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_whole_aligned_and_no_wider() {
+        let whole = Whole { bytes: 256, access: Access::Read, align: 64, is_part: false };
+        assert_eq!(whole.check_region(64, 192, Access::Read), Ok(()));
+        let wrong = [(64, 193, Access::Read), (0, 0, Access::Read), (32, 64, Access::Read)];
+        for (offset, bytes, access) in wrong.into_iter().chain([(0, 64, Access::ReadWrite)]) {
+            assert!(whole.check_region(offset, bytes, access).is_err(), "{bytes} at {offset}");
+        }
+        assert!(Whole { is_part: true, ..whole }.check_region(0, 64, Access::Read).is_err());
+    }
+}

@@ -1,0 +1,288 @@
+//! Device memory, what the host sees of it, and the copies between the two.
+//!
+//! # Safety
+//!
+//! The device's bytes are used only by commands, each under a [`Claim`](super::claim::Claim) of its
+//! range, so that no two threads use the same bytes in conflict. The host's bytes are used by this file
+//! only in [`Block::move_to`] and when they are imported: by the contract of `hal` nobody else uses
+//! them then. Both stay allocated as long as the [`Block`], which each command holds.
+
+#![allow(unsafe_code)]
+
+use super::{
+    API, Sharing,
+    claim::Claims,
+    heap::Heap,
+    watch::{Live, Watch},
+};
+use crate::{
+    Access, AccessState, AllocSpec, Domain, Error, Export, HostRange, Memory, MemoryKind, Queue,
+    RawHandle, Result, checks,
+    locks::{Arc, Mutex, lock},
+    native,
+};
+use std::{ops::Range, ptr::NonNull};
+
+/// What fresh device memory holds: not zero, so that nobody relies on it.
+const DEVICE_POISON: u8 = 0xA5;
+
+/// What its host side holds: something else, so that a forgotten hand-over shows.
+const HOST_POISON: u8 = 0x5A;
+
+/// A memory as the commands on it hold it.
+#[derive(Debug)]
+pub(super) struct Block {
+    memory_kind: MemoryKind,
+    access: Access,
+    bytes: usize,
+    /// What kernels use; inside `own` or, when there is none, inside `host`.
+    device: NonNull<u8>,
+    own: Option<Heap>,
+    host: Option<HostRange>,
+    claims: Claims,
+    /// Where the memory is once everything enqueued has run.
+    enqueued: Mutex<AccessState>,
+}
+
+// SAFETY: the bytes behind `device` are used only under claims; everything else is `Send`.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Memory in the form asked for.
+    pub(super) fn allocate(device: &str, spec: &AllocSpec) -> Result<Self> {
+        let heap = |poison| Heap::new(device, spec.bytes, spec.align, poison);
+        let (own, host) = match spec.memory_kind {
+            MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable => {
+                (Some(heap(DEVICE_POISON)?), None)
+            }
+            MemoryKind::MappedDevice | MemoryKind::CoarseSvm | MemoryKind::Managed => {
+                (Some(heap(DEVICE_POISON)?), Some(heap(HOST_POISON)?))
+            }
+            MemoryKind::FineSvm | MemoryKind::HostPages => (None, Some(heap(HOST_POISON)?)),
+        };
+        let host = host.map(|heap| HostRange {
+            pointer: heap.pointer(),
+            bytes: spec.bytes,
+            owner: Arc::new(heap),
+        });
+        Block::new(spec.memory_kind, spec.access, spec.bytes, own, host)
+    }
+
+    /// Somebody else's pages.
+    pub(super) fn import(
+        device: &str,
+        sharing: Sharing,
+        range: &HostRange,
+        access: Access,
+    ) -> Result<Self> {
+        let own = match sharing {
+            Sharing::No => {
+                return Err(Error::unsupported("host pages on this fake device", "`Sharing`"));
+            }
+            Sharing::Alias => None,
+            Sharing::Shadow => Some(Heap::new(device, range.bytes, 1, DEVICE_POISON)?),
+        };
+        let block =
+            Block::new(MemoryKind::HostPages, access, range.bytes, own, Some(range.clone()))?;
+        // As `CL_MEM_USE_HOST_PTR` does: the contents at this moment are taken over.
+        block.host_to_device();
+        Ok(block)
+    }
+
+    /// What new memory holds.
+    pub(super) fn initialise(&self, contents: &[u8]) -> Result<()> {
+        // SAFETY: as long as said, and nobody knows the block yet.
+        unsafe { native::initialise(self.device, self.bytes, contents) }
+    }
+
+    fn new(
+        memory_kind: MemoryKind,
+        access: Access,
+        bytes: usize,
+        own: Option<Heap>,
+        host: Option<HostRange>,
+    ) -> Result<Self> {
+        let device = own.as_ref().map(Heap::pointer).or(host.as_ref().map(|host| host.pointer));
+        let device = device.ok_or_else(|| Error::invalid("memory that is nowhere"))?;
+        let enqueued = Mutex::new(AccessState::Acquired);
+        Ok(Block { memory_kind, access, bytes, device, own, host, claims: Claims::new(), enqueued })
+    }
+
+    /// First byte of the device's side. Only whoever holds a claim may use what is there.
+    pub(super) fn device(&self) -> NonNull<u8> {
+        self.device
+    }
+
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// Where it is once everything enqueued has run.
+    pub(super) fn enqueued(&self) -> &Mutex<AccessState> {
+        &self.enqueued
+    }
+
+    /// Whether host and device have bytes of their own.
+    pub(super) fn has_two_sides(&self) -> bool {
+        self.own.is_some() && self.host.is_some()
+    }
+
+    /// Changes who may use it, as a command: copies where the other side's bytes are newer.
+    pub(super) fn move_to(&self, to: AccessState) -> Result<()> {
+        let (from, dirty) = self.claims.place();
+        let exclusive = from == AccessState::Released || to == AccessState::Released;
+        let _claim = self.claims.of_move("fake_reside", 0..self.bytes, exclusive)?;
+        // Kernels that only read have changed nothing; not copying lets others read meanwhile.
+        let newer = dirty || self.access.writes();
+        match (from, to) {
+            (AccessState::Acquired, AccessState::SharedRead | AccessState::Released) if newer => {
+                self.device_to_host();
+            }
+            (AccessState::Released, AccessState::SharedRead | AccessState::Acquired) => {
+                self.host_to_device()
+            }
+            _ => {}
+        }
+        self.claims.moved(to);
+        Ok(())
+    }
+
+    fn device_to_host(&self) {
+        if let (Some(own), Some(host)) = (&self.own, &self.host) {
+            // SAFETY: both are this large, and they are two allocations; the caller has a claim on the
+            // one, and the other is nobody's while the device has the memory.
+            unsafe { host.pointer.copy_from_nonoverlapping(own.pointer(), self.bytes) };
+        }
+    }
+
+    fn host_to_device(&self) {
+        if let (Some(own), Some(host)) = (&self.own, &self.host) {
+            // SAFETY: as above; the caller has a claim, or nobody knows the block yet.
+            unsafe { own.pointer().copy_from_nonoverlapping(host.pointer, self.bytes) };
+        }
+    }
+}
+
+/// The caller's handle of a memory.
+#[derive(Debug)]
+pub(super) struct FakeMemory {
+    domain: Domain,
+    block: Arc<Block>,
+    /// Which of its bytes, and for what.
+    range: Range<usize>,
+    access: Access,
+    /// Whether it is a region of another.
+    region: bool,
+    watch: Watch,
+    _live: Live,
+}
+
+impl FakeMemory {
+    pub(super) fn new(domain: Domain, block: Block, watch: &Watch) -> Self {
+        FakeMemory {
+            domain,
+            range: 0..block.bytes,
+            access: block.access,
+            region: false,
+            block: Arc::new(block),
+            watch: watch.clone(),
+            _live: watch.object("mem", "fake_release_mem"),
+        }
+    }
+
+    pub(super) fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+
+    /// Which of the block's bytes it is.
+    pub(super) fn range(&self) -> &Range<usize> {
+        &self.range
+    }
+
+    /// What kernels may do with it.
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// What is behind the trait, when it belongs to this domain.
+    pub(super) fn of(memory: &dyn Memory, domain: Domain) -> Result<&FakeMemory> {
+        memory
+            .as_any()
+            .downcast_ref::<FakeMemory>()
+            .filter(|memory| memory.domain == domain)
+            .ok_or_else(|| Error::ForeignContext {
+                have: format!("{memory:?}"),
+                want: format!("memory of {API} {domain:?}"),
+            })
+    }
+}
+
+impl Memory for FakeMemory {
+    fn bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        self.block.memory_kind
+    }
+
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        let hidden = self.needs_access_state() && self.access_state() == AccessState::Acquired;
+        let host = self.block.host.as_ref().filter(|_| !hidden)?;
+        // SAFETY: inside the block.
+        Some(unsafe { host.pointer.add(self.range.start) })
+    }
+
+    fn needs_access_state(&self) -> bool {
+        self.block.has_two_sides()
+    }
+
+    fn access_state(&self) -> AccessState {
+        *lock(&self.block.enqueued)
+    }
+
+    fn export(&self, queue: &dyn Queue) -> Result<Export> {
+        self.watch.call("fake_export")?;
+        if queue.domain() != self.domain {
+            return Err(Error::ForeignContext {
+                have: format!("a queue of {:?}", queue.domain()),
+                want: format!("one of {:?}", self.domain),
+            });
+        }
+        self.block.host.clone().map(Export::Host).ok_or_else(|| {
+            Error::unsupported(format!("export of {} memory", self.memory_kind()), "a host side")
+        })
+    }
+
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn Memory>> {
+        self.watch.call("fake_region")?;
+        let range = checks::range(self.bytes(), offset, bytes)?;
+        if self.region || range.is_empty() || !self.access.allows(access) {
+            return Err(Error::invalid(
+                "a region of a region, an empty one, or one that allows more",
+            ));
+        }
+        Ok(Arc::new(FakeMemory {
+            domain: self.domain,
+            block: self.block.clone(),
+            range,
+            access,
+            region: true,
+            watch: self.watch.clone(),
+            _live: self.watch.object("mem", "fake_release_mem"),
+        }))
+    }
+
+    fn raw(&self) -> RawHandle {
+        use MemoryKind::{CoarseSvm, FineSvm, HostPages, Managed};
+        let start = self.range.start;
+        match (&self.block.host, self.block.memory_kind) {
+            (Some(host), CoarseSvm | FineSvm | HostPages | Managed) => {
+                RawHandle::Address(host.pointer.addr().get() + start)
+            }
+            _ => RawHandle::Object(self.block.device.addr().get() + start),
+        }
+    }
+}

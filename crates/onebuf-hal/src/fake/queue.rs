@@ -1,0 +1,345 @@
+//! Queues: each call checks its arguments and appends a command that owns all it needs.
+//!
+//! # Safety
+//!
+//! A command holds the [`Block`]s it uses, so their bytes outlive it; it uses them only in ranges that
+//! were checked when it was enqueued, and only under a claim. Host memory given to `read` and `write`
+//! is used until the event completes, as their contracts say.
+
+#![allow(unsafe_code)]
+
+use super::{
+    API, FakeConfig,
+    claim::Claim,
+    event::{FakeEvent, FakeHostSignal, Signal},
+    line::{Line, Pace, Step, Worker},
+    memory::{Block, FakeMemory},
+    program::FakeKernel,
+    watch::{Live, Watch},
+};
+use crate::{
+    Access, AccessState, Arg, Domain, Error, Event, Grid, HostSignal, Kernel, Memory, NativeArg,
+    Queue, QueueOrder, QueueSpec, Result, checks,
+    locks::{Arc, lock},
+    native::{self, NativeCode},
+};
+use std::{ops::Range, time::Instant};
+
+/// A queue with a thread of its own.
+#[derive(Debug)]
+pub(super) struct FakeQueue {
+    domain: Domain,
+    callbacks: bool,
+    host_signals: bool,
+    /// Where the clock of a profiling queue starts.
+    clock: Option<Instant>,
+    watch: Watch,
+    worker: Worker,
+    _live: Live,
+}
+
+impl FakeQueue {
+    pub(super) fn new(
+        config: &FakeConfig,
+        spec: QueueSpec,
+        number: u64,
+        watch: &Watch,
+    ) -> Result<Self> {
+        let shuffles = spec.order == QueueOrder::OutOfOrder;
+        Ok(FakeQueue {
+            domain: config.domain,
+            callbacks: config.callbacks,
+            host_signals: config.host_signals,
+            clock: spec.profiling.then(Instant::now),
+            watch: watch.clone(),
+            worker: Worker::start(Pace::new(config.delay, shuffles, number))?,
+            _live: watch.object("queue", "fake_release_queue"),
+        })
+    }
+
+    fn line(&self) -> &Line {
+        self.worker.line()
+    }
+
+    fn own<'m>(&self, memory: &'m dyn Memory) -> Result<&'m FakeMemory> {
+        FakeMemory::of(memory, self.domain)
+    }
+
+    /// A part of a memory, checked.
+    fn part(&self, memory: &dyn Memory, offset: usize, bytes: usize) -> Result<Part> {
+        let memory = self.own(memory)?;
+        let range = checks::range(memory.bytes(), offset, bytes)?;
+        Ok(Part::of(memory, range))
+    }
+
+    fn run(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
+        self.line().push(Step::Run(Box::new(work)), None);
+    }
+
+    /// Appends a step and gives the event that tells of its end.
+    fn with_event(&self, step: Step) -> Arc<dyn Event> {
+        let event = FakeEvent::new(self.domain, self.callbacks, self.clock, &self.watch);
+        self.line().push(step, Some(event.signal().clone()));
+        Arc::new(event)
+    }
+
+    fn signal(&self, event: &dyn Event) -> Result<Arc<Signal>> {
+        let signal = event.as_any().downcast_ref::<FakeEvent>().map(|event| event.signal().clone());
+        signal.filter(|_| event.domain() == self.domain).ok_or_else(|| Error::ForeignContext {
+            have: format!("{event:?}"),
+            want: format!("an event of {API} {:?}", self.domain),
+        })
+    }
+
+    fn signals(&self, events: &[Arc<dyn Event>]) -> Result<Vec<Arc<Signal>>> {
+        events.iter().map(|event| self.signal(&**event)).collect()
+    }
+
+    fn owned_arg(&self, arg: &Arg<'_>) -> Result<OwnedArg> {
+        match *arg {
+            Arg::Memory(memory, access, bytes) => {
+                let memory = self.own(memory)?;
+                if !memory.access().allows(access) {
+                    return Err(Error::invalid(format!(
+                        "a {access} argument in memory that was made for {}",
+                        memory.access()
+                    )));
+                }
+                Ok(OwnedArg::Memory(Part::of(memory, 0..memory.bytes().min(bytes)), access))
+            }
+            Arg::Bytes(bytes) => Ok(OwnedArg::Bytes(bytes.into())),
+            Arg::Local(_) => Err(Error::unsupported(
+                "a group-local argument of a native kernel",
+                "a device with work-groups",
+            )),
+        }
+    }
+}
+
+impl Queue for FakeQueue {
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn mark(&self) -> Result<Arc<dyn Event>> {
+        self.watch.call("fake_mark")?;
+        Ok(self.with_event(Step::Mark))
+    }
+
+    fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
+        self.watch.call("fake_wait_for")?;
+        let signals = self.signals(events)?;
+        self.line().push(Step::Wait(signals), None);
+        Ok(())
+    }
+
+    fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
+        self.watch.call("fake_gate")?;
+        if !self.host_signals {
+            return Err(Error::unsupported(
+                "a host signal on this fake device",
+                "`FakeConfig::host_signals`",
+            ));
+        }
+        let host_signal = FakeHostSignal::new(&self.watch);
+        self.line().push(Step::Wait(vec![host_signal.signal().clone()]), None);
+        Ok(Box::new(host_signal))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.watch.call("fake_flush")
+    }
+
+    fn reside(&self, memory: &dyn Memory, to: AccessState) -> Result<bool> {
+        let block = self.own(memory)?.block();
+        if !block.has_two_sides() {
+            return Ok(false);
+        }
+        // Held while enqueueing, so that the last value is that of the last command.
+        let mut enqueued = lock(block.enqueued());
+        if *enqueued == to {
+            return Ok(false);
+        }
+        self.watch.call("fake_reside")?;
+        let moving = block.clone();
+        self.line().push(Step::Always(Box::new(move || moving.move_to(to))), None);
+        *enqueued = to;
+        Ok(true)
+    }
+
+    unsafe fn read(
+        &self,
+        from: &dyn Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>> {
+        self.watch.call("fake_read")?;
+        let from = self.part(from, offset, bytes)?;
+        checks::host_pointer(into, bytes)?;
+        let into = HostPointer(into);
+        Ok(self.with_event(Step::Run(Box::new(move || {
+            let _claim = from.claim("fake_read", false)?;
+            // SAFETY: the range lies in the block and is claimed; the caller vouches for `into`.
+            unsafe { from.pointer().copy_to(into.get(), from.range.len()) };
+            Ok(())
+        }))))
+    }
+
+    unsafe fn write(
+        &self,
+        to: &dyn Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>> {
+        self.watch.call("fake_write")?;
+        let to = self.part(to, offset, bytes)?;
+        checks::host_pointer(from, bytes)?;
+        let from = HostPointer(from.cast_mut());
+        Ok(self.with_event(Step::Run(Box::new(move || {
+            let _claim = to.claim("fake_write", true)?;
+            // SAFETY: the range lies in the block and is claimed; the caller vouches for `from`.
+            unsafe { to.pointer().copy_from(from.get().cast_const(), to.range.len()) };
+            Ok(())
+        }))))
+    }
+
+    fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        self.watch.call("fake_fill")?;
+        let memory = self.own(memory)?;
+        let range = checks::fill(memory.bytes(), offset, bytes, pattern)?;
+        let (part, pattern) = (Part::of(memory, range), Box::<[u8]>::from(pattern));
+        self.run(move || {
+            let _claim = part.claim("fake_fill", true)?;
+            let start = part.range.start;
+            // SAFETY: the range lies in the block and is claimed; the pattern is the command's own.
+            unsafe { native::fill(part.block.device().add(start), part.range.len(), &pattern) };
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        from: &dyn Memory,
+        from_offset: usize,
+        to: &dyn Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        self.watch.call("fake_copy")?;
+        let (from, to) = (self.part(from, from_offset, bytes)?, self.part(to, to_offset, bytes)?);
+        if Arc::ptr_eq(&from.block, &to.block) {
+            checks::apart(from.range.start, to.range.start, bytes)?;
+        }
+        self.run(move || {
+            let _from = from.claim("fake_copy", false)?;
+            let _to = to.claim("fake_copy", true)?;
+            // SAFETY: both ranges lie in their blocks and are claimed.
+            unsafe { to.pointer().copy_from(from.pointer(), from.range.len()) };
+            Ok(())
+        });
+        Ok(())
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        self.watch.call("fake_launch")?;
+        let kernel =
+            kernel.as_any().downcast_ref::<FakeKernel>().ok_or_else(|| Error::ForeignContext {
+                have: format!("{kernel:?}"),
+                want: format!("a kernel of {API}"),
+            })?;
+        kernel.code.check(grid, args.len())?;
+        let args = args.iter().map(|arg| self.owned_arg(arg)).collect::<Result<Vec<_>>>()?;
+        let (code, grid) = (kernel.code.clone(), *grid);
+        let signals = self.signals(after)?;
+        let work = Box::new(move || launch(&code, &grid, &args));
+        let step = if signals.is_empty() { Step::Run(work) } else { Step::After(signals, work) };
+        if wants_event {
+            return Ok(Some(self.with_event(step)));
+        }
+        self.line().push(step, None);
+        Ok(None)
+    }
+
+    fn raw(&self) -> usize {
+        0
+    }
+}
+
+/// A checked range of a memory.
+struct Part {
+    block: Arc<Block>,
+    range: Range<usize>,
+}
+
+impl Part {
+    /// A range of a memory, which may itself be a region of its block.
+    fn of(memory: &FakeMemory, range: Range<usize>) -> Part {
+        let start = memory.range().start;
+        Part { block: memory.block().clone(), range: start + range.start..start + range.end }
+    }
+
+    fn claim(&self, call: &'static str, writes: bool) -> Result<Claim<'_>> {
+        self.block.claims().of_command(call, self.range.clone(), writes)
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        // The range was checked when the part was made, so this stays within the block.
+        self.block.device().as_ptr().wrapping_add(self.range.start)
+    }
+}
+
+/// A host address on its way to the queue's thread.
+struct HostPointer(*mut u8);
+
+// SAFETY: `read` and `write` require that the memory stays theirs until the event completes, on
+// whatever thread that is.
+unsafe impl Send for HostPointer {}
+
+impl HostPointer {
+    /// A method, so that closures take the whole value along and not only the pointer in it.
+    fn get(&self) -> *mut u8 {
+        self.0
+    }
+}
+
+/// A kernel's argument as a command keeps it.
+enum OwnedArg {
+    Memory(Part, Access),
+    Bytes(Box<[u8]>),
+}
+
+impl OwnedArg {
+    fn claim(&self) -> Result<Option<Claim<'_>>> {
+        match self {
+            OwnedArg::Memory(part, access) => part.claim("fake_launch", access.writes()).map(Some),
+            OwnedArg::Bytes(_) => Ok(None),
+        }
+    }
+
+    fn native(&self) -> NativeArg<'_> {
+        match self {
+            OwnedArg::Memory(part, access) => NativeArg::Buffer {
+                pointer: part.pointer(),
+                bytes: part.range.len(),
+                writes: access.writes(),
+            },
+            OwnedArg::Bytes(bytes) => NativeArg::Value(bytes),
+        }
+    }
+}
+
+fn launch(code: &NativeCode, grid: &Grid, args: &[OwnedArg]) -> Result<()> {
+    let _claims = args.iter().map(OwnedArg::claim).collect::<Result<Vec<_>>>()?;
+    // SAFETY: the blocks are held by `args`, and claimed as their accesses say until this returns.
+    unsafe { code.run(grid, &args.iter().map(OwnedArg::native).collect::<Vec<_>>()) }
+}

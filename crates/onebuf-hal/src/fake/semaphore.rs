@@ -1,0 +1,42 @@
+//! Semaphores that others signal and wait on: words in a file, of which one is set while it is signalled.
+
+use super::{
+    API,
+    watch::{Live, Watch},
+};
+use crate::{Domain, Error, Result, Semaphore, SharedSemaphore, locks::Arc};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+/// By this name the stub drivers know it.
+const NAME: &str = "onebuf-stub-semaphore";
+/// Two words: whether it is signalled, and what was enqueued.
+const BYTES: u64 = 8;
+
+/// A semaphore of which the device itself makes no use.
+#[derive(Debug)]
+pub(super) struct FakeSemaphore {
+    domain: Domain,
+    _live: Live,
+}
+
+impl FakeSemaphore {
+    pub(super) fn shared(domain: Domain, watch: &Watch) -> Result<SharedSemaphore> {
+        watch.call("fake_semaphore")?;
+        let made = memfd_create(NAME, MemfdFlags::CLOEXEC)
+            .and_then(|fd| ftruncate(&fd, BYTES).map(|()| fd));
+        let fd = made.map_err(|why| Error::Driver {
+            api: API.0,
+            call: "fake_semaphore",
+            code: why.raw_os_error(),
+            name: why.to_string(),
+        })?;
+        let _live = watch.object("semaphore", "fake_release_semaphore");
+        Ok(SharedSemaphore { own: Arc::new(FakeSemaphore { domain, _live }), fd })
+    }
+}
+
+impl Semaphore for FakeSemaphore {
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+}

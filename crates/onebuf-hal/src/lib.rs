@@ -1,0 +1,71 @@
+//! What a backend of onebuf implements, and the plain data in which memory and work are described.
+//!
+//! No API's name appears here. A backend is an object-safe [`Backend`] that finds [`Device`]s; a device makes
+//! [`Memory`], [`Queue`]s and [`Program`]s. Two objects may meet in one call when their [`Domain`]s are equal; everything
+//! else that joins two backends goes through an [`Export`].
+//!
+//! Programs use the crate `onebuf`, which names of this crate only the plain data. The traits are contracts that safe code
+//! relies on: a backend's host pointer becomes a slice.
+//!
+//! This crate may use `onebuf-sys` and nothing else of the project.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`checks`], [`native`], [`host_signals`], [`patience`], [`shaders`] | what several backends share |
+//! | [`locks`] | locks, atomics and threads: the standard library's, or shuttle's |
+//! | [`watchdog`] | names driver calls that do not return |
+//! | [`fake`] | a device for tests: memory of its own, late completion, a protocol checker |
+
+#![deny(unsafe_code)]
+
+mod backend;
+mod base_device;
+pub mod checks;
+pub mod descriptor;
+mod device;
+mod error;
+pub mod fake;
+mod foreign;
+pub mod host_signals;
+mod ipc;
+pub mod locks;
+pub mod native;
+mod object;
+pub mod packing;
+pub mod patience;
+mod printable;
+mod program;
+mod queue;
+mod semaphore;
+pub mod shaders;
+mod source;
+#[cfg(all(any(test, feature = "testing"), not(onebuf_shuttle), not(miri)))]
+pub mod testing;
+mod volatile;
+pub mod watchdog;
+mod words;
+
+pub use backend::{Backend, Unavailable};
+pub use backend::{Discovered, DriverLibrary, Search};
+pub use base_device::{BaseDevice, LayeredHandles, LayeredRuntime};
+pub use device::RawHandle;
+pub use device::{
+    AccessState, AddressFrom, AddressRange, AllocSpec, Device, Export, FdRange, HostRange, Memory,
+    PageFile,
+};
+pub use error::{Error, Result};
+pub use foreign::{DeviceEntries, KnownAs, Library, SecondContext};
+pub use ipc::IpcRange;
+pub use object::{ContextHandles, NativeContext, ObjectHome, ObjectRange};
+pub use printable::printable;
+pub use program::NativeArgs;
+pub use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
+pub use queue::{Callback, Event, HostSignal, PeerStretch, Queue};
+pub use queue::{Profile, QueueOrder, QueueSpec};
+pub use semaphore::{Semaphore, SharedSemaphore};
+pub use source::{Language, Shader, Source, is_spirv};
+pub use volatile::VolatileBytes;
+pub use words::{
+    Access, AddressSpace, Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain, FdKind, Hint,
+    HostAccess, MemoryKind, PciAddress, PhysicalId, RouteKind, SyncMethod,
+};

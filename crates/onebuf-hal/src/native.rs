@@ -1,0 +1,185 @@
+//! What backends share whose kernels are functions of this process: finding them, calling them, and
+//! moving bytes within bounds.
+//!
+//! # Safety
+//!
+//! The functions here that take raw pointers say what must hold of them. What this file vouches for
+//! itself: a native kernel gets no two slices of which one is writable and which overlap, whatever
+//! memories the caller passed.
+
+#![allow(unsafe_code)]
+
+use crate::{Error, Grid, NativeArg, NativeArgs, NativeKernel, Result, Source, checks};
+use std::{
+    any::Any,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr::NonNull,
+};
+
+/// The native kernels of a program.
+#[derive(Debug)]
+pub struct NativeProgram {
+    kernels: Vec<NativeKernel>,
+}
+
+impl NativeProgram {
+    /// Takes the native kernels out of a source; `api` is only for the message.
+    pub fn new(api: &str, source: &Source) -> Result<Self> {
+        if source.native.is_empty() {
+            return Err(Error::unsupported(format!("program on {api}"), "a native kernel"));
+        }
+        Ok(NativeProgram { kernels: source.native.clone() })
+    }
+
+    /// The kernel of that name.
+    pub fn find(&self, name: &str, parameters: usize) -> Result<NativeCode> {
+        match self.kernels.iter().find(|kernel| kernel.name == name) {
+            Some(kernel) => Ok(NativeCode { kernel: kernel.clone(), parameters }),
+            None => Err(Error::invalid(format!(
+                "no native kernel `{name}`; the program has {}",
+                self.names().join(", ")
+            ))),
+        }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.kernels.iter().map(|kernel| kernel.name.as_ref()).collect()
+    }
+}
+
+/// A native kernel and how many arguments it takes.
+#[derive(Clone, Debug)]
+pub struct NativeCode {
+    kernel: NativeKernel,
+    parameters: usize,
+}
+
+impl NativeCode {
+    /// What a launch must have right before it is enqueued.
+    pub fn check(&self, grid: &Grid, args: usize) -> Result<()> {
+        if args != self.parameters {
+            return Err(Error::invalid(format!(
+                "native kernel `{}` takes {} arguments, {args} were given",
+                self.kernel.name, self.parameters
+            )));
+        }
+        let used = grid.global.get(..grid.dims).unwrap_or_default();
+        if used.is_empty() || used.contains(&0) {
+            return Err(Error::invalid(format!(
+                "a grid has 1 to 3 dimensions and no empty one, not {} of {:?}",
+                grid.dims, grid.global
+            )));
+        }
+        Ok(())
+    }
+
+    /// Calls it, once for the whole grid; its panic becomes an error.
+    ///
+    /// # Safety
+    /// Each buffer argument covers bytes that are alive, and for this call nobody else's to write; one
+    /// that `writes` is for this call nobody else's to read either.
+    pub unsafe fn run(&self, grid: &Grid, args: &[NativeArg<'_>]) -> Result<()> {
+        check_overlap(args)?;
+        let mut args = NativeArgs { grid: unused_are_one(*grid), args };
+        catch_unwind(AssertUnwindSafe(|| (self.kernel.run)(&mut args))).unwrap_or_else(|panic| {
+            let text = panic_text(&*panic);
+            Err(Error::invalid(format!("native kernel `{}` panicked: {text}", self.kernel.name)))
+        })
+    }
+}
+
+/// `NativeArgs` promises this to kernels.
+fn unused_are_one(mut grid: Grid) -> Grid {
+    grid.global.iter_mut().skip(grid.dims).for_each(|size| *size = 1);
+    grid
+}
+
+/// Two slices of one memory, one of them writable, would be undefined behaviour in safe kernel code.
+fn check_overlap(args: &[NativeArg<'_>]) -> Result<()> {
+    for (index, first) in args.iter().enumerate() {
+        for (other, second) in args.iter().enumerate().skip(index + 1) {
+            if collide(first, second) {
+                return Err(Error::invalid(format!(
+                    "arguments {index} and {other} overlap, and one of them is written"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn collide(a: &NativeArg<'_>, b: &NativeArg<'_>) -> bool {
+    let (NativeArg::Buffer { .. }, NativeArg::Buffer { .. }) = (a, b) else { return false };
+    let ((a, a_writes), (b, b_writes)) = (extent(a), extent(b));
+    (a_writes || b_writes) && overlaps(&a, &b)
+}
+
+fn extent(arg: &NativeArg<'_>) -> (Range<usize>, bool) {
+    match arg {
+        NativeArg::Buffer { pointer, bytes, writes } => {
+            let start = pointer.addr();
+            (start..start.saturating_add(*bytes), *writes)
+        }
+        NativeArg::Value(_) => (0..0, false),
+    }
+}
+
+/// Whether two ranges have a byte in common.
+pub fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+/// Writes what new memory holds.
+///
+/// # Safety
+/// `bytes` bytes at `to` are valid for writes, and nobody else knows them yet.
+pub unsafe fn initialise(to: NonNull<u8>, bytes: usize, contents: &[u8]) -> Result<()> {
+    checks::contents(bytes, contents)?;
+    // SAFETY: the caller vouches for as many bytes as there are contents.
+    unsafe { to.copy_from_nonoverlapping(NonNull::from(contents).cast(), bytes) };
+    Ok(())
+}
+
+/// Repeats the pattern over the bytes.
+///
+/// # Safety
+/// `bytes` bytes at `to` are valid for writes, and the pattern does not lie among them.
+pub unsafe fn fill(to: NonNull<u8>, bytes: usize, pattern: &[u8]) {
+    let mut done = 0;
+    while done < bytes {
+        let step = pattern.len().min(bytes - done);
+        // SAFETY: `done + step <= bytes`, and the caller vouches for `bytes` bytes at `to`.
+        unsafe { to.add(done).copy_from_nonoverlapping(NonNull::from(pattern).cast(), step) };
+        done += step.max(1);
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writable_arguments_must_not_overlap() {
+        let mut bytes = [0_u8; 8];
+        let pointer = bytes.as_mut_ptr();
+        let buffer = |start, bytes, writes| NativeArg::Buffer {
+            pointer: pointer.wrapping_add(start),
+            bytes,
+            writes,
+        };
+        assert!(check_overlap(&[buffer(0, 8, false), buffer(0, 8, false)]).is_ok());
+        assert!(check_overlap(&[buffer(0, 4, true), buffer(4, 4, true)]).is_ok());
+        assert!(check_overlap(&[buffer(0, 5, false), buffer(4, 4, true)]).is_err());
+        assert!(check_overlap(&[NativeArg::Value(&[1]), buffer(0, 8, true)]).is_ok());
+    }
+}

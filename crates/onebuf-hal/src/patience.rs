@@ -1,0 +1,39 @@
+//! How a thread waits for a device whose driver has to be asked: again and again at first, then with sleeps between.
+
+use crate::locks::thread;
+use std::{hint, time::Duration};
+
+/// For so long the driver is asked again at once: giving the core away takes as long as asking twice, and most waits for work
+/// that was just given to a GPU are over by then.
+const AT_ONCE: Duration = Duration::from_micros(50);
+/// Which part of the time waited so far may be lost to a late answer.
+const LATE_SHARE: u32 = 16;
+/// A sleep takes at least this long: by default the kernel's timers are 50 µs late.
+pub const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
+/// The driver is asked at least so often.
+const LONGEST_SLEEP: Duration = Duration::from_millis(2);
+
+/// How long to sleep after so long a wait: not at all in the first 1.6 ms, where any sleep would be too long.
+pub fn pause(waited: Duration) -> Option<Duration> {
+    let pause = waited / LATE_SHARE;
+    (pause >= SHORTEST_SLEEP).then(|| pause.min(LONGEST_SLEEP))
+}
+
+/// Between two questions, where that is no sleep; for devices that do not compute on the host's cores.
+pub fn breathe(waited: Duration) {
+    if waited < AT_ONCE { hint::spin_loop() } else { thread::yield_now() }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeps_are_a_small_part_of_the_wait() {
+        let micros = Duration::from_micros;
+        assert_eq!([0, 50, 1599].map(|waited| pause(micros(waited))), [None; 3]);
+        assert_eq!(pause(micros(1600)), Some(SHORTEST_SLEEP));
+        assert_eq!(pause(micros(16_000)), Some(micros(1000)));
+        assert_eq!(pause(Duration::from_secs(9)), Some(LONGEST_SLEEP));
+    }
+}

@@ -1,0 +1,220 @@
+//! Programs, kernels and what is passed to them.
+//!
+//! # Safety
+//! Slices for native kernels are made of pointers that a launcher holds views of during the call.
+
+#![allow(unsafe_code)]
+
+use super::{Access, Memory};
+use crate::{Error, Result, locks::Arc};
+use bytemuck::Pod;
+use std::{any::Any, borrow::Cow, fmt};
+
+/// A kernel that is a function of this process; called once for a whole launch.
+#[derive(Clone)]
+pub struct NativeKernel {
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// What it does.
+    pub run: Arc<NativeFn>,
+}
+
+/// What a native kernel does.
+pub type NativeFn = dyn Fn(&mut NativeArgs<'_>) -> Result<()> + Send + Sync;
+
+impl fmt::Debug for NativeKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NativeKernel({})", self.name)
+    }
+}
+
+/// A built program.
+pub trait Program: Send + Sync + fmt::Debug {
+    /// One of its kernels. The number of parameters is checked where the driver knows it.
+    fn kernel(&self, name: &str, parameters: usize) -> Result<Arc<dyn Kernel>>;
+
+    /// What the compiler said although it succeeded.
+    fn log(&self) -> &str {
+        ""
+    }
+
+    /// The device's own binary of it.
+    fn binary(&self) -> Result<Vec<u8>> {
+        Err(Error::unsupported("a program's binary", "a device whose driver compiles programs"))
+    }
+
+    /// Whether it was made of a binary, so that nothing was compiled.
+    fn is_of_binary(&self) -> bool {
+        false
+    }
+
+    /// Creates the kernels that the first use would; how many, where the driver can list them.
+    fn warm_up(&self) -> Result<usize> {
+        Ok(0)
+    }
+}
+
+/// A kernel ready to be launched, from several threads if need be.
+pub trait Kernel: Any + Send + Sync + fmt::Debug {}
+
+impl dyn Kernel {
+    /// For the backend's own downcasts.
+    #[inline]
+    pub fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// How many work-items, in how large groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Dimensions in use, 1 to 3.
+    pub dims: usize,
+    /// Work-items per dimension.
+    pub global: [usize; 3],
+    /// Group size per dimension; the driver's choice when `None`.
+    pub local: Option<[usize; 3]>,
+    /// The first work-item's index per dimension.
+    pub offset: [usize; 3],
+}
+
+impl Grid {
+    /// As most are: no zeroes and no offset, so that there is nothing more to look at.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        matches!(self.dims, 1..=3) && self.offset == [0; 3] && !self.global.contains(&0)
+    }
+}
+
+/// One kernel argument.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// Memory of the launching queue's device, what the kernel does with it, and how many of its bytes are
+    /// the kernel's: it may have been made larger.
+    Memory(&'a dyn Memory, Access, usize),
+    /// A value's bytes.
+    Bytes(&'a [u8]),
+    /// Group-local memory of so many bytes.
+    Local(usize),
+}
+
+/// One argument as a native kernel gets it.
+#[derive(Clone, Copy)]
+pub enum NativeArg<'a> {
+    /// Bytes of a buffer, and whether they may be written.
+    Buffer {
+        /// Where they begin.
+        pointer: *mut u8,
+        /// How many there are.
+        bytes: usize,
+        /// Whether the kernel may write them.
+        writes: bool,
+    },
+    /// A value's bytes.
+    Value(&'a [u8]),
+}
+
+/// The arguments of a native kernel, typed on the way out.
+pub struct NativeArgs<'a> {
+    pub(crate) grid: Grid,
+    pub(crate) args: &'a [NativeArg<'a>],
+}
+
+impl NativeArgs<'_> {
+    /// Work-items per dimension; unused dimensions are 1.
+    pub fn global(&self) -> [usize; 3] {
+        self.grid.global
+    }
+
+    /// The first work-item's index per dimension.
+    pub fn offset(&self) -> [usize; 3] {
+        self.grid.offset
+    }
+
+    /// How many arguments there are.
+    pub fn count(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Whether it is a buffer that [`slice_mut`](NativeArgs::slice_mut) gives.
+    pub fn is_writable(&self, index: usize) -> bool {
+        matches!(self.args.get(index), Some(NativeArg::Buffer { writes: true, .. }))
+    }
+
+    fn buffer<T: Pod>(&self, index: usize) -> Result<(*mut T, usize, bool)> {
+        match self.args.get(index) {
+            Some(NativeArg::Buffer { pointer, .. }) if !pointer.cast::<T>().is_aligned() => {
+                let element = std::any::type_name::<T>();
+                Err(Error::invalid(format!(
+                    "argument {index} of a native kernel is not aligned for {element}"
+                )))
+            }
+            Some(NativeArg::Buffer { pointer, bytes, writes }) => {
+                Ok((pointer.cast(), bytes / size_of::<T>().max(1), *writes))
+            }
+            _ => {
+                Err(Error::invalid(format!("argument {index} of a native kernel is not a buffer")))
+            }
+        }
+    }
+
+    /// A buffer's elements.
+    pub fn slice<T: Pod>(&self, index: usize) -> Result<&[T]> {
+        let (pointer, len, _) = self.buffer::<T>(index)?;
+        // SAFETY: the launcher holds a view of this buffer, aligned and alive during the call; `&self`
+        // keeps `slice_mut` away meanwhile.
+        Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
+    }
+
+    /// A buffer's elements, to be changed.
+    pub fn slice_mut<T: Pod>(&mut self, index: usize) -> Result<&mut [T]> {
+        let (pointer, len, writes) = self.buffer::<T>(index)?;
+        if !writes {
+            return Err(Error::invalid(format!(
+                "argument {index} of a native kernel is read-only"
+            )));
+        }
+        // SAFETY: the launcher holds a write view of this buffer, which excludes every other view;
+        // `&mut self` excludes other slices.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, len) })
+    }
+
+    /// One buffer to read beside another to change.
+    pub fn pair<A: Pod, B: Pod>(&mut self, read: usize, write: usize) -> Result<(&[A], &mut [B])> {
+        if read == write {
+            return Err(Error::invalid("the two buffers of a pair must differ"));
+        }
+        let (from, from_len, _) = self.buffer::<A>(read)?;
+        let (to, to_len, writes) = self.buffer::<B>(write)?;
+        if !writes {
+            return Err(Error::invalid(format!(
+                "argument {write} of a native kernel is read-only"
+            )));
+        }
+        // SAFETY: a write view excludes every other view of its buffer, so the two do not overlap.
+        Ok(unsafe {
+            (std::slice::from_raw_parts(from, from_len), std::slice::from_raw_parts_mut(to, to_len))
+        })
+    }
+
+    /// A value's bytes, which lie at any address; `None` for a buffer.
+    pub fn bytes(&self, index: usize) -> Option<&[u8]> {
+        match self.args.get(index) {
+            Some(NativeArg::Value(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// A value.
+    pub fn value<T: Pod>(&self, index: usize) -> Result<T> {
+        match self.args.get(index) {
+            Some(NativeArg::Value(bytes)) if bytes.len() == size_of::<T>() => {
+                Ok(bytemuck::pod_read_unaligned(bytes))
+            }
+            _ => Err(Error::invalid(format!(
+                "argument {index} of a native kernel is not a value of {} bytes",
+                size_of::<T>()
+            ))),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What programs are made of.
+
+use super::NativeKernel;
+use crate::{Error, Result};
+use std::{borrow::Cow, fmt};
+
+/// A kernel language, by name. Each backend says which it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Language(pub &'static str);
+
+/// One kernel as a text whose only entry is `main`: the name is the program's for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shader {
+    /// The kernel's name in the program.
+    pub name: Cow<'static, str>,
+    /// The text.
+    pub text: Cow<'static, str>,
+}
+
+/// One program in as many forms as its author has it in; a device takes the one it can use: its own
+/// binary first, then SPIR-V, then text. The host takes functions of this process.
+#[derive(Clone, Default)]
+pub struct Source {
+    /// Program texts by language.
+    pub texts: Vec<(Language, Cow<'static, str>)>,
+    /// A SPIR-V module, as the caller gave it.
+    pub spirv: Option<Cow<'static, [u8]>>,
+    /// Some device's own binary.
+    pub binary: Option<Cow<'static, [u8]>>,
+    /// Shaders, one for each kernel.
+    pub shaders: Vec<Shader>,
+    /// Kernels as functions of this process.
+    pub native: Vec<NativeKernel>,
+    /// Options for the compiler, in its own words.
+    pub options: String,
+}
+
+impl Source {
+    /// Adds a text in a language.
+    pub fn with_text(mut self, language: Language, text: Cow<'static, str>) -> Self {
+        self.texts.push((language, text));
+        self
+    }
+
+    /// Adds a kernel as a shader of its own.
+    pub fn with_shader(mut self, name: Cow<'static, str>, text: Cow<'static, str>) -> Self {
+        self.shaders.push(Shader { name, text });
+        self
+    }
+
+    /// Adds some device's own binary.
+    pub fn with_binary(mut self, binary: impl Into<Cow<'static, [u8]>>) -> Self {
+        self.binary = Some(binary.into());
+        self
+    }
+
+    /// Options for the compiler.
+    pub fn with_options(mut self, options: impl Into<String>) -> Self {
+        self.options = options.into();
+        self
+    }
+
+    /// The text in a language.
+    pub fn text(&self, language: Language) -> Option<&str> {
+        self.texts.iter().find(|(l, _)| *l == language).map(|(_, text)| text.as_ref())
+    }
+
+    /// The shader that is a kernel.
+    pub fn shader(&self, kernel: &str) -> Option<&Shader> {
+        self.shaders.iter().find(|shader| shader.name == kernel)
+    }
+
+    /// The SPIR-V module, where there is one; an error where it cannot be one.
+    pub fn module(&self) -> Result<Option<&[u8]>> {
+        let Some(module) = self.spirv.as_deref() else { return Ok(None) };
+        check_spirv(module).map_err(|why| Error::invalid(format!("no SPIR-V module: {why}")))?;
+        Ok(Some(module))
+    }
+
+    /// Which forms it has, for messages.
+    pub fn forms(&self) -> String {
+        let texts = self.texts.iter().map(|(language, _)| language.0);
+        let more = [
+            (!self.shaders.is_empty(), "GLSL"),
+            (self.spirv.is_some(), "SPIR-V"),
+            (self.binary.is_some(), "a binary"),
+            (!self.native.is_empty(), "native functions"),
+        ];
+        let more = more.into_iter().filter_map(|(has, form)| has.then_some(form));
+        let forms: Vec<&str> = texts.chain(more).collect();
+        if forms.is_empty() { "nothing".into() } else { forms.join(" and ") }
+    }
+}
+
+/// Binaries are long and say nothing to people.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({}, options `{}`)", self.forms(), self.options)
+    }
+}
+
+/// The first word of every module, in the byte order of whoever wrote it.
+const SPIRV_MAGIC: u32 = 0x0723_0203;
+/// Magic, version, generator, bound, schema.
+const SPIRV_HEADER_BYTES: usize = 20;
+
+/// Whether bytes begin as a SPIR-V module does.
+pub fn is_spirv(bytes: &[u8]) -> bool {
+    let word = bytes.first_chunk().map(|word| u32::from_le_bytes(*word));
+    word == Some(SPIRV_MAGIC) || word == Some(SPIRV_MAGIC.swap_bytes())
+}
+
+/// What can be seen from outside. Drivers trust the length they are given.
+fn check_spirv(bytes: &[u8]) -> Result<(), String> {
+    let n = bytes.len();
+    if !is_spirv(bytes) {
+        return Err(format!("{n} bytes that do not begin with {SPIRV_MAGIC:#010x}"));
+    }
+    if n < SPIRV_HEADER_BYTES || !n.is_multiple_of(4) {
+        return Err(format!("{n} bytes, where a header of 20 and whole words of 4 are needed"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_looked_at_from_outside() {
+        let header: Vec<u8> = [SPIRV_MAGIC, 0x0001_0000, 0, 1, 0].map(u32::to_le_bytes).concat();
+        let with = |bytes: &[u8]| {
+            let source = Source { spirv: Some(bytes.to_vec().into()), ..Source::default() };
+            source.module().map(|module| module.map(<[u8]>::len))
+        };
+        assert_eq!(with(&header), Ok(Some(20)));
+        let swapped: Vec<u8> = header.chunks(4).flat_map(|w| w.iter().rev().copied()).collect();
+        assert_eq!(with(&swapped), Ok(Some(20)));
+        assert_eq!(Source::default().module(), Ok(None));
+        for wrong in
+            [&header[..16], &header[..19], &[header.clone(), vec![0]].concat(), &[], b"kern"]
+        {
+            assert!(matches!(with(wrong), Err(Error::InvalidArgument(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn forms_are_named() {
+        assert_eq!(Source::default().forms(), "nothing");
+        let texts = vec![(Language("some C"), "".into())];
+        let source = Source { texts, binary: Some(vec![1].into()), ..Source::default() };
+        assert_eq!(source.forms(), "some C and a binary");
+        assert_eq!(format!("{source:?}"), "Source(some C and a binary, options ``)");
+    }
+}

@@ -1,0 +1,368 @@
+//! Who may use memory now, and the map and unmap commands that change it.
+//!
+//! Attached is unmapped; published is mapped for reading; away is mapped for reading and writing. Imported
+//! memory is acquired and released instead. The state is changed only after the driver took the command,
+//! so that a failure leaves it true.
+
+use super::{
+    conv, graphics,
+    memory::Inner,
+    queue::RawQueue,
+    storage::{Address, Place},
+};
+use onebuf_hal::{
+    AccessState, Error, MemoryKind, Result,
+    locks::{Arc, AtomicU64, Ordering, lock},
+};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClMem, consts as cl},
+};
+use std::{ptr, time::Duration};
+
+/// How long an unmap may wait for its map, where the driver wants the one before the other.
+const MAP_WAIT: Duration = Duration::from_secs(10);
+
+/// Where a memory is: read without a lock by whoever uses it, written under the lock of [`State`].
+#[derive(Debug)]
+pub(super) struct Now(AtomicU64);
+
+impl Default for Now {
+    fn default() -> Now {
+        Now(AtomicU64::new(Now::ACQUIRED))
+    }
+}
+
+impl Now {
+    const ACQUIRED: u64 = AccessState::Acquired as u64;
+    const RELEASED: u64 = AccessState::Released as u64;
+    const SHARED_READ: u64 = AccessState::SharedRead as u64;
+
+    pub fn get(&self) -> AccessState {
+        match self.0.load(Ordering::Acquire) {
+            Self::RELEASED => AccessState::Released,
+            Self::SHARED_READ => AccessState::SharedRead,
+            _ => AccessState::Acquired,
+        }
+    }
+
+    pub fn set(&self, access_state: AccessState) {
+        self.0.store(access_state as u64, Ordering::Release);
+    }
+
+    #[inline]
+    pub fn is_acquired(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::ACQUIRED
+    }
+
+    /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
+    #[inline]
+    pub fn check_use(&self, writes: bool) -> Result<()> {
+        if self.is_acquired() {
+            return Ok(());
+        }
+        match self.get() {
+            AccessState::Released => Err(handed_out("away: others may write it")),
+            AccessState::SharedRead if writes => Err(handed_out("published: others may read it")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The mutable part of a memory.
+#[derive(Default)]
+pub(super) struct State {
+    /// Where it is mapped, and on which queue: an unmap in `Drop` needs one.
+    map: Option<(Address, Arc<RawQueue>)>,
+    /// The queue that acquired imported memory last.
+    acquired_on: Option<Arc<RawQueue>>,
+    /// Where every map must be, once somebody relies on it.
+    fixed: Option<Address>,
+    /// Queues whose work may use it, where that must be remembered. Only ever grows.
+    users: Vec<Arc<RawQueue>>,
+}
+
+impl State {
+    pub fn mapped(&self) -> Option<Address> {
+        self.map.as_ref().map(|(at, _)| *at)
+    }
+
+    /// From now on a map at another address is an error.
+    pub fn must_be_at(&mut self, at: Address) {
+        self.fixed = Some(at);
+    }
+}
+
+fn handed_out(why: &str) -> Error {
+    Error::invalid(format!("the memory is {why}; it must be attached before the device uses it"))
+}
+
+impl Inner {
+    pub fn needs_access_state(&self) -> bool {
+        !matches!(self.memory_kind, MemoryKind::FineSvm | MemoryKind::Device | MemoryKind::OnChip)
+    }
+
+    /// Enqueues what the change takes; says whether anything was.
+    pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
+        if !self.needs_access_state() {
+            return Ok(false);
+        }
+        let mut state = lock(&self.state);
+        if self.access_state.get() == to {
+            return Ok(false);
+        }
+        if self.memory_kind == MemoryKind::Exportable {
+            return self.reside_imported(queue, &mut state, to);
+        }
+        let flags = self.map_flags(to)?;
+        queue.keep_order()?;
+        self.unmap(queue, &mut state)?;
+        if let Some(flags) = flags {
+            self.map(queue, &mut state, to, flags)?;
+        }
+        queue.keep_order()?;
+        Ok(true)
+    }
+
+    /// Publishing is releasing, which makes writes visible, and acquiring again: then both sides read.
+    fn reside_imported(
+        &self,
+        queue: &Arc<RawQueue>,
+        state: &mut State,
+        to: AccessState,
+    ) -> Result<bool> {
+        let from = self.access_state.get();
+        queue.keep_order()?;
+        if from == AccessState::Acquired || to == AccessState::Released {
+            self.release(queue)?;
+            self.access_state.set(AccessState::Released);
+        }
+        if self.access_state.get() == AccessState::Released && to != AccessState::Released {
+            self.acquire(queue)?;
+            state.acquired_on = Some(queue.clone());
+        }
+        self.access_state.set(to);
+        self.used_on(queue, state);
+        queue.keep_order()?;
+        // Between published and attached only we change.
+        Ok(!(from == AccessState::SharedRead && to == AccessState::Acquired))
+    }
+
+    fn acquire(&self, queue: &RawQueue) -> Result<()> {
+        let driver = queue.driver();
+        if let (Place::Object(mem), Some(object)) = (self.place, &self.shared) {
+            return graphics::acquire(object, queue, mem);
+        }
+        let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
+            return Ok(());
+        };
+        // SAFETY: a live queue and imported object of one context, and calls of its platform.
+        let acquired = unsafe { driver.cl.enqueue_acquire_external(calls, queue.raw, mem) };
+        driver.check("clEnqueueAcquireExternalMemObjectsKHR", acquired)
+    }
+
+    fn release(&self, queue: &RawQueue) -> Result<()> {
+        let driver = queue.driver();
+        if let (Place::Object(mem), Some(object)) = (self.place, &self.shared) {
+            return graphics::release(object, queue, mem);
+        }
+        let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
+            return Ok(());
+        };
+        // SAFETY: as in `acquire`, which came before.
+        let released = unsafe { driver.cl.enqueue_release_external(calls, queue.raw, mem) };
+        driver.check("clEnqueueReleaseExternalMemObjectsKHR", released)
+    }
+
+    /// How it is mapped: as far as the host may go, for a driver refuses more.
+    fn map_flags(&self, to: AccessState) -> Result<Option<u64>> {
+        let Some(flags) = conv::map_flags(to) else { return Ok(None) };
+        let may = flags & conv::maps_allowed(self.host);
+        let reads_in_vain = to == AccessState::SharedRead && !self.host.reads();
+        if may == 0 || reads_in_vain {
+            let host = self.host;
+            return Err(Error::invalid(format!(
+                "memory that the host was to use for {host} cannot be mapped to be {to:?}"
+            )));
+        }
+        Ok(Some(may))
+    }
+
+    fn map(
+        &self,
+        queue: &Arc<RawQueue>,
+        state: &mut State,
+        to: AccessState,
+        flags: u64,
+    ) -> Result<()> {
+        let at = match self.place {
+            Place::Object(mem) => map_object(queue, mem, flags, self.bytes)?,
+            Place::Svm { pointer, .. } => map_svm(queue, pointer, flags, self.bytes)?,
+        };
+        state.map = Some((at, queue.clone()));
+        self.access_state.set(to);
+        self.used_on(queue, state);
+        match state.fixed {
+            // Taken back, so that the next attempt is refused as well, and does not find it mapped.
+            Some(fixed) if fixed != at => {
+                self.unmap(queue, state)?;
+                Err(moved(fixed, at))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unmap(&self, queue: &Arc<RawQueue>, state: &mut State) -> Result<()> {
+        let Some((at, mapped_on)) = state.map.clone() else { return Ok(()) };
+        match self.place {
+            Place::Object(mem) => unmap_object(queue, mem, at, &mapped_on)?,
+            Place::Svm { pointer, .. } => unmap_svm(queue, pointer)?,
+        }
+        self.used_on(queue, state);
+        state.map = None;
+        self.access_state.set(AccessState::Acquired);
+        Ok(())
+    }
+
+    /// Remembers a queue where the driver itself does not wait with freeing for its work. The usual
+    /// queue is the one of last time, and costs no lock.
+    #[inline]
+    pub fn note_use(&self, queue: &Arc<RawQueue>) {
+        if !self.knows(queue) {
+            self.note_new_use(queue);
+        }
+    }
+
+    /// Whether there is nothing to remember of a queue that uses it.
+    #[inline]
+    pub fn knows(&self, queue: &RawQueue) -> bool {
+        !self.tracks_users || self.last_user.load(Ordering::Acquire) == queue.id
+    }
+
+    /// The same for a launch, but where that is waited for.
+    #[inline]
+    pub fn note_launch(&self, queue: &Arc<RawQueue>) {
+        if self.tracks_users && !self.context.driver.quirks.reads_arguments_late {
+            self.note_use(queue);
+        }
+    }
+
+    #[cold]
+    fn note_new_use(&self, queue: &Arc<RawQueue>) {
+        self.used_on(queue, &mut lock(&self.state));
+    }
+
+    fn used_on(&self, queue: &Arc<RawQueue>, state: &mut State) {
+        if !self.tracks_users {
+            return;
+        }
+        if !state.users.iter().any(|user| user.id == queue.id) {
+            state.users.push(queue.clone());
+        }
+        self.last_user.store(queue.id, Ordering::Release);
+    }
+
+    /// Who has used it so far.
+    pub fn users(&self) -> Vec<Arc<RawQueue>> {
+        lock(&self.state).users.clone()
+    }
+
+    /// At the end: unmaps what is mapped (some drivers leak it otherwise), and says who used it.
+    pub fn retire(&mut self) -> Vec<Arc<RawQueue>> {
+        // Nobody else has it: no lock.
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut state = std::mem::take(state);
+        if let Some((_, queue)) = state.map.clone() {
+            // Once more after a failure: on PoCL a map keeps the object, and so its pages, for ever.
+            let unmapped = self.unmap(&queue, &mut state);
+            let unmapped = unmapped.or_else(|_| self.unmap(&queue, &mut state));
+            if let Err(why) = unmapped.and_then(|()| queue.flush()) {
+                tracing::warn!("a memory was released while mapped: {why}");
+            }
+        }
+        self.give_up(&mut state);
+        state.users
+    }
+
+    /// Imported memory that is still ours goes back to where it came from.
+    fn give_up(&self, state: &mut State) {
+        let Some(queue) = state.acquired_on.take() else { return };
+        if self.access_state.get() != AccessState::Released {
+            let release = || self.release_behind(&queue, &state.users);
+            if let Err(why) = release().or_else(|_| release()).and_then(|()| queue.flush()) {
+                tracing::warn!("imported memory was dropped without being released: {why}");
+            }
+        }
+    }
+
+    /// Nobody has ordered the queues any more: the others' work may still use it.
+    fn release_behind(&self, queue: &Arc<RawQueue>, users: &[Arc<RawQueue>]) -> Result<()> {
+        let others = users.iter().filter(|user| user.id != queue.id);
+        let marks = others.map(|user| user.mark()).collect::<Result<Vec<_>>>()?;
+        marks.iter().try_for_each(|mark| queue.prepare(mark))?;
+        let waits: Vec<_> = marks.iter().map(|mark| mark.handle()).collect();
+        if !waits.is_empty() {
+            queue.wait_list(&waits)?;
+        }
+        queue.keep_order()?;
+        self.release(queue)
+    }
+}
+
+fn moved(fixed: Address, at: Address) -> Error {
+    let what = format!("memory relied upon at {:p} that the driver maps at {:p}", fixed.0, at.0);
+    Error::unsupported(what, "a stable map address")
+}
+
+fn map_object(queue: &RawQueue, mem: ClMem, flags: u64, bytes: usize) -> Result<Address> {
+    let driver = queue.driver();
+    // SAFETY: a live queue and memory object of one context, mapped whole; no event is asked for.
+    let mapped = driver.slow("clEnqueueMapBuffer", || unsafe {
+        let (blocking, none, no) = (cl::CL_FALSE, ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_map_buffer(queue.raw, mem, blocking, flags, 0, bytes, 0, none, no)
+    });
+    Ok(Address(mapped?.cast()))
+}
+
+fn unmap_object(
+    queue: &RawQueue,
+    mem: ClMem,
+    at: Address,
+    mapped_on: &Arc<RawQueue>,
+) -> Result<()> {
+    let driver = queue.driver();
+    // SAFETY: mapped at this address, and not yet unmapped.
+    let unmap = || unsafe {
+        let (none, no) = (ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_unmap_mem_object(queue.raw, mem, at.void(), 0, none, no)
+    };
+    let unmapped = match unmap() {
+        // Rusticl 22.3 knows an address as mapped only once the map command has run, and refuses an
+        // unmap that is enqueued right behind it.
+        Err(ClStatus::INVALID_VALUE) => {
+            mapped_on.drain(MAP_WAIT)?;
+            unmap()
+        }
+        unmapped => unmapped,
+    };
+    driver.check("clEnqueueUnmapMemObject", unmapped)
+}
+
+fn map_svm(queue: &RawQueue, at: Address, flags: u64, bytes: usize) -> Result<Address> {
+    let driver = queue.driver();
+    // SAFETY: a live queue and a live coarse-grained allocation of one context, of that length.
+    driver.slow("clEnqueueSVMMap", || unsafe {
+        let (blocking, none, no) = (cl::CL_FALSE, ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_svm_map(queue.raw, blocking, flags, at.void(), bytes, 0, none, no)
+    })?;
+    Ok(at)
+}
+
+fn unmap_svm(queue: &RawQueue, at: Address) -> Result<()> {
+    let driver = queue.driver();
+    // SAFETY: mapped at this address, and not yet unmapped.
+    let unmapped = unsafe {
+        driver.cl.enqueue_svm_unmap(queue.raw, at.void(), 0, ptr::null(), ptr::null_mut())
+    };
+    driver.check("clEnqueueSVMUnmap", unmapped)
+}

@@ -1,0 +1,154 @@
+//! Memory by the address that kernels see: another API's in our kernels, and ours for another API's.
+//!
+//! AMD's OpenCL and HIP work in one address space. Where memory lies there: coarse-grained SVM in the device's own memory, but only
+//! in a context of one device; fine-grained SVM in host memory. (So the sources of AMD's runtimes say; onebuf has not run on such a device yet.)
+
+use super::{
+    OPENCL_C, conv,
+    conv::Version,
+    device::{Context, Driver},
+    memory::{Inner, Memory},
+    program::Program,
+    query,
+    queue::Queue,
+};
+use onebuf_hal::{
+    self as hal, Access, AddressFrom, AddressRange, AddressSpace, AllocSpec, Arg, DeviceInfo,
+    DeviceKind, Error, Grid, HostAccess, HostRange, MemoryKind, Program as _, Result, Source,
+    locks::Arc,
+};
+use onebuf_sys::{ClStatus, opencl::consts as cl};
+use std::time::Duration;
+
+/// The address space of AMD's runtimes.
+const ROCR: AddressSpace = AddressSpace::Runtime("ROCr");
+const AMD: &str = "AMD Accelerated Parallel Processing";
+
+const NAME: &str = "onebuf_address";
+const TEXT: &str =
+    "kernel void onebuf_address(global ulong *at, global uchar *p) { *at = (ulong)p; }\n";
+
+/// How long the kernel that tells an address may take.
+const ADDRESS_WAIT: Duration = Duration::from_secs(10);
+
+/// What is worth telling of memory that another API allocated.
+pub(super) const REMARK: &str =
+    "another API's memory at its own address: for kernels only, with a barrier between them";
+
+/// In which address space kernels of a device work: ROCr's where the driver is over that, the process' own on a CPU.
+pub(super) fn space(info: &DeviceInfo) -> Option<AddressSpace> {
+    match info.kind {
+        // Without SVM there is neither memory to hand on by its address, nor a call that takes one.
+        _ if !info.caps.memory_kinds.contains(&MemoryKind::CoarseSvm) => None,
+        DeviceKind::Gpu if info.platform == AMD && info.driver.contains("HSA") => Some(ROCR),
+        // Oclgrind has addresses of its own making.
+        DeviceKind::Cpu if info.platform != "Oclgrind" => Some(AddressSpace::Process),
+        _ => None,
+    }
+}
+
+/// Whether kernels may be given another API's address.
+pub(super) fn check(driver: &Driver, range: &AddressRange) -> Result<()> {
+    let has = driver.info.caps.address_space.is_some()
+        && driver.version >= Version::V2_0
+        && driver.cl.has_set_kernel_arg_svm_pointer();
+    let why = match range.from {
+        _ if !has => "it takes no address of another API's",
+        AddressFrom::Kernel => "nobody there can tell whether an address out of a kernel is one",
+        AddressFrom::Allocator if range.address == 0 => "null",
+        AddressFrom::Allocator => return Ok(()),
+    };
+    let (address, name) = (range.address, &driver.info.name);
+    let what = format!("the address {address:#x} on {name}: {why}");
+    Err(Error::unsupported(what, "memory of another API's allocator in one address space"))
+}
+
+/// What one work-item sees as the memory's address. The memory is attached.
+pub(super) fn of(memory: &Memory, queue: &Queue) -> Result<u64> {
+    let context = memory.context();
+    let (bytes, align, access) = (size_of::<u64>(), size_of::<u64>(), Access::ReadWrite);
+    let (memory_kind, host) = (MemoryKind::Device, HostAccess::ReadWrite);
+    let spec = AllocSpec { bytes, align, memory_kind, access, host, hint: None };
+    let told = Memory::allocate(context.clone(), &spec, Some(&[0; size_of::<u64>()]))?;
+    let texts = vec![(OPENCL_C, TEXT.into())];
+    let program = Program::build(context.clone(), &Source { texts, ..Source::default() })?;
+    let kernel = program.kernel(NAME, 2)?;
+    let grid = Grid { dims: 1, global: [1; 3], local: None, offset: [0; 3] };
+    let all = hal::Memory::bytes(memory);
+    let args = [Arg::Memory(&told, access, bytes), Arg::Memory(memory, memory.access(), all)];
+    // SAFETY: the text above writes eight bytes of the first, and touches nothing of the second.
+    unsafe { hal::Queue::launch(queue, &*kernel, &grid, &args, &[], false) }?;
+    read(queue, &told)
+}
+
+/// A number that a kernel wrote.
+fn read(queue: &Queue, from: &Memory) -> Result<u64> {
+    let mut place = Box::new(0u64);
+    // SAFETY: the place is nobody else's, and is leaked where the read does not end.
+    let reading = unsafe {
+        let into = (&raw mut *place).cast();
+        hal::Queue::read(queue, from, 0, into, size_of::<u64>())
+    };
+    let done = reading.and_then(|event| event.wait(ADDRESS_WAIT));
+    match done {
+        Ok(()) => Ok(*place),
+        Err(why) => {
+            std::mem::forget(place);
+            Err(why)
+        }
+    }
+}
+
+/// Coarse-grained SVM is the device's own memory only where the context has no other device.
+pub(super) fn check_placed(memory: &Inner) -> Result<()> {
+    let is_amd = memory.context.driver.info.caps.address_space == Some(ROCR);
+    match devices(&memory.context) {
+        1 => Ok(()),
+        n if is_amd && memory.memory_kind == MemoryKind::CoarseSvm => Err(Error::unsupported(
+            format!("coarse SVM of a context of {n} devices, which is host memory, by its address"),
+            "a context of one device",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Where memory lies, on the drivers of which that is known.
+pub(super) fn placement(memory: &Inner) -> Option<String> {
+    if memory.context.driver.info.caps.address_space != Some(ROCR) {
+        return None;
+    }
+    let (own, host) = ("in the device's own memory", "in host memory");
+    Some(match memory.memory_kind {
+        MemoryKind::CoarseSvm => match devices(&memory.context) {
+            1 => format!("{own}: coarse grain, and one device in the context"),
+            n => format!("{host}: {n} devices in the context"),
+        },
+        MemoryKind::FineSvm => format!("{host}: fine grain"),
+        MemoryKind::Device => own.to_owned(),
+        _ => host.to_owned(),
+    })
+}
+
+/// How many devices the memory's context has; one where the driver does not say.
+fn devices(context: &Context) -> u32 {
+    let driver = &context.driver;
+    let count = query::value::<u32>(|n, at, len| {
+        // SAFETY: a live context; `query` gives a place of the length it says.
+        unsafe { driver.cl.get_context_info(context.raw, cl::CL_CONTEXT_NUM_DEVICES, n, at, len) }
+    });
+    count.unwrap_or(1).max(1)
+}
+
+/// Why host memory could not be used in place. AMD's driver says that memory has run out where another allocator's memory
+/// (HIP's, whether pinned or the device's) was given to it: nothing has.
+pub(super) fn not_over(driver: &Arc<Driver>, range: &HostRange, why: ClStatus) -> Error {
+    let is_amd = driver.info.caps.address_space == Some(ROCR);
+    if !is_amd || why != ClStatus::MEM_OBJECT_ALLOCATION_FAILURE {
+        return conv::allocation("clCreateBuffer", why, range.bytes, &driver.info);
+    }
+    let at = range.pointer;
+    Error::unsupported(
+        format!("CL_MEM_USE_HOST_PTR of memory at {at:p}: wrong allocator ({why})"),
+        "ordinary pages of the host's, or memory whose address its kernels are given",
+    )
+}

@@ -1,0 +1,34 @@
+//! OpenCL as a backend.
+
+use super::{API, OPENCL_C, discover, foreign::Library};
+use onebuf_hal::{
+    Api, Backend, Discovered, DriverLibrary, Language, Search, Unavailable, locks::Arc,
+};
+
+/// Every OpenCL platform of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenClBackend;
+
+// SAFETY: what the traits promise is what each file of this backend says for its own part.
+unsafe impl Backend for OpenClBackend {
+    fn api(&self) -> Api {
+        API
+    }
+
+    fn libraries(&self) -> &'static [DriverLibrary] {
+        &[DriverLibrary { name: "opencl", variable: "ONEBUF_OPENCL_LIB" }]
+    }
+
+    fn languages(&self) -> &'static [Language] {
+        &[OPENCL_C]
+    }
+
+    fn discover(&self, search: &Search<'_>) -> Result<Discovered, Unavailable> {
+        let mut next = search.next_domain;
+        let found = discover(search.library(API.0), search.probe.clone(), &mut next)?;
+        let all = found.devices.iter().cloned();
+        let discovered = Discovered::new(all, "an OpenCL device", found.problems);
+        let library = Arc::new(Library { cl: found.cl, devices: found.devices });
+        Ok(Discovered { library: Some(library), ..discovered })
+    }
+}

@@ -1,0 +1,320 @@
+//! A device, and the one context that everything made for it belongs to.
+
+use super::{
+    conv,
+    conv::Version,
+    graphics::{self, Tie},
+    ids::Ids,
+    memory::Memory,
+    program::Program,
+    queue::Queue,
+    quirks::Quirks,
+    semaphore::Semaphore,
+};
+use onebuf_hal::{
+    self as hal, Access, AllocSpec, ContextHandles, DeviceInfo, Domain, Error, Export,
+    LayeredHandles, PhysicalId, QueueOrder, QueueSpec, Result, Source, checks,
+    locks::{Arc, Mutex, lock},
+    watchdog::Post,
+};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClContext, ClDevice, ClPlatform, ExternalCalls, OpenCl, OpenClExt, consts as cl},
+};
+use std::{fmt, os::fd::BorrowedFd, ptr, sync::Weak};
+
+/// A device's facts and the table to call its driver by. Nothing here needs releasing.
+#[derive(Clone)]
+pub(super) struct Driver {
+    pub cl: Arc<OpenCl>,
+    pub platform: ClPlatform,
+    pub device: ClDevice,
+    /// The older of the platform's and the device's.
+    pub version: Version,
+    pub quirks: Quirks,
+    /// Handing imported memory over, where the platform can.
+    pub external: Option<ExternalCalls>,
+    /// Semaphores of other APIs, where the platform has them.
+    pub semaphores: Option<Arc<OpenClExt>>,
+    /// Sharing with OpenGL, where the platform can.
+    pub graphics: Option<Arc<OpenClExt>>,
+    pub domain: Domain,
+    pub info: DeviceInfo,
+    /// By what calls that may block are watched.
+    pub post: Arc<Post>,
+}
+
+impl Driver {
+    /// Makes a call that may block, watched.
+    pub fn slow<T>(
+        &self,
+        call: &'static str,
+        make: impl FnOnce() -> Result<T, ClStatus>,
+    ) -> Result<T> {
+        self.check(call, self.post.watch(call, make))
+    }
+
+    /// A driver's answer, with the call and the device in the error.
+    pub fn check<T>(&self, call: &'static str, answer: Result<T, ClStatus>) -> Result<T> {
+        answer.map_err(|status| conv::status(call, status, &self.info.name))
+    }
+
+    /// The same where nobody can be told: in `Drop`, and for calls whose failure changes nothing.
+    pub fn note(&self, call: &'static str, answer: Result<(), ClStatus>) {
+        if let Err(status) = answer
+            && status != ClStatus::FORKED
+        {
+            tracing::warn!(device = %self.info.name, "{call}: {status}");
+        }
+    }
+
+    /// Whether objects of that domain may meet this device's.
+    #[inline]
+    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
+        checks::same_domain(what, domain, self.domain, &self.info)
+    }
+
+    /// Something that is not of this device's context.
+    #[cold]
+    pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
+        checks::foreign(what, domain, self.domain, &self.info)
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("device", &self.info.name)
+            .field("domain", &self.domain)
+            .finish()
+    }
+}
+
+/// A `cl_context` of one device. Everything made in it keeps it.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub driver: Arc<Driver>,
+    pub raw: ClContext,
+    pub ids: Arc<Ids>,
+    /// Released after the context.
+    pub tie: Tie,
+}
+
+impl Context {
+    pub fn new(driver: &Arc<Driver>) -> Result<Context> {
+        Context::with(driver, &[cl::CL_CONTEXT_PLATFORM, driver.platform.0 as isize, 0])
+    }
+
+    /// One with these properties; the list ends with 0.
+    pub fn with(driver: &Arc<Driver>, properties: &[isize]) -> Result<Context> {
+        debug_assert_eq!(properties.last(), Some(&0));
+        // No notify function: it may come from any thread at any time, and says in words of the
+        // driver's own what the failing call reports anyway.
+        // SAFETY: a live device of that platform; the list ends with 0.
+        let raw = driver.slow("clCreateContext", || unsafe {
+            let list = properties.as_ptr();
+            driver.cl.create_context(list, 1, &driver.device, None, ptr::null_mut())
+        })?;
+        let ids = Arc::default();
+        Ok(Context { driver: driver.clone(), raw, ids, tie: Tie::None })
+    }
+
+    pub fn tied(mut self, tie: Tie) -> Context {
+        self.tie = tie;
+        self
+    }
+
+    /// Somebody else's, with a reference of our own. `ids` is one for all devices of the context.
+    ///
+    /// # Safety
+    /// A live context of the driver's device.
+    pub unsafe fn retained(driver: Arc<Driver>, raw: ClContext, ids: Arc<Ids>) -> Result<Context> {
+        // SAFETY: the caller's promise.
+        driver.check("clRetainContext", unsafe { driver.cl.retain_context(raw) })?;
+        Ok(Context { driver, raw, ids, tie: Tie::None })
+    }
+
+    /// A number that no other object of this context has or gets; never zero. A handle tells two
+    /// objects apart only while both live: drivers give a new one the address of one that is gone.
+    pub fn new_id(&self) -> u64 {
+        self.ids.new_id()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: made or retained above, released once; its objects kept it until now.
+        let release = || unsafe { self.driver.cl.release_context(self.raw) };
+        let released = self.driver.post.watch("clReleaseContext", release);
+        self.driver.note("clReleaseContext", released);
+    }
+}
+
+/// One OpenCL device, in one context.
+#[derive(Debug)]
+pub struct Device {
+    driver: Arc<Driver>,
+    context: Mutex<Which>,
+    /// Whose objects it is to share, the newest last: its own context is made for that.
+    partners: Mutex<Vec<Arc<dyn hal::Device>>>,
+}
+
+/// The context that a device is used in.
+#[derive(Debug)]
+enum Which {
+    /// Our own, made by the first call that needs it: on some drivers it takes 100 ms and wakes the chip.
+    Own(Option<Arc<Context>>),
+    /// Somebody else's, kept by whoever registered it.
+    ForeignDevice(Weak<Context>),
+}
+
+impl Device {
+    pub(super) fn new(driver: Driver) -> Device {
+        Device::using(driver, Which::Own(None))
+    }
+
+    /// The same device, for contexts that are not ours. It has none yet.
+    pub(super) fn entry(driver: Driver) -> Device {
+        Device::using(driver, Which::ForeignDevice(Weak::new()))
+    }
+
+    fn using(driver: Driver, which: Which) -> Device {
+        let (driver, context) = (Arc::new(driver), Mutex::new(which));
+        Device { driver, context, partners: Mutex::default() }
+    }
+
+    /// The context that is used from now on.
+    pub(super) fn admit(&self, context: &Arc<Context>) {
+        *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
+    }
+
+    pub(super) fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// The context; a failure is not remembered, so that the next call tries again.
+    pub(super) fn context(&self) -> Result<Arc<Context>> {
+        let mut which = lock(&self.context);
+        match &mut *which {
+            Which::Own(Some(context)) => Ok(context.clone()),
+            Which::Own(slot) => {
+                let made = graphics::context(&self.driver, &lock(&self.partners))?;
+                Ok(slot.insert(Arc::new(made)).clone())
+            }
+            Which::ForeignDevice(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+                what: format!("a foreign context on {}", self.driver.info.name),
+                tried: Vec::new(),
+                reason: "it was given up; keep its `ForeignContext`".to_owned(),
+            }),
+        }
+    }
+
+    /// Makes a context our own, unless there is one already.
+    pub(super) fn settle(&self, context: Context) -> bool {
+        let mut which = lock(&self.context);
+        let unsettled = matches!(&*which, Which::Own(None));
+        if unsettled {
+            *which = Which::Own(Some(Arc::new(context)));
+        }
+        unsettled
+    }
+
+    /// Our own context, if there is one already.
+    pub(super) fn own_context(&self) -> Option<Arc<Context>> {
+        match &*lock(&self.context) {
+            Which::Own(context) => context.clone(),
+            Which::ForeignDevice(_) => None,
+        }
+    }
+
+    /// Before the driver is asked: clover accepts any size and fails at the first use.
+    fn check_bytes(&self, bytes: usize) -> Result<()> {
+        checks::bytes(&self.driver.info, bytes)
+    }
+}
+
+impl hal::Device for Device {
+    fn info(&self) -> &DeviceInfo {
+        &self.driver.info
+    }
+
+    fn post(&self) -> Option<&Arc<Post>> {
+        Some(&self.driver.post)
+    }
+
+    unsafe fn base_device(
+        self: Arc<Self>,
+        layered: &LayeredHandles,
+    ) -> Option<Result<Arc<dyn hal::BaseDevice>>> {
+        // SAFETY: the caller's promise, for a context of this device.
+        let settle =
+            |device: Arc<Self>| unsafe { device.settle_in(layered.context) }.map(|()| device as _);
+        self.is(layered.device).then(|| settle(self))
+    }
+
+    fn forgets_variables(&self) -> bool {
+        self.driver.quirks.forgets_variables
+    }
+
+    unsafe fn chip_of(&self, context: ContextHandles) -> Option<PhysicalId> {
+        self.chip_beneath(context)
+    }
+
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
+        checks::allocation(&self.driver.info, spec, contents)?;
+        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
+    }
+
+    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        match export {
+            Export::Host(range) => {
+                self.check_bytes(range.bytes)?;
+                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
+            }
+            Export::Fd(range) => {
+                range.check_for(&self.driver.info)?;
+                self.check_bytes(range.allocation_bytes)?;
+                Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
+            }
+            Export::Address(range) => {
+                self.check_bytes(range.bytes)?;
+                super::address::check(&self.driver, range)?;
+                Ok(Arc::new(Memory::at_address(self.context()?, range, access)))
+            }
+            Export::Object(object) => {
+                object.check_for(&self.driver.info)?;
+                self.check_bytes(object.bytes)?;
+                Ok(Arc::new(Memory::import_object(self.context()?, object, access)?))
+            }
+            Export::Peer(_) | Export::Ipc(_) => {
+                let what = format!("{} on {}", export.name(), self.driver.info.name);
+                Err(Error::unsupported(what, "host pages or a descriptor"))
+            }
+        }
+    }
+
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
+        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
+    }
+
+    fn will_share_with(&self, other: &Arc<dyn hal::Device>) {
+        if self.driver.info.caps.shares_objects_of.contains(&other.info().api) {
+            lock(&self.partners).push(other.clone());
+        }
+    }
+
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
+        if spec.order == QueueOrder::OutOfOrder && !self.driver.info.caps.out_of_order {
+            return Err(super::queue::no_out_of_order(&self.driver));
+        }
+        Ok(Arc::new(Queue::new(self.context()?, spec)?))
+    }
+
+    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
+        Ok(Arc::new(Program::build(self.context()?, source)?))
+    }
+
+    fn compiles(&self) -> bool {
+        true
+    }
+}

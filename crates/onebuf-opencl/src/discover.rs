@@ -1,0 +1,451 @@
+//! Which platforms and devices there are, and what each can do.
+
+use super::{
+    API, address,
+    conv::{self, Version},
+    device::{Device, Driver},
+    graphics, query,
+    quirks::{self, Quirks},
+    semaphore,
+};
+use bytemuck::Pod;
+use onebuf_hal::{
+    Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, MemoryKind, PciAddress, PhysicalId, checks,
+    locks::Arc, watchdog::Post,
+};
+use onebuf_sys::{
+    ClStatus, Missing, Probe,
+    opencl::{ClDevice, ClPlatform, ClTopologyAmd, OpenCl, OpenClExt, consts as cl},
+};
+use std::{fs, os::unix::fs::MetadataExt, path::Path, ptr};
+
+const NO_PLATFORM_HINT: &str = "install a driver (Debian: pocl-opencl-icd runs on any CPU), or see \
+    whether /etc/OpenCL/vendors or OCL_ICD_VENDORS names one";
+const NO_DEVICE_HINT: &str = "a driver may want to be asked: RUSTICL_ENABLE=<gallium driver> for \
+    rusticl, LP_CL=1 for clover; a GPU also needs access to /dev/dri or /dev/kfd";
+
+/// In the name of the vendor of the platforms whose chips have MSMC memory.
+const TEXAS_INSTRUMENTS: &str = "Texas Instruments";
+
+/// Below this no device's memory is aligned here, whatever it says: one cache line.
+const MIN_ALIGN_BYTES: usize = 64;
+
+/// The OpenCL devices of this machine.
+#[derive(Debug)]
+pub struct Discovered {
+    /// What every call to the drivers goes through.
+    pub cl: Arc<OpenCl>,
+    /// Every device of every platform, in the loader's order.
+    pub devices: Vec<Arc<Device>>,
+    /// Platforms and devices that were left out, and why.
+    pub problems: Vec<String>,
+}
+
+/// Loads OpenCL and lists its devices. Makes no context, so nothing here wakes a chip.
+///
+/// `library` is a path or soname instead of the usual ones, `next_domain` numbers the devices'
+/// contexts. A platform or device that cannot be asked is left out and named in
+/// `Discovered::problems`; no library, no platform and no device at all are [`Missing`].
+pub fn discover(
+    library: Option<&str>,
+    probe: Option<std::sync::Arc<Probe>>,
+    next_domain: &mut impl FnMut() -> Domain,
+) -> Result<Discovered, Missing> {
+    let cl = Arc::new(OpenCl::load(library, probe)?);
+    let mut found = Discovered { cl: cl.clone(), devices: Vec::new(), problems: Vec::new() };
+    for platform in platforms(&cl)? {
+        if let Err(why) = add_platform(&cl, platform, next_domain, &mut found) {
+            found.problems.push(why);
+        }
+    }
+    if found.devices.is_empty() {
+        let reason = match found.problems.is_empty() {
+            true => "no platform has a device".to_owned(),
+            false => format!("no device can be used: {}", found.problems.join("; ")),
+        };
+        return Err(missing(&cl, Some(ClStatus::DEVICE_NOT_FOUND.0), reason, NO_DEVICE_HINT));
+    }
+    Ok(found)
+}
+
+fn missing(cl: &OpenCl, code: Option<i32>, reason: String, hint: &str) -> Missing {
+    let tried = vec![library_name(cl)];
+    Missing { api: API.0, tried, loaded: true, code, reason, hint: hint.to_owned() }
+}
+
+fn library_name(cl: &OpenCl) -> String {
+    cl.library().map_or("the OpenCL library".to_owned(), |path| path.display().to_string())
+}
+
+fn platforms(cl: &OpenCl) -> Result<Vec<ClPlatform>, Missing> {
+    let none = |code, why: String| missing(cl, code, why, NO_PLATFORM_HINT);
+    // SAFETY: a count and a list of that length.
+    let found =
+        counted(ClPlatform::NULL, |n, list, count| unsafe { cl.get_platform_ids(n, list, count) });
+    match found {
+        Ok(list) if list.is_empty() => Err(none(None, "no platform is installed".to_owned())),
+        Ok(list) => Ok(list),
+        Err(status @ ClStatus::PLATFORM_NOT_FOUND_KHR) => {
+            Err(none(Some(status.0), "no platform is installed".to_owned()))
+        }
+        Err(status) => Err(none(Some(status.0), format!("clGetPlatformIDs: {status}"))),
+    }
+}
+
+/// A list whose length is asked for first.
+fn counted<T: Copy>(
+    null: T,
+    ask: impl Fn(u32, *mut T, *mut u32) -> Result<(), ClStatus>,
+) -> Result<Vec<T>, ClStatus> {
+    let mut count = 0;
+    ask(0, ptr::null_mut(), &mut count)?;
+    let mut list = vec![null; count as usize];
+    if count > 0 {
+        ask(count, list.as_mut_ptr(), &mut count)?;
+    }
+    // A device may have gone between the two calls; none can have come into the list.
+    list.truncate(count as usize);
+    Ok(list)
+}
+
+fn add_platform(
+    cl: &Arc<OpenCl>,
+    raw: ClPlatform,
+    next_domain: &mut impl FnMut() -> Domain,
+    found: &mut Discovered,
+) -> Result<(), String> {
+    let platform =
+        Platform::ask(cl, raw).map_err(|status| format!("clGetPlatformInfo: {status}"))?;
+    // SAFETY: a live platform; a count and a list of that length.
+    let devices = counted(ClDevice::NULL, |n, list, count| unsafe {
+        cl.get_device_ids(raw, cl::CL_DEVICE_TYPE_ALL, n, list, count)
+    });
+    let devices = match devices {
+        Ok(devices) => devices,
+        Err(ClStatus::DEVICE_NOT_FOUND) => return Ok(()),
+        Err(status) => return Err(format!("{}: clGetDeviceIDs: {status}", platform.name)),
+    };
+    for (index, device) in devices.into_iter().enumerate() {
+        match driver(cl, raw, &platform, device, next_domain) {
+            Ok(driver) => found.devices.push(Arc::new(Device::new(driver))),
+            Err(why) => found.problems.push(format!("{} device {index}: {why}", platform.name)),
+        }
+    }
+    Ok(())
+}
+
+fn driver(
+    cl: &Arc<OpenCl>,
+    raw: ClPlatform,
+    platform: &Platform,
+    device: ClDevice,
+    next_domain: &mut impl FnMut() -> Domain,
+) -> Result<Driver, String> {
+    let (mut info, version) = Asked { cl, device, platform }.info()?;
+    let external = match info.declares("cl_khr_external_memory") {
+        // SAFETY: a live platform, of which a device declares it.
+        true => unsafe { cl.external_calls(raw) },
+        false => None,
+    };
+    if external.is_none() {
+        info.caps.imports.clear();
+    }
+    let semaphores = semaphore_calls(cl, raw, &info);
+    info.caps.imports_semaphores &= semaphores.is_some();
+    let graphics = graphics::calls(cl, raw, &info);
+    info.caps.shares_objects_of = graphics.iter().map(|_| Api("gl")).collect();
+    let quirks = platform.quirks.of_device(&info.name, &info.version);
+    info.caps.host_signals &= !quirks.waits_hang;
+    let (cl, domain) = (cl.clone(), next_domain());
+    Ok(Driver {
+        cl,
+        platform: raw,
+        device,
+        version,
+        quirks,
+        external,
+        semaphores,
+        graphics,
+        domain,
+        post: Post::new(API.0, info.name.clone()),
+        info,
+    })
+}
+
+/// The calls of semaphores, where the device imports such.
+fn semaphore_calls(cl: &OpenCl, raw: ClPlatform, info: &DeviceInfo) -> Option<Arc<OpenClExt>> {
+    if !info.caps.imports_semaphores {
+        return None;
+    }
+    // SAFETY: a live platform, of which a device declares it.
+    let calls = unsafe { cl.extensions(raw, &[semaphore::EXTENSION]) };
+    calls.has_semaphores().then(|| Arc::new(calls))
+}
+
+/// A device that no platform lists: a part of another one.
+pub(super) fn unlisted(
+    cl: &Arc<OpenCl>,
+    device: ClDevice,
+    domain: Domain,
+) -> Result<Driver, String> {
+    let what = cl::CL_DEVICE_PLATFORM;
+    // SAFETY: a live device; `query` gives a place of the length it says.
+    let raw: Result<usize, _> =
+        query::value(|n, at, len| unsafe { cl.get_device_info(device, what, n, at, len) });
+    let raw = ClPlatform(raw.map_err(|status| unanswered(what, status))? as *mut _);
+    let platform = Platform::ask(cl, raw).map_err(|s| format!("clGetPlatformInfo: {s}"))?;
+    driver(cl, raw, &platform, device, &mut || domain)
+}
+
+struct Platform {
+    name: String,
+    /// Texas Instruments' own, whose buffers can be asked into the chip's MSMC memory. The bit that asks
+    /// for it means something else to Intel.
+    is_ti: bool,
+    quirks: Quirks,
+    version: Version,
+    library: String,
+}
+
+impl Platform {
+    fn ask(cl: &OpenCl, raw: ClPlatform) -> Result<Platform, ClStatus> {
+        let text = |what| {
+            // SAFETY: a live platform; `query` gives a place of the length it says.
+            query::text(|n, at, len| unsafe { cl.get_platform_info(raw, what, n, at, len) })
+        };
+        // What cannot be read is taken for the oldest that there is.
+        let (name, said) = (text(cl::CL_PLATFORM_NAME)?, text(cl::CL_PLATFORM_VERSION)?);
+        let version = Version::parse(&said).unwrap_or(Version(1, 0));
+        let driver = match version >= Version::V1_2 {
+            // SAFETY: a live platform, whose driver has this call of 1.2.
+            true => unsafe { cl.driver_identity(raw) },
+            false => None,
+        };
+        let library = driver.or_else(|| cl.library());
+        let library = library.map_or_else(String::new, |path| identity(&path));
+        let quirks = Quirks::of(&name, &said);
+        let vendor = text(cl::CL_PLATFORM_VENDOR).unwrap_or_default();
+        let is_ti = [&name, &vendor].iter().any(|text| text.contains(TEXAS_INSTRUMENTS));
+        Ok(Platform { name, is_ti, quirks, version, library })
+    }
+}
+
+/// What tells one driver file from another of the same name: path, size, time.
+fn identity(path: &Path) -> String {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match fs::metadata(&path) {
+        Ok(file) => {
+            format!("{} {} {}.{:09}", path.display(), file.size(), file.mtime(), file.mtime_nsec())
+        }
+        Err(_) => path.display().to_string(),
+    }
+}
+
+/// A device that is being asked.
+struct Asked<'a> {
+    cl: &'a OpenCl,
+    device: ClDevice,
+    platform: &'a Platform,
+}
+
+impl Asked<'_> {
+    fn value<T: Pod>(&self, what: u32) -> Result<T, String> {
+        let (cl, device) = (self.cl, self.device);
+        // SAFETY: a live device; `query` gives a place of the length it says.
+        query::value(|n, at, len| unsafe { cl.get_device_info(device, what, n, at, len) })
+            .map_err(|status| unanswered(what, status))
+    }
+
+    fn text(&self, what: u32) -> Result<String, String> {
+        let (cl, device) = (self.cl, self.device);
+        // SAFETY: as in `value`.
+        query::text(|n, at, len| unsafe { cl.get_device_info(device, what, n, at, len) })
+            .map_err(|status| unanswered(what, status))
+    }
+
+    fn list<T: Pod>(&self, what: u32) -> Result<Vec<T>, String> {
+        let (cl, device) = (self.cl, self.device);
+        // SAFETY: as in `value`.
+        query::list(|n, at, len| unsafe { cl.get_device_info(device, what, n, at, len) })
+            .map_err(|status| unanswered(what, status))
+    }
+
+    fn flag(&self, what: u32) -> Result<bool, String> {
+        Ok(self.value::<u32>(what)? != 0)
+    }
+
+    fn info(&self) -> Result<(DeviceInfo, Version), String> {
+        if !self.flag(cl::CL_DEVICE_AVAILABLE)? {
+            return Err("the driver says that it is not available".to_owned());
+        }
+        let version_text = self.text(cl::CL_DEVICE_VERSION)?;
+        let version = Version::parse(&version_text).unwrap_or(Version(1, 0));
+        let version = version.min(self.platform.version);
+        let extensions = self.text(cl::CL_DEVICE_EXTENSIONS)?;
+        let name = self.text(cl::CL_DEVICE_NAME)?;
+        let mut caps = self.caps(version)?;
+        caps.max_loop_iterations = checks::max_loop_iterations(&name);
+        let mut info = DeviceInfo {
+            api: API,
+            name,
+            platform: self.platform.name.clone(),
+            version: version_text,
+            driver: self.text(cl::CL_DRIVER_VERSION)?,
+            library: self.platform.library.clone(),
+            kind: conv::kind(self.value(cl::CL_DEVICE_TYPE)?),
+            physical: PhysicalId::default(),
+            memory_bytes: self.value(cl::CL_DEVICE_GLOBAL_MEM_SIZE)?,
+            extensions: extensions.split_whitespace().map(str::to_owned).collect(),
+            caps,
+        };
+        info.caps.unified_memory |= info.kind == DeviceKind::Cpu;
+        info.caps.address_space = address::space(&info);
+        info.caps.imports = self.imports(&info);
+        // A driver on the CPU takes descriptors by mapping the file, as Mesa's does with a header of its own.
+        info.caps.parses_fds = info.kind == DeviceKind::Cpu;
+        info.caps.imports_semaphores = self.imports_semaphores(&info);
+        info.caps.one_thread = quirks::wants_one_thread(&info.platform, &info.driver);
+        info.caps.il_versions = self.il_versions(&info, version);
+        info.physical = PhysicalId { uuid: self.uuid(&info), pci: self.pci(&info) };
+        Ok((info.printable(), version))
+    }
+
+    fn caps(&self, version: Version) -> Result<Caps, String> {
+        let svm = self.svm(version);
+        let queue: u64 = self.value(cl::CL_DEVICE_QUEUE_PROPERTIES)?;
+        let align_bits: u32 = self.value(cl::CL_DEVICE_MEM_BASE_ADDR_ALIGN)?;
+        Ok(Caps {
+            memory_kinds: memory_kinds(svm, self.platform.is_ti),
+            imports_host_pages: true,
+            exports: Vec::new(),
+            imports: Vec::new(),
+            align_bytes: ((align_bits / 8) as usize).next_power_of_two().max(MIN_ALIGN_BYTES),
+            unified_memory: self.flag(cl::CL_DEVICE_HOST_UNIFIED_MEMORY).unwrap_or(false),
+            max_alloc_bytes: self.value(cl::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
+            local_memory_bytes: self.value(cl::CL_DEVICE_LOCAL_MEM_SIZE)?,
+            max_group_size: self.value(cl::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
+            max_group_sizes: self.group_sizes()?,
+            max_loop_iterations: None,
+            compute_units: self.value(cl::CL_DEVICE_MAX_COMPUTE_UNITS)?,
+            out_of_order: queue & cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
+            callbacks: !self.platform.quirks.runs_in_flush,
+            host_signals: !(self.platform.quirks.runs_in_flush
+                || self.platform.quirks.maps_at_once),
+            wait_values: false,
+            exports_semaphores: false,
+            imports_semaphores: false,
+            one_thread: false,
+            svm_atomics: svm & cl::CL_DEVICE_SVM_ATOMICS != 0,
+            svm_system: svm & cl::CL_DEVICE_SVM_FINE_GRAIN_SYSTEM != 0,
+            address_space: None,
+            built_on: None,
+            il_versions: Vec::new(),
+            shares_objects_of: Vec::new(),
+            peers: Vec::new(),
+            ipc: false,
+            parses_fds: false,
+        })
+    }
+
+    fn group_sizes(&self) -> Result<[usize; 3], String> {
+        let sizes: Vec<usize> = self.list(cl::CL_DEVICE_MAX_WORK_ITEM_SIZES)?;
+        Ok(std::array::from_fn(|i| sizes.get(i).copied().unwrap_or(1)))
+    }
+
+    /// The SVM bits; none where a driver before 2.0 could not be called.
+    fn svm(&self, version: Version) -> u64 {
+        let cl = self.cl;
+        let calls = cl.has_svm_alloc()
+            && cl.has_svm_free()
+            && cl.has_set_kernel_arg_svm_pointer()
+            && cl.has_enqueue_svm_map()
+            && cl.has_enqueue_svm_unmap()
+            && cl.has_enqueue_svm_memcpy()
+            && cl.has_enqueue_svm_mem_fill();
+        if version < Version::V2_0 || !calls {
+            return 0;
+        }
+        self.value(cl::CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0)
+    }
+
+    /// Asked only where declared: drivers answer the number of an extension they lack with anything.
+    fn imports(&self, info: &DeviceInfo) -> Vec<FdKind> {
+        if !info.declares("cl_khr_external_memory") || !self.cl.has_create_buffer_with_properties()
+        {
+            return Vec::new();
+        }
+        let asked = self.list(cl::CL_DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES_KHR);
+        let numbers: Vec<u32> = asked.unwrap_or_default();
+        let has = |kind: &FdKind| numbers.contains(&conv::handle_type(*kind));
+        [FdKind::OpaqueFd, FdKind::DmaBuf].into_iter().filter(has).collect()
+    }
+
+    /// Asked only where declared, too.
+    fn imports_semaphores(&self, info: &DeviceInfo) -> bool {
+        let asked = || self.list(cl::CL_DEVICE_SEMAPHORE_IMPORT_HANDLE_TYPES_KHR);
+        let fd = cl::CL_SEMAPHORE_HANDLE_OPAQUE_FD_KHR;
+        semaphore::is_declared(info) && asked().is_ok_and(|kinds: Vec<u32>| kinds.contains(&fd))
+    }
+
+    /// None where there is no call to make a program of such a language. The extension's number is that
+    /// of OpenCL 2.1.
+    fn il_versions(&self, info: &DeviceInfo, version: Version) -> Vec<String> {
+        let core = version >= Version::V2_1 && self.cl.has_create_program_with_il();
+        if !core && !info.declares("cl_khr_il_program") {
+            return Vec::new();
+        }
+        let text = self.text(cl::CL_DEVICE_IL_VERSION).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn uuid(&self, info: &DeviceInfo) -> Option<[u8; 16]> {
+        info.declares("cl_khr_device_uuid").then(|| self.value(cl::CL_DEVICE_UUID_KHR).ok())?
+    }
+
+    fn pci(&self, info: &DeviceInfo) -> Option<PciAddress> {
+        if info.declares("cl_khr_pci_bus_info") {
+            return self.pci_khr();
+        }
+        info.declares("cl_amd_device_attribute_query").then(|| self.pci_amd())?
+    }
+
+    fn pci_khr(&self) -> Option<PciAddress> {
+        // Four `cl_uint`, in this order (`cl_device_pci_bus_info_khr`).
+        let [domain, bus, device, function]: [u32; 4] =
+            self.value(cl::CL_DEVICE_PCI_BUS_INFO_KHR).ok()?;
+        Some(PciAddress {
+            domain,
+            bus: bus.try_into().ok()?,
+            device: device.try_into().ok()?,
+            function: function.try_into().ok()?,
+        })
+    }
+
+    /// No PCI domain here: AMD's structure has none.
+    fn pci_amd(&self) -> Option<PciAddress> {
+        const SIZE: usize = size_of::<ClTopologyAmd>();
+        let bytes: [u8; SIZE] = self.value(cl::CL_DEVICE_TOPOLOGY_AMD).ok()?;
+        let kind = u32::from_ne_bytes(*bytes.first_chunk()?);
+        let [bus, device, function] = *bytes.last_chunk()?;
+        let is_pcie = kind == cl::CL_DEVICE_TOPOLOGY_TYPE_PCIE_AMD;
+        is_pcie.then_some(PciAddress { domain: 0, bus, device, function })
+    }
+}
+
+fn unanswered(what: u32, status: ClStatus) -> String {
+    format!("clGetDeviceInfo({what:#06x}): {status}")
+}
+
+fn memory_kinds(svm: u64, on_chip: bool) -> Vec<MemoryKind> {
+    let fine = svm & cl::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0;
+    // Fine grain includes coarse grain by the specification, but only what is declared is used.
+    let coarse = svm & cl::CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0;
+    let known = [
+        (fine, MemoryKind::FineSvm),
+        (coarse, MemoryKind::CoarseSvm),
+        (true, MemoryKind::MappedDevice),
+        (on_chip, MemoryKind::OnChip),
+        (true, MemoryKind::Device),
+    ];
+    known.into_iter().filter_map(|(has, memory_kind)| has.then_some(memory_kind)).collect()
+}

@@ -1,0 +1,488 @@
+//! Memory: plain and mapped buffers, imported host pages, shared virtual memory, and parts of these.
+
+use super::{
+    access_state::{Now, State},
+    address, conv,
+    device::Context,
+    owner::{self, Owner},
+    queue::{Queue, RawQueue},
+    storage::{self, Address, Object, Place, Storage, Whole},
+};
+use onebuf_hal::{
+    self as hal, Access, AccessState, AddressFrom, AddressRange, AllocSpec, Domain, Error, Export,
+    FdRange, HostAccess, HostRange, MemoryKind, ObjectRange, RawHandle, Result, checks,
+    locks::{Arc, AtomicU64, Mutex, lock},
+};
+use onebuf_sys::opencl::ClBufferRegion;
+use std::{fmt, ptr::NonNull, sync::OnceLock, time::Duration};
+
+/// How long an export may wait for its map.
+const EXPORT_WAIT: Duration = Duration::from_secs(10);
+
+/// Memory that the driver made, freed when the last of its holders goes.
+pub(super) struct Inner {
+    pub context: Arc<Context>,
+    pub place: Place,
+    pub bytes: usize,
+    pub memory_kind: MemoryKind,
+    pub host: HostAccess,
+    align: usize,
+    pub access_state: Now,
+    pub state: Mutex<State>,
+    /// Whether it must remember the queues that use it: the driver does not for SVM, clover for nothing, and imported
+    /// memory is released behind them.
+    pub tracks_users: bool,
+    /// The id of the queue that was remembered last; zero is none.
+    pub last_user: AtomicU64,
+    object: Option<Object>,
+    whole: Option<Whole>,
+    /// Memory that another API allocated: what keeps it.
+    theirs: Option<AddressRange>,
+    /// An object of another API: what it is there.
+    pub shared: Option<ObjectRange>,
+    /// What kernels see it at, once somebody had to know.
+    seen_at: OnceLock<u64>,
+}
+
+/// A device's memory, or a part of it, as the layers above hold it. An export holds the inner object.
+#[derive(Debug)]
+pub(super) struct Memory {
+    inner: Arc<Inner>,
+    part: Option<Part>,
+    /// By which a kernel remembers that its argument is this memory.
+    pub id: u64,
+    pub place: Place,
+    pub domain: Domain,
+    bytes: usize,
+    access: Access,
+    /// With which the driver made it.
+    flags: u64,
+}
+
+/// What a part of a memory has beside the whole's.
+struct Part {
+    offset: usize,
+    /// A sub-buffer; none for SVM, where an address is enough.
+    object: Option<Object>,
+}
+
+impl Memory {
+    /// New memory in one of the device's memory kinds.
+    pub fn allocate(
+        context: Arc<Context>,
+        spec: &AllocSpec,
+        contents: Option<&[u8]>,
+    ) -> Result<Memory> {
+        let storage = Storage::new(&context, spec, contents)?;
+        let flags = storage.flags;
+        Ok(Memory::whole(Inner::new(context, storage, spec), spec.access, flags))
+    }
+
+    /// Somebody else's host pages.
+    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+        let storage = Storage::over(&context, range, access)?;
+        let (bytes, memory_kind, host) =
+            (range.bytes, MemoryKind::HostPages, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
+        let flags = storage.flags;
+        let inner = Inner::new(context, storage, &spec);
+        lock(&inner.state).must_be_at(Address(range.pointer));
+        Ok(Memory::whole(inner, access, flags))
+    }
+
+    /// Memory of another API or process. It is theirs until it was acquired.
+    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+        let storage = Storage::behind(&context, range, access)?;
+        let (bytes, memory_kind, host) =
+            (range.bytes, MemoryKind::Exportable, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
+        let flags = storage.flags;
+        let inner = Inner::new(context, storage, &spec);
+        inner.access_state.set(AccessState::Released);
+        Ok(Memory::whole(inner, access, flags))
+    }
+
+    /// A buffer of another API's, by the sharing calls for such. It is theirs until it was acquired.
+    pub fn import_object(
+        context: Arc<Context>,
+        object: &ObjectRange,
+        access: Access,
+    ) -> Result<Memory> {
+        let storage = Storage::shared(&context, object, access)?;
+        let (bytes, memory_kind, host) =
+            (object.bytes, MemoryKind::Exportable, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
+        let flags = storage.flags;
+        let mut inner = Inner::new(context, storage, &spec);
+        inner.shared = Some(object.clone());
+        inner.access_state.set(AccessState::Released);
+        Ok(Memory::whole(inner, access, flags))
+    }
+
+    /// Memory of another API at an address that kernels of this one use as it is. The driver does not know it, and its
+    /// in-order queues drop the barrier between two kernels that use it: see [`Memory::is_unknown`].
+    pub fn at_address(context: Arc<Context>, range: &AddressRange, access: Access) -> Memory {
+        let storage = Storage::at(range, access);
+        let (bytes, memory_kind, host) = (range.bytes, MemoryKind::Device, HostAccess::default());
+        let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
+        let flags = storage.flags;
+        let mut inner = Inner::new(context, storage, &spec);
+        inner.theirs = Some(range.clone());
+        Memory::whole(inner, access, flags)
+    }
+
+    /// Whether the driver does not know it: for kernels only, and with a barrier between them.
+    #[inline]
+    pub fn is_unknown(&self) -> bool {
+        self.inner.theirs.is_some()
+    }
+
+    /// Whether the driver's own calls know it.
+    pub fn check_known(&self) -> Result<()> {
+        match self.is_unknown() {
+            false => Ok(()),
+            true => Err(Error::unsupported(
+                "a read, write, fill or copy by opencl of memory that another API allocated",
+                "kernels, or a queue of the device that it was allocated on",
+            )),
+        }
+    }
+
+    /// Somebody else's memory, as they made it.
+    pub fn wrap(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Memory {
+        let flags = storage.flags;
+        Memory::whole(Inner::new(context, storage, spec), spec.access, flags)
+    }
+
+    /// A sub-buffer that somebody else made of this.
+    pub fn wrap_part(&self, object: Object, at: ClBufferRegion, access: Access) -> Memory {
+        let (inner, place) = (self.inner.clone(), Place::Object(object.mem));
+        let (id, domain) = (inner.context.new_id(), self.domain);
+        let flags = self.flags & !conv::access(self.access) | conv::access(access);
+        let part = Some(Part { offset: at.origin, object: Some(object) });
+        Memory { inner, part, id, place, domain, bytes: at.size, access, flags }
+    }
+
+    fn whole(inner: Inner, access: Access, flags: u64) -> Memory {
+        let (place, bytes, id) = (inner.place, inner.bytes, inner.context.new_id());
+        let domain = inner.context.driver.domain;
+        Memory { inner: Arc::new(inner), part: None, id, place, domain, bytes, access, flags }
+    }
+
+    fn part_at(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
+        let inner = self.inner.clone();
+        let (place, object) = match inner.whole_place() {
+            Place::Object(whole) => {
+                let origin = inner.whole.as_ref().map_or(0, |whole| whole.origin) + offset;
+                let region = ClBufferRegion { origin, size: bytes };
+                let object = Object::part(&inner.context, whole, access, region)?;
+                (Place::Object(object.mem), Some(object))
+            }
+            Place::Svm { pointer, base } => {
+                // SAFETY: the region was checked to lie inside.
+                (Place::Svm { pointer: unsafe { pointer.add(offset) }, base }, None)
+            }
+        };
+        let (id, domain) = (inner.context.new_id(), self.domain);
+        let flags = self.flags & !conv::access(self.access) | conv::access(access);
+        let part = Some(Part { offset, object });
+        Ok(Memory { inner, part, id, place, domain, bytes, access, flags })
+    }
+
+    /// What `clCreateSubBuffer` wants and four runtimes do not check; the same for SVM.
+    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
+        let align = self.inner.context.driver.info.caps.align_bytes;
+        let is_part = self.part.is_some();
+        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
+        whole.check_region(offset, bytes, access)
+    }
+
+    /// What kernels may do with it.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        &self.inner.context
+    }
+
+    /// Where it begins in the whole.
+    pub fn offset(&self) -> usize {
+        self.part.as_ref().map_or(0, |part| part.offset)
+    }
+
+    pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
+        self.inner.reside(queue, to)
+    }
+
+    /// Whether the two are of one whole.
+    pub fn shares(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether commands of the host's may write it.
+    pub fn takes_writes(&self) -> bool {
+        self.inner.host.writes()
+    }
+
+    /// Whether the range lies inside.
+    pub fn check_range(&self, offset: usize, bytes: usize) -> Result<()> {
+        checks::range(self.bytes, offset, bytes).map(drop)
+    }
+
+    /// Whether the buffer was made for what a kernel is about to do with it.
+    #[inline]
+    pub fn check_access(&self, access: Access) -> Result<()> {
+        checks::access(self.access, access)
+    }
+
+    /// Notes that the queue is about to use it, and says whether it may. Takes no lock but the first
+    /// time that a queue uses what must be remembered.
+    #[inline]
+    pub fn start_use(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
+        self.inner.access_state.check_use(writes)?;
+        self.inner.note_use(queue);
+        Ok(())
+    }
+
+    /// The same for a launch. Where that is waited for there is nothing to remember, unless the wait fails.
+    #[inline]
+    pub fn start_launch(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
+        self.inner.access_state.check_use(writes)?;
+        self.inner.note_launch(queue);
+        Ok(())
+    }
+
+    /// Whether a launch on the queue may use it so, with nothing left to note.
+    #[inline]
+    pub fn is_ready_for(&self, queue: &RawQueue, access: Access) -> bool {
+        self.domain == queue.driver().domain
+            && self.access.allows(access)
+            && self.inner.access_state.is_acquired()
+            && self.inner.knows(queue)
+    }
+
+    /// The wait has failed: the launch may still run.
+    pub fn outlives(&self, queue: &Arc<RawQueue>) {
+        self.inner.note_use(queue);
+    }
+
+    /// Notes that the queue is about to use it, whatever for.
+    pub fn note_use(&self, queue: &Arc<RawQueue>) {
+        self.inner.note_use(queue);
+    }
+
+    /// What kernels see it at. Asked once: a driver that moves a buffer says so to nobody.
+    fn seen_at(&self, queue: &Queue) -> Result<u64> {
+        if let Some(at) = self.inner.seen_at.get() {
+            return Ok(*at);
+        }
+        let at = address::of(self, queue)?;
+        Ok(*self.inner.seen_at.get_or_init(|| at))
+    }
+
+    /// Maps for others, waits for it, and pins the address down.
+    fn hand_out(&self, queue: &Arc<RawQueue>) -> Result<NonNull<u8>> {
+        self.reside(queue, AccessState::Released)?;
+        hal::Event::wait(&queue.mark()?, queue.driver().post.limit().min(EXPORT_WAIT))?;
+        let mut state = lock(&self.inner.state);
+        let Some(Address(pointer)) = state.mapped() else {
+            return Err(Error::Busy { what: "the memory was taken back during its export".into() });
+        };
+        if !pointer.addr().get().is_multiple_of(self.inner.align) {
+            let (at, align) = (pointer.as_ptr(), self.inner.align);
+            let needs = "a driver whose maps are aligned so";
+            return Err(Error::unsupported(format!("a map at {at:p} aligned to {align}"), needs));
+        }
+        state.must_be_at(Address(pointer));
+        Ok(pointer)
+    }
+}
+
+impl hal::Memory for Memory {
+    fn retain(&self) -> Result<usize> {
+        let Place::Object(mem) = self.place else {
+            return Err(Error::unsupported(
+                "a cl_mem of this memory",
+                "an OpenCL device, and memory that is not shared virtual memory",
+            ));
+        };
+        let driver = &self.context().driver;
+        // SAFETY: the memory holds it.
+        driver.check("clRetainMemObject", unsafe { driver.cl.retain_mem_object(mem) })?;
+        Ok(mem.0 as usize)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind
+    }
+
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        let whole = match (self.inner.place, self.inner.memory_kind) {
+            (Place::Svm { pointer, .. }, MemoryKind::FineSvm) => pointer,
+            _ => lock(&self.inner.state).mapped()?,
+        };
+        // SAFETY: a part lies inside the whole.
+        Some(unsafe { whole.add(self.offset()) }.0)
+    }
+
+    fn needs_access_state(&self) -> bool {
+        self.inner.needs_access_state()
+    }
+
+    fn access_state(&self) -> AccessState {
+        self.inner.access_state.get()
+    }
+
+    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        let queue = queue.as_any().downcast_ref::<Queue>();
+        let queue = queue.ok_or_else(|| driver.foreign("a queue", None))?;
+        if self.part.is_some() {
+            return Err(Error::unsupported("the export of a region", "the whole memory"));
+        }
+        let pointer = match (self.inner.place, self.inner.memory_kind) {
+            (_, MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable) => {
+                let needs = "mapped_device, fine_svm or coarse_svm memory";
+                return Err(Error::unsupported("the host's view of device memory", needs));
+            }
+            (Place::Svm { pointer, .. }, MemoryKind::FineSvm) => pointer.0,
+            _ => self.hand_out(&queue.raw)?,
+        };
+        let owner: Owner = self.inner.clone();
+        Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner }))
+    }
+
+    fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        let queue = queue.as_any().downcast_ref::<Queue>();
+        let queue = queue.ok_or_else(|| driver.foreign("a queue", None))?;
+        if self.part.is_some() {
+            return Err(Error::unsupported("the export of a region", "the whole memory"));
+        }
+        let owner: Owner = self.inner.clone();
+        address::check_placed(&self.inner)?;
+        let (address, from) = match self.inner.place {
+            Place::Svm { pointer, .. } => (pointer.0.as_ptr() as u64, AddressFrom::Allocator),
+            Place::Object(_) => (self.seen_at(queue)?, AddressFrom::Kernel),
+        };
+        Ok(AddressRange { address, bytes: self.bytes, from, owner })
+    }
+
+    fn takes_transfers(&self) -> bool {
+        !self.is_unknown()
+    }
+
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        self.check_part(offset, bytes, access)?;
+        Ok(Arc::new(self.part_at(offset, bytes, access)?))
+    }
+
+    fn raw(&self) -> RawHandle {
+        match self.place {
+            Place::Object(mem) => RawHandle::Object(mem.0 as usize),
+            Place::Svm { pointer, .. } => RawHandle::Address(pointer.0.as_ptr() as usize),
+        }
+    }
+
+    fn remark(&self) -> Option<String> {
+        let text = match (&self.inner.theirs, &self.inner.shared) {
+            (Some(_), _) => address::REMARK.to_owned(),
+            (None, Some(_)) => "a buffer of OpenGL's, acquired and released in turn".to_owned(),
+            (None, None) => conv::memory_text(self.inner.memory_kind, self.flags, self.access),
+        };
+        let text = match address::placement(&self.inner) {
+            Some(place) => format!("{text}; {place}"),
+            None => text,
+        };
+        Some(match &self.part {
+            None => text,
+            Some(part) => format!("{text}; a region from byte {}", part.offset),
+        })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.inner.context.driver.quirks.keeps_arguments {
+            self.inner.context.ids.take_back(self.id);
+        }
+        if let Some(object) = self.part.as_mut().and_then(|part| part.object.take()) {
+            object.release(&self.inner.users());
+        }
+    }
+}
+
+impl Inner {
+    fn new(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Inner {
+        let AllocSpec { bytes, align, memory_kind, host, .. } = *spec;
+        let Storage { place, object, whole, .. } = storage;
+        let is_svm = matches!(place, Place::Svm { .. });
+        let imported = memory_kind == MemoryKind::Exportable;
+        Inner {
+            tracks_users: is_svm || imported || context.driver.quirks.releases_early,
+            access_state: Now::default(),
+            state: Mutex::default(),
+            last_user: AtomicU64::new(0),
+            context,
+            place,
+            bytes,
+            memory_kind,
+            host,
+            align,
+            object,
+            whole,
+            theirs: None,
+            shared: None,
+            seen_at: OnceLock::new(),
+        }
+    }
+
+    /// What the driver knows the whole by, of which regions are made and which is handed over: what was imported, where this is
+    /// a part of that.
+    pub fn whole_place(&self) -> Place {
+        self.whole.as_ref().map_or(self.place, |whole| Place::Object(whole.object.mem))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let users = self.retire();
+        if let Some(object) = self.object.take() {
+            object.release(&users);
+        }
+        if let Some(whole) = self.whole.take() {
+            whole.object.release(&users);
+        }
+        if let Place::Svm { base: Some(base), .. } = self.place {
+            storage::free_svm(&self.context, base, self.bytes, &users);
+        }
+        if let Some(theirs) = self.theirs.take() {
+            owner::part_from(theirs.owner, &users);
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = &self.context.driver.info.name;
+        f.debug_struct("Memory")
+            .field("device", device)
+            .field("bytes", &self.bytes)
+            .field("memory_kind", &self.memory_kind)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,491 @@
+//! Queues: their order, their marks and barriers.
+
+use super::{
+    conv::Version,
+    device::{Context, Driver},
+    event::{COMMAND, Event},
+    host_signal::HostSignal,
+    kernel,
+    memory::Memory,
+    semaphore, transfer,
+};
+use onebuf_hal::{
+    self as hal, Access, AccessState, Arg, Domain, Error, Grid, QueueOrder, QueueSpec, Result,
+    host_signals::HostSignals,
+    locks::{Arc, AtomicBool, Ordering},
+};
+use onebuf_sys::{
+    ClStatus,
+    opencl::{ClEvent, ClQueue, consts as cl},
+};
+use std::{ffi::c_void, ptr, time::Duration};
+
+/// How long something is held by waiting, where the driver refuses a callback.
+const HOLD_WAIT: Duration = Duration::from_secs(10);
+
+/// A `cl_command_queue` that is released once. Events, host signals and mapped memory keep it.
+#[derive(Debug)]
+pub(super) struct RawQueue {
+    pub context: Arc<Context>,
+    /// The context's, at hand: every launch asks it.
+    driver: Arc<Driver>,
+    pub raw: ClQueue,
+    /// By which a memory knows that this queue has used it.
+    pub id: u64,
+    order: QueueOrder,
+    pub profiling: bool,
+    pub host_signals: HostSignals,
+    /// Whether a kernel was given memory that the driver does not know, and no barrier since.
+    pub loose: AtomicBool,
+}
+
+impl RawQueue {
+    fn new(context: Arc<Context>, spec: QueueSpec) -> Result<RawQueue> {
+        let raw = match context.driver.version >= Version::V2_0 {
+            true => with_properties(&context, spec),
+            false => before_2_0(&context, spec),
+        }?;
+        Ok(RawQueue::of(context, raw, spec))
+    }
+
+    /// Somebody else's, with a reference of our own.
+    ///
+    /// # Safety
+    /// A live queue of the context, and of its device.
+    pub unsafe fn retained(
+        context: Arc<Context>,
+        raw: ClQueue,
+        spec: QueueSpec,
+    ) -> Result<RawQueue> {
+        let driver = &context.driver;
+        // SAFETY: the caller's promise.
+        driver.check("clRetainCommandQueue", unsafe { driver.cl.retain_command_queue(raw) })?;
+        Ok(RawQueue::of(context, raw, spec))
+    }
+
+    /// The one reference is the new struct's.
+    fn of(context: Arc<Context>, raw: ClQueue, spec: QueueSpec) -> RawQueue {
+        let QueueSpec { order, profiling } = spec;
+        let id = context.new_id();
+        RawQueue {
+            driver: context.driver.clone(),
+            context,
+            raw,
+            id,
+            order,
+            profiling,
+            host_signals: HostSignals::default(),
+            loose: AtomicBool::new(false),
+        }
+    }
+
+    #[inline]
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// Starts what was enqueued.
+    pub fn flush(&self) -> Result<()> {
+        // SAFETY: a live queue.
+        self.driver().slow("clFlush", || unsafe { self.driver().cl.flush(self.raw) })
+    }
+
+    /// Enqueues something that has an event.
+    ///
+    /// # Safety
+    /// `enqueue` stores the event of one command of this queue where it is told.
+    pub unsafe fn enqueue(
+        self: &Arc<Self>,
+        call: &'static str,
+        enqueue: impl FnOnce(*mut ClEvent) -> Result<(), ClStatus>,
+    ) -> Result<Event> {
+        let mut event = ClEvent::NULL;
+        self.driver().check(call, enqueue(&mut event))?;
+        self.event(call, event)
+    }
+
+    /// The event of a command that was enqueued.
+    pub fn event(self: &Arc<Self>, call: &'static str, event: ClEvent) -> Result<Event> {
+        if event.is_null() {
+            // The command runs but cannot be waited for; its memory must not be given up before.
+            self.finish()?;
+            return self.driver().check(call, Err(ClStatus::NULL_HANDLE));
+        }
+        Ok(Event::new(self.clone(), event))
+    }
+
+    fn finish(&self) -> Result<()> {
+        // SAFETY: a live queue.
+        self.driver().slow("clFinish", || unsafe { self.driver().cl.finish(self.raw) })
+    }
+
+    /// An event behind everything so far.
+    pub fn mark(self: &Arc<Self>) -> Result<Event> {
+        let cl = &self.driver().cl;
+        if self.driver().version >= Version::V1_2 {
+            // SAFETY: a live queue; an empty list stands for everything so far.
+            return unsafe {
+                self.enqueue("clEnqueueMarkerWithWaitList", |event| {
+                    cl.enqueue_marker_with_wait_list(self.raw, 0, ptr::null(), event)
+                })
+            };
+        }
+        // SAFETY: a live queue.
+        unsafe { self.enqueue("clEnqueueMarker", |event| cl.enqueue_marker(self.raw, event)) }
+    }
+
+    /// Before a command that waits for an event of this context: on its way, where it is another queue's; over, where
+    /// this queue's commands [cannot wait](super::quirks::Quirks::waits_hang).
+    pub fn prepare(&self, event: &Event) -> Result<()> {
+        if event.is_of(self) {
+            return Ok(());
+        }
+        match self.driver().quirks.waits_hang {
+            true => hal::Event::wait(event, self.driver().post.limit()),
+            // The specification wants a flush of the other queue before this one waits for it.
+            false => event.flush(),
+        }
+    }
+
+    /// Makes later work wait for events of the same context; the list is not empty.
+    pub fn wait_list(&self, events: &[ClEvent]) -> Result<()> {
+        let (cl, count, list) = (&self.driver().cl, events.len() as u32, events.as_ptr());
+        if self.driver().version >= Version::V1_2 {
+            // SAFETY: a live queue, live events; no event is asked for.
+            let waits = unsafe {
+                cl.enqueue_barrier_with_wait_list(self.raw, count, list, ptr::null_mut())
+            };
+            return self.driver().check("clEnqueueBarrierWithWaitList", waits);
+        }
+        // SAFETY: a live queue, live events.
+        let waits = unsafe { cl.enqueue_wait_for_events(self.raw, count, list) };
+        self.driver().check("clEnqueueWaitForEvents", waits)
+    }
+
+    /// Before a kernel that is given memory which the driver does not know: AMD's drops the barrier between two such
+    /// kernels, for it sees nothing that the second would have to wait for. Out of order, events are all there is.
+    pub fn part_kernels(&self) -> Result<()> {
+        if self.order == QueueOrder::OutOfOrder || !self.loose.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // SAFETY: a live queue; an empty list stands for everything so far, and no event is asked for.
+        let parted = unsafe {
+            let (none, no) = (ptr::null(), ptr::null_mut());
+            self.driver().cl.enqueue_barrier_with_wait_list(self.raw, 0, none, no)
+        };
+        self.driver().check("clEnqueueBarrierWithWaitList", parted)
+    }
+
+    /// On an out-of-order queue, keeps what follows behind what was before; else nothing is needed.
+    pub fn keep_order(self: &Arc<Self>) -> Result<()> {
+        match self.order {
+            QueueOrder::InOrder => Ok(()),
+            QueueOrder::OutOfOrder => self.wait_list(&[self.mark()?.handle()]),
+        }
+    }
+
+    /// Enqueues something behind all that was before and before all that follows, also on an
+    /// out-of-order queue. What was enqueued has ended where this fails behind it: callers then give
+    /// up the memory that it uses.
+    pub fn in_order<T>(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.keep_order()?;
+        let done = enqueue()?;
+        if let Err(why) = self.keep_order() {
+            self.finish()?;
+            return Err(why);
+        }
+        Ok(done)
+    }
+
+    /// Waits until everything so far has run, or failed.
+    pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+        let timeout = self.driver().post.limit().min(timeout);
+        match hal::Event::wait(&self.mark()?, timeout) {
+            Err(Error::Driver { call: COMMAND, .. } | Error::DeviceLost { .. }) => Ok(()),
+            waited => waited,
+        }
+    }
+
+    /// Drops a thing when everything so far has run or failed, on a driver's thread if it can be.
+    pub fn hold(self: &Arc<Self>, thing: impl Send + 'static) {
+        let let_go: hal::Callback = Box::new(move |_| drop(thing));
+        let let_go = match self.mark() {
+            Ok(mark) => match hal::Event::on_complete(&mark, let_go) {
+                Ok(()) => return,
+                Err((_, let_go)) => let_go,
+            },
+            Err(_) => let_go,
+        };
+        if let Err(why) = self.drain(HOLD_WAIT) {
+            // Nothing will tell when it may go: better lost than freed under a command.
+            tracing::error!(device = %self.driver().info.name, "leaked: {why}");
+            std::mem::forget(let_go);
+        }
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        let driver = self.driver();
+        // Releasing flushes by the specification. Not every driver does.
+        // SAFETY: a live queue.
+        driver.note("clFlush", unsafe { driver.cl.flush(self.raw) });
+        // SAFETY: this struct owns one reference.
+        let release = || unsafe { driver.cl.release_command_queue(self.raw) };
+        driver.note("clReleaseCommandQueue", driver.post.watch("clReleaseCommandQueue", release));
+    }
+}
+
+/// `CL_QUEUE_PROPERTIES`, or the bits of the older call.
+fn bits(spec: QueueSpec) -> u64 {
+    let order = match spec.order {
+        QueueOrder::InOrder => 0,
+        QueueOrder::OutOfOrder => cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
+    };
+    order | if spec.profiling { cl::CL_QUEUE_PROFILING_ENABLE } else { 0 }
+}
+
+fn with_properties(context: &Context, spec: QueueSpec) -> Result<ClQueue> {
+    let driver = &context.driver;
+    let list = [u64::from(cl::CL_QUEUE_PROPERTIES), bits(spec), 0];
+    // SAFETY: a live context and its device; the list ends with 0.
+    let made = driver.post.watch("clCreateCommandQueueWithProperties", || unsafe {
+        driver.cl.create_command_queue_with_properties(context.raw, driver.device, list.as_ptr())
+    });
+    made.map_err(|status| refused("clCreateCommandQueueWithProperties", status, spec.order, driver))
+}
+
+fn before_2_0(context: &Context, spec: QueueSpec) -> Result<ClQueue> {
+    let driver = &context.driver;
+    // SAFETY: a live context and its device.
+    let made = driver.post.watch("clCreateCommandQueue", || unsafe {
+        driver.cl.create_command_queue(context.raw, driver.device, bits(spec))
+    });
+    made.map_err(|status| refused("clCreateCommandQueue", status, spec.order, driver))
+}
+
+fn refused(call: &'static str, status: ClStatus, order: QueueOrder, driver: &Driver) -> Error {
+    match (status, order) {
+        (ClStatus::INVALID_QUEUE_PROPERTIES | ClStatus::INVALID_VALUE, QueueOrder::OutOfOrder) => {
+            no_out_of_order(driver)
+        }
+        _ => super::conv::status(call, status, &driver.info.name),
+    }
+}
+
+/// The device has no such queues.
+pub(super) fn no_out_of_order(driver: &Driver) -> Error {
+    let what = format!("an out-of-order queue on {}", driver.info.name);
+    Error::unsupported(what, "CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE")
+}
+
+/// A queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub raw: Arc<RawQueue>,
+}
+
+impl Queue {
+    pub fn new(context: Arc<Context>, spec: QueueSpec) -> Result<Queue> {
+        Ok(Queue { raw: Arc::new(RawQueue::new(context, spec)?) })
+    }
+
+    /// A memory of this queue's context.
+    #[inline]
+    pub fn own<'a>(&self, memory: &'a dyn hal::Memory) -> Result<&'a Memory> {
+        let driver = self.raw.driver();
+        let own = memory.as_any().downcast_ref::<Memory>();
+        let own = own.ok_or_else(|| driver.foreign("memory", None))?;
+        driver.same_domain("memory", own.domain)?;
+        Ok(own)
+    }
+
+    /// The same, about to be used by a launch.
+    #[inline]
+    pub fn for_launch<'a>(
+        &self,
+        memory: &'a dyn hal::Memory,
+        access: Access,
+    ) -> Result<&'a Memory> {
+        let own = memory.as_any().downcast_ref::<Memory>();
+        match own.filter(|own| own.is_ready_for(&self.raw, access)) {
+            Some(own) => Ok(own),
+            None => self.make_ready(memory, access),
+        }
+    }
+
+    #[cold]
+    fn make_ready<'a>(&self, memory: &'a dyn hal::Memory, access: Access) -> Result<&'a Memory> {
+        let own = self.own(memory)?;
+        own.check_access(access)?;
+        own.start_launch(&self.raw, access.writes())?;
+        Ok(own)
+    }
+
+    fn own_event<'a>(&self, event: &'a Arc<dyn hal::Event>) -> Result<&'a Event> {
+        let driver = self.raw.driver();
+        driver.same_domain("an event", event.domain())?;
+        let own = event.as_any().downcast_ref::<Event>();
+        own.ok_or_else(|| driver.foreign("an event", None))
+    }
+
+    /// Events as a command's wait list, on their way and behind no host signal that has failed.
+    pub fn waits(&self, events: &[Arc<dyn hal::Event>]) -> Result<Vec<ClEvent>> {
+        let ready = |event: &Arc<dyn hal::Event>| {
+            // Not kept: the wait list is read before the call returns.
+            if let Some(native) = event.native_in(hal::Queue::domain(self))? {
+                if self.raw.driver().quirks.waits_hang {
+                    event.wait(self.raw.driver().post.limit())?;
+                }
+                return Ok(ClEvent(native as *mut c_void));
+            }
+            let event = self.own_event(event)?;
+            self.raw.prepare(event)?;
+            event.check_host_signals()?;
+            Ok(event.handle())
+        };
+        events.iter().map(ready).collect()
+    }
+
+    /// Later work is behind the host signals of what was waited for.
+    pub fn waited(&self, events: &[Arc<dyn hal::Event>]) {
+        let own = events.iter().filter_map(|event| self.own_event(event).ok());
+        own.for_each(|event| self.raw.host_signals.extend(event.behind()));
+    }
+}
+
+impl hal::Queue for Queue {
+    fn domain(&self) -> Domain {
+        self.raw.driver().domain
+    }
+
+    fn mark(&self) -> Result<Arc<dyn hal::Event>> {
+        Ok(Arc::new(self.raw.mark()?))
+    }
+
+    /// The event knows of the flush, and asks for no other.
+    fn mark_and_flush(&self) -> Result<Arc<dyn hal::Event>> {
+        let mark = self.raw.mark()?;
+        mark.flush()?;
+        Ok(Arc::new(mark))
+    }
+
+    fn watch(&self) -> Result<Arc<dyn hal::Event>> {
+        let mark = self.raw.mark()?.without_host_signals();
+        mark.flush()?;
+        Ok(Arc::new(mark))
+    }
+
+    fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+        let handles = self.waits(events)?;
+        if !handles.is_empty() {
+            self.raw.wait_list(&handles)?;
+            self.waited(events);
+        }
+        Ok(())
+    }
+
+    fn takes(&self, event: &dyn hal::Event) -> bool {
+        if self.raw.driver().quirks.waits_hang {
+            let own = event.as_any().downcast_ref::<Event>();
+            return own.is_some_and(|own| own.is_of(&self.raw));
+        }
+        let domain = hal::Queue::domain(self);
+        event.domain() == domain || event.native_in(domain).is_ok_and(|native| native.is_some())
+    }
+
+    fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
+        Ok(Box::new(HostSignal::new(&self.raw)?))
+    }
+
+    fn has_host_signals(&self) -> bool {
+        self.raw.host_signals.any()
+    }
+
+    fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
+        self.own(memory)?.note_use(&self.raw);
+        Ok(())
+    }
+
+    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        semaphore::signal(&self.raw, semaphore)
+    }
+
+    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        semaphore::wait(&self.raw, semaphore)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.raw.flush()
+    }
+
+    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
+        self.own(memory)?.reside(&self.raw, to)
+    }
+
+    unsafe fn read(
+        &self,
+        from: &dyn hal::Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        let from = self.own(from)?;
+        // SAFETY: the caller's promise about `into`.
+        let read = || unsafe { transfer::read(&self.raw, from, offset, into, bytes) };
+        Ok(Arc::new(self.raw.in_order(read)?))
+    }
+
+    unsafe fn write(
+        &self,
+        to: &dyn hal::Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        let to = self.own(to)?;
+        // SAFETY: the caller's promise about `from`.
+        let write = || unsafe { transfer::write(&self.raw, to, offset, from, bytes) };
+        Ok(Arc::new(self.raw.in_order(write)?))
+    }
+
+    fn fill(
+        &self,
+        memory: &dyn hal::Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let memory = self.own(memory)?;
+        self.raw.in_order(|| transfer::fill(&self.raw, memory, offset, bytes, pattern))
+    }
+
+    fn copy(
+        &self,
+        from: &dyn hal::Memory,
+        from_offset: usize,
+        to: &dyn hal::Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (from, to) = (self.own(from)?, self.own(to)?);
+        let (from, to) = ((from, from_offset), (to, to_offset));
+        self.raw.in_order(|| transfer::copy(&self.raw, from, to, bytes))
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn hal::Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn hal::Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn hal::Event>>> {
+        // SAFETY: the caller's promise about the kernel.
+        unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
+    }
+
+    fn raw(&self) -> usize {
+        self.raw.raw.0 as usize
+    }
+}

@@ -1,0 +1,278 @@
+//! Copies that were asked for: reads, writes, fills, and between two memories of one device.
+
+use super::{
+    conv::Version,
+    event::Event,
+    memory::Memory,
+    queue::RawQueue,
+    storage::{Object, Place},
+};
+use onebuf_hal::{Memory as _, Result, checks, locks::Arc};
+use onebuf_sys::opencl::{ClMem, consts as cl};
+use std::{ffi::c_void, ptr};
+
+/// The longest pattern that a driver's own fill takes; shorter ones must be powers of two.
+const MAX_PATTERN: usize = 128;
+/// The host buffer from which other patterns are written, over and over.
+const CHUNK: usize = 1 << 20;
+
+/// # Safety
+/// `into` is valid for writes of `bytes`, and nobody else's, until the event completes.
+pub(super) unsafe fn read(
+    queue: &Arc<RawQueue>,
+    from: &Memory,
+    offset: usize,
+    into: *mut u8,
+    bytes: usize,
+) -> Result<Event> {
+    from.check_range(offset, bytes)?;
+    from.check_known()?;
+    from.start_use(queue, false)?;
+    if bytes == 0 {
+        return queue.mark();
+    }
+    let (cl, no, none, into) = (&queue.driver().cl, cl::CL_FALSE, ptr::null(), into.cast());
+    match from.place {
+        // SAFETY: live objects of one context, a range that was checked, the caller's promise.
+        Place::Object(mem) => unsafe {
+            queue.enqueue("clEnqueueReadBuffer", |event| {
+                cl.enqueue_read_buffer(queue.raw, mem, no, offset, bytes, into, 0, none, event)
+            })
+        },
+        // SAFETY: as above.
+        Place::Svm { pointer, .. } => unsafe {
+            let from = pointer.void().byte_add(offset);
+            queue.enqueue("clEnqueueSVMMemcpy", |event| {
+                cl.enqueue_svm_memcpy(queue.raw, no, into, from, bytes, 0, none, event)
+            })
+        },
+    }
+}
+
+/// # Safety
+/// `from` is valid for reads of `bytes`, and written by nobody, until the event completes.
+pub(super) unsafe fn write(
+    queue: &Arc<RawQueue>,
+    to: &Memory,
+    offset: usize,
+    from: *const u8,
+    bytes: usize,
+) -> Result<Event> {
+    to.check_range(offset, bytes)?;
+    to.check_known()?;
+    to.start_use(queue, true)?;
+    if bytes == 0 {
+        return queue.mark();
+    }
+    let (cl, no, none, from) = (&queue.driver().cl, cl::CL_FALSE, ptr::null(), from.cast());
+    match to.place {
+        // SAFETY: live objects of one context, a range that was checked, the caller's promise.
+        Place::Object(mem) => unsafe {
+            queue.enqueue("clEnqueueWriteBuffer", |event| {
+                cl.enqueue_write_buffer(queue.raw, mem, no, offset, bytes, from, 0, none, event)
+            })
+        },
+        // SAFETY: as above.
+        Place::Svm { pointer, .. } => unsafe {
+            let to = pointer.void().byte_add(offset);
+            queue.enqueue("clEnqueueSVMMemcpy", |event| {
+                cl.enqueue_svm_memcpy(queue.raw, no, to, from, bytes, 0, none, event)
+            })
+        },
+    }
+}
+
+/// Repeats a pattern: by the driver's own fill where it takes the pattern, else by writes.
+pub(super) fn fill(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    memory.check_range(offset, bytes)?;
+    memory.check_known()?;
+    memory.start_use(queue, true)?;
+    checks::fill(memory.bytes(), offset, bytes, pattern)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let pattern = checks::shortest(pattern);
+    let takes = pattern.len().is_power_of_two() && pattern.len() <= MAX_PATTERN;
+    match memory.place {
+        Place::Object(mem) if takes && queue.driver().version >= Version::V1_2 => {
+            fill_object(queue, mem, offset, bytes, pattern)
+        }
+        Place::Svm { pointer, .. } if takes => {
+            // SAFETY: the range was checked.
+            let at = unsafe { pointer.void().byte_add(offset) };
+            fill_svm(queue, at, bytes, pattern)
+        }
+        Place::Object(mem) if !memory.takes_writes() => {
+            fill_by_copies(queue, mem, offset, bytes, pattern)
+        }
+        _ => fill_by_writes(queue, memory, offset, bytes, pattern),
+    }
+}
+
+fn fill_object(
+    queue: &RawQueue,
+    mem: ClMem,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    let (driver, at) = (queue.driver(), pattern.as_ptr().cast());
+    // SAFETY: live objects of one context, a checked range in whole patterns; the pattern is copied
+    // before the call returns.
+    let filled = unsafe {
+        let (queue, n, none, no) = (queue.raw, pattern.len(), ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_fill_buffer(queue, mem, at, n, offset, bytes, 0, none, no)
+    };
+    driver.check("clEnqueueFillBuffer", filled)
+}
+
+fn fill_svm(queue: &RawQueue, to: *mut c_void, bytes: usize, pattern: &[u8]) -> Result<()> {
+    let (driver, at) = (queue.driver(), pattern.as_ptr().cast());
+    // SAFETY: as in `fill_object`; the base is aligned to at least the longest pattern.
+    let filled = unsafe {
+        let (queue, n, none, no) = (queue.raw, pattern.len(), ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_svm_mem_fill(queue, to, at, n, bytes, 0, none, no)
+    };
+    driver.check("clEnqueueSVMMemFill", filled)
+}
+
+/// A pattern over and over, as often as is worth it.
+fn chunk(bytes: usize, pattern: &[u8]) -> Vec<u8> {
+    pattern.repeat((CHUNK.min(bytes) / pattern.len()).max(1))
+}
+
+/// For memory that the host must not write: a buffer of patterns does.
+fn fill_by_copies(
+    queue: &Arc<RawQueue>,
+    mem: ClMem,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    let chunk = chunk(bytes, pattern);
+    let from = Object::holding(&queue.context, cl::CL_MEM_READ_ONLY, &chunk)?;
+    let fill = |at| {
+        let len = chunk.len().min(bytes - at);
+        copy_objects(queue, (from.mem, 0), (mem, offset + at), len)
+    };
+    let filled = (0..bytes).step_by(chunk.len()).try_for_each(fill);
+    from.release(std::slice::from_ref(queue));
+    filled
+}
+
+fn fill_by_writes(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    let chunk = chunk(bytes, pattern);
+    let mut written = Ok(());
+    for at in (0..bytes).step_by(chunk.len()) {
+        let len = chunk.len().min(bytes - at);
+        // SAFETY: `chunk` is not changed, and held below, also when a later write fails.
+        let write = unsafe { write(queue, memory, offset + at, chunk.as_ptr(), len) };
+        if let Err(why) = write {
+            written = Err(why);
+            break;
+        }
+    }
+    queue.hold(chunk);
+    written
+}
+
+/// Copies inside the device.
+pub(super) fn copy(
+    queue: &Arc<RawQueue>,
+    (from, from_offset): (&Memory, usize),
+    (to, to_offset): (&Memory, usize),
+    bytes: usize,
+) -> Result<()> {
+    from.check_range(from_offset, bytes)?;
+    to.check_range(to_offset, bytes)?;
+    from.check_known()?;
+    to.check_known()?;
+    from.start_use(queue, false)?;
+    to.start_use(queue, true)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if from.shares(to) {
+        checks::apart(from.offset() + from_offset, to.offset() + to_offset, bytes)?;
+    }
+    if let (Place::Svm { pointer: a, .. }, Place::Svm { pointer: b, .. }) = (from.place, to.place) {
+        // SAFETY: both ranges were checked.
+        let (from, to) = unsafe { (a.void().byte_add(from_offset), b.void().byte_add(to_offset)) };
+        return copy_svm(queue, from, to, bytes);
+    }
+    let (from, to) = (Seen::new(queue, from)?, Seen::new(queue, to)?);
+    copy_objects(queue, (from.mem, from_offset), (to.mem, to_offset), bytes)
+}
+
+fn copy_svm(queue: &RawQueue, from: *mut c_void, to: *mut c_void, bytes: usize) -> Result<()> {
+    let driver = queue.driver();
+    // SAFETY: live allocations of the queue's context, ranges that were checked and do not overlap.
+    let copied = unsafe {
+        let (blocking, none, no) = (cl::CL_FALSE, ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_svm_memcpy(queue.raw, blocking, to, from, bytes, 0, none, no)
+    };
+    driver.check("clEnqueueSVMMemcpy", copied)
+}
+
+fn copy_objects(
+    queue: &RawQueue,
+    (from, from_offset): (ClMem, usize),
+    (to, to_offset): (ClMem, usize),
+    bytes: usize,
+) -> Result<()> {
+    let driver = queue.driver();
+    // SAFETY: live objects of the queue's context, ranges that were checked and do not overlap.
+    let copied = unsafe {
+        let (a, b, none, no) = (from_offset, to_offset, ptr::null(), ptr::null_mut());
+        driver.cl.enqueue_copy_buffer(queue.raw, from, to, a, b, bytes, 0, none, no)
+    };
+    driver.check("clEnqueueCopyBuffer", copied)
+}
+
+/// A memory as the object that a copy between SVM and a buffer needs.
+///
+/// SVM gets one for the time of the call. The specification gives `USE_HOST_PTR` on an SVM pointer the
+/// same storage, and a released object stays until the commands that use it are done.
+struct Seen<'a> {
+    queue: &'a RawQueue,
+    mem: ClMem,
+    made: bool,
+}
+
+impl<'a> Seen<'a> {
+    fn new(queue: &'a RawQueue, memory: &Memory) -> Result<Seen<'a>> {
+        let pointer = match memory.place {
+            Place::Object(mem) => return Ok(Seen { queue, mem, made: false }),
+            Place::Svm { pointer, .. } => pointer.void(),
+        };
+        let (driver, context) = (queue.driver(), queue.context.raw);
+        let flags = cl::CL_MEM_USE_HOST_PTR | cl::CL_MEM_READ_WRITE;
+        // SAFETY: SVM of this context, as long as said; `start_use` has noted the queue, so that the
+        // memory is freed behind the copy.
+        let made = unsafe { driver.cl.create_buffer(context, flags, memory.bytes(), pointer) };
+        Ok(Seen { queue, mem: driver.check("clCreateBuffer", made)?, made: true })
+    }
+}
+
+impl Drop for Seen<'_> {
+    fn drop(&mut self) {
+        if self.made {
+            let driver = self.queue.driver();
+            // SAFETY: made by `new`, released once.
+            let released = unsafe { driver.cl.release_mem_object(self.mem) };
+            driver.note("clReleaseMemObject", released);
+        }
+    }
+}

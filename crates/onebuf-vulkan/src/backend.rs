@@ -1,0 +1,26 @@
+//! Vulkan as a backend.
+
+use super::discover;
+use onebuf_hal::{Api, Backend, Discovered, DriverLibrary, Search, Unavailable, locks::Arc};
+
+/// The devices of the Vulkan loader.
+#[derive(Clone, Copy, Debug)]
+pub struct VulkanBackend;
+
+// SAFETY: what the traits promise is what each file of this backend says for its own part.
+unsafe impl Backend for VulkanBackend {
+    fn api(&self) -> Api {
+        Api("vulkan")
+    }
+
+    fn libraries(&self) -> &'static [DriverLibrary] {
+        &[DriverLibrary { name: "vulkan", variable: "ONEBUF_VULKAN_LIB" }]
+    }
+
+    fn discover(&self, search: &Search<'_>) -> Result<Discovered, Unavailable> {
+        let mut next = search.next_domain;
+        let found = discover(search.library("vulkan"), search.probe.clone(), &mut next)?;
+        let discovered = Discovered::new(found.devices, "a Vulkan device", found.problems);
+        Ok(Discovered { library: Some(Arc::new(found.loader)), ..discovered })
+    }
+}

@@ -1,0 +1,322 @@
+//! Batches: commands that are given to the driver together, and everything that they use.
+
+use super::{
+    block::{Block, BlockKind},
+    device::Context,
+    kernel::RawKernel,
+    memory::{Inner, Memory},
+    timeline::Timeline,
+};
+use onebuf_hal::{
+    HostAccess, Result,
+    locks::{Arc, AtomicBool, Ordering},
+};
+use onebuf_sys::vulkan::vk;
+use std::sync::OnceLock;
+
+/// Launches of one batch at most.
+pub(super) const MOST_SETS: u32 = 32;
+/// Buffers of all launches of a batch at most, and so of one.
+pub(super) const MOST_STORAGES: u32 = 256;
+/// Room for the values of all launches of a batch.
+pub(super) const ARENA_BYTES: usize = 64 << 10;
+/// Ticks at the beginning and the end of a launch.
+const TICKS: u32 = 2;
+
+/// What commands read and write.
+const WRITES: vk::AccessFlags = vk::AccessFlags::from_raw(
+    vk::AccessFlags::SHADER_WRITE.as_raw() | vk::AccessFlags::TRANSFER_WRITE.as_raw(),
+);
+const USES: vk::AccessFlags = vk::AccessFlags::from_raw(
+    WRITES.as_raw()
+        | vk::AccessFlags::SHADER_READ.as_raw()
+        | vk::AccessFlags::TRANSFER_READ.as_raw()
+        | vk::AccessFlags::UNIFORM_READ.as_raw(),
+);
+const WORK: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
+    vk::PipelineStageFlags::COMPUTE_SHADER.as_raw() | vk::PipelineStageFlags::TRANSFER.as_raw(),
+);
+
+/// What a batch is recorded into. Used again when the batch is done.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub commands: vk::CommandBuffer,
+    pub descriptors: vk::DescriptorPool,
+    /// Values of launches, mapped.
+    pub arena: Block,
+    /// Of a profiled queue.
+    ticks: Option<vk::QueryPool>,
+}
+
+impl Slot {
+    /// The command buffer is freed with its pool.
+    pub fn new(context: &Context, pool: vk::CommandPool, profiling: bool) -> Result<Slot> {
+        let Context { driver, table, .. } = context;
+        let sizes = [
+            (vk::DescriptorType::STORAGE_BUFFER, MOST_STORAGES),
+            (vk::DescriptorType::UNIFORM_BUFFER, MOST_SETS),
+        ];
+        let sizes =
+            sizes.map(|(ty, n)| vk::DescriptorPoolSize::default().ty(ty).descriptor_count(n));
+        let info = vk::DescriptorPoolCreateInfo::default().max_sets(MOST_SETS).pool_sizes(&sizes);
+        // SAFETY: a live device, a complete description.
+        let descriptors = driver.check(unsafe { table.create_descriptor_pool(&info) })?;
+        let arena = Block::new(table, driver, ARENA_BYTES, BlockKind::Mapped(HostAccess::Write));
+        let arena = arena.map_err(|trouble| {
+            // SAFETY: made just now.
+            unsafe { table.destroy_descriptor_pool(descriptors) };
+            trouble.error(driver, ARENA_BYTES)
+        })?;
+        let mut slot =
+            Slot { commands: vk::CommandBuffer::null(), descriptors, arena, ticks: None };
+        match slot.fill(context, pool, profiling) {
+            Ok(()) => Ok(slot),
+            Err(why) => {
+                slot.free(context);
+                Err(why)
+            }
+        }
+    }
+
+    fn fill(&mut self, context: &Context, pool: vk::CommandPool, profiling: bool) -> Result<()> {
+        let Context { driver, table, .. } = context;
+        if profiling {
+            let info = vk::QueryPoolCreateInfo::default()
+                .query_type(vk::QueryType::TIMESTAMP)
+                .query_count(TICKS);
+            // SAFETY: a live device, a complete description.
+            self.ticks = Some(driver.check(unsafe { table.create_query_pool(&info) })?);
+        }
+        let info = vk::CommandBufferAllocateInfo::default()
+            .command_pool(pool)
+            .level(vk::CommandBufferLevel::PRIMARY)
+            .command_buffer_count(1);
+        // SAFETY: a live pool, which one thread uses at a time.
+        let made = driver.check(unsafe { table.allocate_command_buffers(&info) })?;
+        self.commands = made.first().copied().unwrap_or_default();
+        Ok(())
+    }
+
+    /// Nobody uses it any more. Its command buffer goes with the pool.
+    pub fn free(self, context: &Context) {
+        let table = &context.table;
+        // SAFETY: made by `new`, freed once.
+        unsafe {
+            table.destroy_descriptor_pool(self.descriptors);
+            self.ticks.into_iter().for_each(|pool| table.destroy_query_pool(pool));
+        }
+        self.arena.free(table);
+    }
+
+    /// Ready for new commands.
+    pub fn begin(&self, context: &Context) -> Result<()> {
+        let Context { driver, table, .. } = context;
+        let once = vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT;
+        let info = vk::CommandBufferBeginInfo::default().flags(once);
+        // SAFETY: the last batch of this slot is done; beginning resets the commands.
+        driver.check(unsafe {
+            let kept = vk::DescriptorPoolResetFlags::empty();
+            table
+                .reset_descriptor_pool(self.descriptors, kept)
+                .and_then(|()| table.begin_command_buffer(self.commands, &info))
+        })?;
+        if let Some(pool) = self.ticks {
+            // SAFETY: being recorded, and not used by any other batch.
+            unsafe { table.raw().cmd_reset_query_pool(self.commands, pool, 0, TICKS) };
+        }
+        Ok(())
+    }
+}
+
+/// What holds a batch back until the host says so.
+#[derive(Debug, Default)]
+pub(super) struct Latch(AtomicBool);
+
+impl Latch {
+    pub fn open(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What must not go before a batch is done.
+#[derive(Debug)]
+pub(super) enum Keep {
+    Memory(#[allow(dead_code, reason = "kept, not used")] Arc<Inner>),
+    Kernel(#[allow(dead_code, reason = "kept, not used")] Arc<RawKernel>),
+}
+
+/// Bytes to move between the caller's memory and ours, of which the caller keeps theirs until the event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carry {
+    pub from: *const u8,
+    pub to: *mut u8,
+    pub bytes: usize,
+}
+
+// SAFETY: addresses whose owners keep them until the batch is done, whichever thread finds that out.
+unsafe impl Send for Carry {}
+
+impl Carry {
+    fn go(self) {
+        // SAFETY: valid until the batch is done, by the contract of whoever made it; they do not overlap,
+        // one of them being memory of ours.
+        unsafe { self.from.copy_to_nonoverlapping(self.to, self.bytes) };
+    }
+}
+
+/// Ticks of a launch, once it is done.
+pub(super) type Ticks = Arc<OnceLock<[u64; TICKS as usize]>>;
+
+/// Commands, and what they need.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// What the timeline will be raised to.
+    pub value: u64,
+    pub slot: Option<Slot>,
+    /// What other queues must have done first.
+    pub after: Vec<(Arc<Timeline>, u64)>,
+    pub latches: Vec<Arc<Latch>>,
+    /// Semaphores of other APIs: those that it waits on, which have been signalled or will be without us, and those that it
+    /// signals. Whoever made them keeps them.
+    pub takes: Vec<vk::Semaphore>,
+    pub signals: Vec<vk::Semaphore>,
+    keeps: Vec<Keep>,
+    /// Memory that others see, and that is ours until the end of the batch.
+    external: Vec<Arc<Inner>>,
+    /// Copies into staging memory, before the commands run.
+    pub loads: Vec<Carry>,
+    /// Copies out of staging memory, when they have.
+    pub landings: Vec<Carry>,
+    pub staging: Vec<Block>,
+    /// How many there are.
+    pub commands: u32,
+    pub sets: u32,
+    pub storages: u32,
+    pub arena_used: usize,
+    ticks: Option<Ticks>,
+}
+
+impl Batch {
+    /// An empty one, into a slot that is being recorded.
+    pub fn of(slot: Slot) -> Batch {
+        Batch { slot: Some(slot), ..Batch::default() }
+    }
+
+    /// Of no commands, with a signal at its end.
+    pub fn signalling(semaphore: vk::Semaphore) -> Batch {
+        Batch { signals: vec![semaphore], ..Batch::default() }
+    }
+
+    /// Whether nothing holds it back that the driver does not know of.
+    pub fn is_ready(&self) -> bool {
+        let submitted = |(timeline, value): &(Arc<Timeline>, u64)| timeline.is_submitted(*value);
+        self.latches.iter().all(|latch| latch.is_open()) && self.after.iter().all(submitted)
+    }
+
+    pub fn keep(&mut self, what: Keep) {
+        self.keeps.push(what);
+    }
+
+    fn buffer(&self) -> vk::CommandBuffer {
+        self.slot.as_ref().map_or_else(vk::CommandBuffer::null, |slot| slot.commands)
+    }
+
+    /// Before a command: it runs after those before it, on memory that is ours.
+    pub fn use_in_order(&mut self, context: &Context, uses: &[&Memory]) -> vk::CommandBuffer {
+        let mut taken = Vec::new();
+        for memory in uses {
+            self.keeps.push(Keep::Memory(memory.inner.clone()));
+            let known = |one: &Arc<Inner>| Arc::ptr_eq(one, &memory.inner);
+            if memory.inner.is_external && !self.external.iter().any(known) {
+                self.external.push(memory.inner.clone());
+                taken.push(owned(context, &memory.inner, true));
+            }
+        }
+        let all = [vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(USES)];
+        self.barrier(context, WORK, WORK, &all, &taken);
+        self.buffer()
+    }
+
+    /// At the end: what was written is the host's to see, and what others see is theirs.
+    pub fn end(&mut self, context: &Context) -> Result<()> {
+        let host = vk::AccessFlags::HOST_READ | vk::AccessFlags::HOST_WRITE;
+        let all = [vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(host)];
+        let given: Vec<_> =
+            self.external.iter().map(|inner| owned(context, inner, false)).collect();
+        let to = vk::PipelineStageFlags::HOST | vk::PipelineStageFlags::BOTTOM_OF_PIPE;
+        self.barrier(context, WORK, to, &all, &given);
+        // SAFETY: it is being recorded.
+        context.driver.check(unsafe { context.table.end_command_buffer(self.buffer()) })
+    }
+
+    fn barrier(
+        &self,
+        context: &Context,
+        from: vk::PipelineStageFlags,
+        to: vk::PipelineStageFlags,
+        all: &[vk::MemoryBarrier<'_>],
+        buffers: &[vk::BufferMemoryBarrier<'_>],
+    ) {
+        let (none, commands) = (vk::DependencyFlags::empty(), self.buffer());
+        // SAFETY: it is being recorded, by one thread.
+        unsafe {
+            context.table.raw().cmd_pipeline_barrier(commands, from, to, none, all, buffers, &[]);
+        }
+    }
+
+    /// Notes the time, where the queue is profiled: before a launch, and after it.
+    pub fn tick(&mut self, context: &Context, is_end: bool) -> Option<Ticks> {
+        let pool = self.slot.as_ref().and_then(|slot| slot.ticks)?;
+        let stage = match is_end {
+            true => vk::PipelineStageFlags::BOTTOM_OF_PIPE,
+            false => vk::PipelineStageFlags::TOP_OF_PIPE,
+        };
+        let (commands, number) = (self.buffer(), u32::from(is_end));
+        // SAFETY: being recorded; the number was reset at the beginning, and is written once.
+        unsafe { context.table.raw().cmd_write_timestamp(commands, stage, pool, number) };
+        Some(self.ticks.get_or_insert_default().clone())
+    }
+
+    /// Whether a launch of it is timed: there is one pair of ticks.
+    pub fn is_timed(&self) -> bool {
+        self.ticks.is_some()
+    }
+
+    /// Brings the caller's bytes, right before the driver is given the commands.
+    pub fn load(&self) {
+        self.loads.iter().for_each(|load| load.go());
+    }
+
+    /// It is done: the caller gets their bytes, whoever asked gets the times.
+    pub fn land(&mut self, context: &Context) {
+        self.landings.drain(..).for_each(Carry::go);
+        let pool = self.slot.as_ref().and_then(|slot| slot.ticks);
+        if let Some((ticks, pool)) = self.ticks.take().zip(pool) {
+            let mut read = [0; TICKS as usize];
+            // SAFETY: both were written by commands that are done.
+            match unsafe { context.table.query_results(pool, 0, &mut read) } {
+                Ok(()) => drop(ticks.set(read)),
+                Err(why) => tracing::warn!(device = %context.driver.info.name, "{why}"),
+            }
+        }
+    }
+}
+
+/// A change of ownership between us and those outside.
+fn owned(context: &Context, inner: &Inner, take: bool) -> vk::BufferMemoryBarrier<'static> {
+    let (ours, theirs) = (context.driver.family.index, vk::QUEUE_FAMILY_EXTERNAL);
+    let (none, [from, to]) =
+        (vk::AccessFlags::empty(), if take { [theirs, ours] } else { [ours, theirs] });
+    vk::BufferMemoryBarrier::default()
+        .src_access_mask(if take { none } else { WRITES })
+        .dst_access_mask(if take { USES } else { none })
+        .src_queue_family_index(from)
+        .dst_queue_family_index(to)
+        .buffer(inner.buffer)
+        .offset(0)
+        .size(vk::WHOLE_SIZE)
+}

@@ -1,0 +1,352 @@
+//! A device, and the logical device that everything on it is made of.
+
+use super::{
+    conv,
+    discover::Root,
+    memory::Memory,
+    program::Program,
+    queue::{Queue, RawQueue},
+    semaphore::Semaphore,
+};
+use onebuf_hal::{
+    self as hal, Access, AllocSpec, DeviceInfo, Domain, Error, Export, QueueOrder, QueueSpec,
+    Result, SharedSemaphore, Source, checks,
+    locks::{Arc, AtomicU64, Mutex, Ordering, lock},
+    watchdog::Post,
+};
+use onebuf_sys::{
+    VkRefused,
+    vulkan::{self, vk},
+};
+use std::{ffi::CStr, fmt, sync::Weak};
+
+/// More queues of one device than this help nobody.
+const MOST_LANES: u32 = 8;
+
+/// The queues that work is given to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Family {
+    pub index: u32,
+    pub queues: u32,
+    /// How many bits of its clock count; none where it has no clock.
+    pub clock_bits: u32,
+}
+
+/// What launches and imports keep to beside the capabilities that every device has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The version of the API, packed.
+    pub api: u32,
+    /// Most groups per dimension.
+    pub groups: [usize; 3],
+    /// Most bytes of one buffer that a shader can be given.
+    pub storage_bytes: u64,
+    /// Most bytes of values.
+    pub uniform_bytes: u64,
+    pub uniform_align: usize,
+    /// Most buffers of one shader.
+    pub storages: usize,
+    /// What host pages are imported in multiples of.
+    pub host_page: usize,
+    /// Nanoseconds of one tick of the clock.
+    pub clock_ns: f64,
+}
+
+/// A device's facts. Nothing here needs releasing.
+pub(super) struct Driver {
+    pub root: Arc<Root>,
+    pub physical: vk::PhysicalDevice,
+    pub domain: Domain,
+    pub family: Family,
+    pub limits: Limits,
+    pub memory: vk::PhysicalDeviceMemoryProperties,
+    pub info: DeviceInfo,
+    /// By what calls that may block are watched.
+    pub post: Arc<Post>,
+}
+
+impl Driver {
+    /// A driver's answer, with the device in the error.
+    #[inline]
+    pub fn check<T>(&self, answer: Result<T, VkRefused>) -> Result<T> {
+        answer.map_err(|refused| conv::refused(refused, &self.info.name))
+    }
+
+    /// Whether objects of that domain may meet this device's.
+    #[inline]
+    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
+        checks::same_domain(what, domain, self.domain, &self.info)
+    }
+
+    /// Something that is not of this device.
+    #[cold]
+    pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
+        checks::foreign(what, domain, self.domain, &self.info)
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("device", &self.info.name)
+            .field("domain", &self.domain)
+            .finish()
+    }
+}
+
+/// The logical device. Everything made of it keeps it.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub driver: Arc<Driver>,
+    pub table: vulkan::Device,
+    /// The native queues, each given work by one thread at a time.
+    lanes: Vec<Mutex<vk::Queue>>,
+    next_lane: AtomicU64,
+    /// Queues of ours, for whoever sets work free that others wait behind.
+    queues: Mutex<Vec<Weak<RawQueue>>>,
+}
+
+impl Context {
+    fn new(driver: &Arc<Driver>) -> Result<Context> {
+        let (family, count) = (driver.family, driver.family.queues.min(MOST_LANES));
+        let priorities = vec![1.0; count as usize];
+        let queues = [vk::DeviceQueueCreateInfo::default()
+            .queue_family_index(family.index)
+            .queue_priorities(&priorities)];
+        let extensions: Vec<_> = wanted(&driver.info).map(CStr::as_ptr).collect();
+        let mut features = Features::of(driver);
+        let Features { plain, v11, v12 } = &mut features;
+        let info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&extensions)
+            .enabled_features(plain)
+            .push_next(v11)
+            .push_next(v12);
+        // SAFETY: a device of this live instance; everything asked for was declared by it.
+        let make = || unsafe { driver.root.0.create_device(driver.physical, &info) };
+        let made = driver.post.watch("vkCreateDevice", make);
+        let table = driver.check(made)?;
+        // SAFETY: made just now, with so many queues of that family.
+        Ok(unsafe { Context::over(driver.clone(), table, 0..count) })
+    }
+
+    /// # Safety
+    /// A live device, with these queues of the driver's family, which nobody else gives work to.
+    pub unsafe fn over(
+        driver: Arc<Driver>,
+        table: vulkan::Device,
+        queues: impl IntoIterator<Item = u32>,
+    ) -> Context {
+        let lane = |n| {
+            // SAFETY: the caller's promise.
+            Mutex::new(unsafe { table.raw().get_device_queue(driver.family.index, n) })
+        };
+        let lanes = queues.into_iter().map(lane).collect();
+        let (next_lane, queues) = (AtomicU64::new(0), Mutex::default());
+        Context { driver, table, lanes, next_lane, queues }
+    }
+
+    /// The native queue that the next of ours works on; where there are too few, several share one.
+    pub fn next_lane(&self) -> usize {
+        self.next_lane.fetch_add(1, Ordering::Relaxed) as usize % self.lanes.len().max(1)
+    }
+
+    /// A native queue, which nobody else gives work to meanwhile.
+    pub fn lane<T>(&self, lane: usize, work: impl FnOnce(vk::Queue) -> T) -> T {
+        work(*lock(&self.lanes[lane]))
+    }
+
+    pub fn enlist(&self, queue: &Arc<RawQueue>) {
+        let mut queues = lock(&self.queues);
+        queues.retain(|known| known.strong_count() > 0);
+        queues.push(Arc::downgrade(queue));
+    }
+
+    fn queues(&self) -> Vec<Arc<RawQueue>> {
+        lock(&self.queues).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Submits everything that nothing holds back any more.
+    pub fn pump(&self) {
+        let queues = self.queues();
+        while queues.iter().any(|queue| queue.pump()) {}
+    }
+
+    /// Lets go of what finished work used.
+    pub fn sweep(&self) {
+        self.queues().iter().for_each(|queue| queue.sweep());
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: everything that was made of it is gone: it kept this.
+        unsafe { self.table.destroy() };
+    }
+}
+
+/// The extensions that are used, where they are there.
+fn wanted(info: &DeviceInfo) -> impl Iterator<Item = &'static CStr> {
+    let wanted = [
+        vk::KHR_EXTERNAL_MEMORY_FD_NAME,
+        vk::EXT_EXTERNAL_MEMORY_HOST_NAME,
+        vk::KHR_EXTERNAL_SEMAPHORE_FD_NAME,
+    ];
+    wanted.into_iter().filter(|name| name.to_str().is_ok_and(|name| info.declares(name)))
+}
+
+/// What shaders may use, beside what every device has.
+struct Features {
+    plain: vk::PhysicalDeviceFeatures,
+    v11: vk::PhysicalDeviceVulkan11Features<'static>,
+    v12: vk::PhysicalDeviceVulkan12Features<'static>,
+}
+
+impl Features {
+    /// Those of types and memory, as far as the device has them. Others cost time where they are on.
+    fn of(driver: &Driver) -> Features {
+        let mut v11 = vk::PhysicalDeviceVulkan11Features::default();
+        let mut v12 = vk::PhysicalDeviceVulkan12Features::default();
+        let mut all =
+            vk::PhysicalDeviceFeatures2::default().push_next(&mut v11).push_next(&mut v12);
+        let ask = driver.root.0.raw();
+        // SAFETY: a device of this live instance, of version 1.2.
+        unsafe { ask.get_physical_device_features2(driver.physical, &mut all) };
+        let plain = vk::PhysicalDeviceFeatures {
+            shader_int16: all.features.shader_int16,
+            shader_int64: all.features.shader_int64,
+            shader_float64: all.features.shader_float64,
+            ..Default::default()
+        };
+        let v11 = vk::PhysicalDeviceVulkan11Features {
+            storage_buffer16_bit_access: v11.storage_buffer16_bit_access,
+            uniform_and_storage_buffer16_bit_access: v11.uniform_and_storage_buffer16_bit_access,
+            variable_pointers: v11.variable_pointers,
+            variable_pointers_storage_buffer: v11.variable_pointers_storage_buffer,
+            ..Default::default()
+        };
+        let v12 = vk::PhysicalDeviceVulkan12Features {
+            timeline_semaphore: vk::TRUE,
+            shader_int8: v12.shader_int8,
+            shader_float16: v12.shader_float16,
+            storage_buffer8_bit_access: v12.storage_buffer8_bit_access,
+            uniform_and_storage_buffer8_bit_access: v12.uniform_and_storage_buffer8_bit_access,
+            scalar_block_layout: v12.scalar_block_layout,
+            vulkan_memory_model: v12.vulkan_memory_model,
+            vulkan_memory_model_device_scope: v12.vulkan_memory_model_device_scope,
+            ..Default::default()
+        };
+        Features { plain, v11, v12 }
+    }
+}
+
+/// One Vulkan device.
+#[derive(Debug)]
+pub struct Device {
+    driver: Arc<Driver>,
+    context: Mutex<Which>,
+}
+
+/// The logical device that is used.
+#[derive(Debug)]
+enum Which {
+    /// Our own, made by the first call that needs it: it starts threads and wakes the chip.
+    Own(Option<Arc<Context>>),
+    /// Somebody else's, kept by whoever registered it.
+    ForeignDevice(Weak<Context>),
+}
+
+impl Device {
+    pub(super) fn new(driver: Driver) -> Device {
+        Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
+    }
+
+    /// A device that others' logical devices are used on. It has none yet.
+    pub(super) fn entry(driver: Arc<Driver>) -> Device {
+        Device { driver, context: Mutex::new(Which::ForeignDevice(Weak::new())) }
+    }
+
+    /// The logical device that is used from now on.
+    pub(super) fn admit(&self, context: &Arc<Context>) {
+        *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
+    }
+
+    #[cfg(all(test, feature = "glsl", not(onebuf_shuttle)))]
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// The logical device; a failure is not remembered, so that the next call tries again.
+    pub(super) fn context(&self) -> Result<Arc<Context>> {
+        match &mut *lock(&self.context) {
+            Which::Own(Some(context)) => Ok(context.clone()),
+            Which::Own(slot) => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
+            Which::ForeignDevice(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
+                what: format!("a foreign device on {}", self.driver.info.name),
+                tried: Vec::new(),
+                reason: "it was given up; keep its `ForeignVulkan`".to_owned(),
+            }),
+        }
+    }
+
+    fn check_bytes(&self, bytes: usize) -> Result<()> {
+        checks::bytes(&self.driver.info, bytes)
+    }
+}
+
+impl hal::Device for Device {
+    fn info(&self) -> &DeviceInfo {
+        &self.driver.info
+    }
+
+    fn post(&self) -> Option<&Arc<Post>> {
+        Some(&self.driver.post)
+    }
+
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
+        checks::allocation(&self.driver.info, spec, contents)?;
+        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
+    }
+
+    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        match export {
+            Export::Host(_) if !self.driver.info.caps.imports_host_pages => {
+                let what = format!("host pages on {}", self.driver.info.name);
+                Err(Error::unsupported(what, "a driver with VK_EXT_external_memory_host"))
+            }
+            Export::Host(range) => {
+                self.check_bytes(range.bytes)?;
+                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
+            }
+            Export::Fd(range) => {
+                range.check_for(&self.driver.info)?;
+                self.check_bytes(range.bytes)?;
+                Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
+            }
+            other => {
+                let what = format!("{} on {}", other.name(), self.driver.info.name);
+                Err(Error::unsupported(what, "host pages or a descriptor"))
+            }
+        }
+    }
+
+    fn semaphore(&self) -> Result<SharedSemaphore> {
+        Semaphore::shared(self.context()?)
+    }
+
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
+        if spec.order == QueueOrder::OutOfOrder {
+            let what = format!("an out-of-order queue on {}", self.driver.info.name);
+            return Err(Error::unsupported(what, "several in-order queues"));
+        }
+        Ok(Arc::new(Queue::new(self.context()?, spec.profiling)?))
+    }
+
+    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
+        Ok(Arc::new(Program::build(self.context()?, source)?))
+    }
+
+    fn compiles(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,124 @@
+//! Events: values of a queue's timeline.
+
+use super::{batch::Ticks, device::Driver, queue::RawQueue};
+use onebuf_hal::{
+    self as hal, Callback, Domain, Error, Profile, Result, host_signals::Behind, locks::Arc,
+};
+use std::{fmt, time::Duration};
+
+/// A point in a queue.
+pub(super) struct Event {
+    pub queue: Arc<RawQueue>,
+    pub value: u64,
+    /// On a profiled queue, when its launch ran.
+    ticks: Option<Ticks>,
+    /// The host signals that were before it.
+    behind: Behind,
+}
+
+impl Event {
+    pub fn new(queue: Arc<RawQueue>, value: u64, ticks: Option<Ticks>) -> Event {
+        let behind = queue.host_signals.pending();
+        Event { queue, value, ticks, behind }
+    }
+
+    /// One that tells of none.
+    pub fn without_host_signals(mut self) -> Event {
+        self.behind = Behind::default();
+        self
+    }
+
+    /// The host signals it waits behind.
+    pub fn behind(&self) -> &Behind {
+        &self.behind
+    }
+
+    fn driver(&self) -> &Driver {
+        self.queue.driver()
+    }
+
+    /// An error when one of its host signals has failed.
+    pub fn check_host_signals(&self) -> Result<()> {
+        if !self.behind.has_failed() {
+            return Ok(());
+        }
+        let name = "the work that it waited for failed".to_owned();
+        Err(Error::Driver { api: "vulkan", call: "a host signal", code: -1, name })
+    }
+
+    /// Whether its work, and all before it, is done and has landed.
+    pub fn is_reached(&self) -> Result<bool> {
+        self.queue.urge(self.value);
+        let reached = self.queue.timeline.has_reached(self.value)?;
+        if reached {
+            self.queue.sweep();
+        }
+        Ok(reached)
+    }
+
+    /// Ticks of the clock as nanoseconds; of a clock with fewer bits than a word has, the rest is noise.
+    fn ns(&self, ticks: u64) -> u64 {
+        let bits = self.driver().family.clock_bits.clamp(1, 64);
+        let counted = ticks & (u64::MAX >> (64 - bits));
+        (counted as f64 * self.driver().limits.clock_ns) as u64
+    }
+}
+
+impl hal::Event for Event {
+    fn domain(&self) -> Domain {
+        self.driver().domain
+    }
+
+    fn poll(&self) -> Result<bool> {
+        let reached = self.is_reached()?;
+        if reached {
+            self.check_host_signals()?;
+        }
+        Ok(reached)
+    }
+
+    fn is_over(&self) -> bool {
+        match self.is_reached() {
+            Ok(reached) => reached,
+            // Its work is lost with the device.
+            Err(why) => matches!(why, Error::DeviceLost { .. }),
+        }
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<()> {
+        if !self.queue.wait(self.value, timeout)? {
+            return Err(Error::timeout(format!("work on {}", self.driver().info.name), timeout));
+        }
+        self.check_host_signals()
+    }
+
+    /// The driver does not tell when work was enqueued: all but the end are the beginning.
+    fn profile(&self) -> Result<Profile> {
+        let Some(ticks) = &self.ticks else {
+            let needs = "the event of a launch on a queue opened with profiling";
+            return Err(Error::unsupported("the times of a command", needs));
+        };
+        if !hal::Event::poll(self)? {
+            return Err(Error::Busy { what: "the work is not done: wait for it first".to_owned() });
+        }
+        let Some(read) = ticks.get() else {
+            return Err(Error::unsupported("the times of a command", "a driver that tells them"));
+        };
+        let [started_ns, ended_ns] = read.map(|ticks| self.ns(ticks));
+        Ok(Profile { queued_ns: started_ns, submitted_ns: started_ns, started_ns, ended_ns })
+    }
+
+    fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {
+        let what = format!("a callback on {}", self.driver().info.name);
+        Err((Error::unsupported(what, "an API that calls back: wait for the event"), callback))
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("value", &self.value)
+            .field("over", &hal::Event::is_over(self))
+            .finish()
+    }
+}

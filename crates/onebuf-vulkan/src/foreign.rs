@@ -1,0 +1,226 @@
+//! Logical devices that somebody else made, and their buffers.
+
+use super::{
+    block::{Block, HostAddress, Theirs, Trouble, needs_of},
+    device::{Context, Device, Driver},
+    discover::Loader,
+    memory::Memory,
+};
+use onebuf_hal::{
+    self as hal, DeviceEntries, Domain, Error, KnownAs, MemoryKind, Result, locks::Arc,
+};
+use onebuf_sys::vulkan::{vk, vk::Handle};
+use std::{any::Any, ptr::NonNull};
+
+/// Somebody else's device: live handles of the loader that was loaded, and outliving all that is made of them. Nobody
+/// else gives work to those queues meanwhile; the extensions are those that the device was made with, and timeline semaphores
+/// are among its features.
+#[derive(Clone, Debug)]
+pub struct Handles {
+    /// `VkInstance`.
+    pub instance: usize,
+    /// `VkPhysicalDevice`.
+    pub physical: usize,
+    /// `VkDevice`.
+    pub device: usize,
+    /// The index of the queues' family.
+    pub family: u32,
+    /// The indices of the queues that onebuf may use.
+    pub queues: Vec<u32>,
+    /// The extensions that the device was made with.
+    pub extensions: Vec<String>,
+}
+
+/// A logical device that somebody else made. Keeps what we made of it.
+#[derive(Debug)]
+pub struct ForeignDevice(Arc<Context>);
+
+impl hal::Library for Loader {}
+
+impl Loader {
+    /// That logical device, used from now on, while what is returned lives.
+    ///
+    /// # Safety
+    /// As for [`Handles`].
+    pub unsafe fn enter_device(
+        &self,
+        handles: &Handles,
+        entries: &mut dyn DeviceEntries,
+    ) -> Result<Arc<dyn Any + Send + Sync>> {
+        // SAFETY: the caller's promise.
+        let (device, foreign_device) = unsafe { self.adopt(handles, entries.new_domain()) }?;
+        let device = Arc::new(device);
+        let same = |left: &dyn hal::Device| {
+            let left = left.as_any().downcast_ref::<Device>();
+            left.is_some_and(|left| hal::Device::info(left) == hal::Device::info(&*device))
+        };
+        let entry_device = entries.entry(device.clone(), KnownAs::Like, &same)?;
+        let entry_device = entry_device.as_any().downcast_ref::<Device>();
+        entry_device
+            .ok_or_else(|| Error::invalid("a device entry of another API"))?
+            .host_foreign_device(&foreign_device);
+        Ok(Arc::new(foreign_device))
+    }
+
+    /// A device with room for logical devices of others, and that one on it.
+    ///
+    /// # Safety
+    /// As for [`Handles`].
+    unsafe fn adopt(&self, handles: &Handles, domain: Domain) -> Result<(Device, ForeignDevice)> {
+        if [handles.instance, handles.physical, handles.device].contains(&0) {
+            return Err(Error::invalid("a VkInstance, VkPhysicalDevice or VkDevice: null"));
+        }
+        // SAFETY: the caller's promise.
+        let driver = unsafe { self.driver_of(handles, domain) };
+        let unfit = |why| Error::unsupported("a foreign VkDevice", format!("another one: {why}"));
+        let driver = Arc::new(driver.map_err(unfit)?);
+        // SAFETY: the caller's promise.
+        let context = unsafe {
+            let table = driver.root.0.adopt_device(vk::Device::from_raw(handles.device as u64));
+            Context::over(driver.clone(), table, handles.queues.iter().copied())
+        };
+        Ok((Device::entry(driver), ForeignDevice(Arc::new(context))))
+    }
+}
+
+impl Device {
+    /// Uses somebody else's logical device from now on, while the foreign device lives.
+    pub fn host_foreign_device(&self, foreign_device: &ForeignDevice) {
+        self.admit(&foreign_device.0);
+    }
+}
+
+/// Memory that somebody else allocated.
+#[derive(Clone, Copy, Debug)]
+pub struct Under {
+    /// Its handle.
+    pub memory: vk::DeviceMemory,
+    /// Where the buffer begins in it.
+    pub offset: u64,
+    /// How much it is.
+    pub bytes: u64,
+    /// The index of its memory type.
+    pub kind: u32,
+    /// Where the host sees its first byte.
+    pub mapped: Option<NonNull<u8>>,
+    /// Others can import it by an opaque descriptor.
+    pub exportable: bool,
+}
+
+impl Under {
+    /// Whether a buffer with such needs can lie there, as far as numbers tell.
+    pub(super) fn check(&self, driver: &Driver, needs: &vk::MemoryRequirements) -> Result<()> {
+        let Under { offset, bytes, kind, .. } = *self;
+        let wrong = |why: String| {
+            Err(Error::invalid(format!("a VkBuffer in memory of type {kind}: {why}")))
+        };
+        let types = driver.memory.memory_types_as_slice();
+        let Some(is) = types.get(kind as usize).map(|one| one.property_flags) else {
+            return wrong(format!("the device has {} types", types.len()));
+        };
+        let coherent =
+            vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT;
+        if needs.memory_type_bits >> kind & 1 == 0 {
+            return wrong(format!("it takes the types {:#b}", needs.memory_type_bits));
+        }
+        if !offset.is_multiple_of(needs.alignment) {
+            return wrong(format!("at byte {offset}, where it is aligned to {}", needs.alignment));
+        }
+        if offset.checked_add(needs.size).is_none_or(|end| end > bytes) {
+            let size = needs.size;
+            return wrong(format!("{size} bytes at byte {offset} of an allocation of {bytes}"));
+        }
+        if self.mapped.is_some() && !is.contains(coherent) {
+            return wrong(
+                "it is mapped, and neither flushed nor coherent: give no address".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Where the host sees the buffer's first byte.
+    pub(super) fn buffer_address(&self) -> Option<HostAddress> {
+        // SAFETY: inside of what is mapped, by the checks above and the promise of whoever gave the address.
+        self.mapped.map(|at| HostAddress(unsafe { at.add(self.offset as usize) }))
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        match (self.exportable, self.mapped) {
+            (true, _) => MemoryKind::Exportable,
+            (false, Some(_)) => MemoryKind::MappedDevice,
+            (false, None) => MemoryKind::Device,
+        }
+    }
+}
+
+/// A buffer of somebody else's, what is known of the memory under it, and which bytes of it are meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// Null: one of ours is made over the memory.
+    pub buffer: vk::Buffer,
+    /// Where the bytes that are meant begin in it.
+    pub start: u64,
+    /// How many they are.
+    pub bytes: usize,
+    /// The memory under it, where it is known.
+    pub under: Option<Under>,
+}
+
+impl ForeignDevice {
+    /// Somebody else's memory, which stays theirs; and its form.
+    ///
+    /// # Safety
+    /// Live objects of this device, bound to each other as is said, with the usages of storage buffers and copies, that outlive
+    /// the memory and its work; of the family of our queues, or of all.
+    pub unsafe fn wrap(&self, object: &Object) -> Result<(Arc<dyn hal::Memory>, MemoryKind)> {
+        let (context, driver) = (&self.0, &self.0.driver);
+        let Object { buffer, start, bytes, under } = *object;
+        let align = driver.info.caps.align_bytes;
+        if !start.is_multiple_of(align as u64) {
+            let why =
+                format!("bytes from {start} of a VkBuffer: the device wants multiples of {align}");
+            return Err(Error::invalid(why));
+        }
+        let memory_kind = under.map_or(MemoryKind::Device, |under| under.memory_kind());
+        if !driver.info.caps.memory_kinds.contains(&memory_kind) {
+            let what = format!("exportable memory of {}", driver.info.name);
+            return Err(Error::unsupported(what, "VK_KHR_external_memory_fd among its extensions"));
+        }
+        let end = start
+            .checked_add(bytes as u64)
+            .ok_or_else(|| Error::invalid("more than there can be"))?;
+        let block = match under {
+            _ if !buffer.is_null() => self.around(buffer, end, under.as_ref())?,
+            Some(under) => {
+                let exportable = memory_kind == MemoryKind::Exportable;
+                let made = Block::over(&context.table, driver, end as usize, exportable, &under);
+                made.map_err(|trouble: Trouble| trouble.error(driver, bytes))?
+            }
+            None => return Err(Error::invalid("a VkBuffer: null, and no memory to make one over")),
+        };
+        let memory = Memory::lent(context.clone(), block, start as usize, bytes, memory_kind);
+        Ok((Arc::new(memory), memory_kind))
+    }
+
+    /// Nothing tells a buffer's own size; what its memory needs is no less.
+    fn around(&self, buffer: vk::Buffer, end: u64, under: Option<&Under>) -> Result<Block> {
+        let needs = needs_of(&self.0.table, buffer);
+        if end > needs.size {
+            let size = needs.size;
+            return Err(Error::invalid(format!(
+                "bytes up to {end} of a VkBuffer of {size} at most"
+            )));
+        }
+        under.map_or(Ok(()), |under| under.check(&self.0.driver, &needs))?;
+        Ok(Block {
+            buffer,
+            memory: under.map_or(vk::DeviceMemory::null(), |under| under.memory),
+            host: under.and_then(Under::buffer_address),
+            bytes: end,
+            allocation_bytes: under.map_or(0, |under| under.bytes),
+            offset: under.map_or(0, |under| under.offset),
+            kind: under.map(|under| under.kind),
+            theirs: Theirs { buffer: true, memory: true },
+        })
+    }
+}

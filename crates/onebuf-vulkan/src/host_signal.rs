@@ -1,0 +1,46 @@
+//! Host signals that the host opens: the batches behind one are held back until then.
+//!
+//! Work cannot be made to fail: where the host signal does, it runs, and the events behind it say so.
+
+use super::{batch::Latch, queue::RawQueue};
+use onebuf_hal::{self as hal, Result, host_signals::Outcome, locks::Arc};
+
+/// What a queue waits at. Opened exactly once: by whoever has it, or when it is dropped.
+pub(super) struct HostSignal {
+    latch: Arc<Latch>,
+    outcome: Arc<Outcome>,
+    settled: bool,
+    queue: Arc<RawQueue>,
+}
+
+impl HostSignal {
+    /// Makes later work of the queue wait.
+    pub fn new(queue: &Arc<RawQueue>) -> Result<HostSignal> {
+        let (latch, outcome) = (Arc::<Latch>::default(), Arc::<Outcome>::default());
+        let mut host_signal = HostSignal { latch, outcome, settled: false, queue: queue.clone() };
+        // First, so that no event behind the host signal misses it.
+        queue.host_signals.push(host_signal.outcome.clone());
+        queue.hold(&host_signal.latch).inspect_err(|_| host_signal.settle(true))?;
+        Ok(host_signal)
+    }
+
+    fn settle(&mut self, opened: bool) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.outcome.settle(opened);
+            self.latch.open();
+            self.queue.context().pump();
+        }
+    }
+}
+
+impl hal::HostSignal for HostSignal {
+    fn open(mut self: Box<Self>, outcome: Result<()>) {
+        self.settle(outcome.is_ok());
+    }
+}
+
+impl Drop for HostSignal {
+    fn drop(&mut self) {
+        self.settle(false);
+    }
+}

@@ -1,0 +1,316 @@
+//! Memory: the chip's own, mapped memory, host pages, memory that others can import and theirs that was
+//! imported; and parts of these.
+//!
+//! None of it has an access state to change. Each batch of commands makes what it wrote visible to the host at
+//! its end; and of memory that others see by a descriptor it takes the ownership at its first use and gives
+//! it back at its end, so that between two batches it is always theirs.
+
+use super::{
+    block::{Block, BlockKind, HostAddress, Trouble},
+    device::Context,
+    queue::Queue,
+    transfer,
+};
+use onebuf_hal::{
+    self as hal, Access, AccessState, AllocSpec, Domain, Error, Export, FdKind, FdRange, HostRange,
+    MemoryKind, RawHandle, Result, checks, locks::Arc,
+};
+use onebuf_sys::vulkan::vk;
+use std::{
+    fmt,
+    os::fd::{FromRawFd, OwnedFd},
+    ptr::NonNull,
+};
+
+/// Memory that the driver made, freed when the last of its holders goes: batches that use it are among
+/// them.
+pub(super) struct Inner {
+    context: Arc<Context>,
+    block: Option<Block>,
+    pub buffer: vk::Buffer,
+    /// Where in the buffer the bytes begin.
+    start: usize,
+    /// Where the host sees them.
+    host: Option<HostAddress>,
+    bytes: usize,
+    align: usize,
+    memory_kind: MemoryKind,
+    /// Others see it by a descriptor.
+    pub is_external: bool,
+    /// What keeps the pages that it was made of.
+    pages: Option<HostRange>,
+}
+
+/// A device's memory, or a part of it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub inner: Arc<Inner>,
+    /// Where a part begins; none for the whole.
+    part: Option<usize>,
+    pub domain: Domain,
+    bytes: usize,
+    access: Access,
+}
+
+impl Memory {
+    /// New memory in one of the device's memory kinds.
+    pub fn allocate(
+        context: Arc<Context>,
+        spec: &AllocSpec,
+        contents: Option<&[u8]>,
+    ) -> Result<Memory> {
+        let memory_kind = match spec.memory_kind {
+            MemoryKind::Device => BlockKind::Device,
+            MemoryKind::Exportable => BlockKind::Exportable,
+            _ => BlockKind::Mapped(spec.host),
+        };
+        let (device, driver) = (&context.table, &context.driver);
+        let block = with_room(&context, spec.bytes, || {
+            Block::new(device, driver, spec.bytes, memory_kind)
+        })?;
+        let inner = Inner::of(context, block, 0, spec);
+        let memory = Memory::whole(inner, spec.access);
+        match (contents, memory.inner.host) {
+            (None, _) => {}
+            (Some(contents), Some(HostAddress(at))) => {
+                // SAFETY: new memory of `bytes`, which nobody else knows of.
+                unsafe {
+                    at.copy_from(NonNull::from(contents).cast(), contents.len().min(spec.bytes));
+                }
+            }
+            (Some(contents), None) => transfer::write_now(&memory, contents)?,
+        }
+        Ok(memory)
+    }
+
+    /// Somebody else's host pages.
+    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+        let (device, driver) = (&context.table, &context.driver);
+        let (block, start) = with_room(&context, range.bytes, || {
+            let made = Block::of_pages(device, driver, range)?;
+            match made.1.is_multiple_of(driver.info.caps.align_bytes) {
+                true => Ok(made),
+                false => {
+                    made.0.free(device);
+                    Err(Trouble::Other(Error::unsupported(
+                        format!("host pages from {:p} on {}", range.pointer, driver.info.name),
+                        format!("bytes that are aligned to {}", driver.info.caps.align_bytes),
+                    )))
+                }
+            }
+        })?;
+        let spec = imported(range.bytes, MemoryKind::HostPages);
+        let mut inner = Inner::of(context, block, start, &spec);
+        inner.pages = Some(range.clone());
+        Ok(Memory::whole(inner, access))
+    }
+
+    /// Memory of another API or process.
+    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+        let (device, driver) = (&context.table, &context.driver);
+        let block = with_room(&context, range.bytes, || Block::of_fd(device, driver, range))?;
+        let spec = imported(range.bytes, MemoryKind::Exportable);
+        Ok(Memory::whole(Inner::of(context, block, 0, &spec), access))
+    }
+
+    /// Memory of somebody else's, from that byte of the block's buffer on.
+    pub fn lent(
+        context: Arc<Context>,
+        block: Block,
+        start: usize,
+        bytes: usize,
+        memory_kind: MemoryKind,
+    ) -> Memory {
+        let spec = imported(bytes, memory_kind);
+        Memory::whole(Inner::of(context, block, start, &spec), Access::ReadWrite)
+    }
+
+    fn whole(inner: Inner, access: Access) -> Memory {
+        let (bytes, domain) = (inner.bytes, inner.context.driver.domain);
+        Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        &self.inner.context
+    }
+
+    /// Where it begins in the native buffer.
+    pub fn at(&self) -> u64 {
+        (self.inner.start + self.part.unwrap_or(0)) as u64
+    }
+
+    /// Whether the two are of one whole.
+    pub fn shares(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether the range lies inside; and if so, where in the native buffer.
+    pub fn range(&self, offset: usize, bytes: usize) -> Result<u64> {
+        checks::range(self.bytes, offset, bytes)?;
+        Ok(self.at() + offset as u64)
+    }
+
+    /// What a shader is given of it: the first so many bytes, in whole words.
+    pub fn binding(&self, bytes: usize) -> vk::DescriptorBufferInfo {
+        let end = self.inner.block.as_ref().map_or(0, |block| block.bytes);
+        let words = (bytes.next_multiple_of(4) as u64).min(end - self.at());
+        vk::DescriptorBufferInfo::default().buffer(self.inner.buffer).offset(self.at()).range(words)
+    }
+
+    /// Whether it was made for what a kernel is about to do with it.
+    #[inline]
+    pub fn check_access(&self, access: Access) -> Result<()> {
+        checks::access(self.access, access)
+    }
+
+    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
+        let align = self.inner.context.driver.info.caps.align_bytes;
+        let is_part = self.part.is_some();
+        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
+        whole.check_region(offset, bytes, access)
+    }
+}
+
+fn imported(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
+    let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
+    AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
+}
+
+/// Allocates; once more where what finished work still holds may be what is lacking.
+fn with_room<T>(
+    context: &Context,
+    bytes: usize,
+    allocate: impl Fn() -> Result<T, Trouble>,
+) -> Result<T> {
+    let made = allocate().or_else(|trouble| {
+        if !trouble.is_lack_of_memory() {
+            return Err(trouble);
+        }
+        context.sweep();
+        allocate()
+    });
+    made.map_err(|trouble| trouble.error(&context.driver, bytes))
+}
+
+impl hal::Memory for Memory {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind
+    }
+
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        // SAFETY: a part lies inside the whole.
+        self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.part.unwrap_or(0)) })
+    }
+
+    fn needs_access_state(&self) -> bool {
+        false
+    }
+
+    fn access_state(&self) -> AccessState {
+        AccessState::Acquired
+    }
+
+    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
+        let driver = &self.inner.context.driver;
+        driver.same_domain("a queue", queue.domain())?;
+        queue.as_any().downcast_ref::<Queue>().ok_or_else(|| driver.foreign("a queue", None))?;
+        if self.part.is_some() {
+            return Err(Error::unsupported("the export of a region", "the whole memory"));
+        }
+        let Some(HostAddress(pointer)) = self.inner.host else {
+            let needs = "mapped_device memory";
+            return Err(Error::unsupported("the host's view of device memory", needs));
+        };
+        let align = self.inner.align;
+        if !pointer.addr().get().is_multiple_of(align) {
+            let what = format!("mapped memory at {pointer:p} aligned to {align}");
+            return Err(Error::unsupported(what, "a driver that aligns it so"));
+        }
+        Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
+    }
+
+    fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
+        let Inner { context, memory_kind, block, .. } = &*self.inner;
+        let exports = context.driver.info.caps.exports.contains(&kind);
+        let made = *memory_kind == MemoryKind::Exportable && self.part.is_none();
+        let Some(block) = block.as_ref().filter(|_| made && exports) else {
+            let what = format!("{memory_kind} memory as {kind}");
+            let needs =
+                "a whole memory that was allocated as exportable, and a driver that exports such";
+            return Err(Error::unsupported(what, needs));
+        };
+        let fd = context.driver.check(block.export(&context.table))?;
+        if fd < 0 {
+            let what = format!("an export of memory of {}", context.driver.info.name);
+            return Err(Error::unsupported(what, "a driver that gives a descriptor back"));
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let allocation_bytes = block.allocation_bytes as usize;
+        let (offset, memory_type) = (block.offset as usize + self.inner.start, block.kind);
+        Ok(FdRange { fd, kind, offset, bytes: self.bytes, allocation_bytes, memory_type })
+    }
+
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        self.check_part(offset, bytes, access)?;
+        let (inner, domain) = (self.inner.clone(), self.domain);
+        Ok(Arc::new(Memory { inner, part: Some(offset), domain, bytes, access }))
+    }
+
+    fn raw(&self) -> RawHandle {
+        RawHandle::Object(vk::Handle::as_raw(self.inner.buffer) as usize)
+    }
+
+    fn raw_offset(&self) -> usize {
+        self.at() as usize
+    }
+
+    fn remark(&self) -> Option<String> {
+        let what = match self.inner.memory_kind {
+            MemoryKind::Device => "device memory, which the host reaches by copies",
+            MemoryKind::Exportable => "device memory, passed on by descriptors",
+            MemoryKind::MappedDevice => "memory that stays mapped, coherent with the host",
+            _ => "the host's own pages, imported",
+        };
+        Some(match self.part {
+            None => what.to_owned(),
+            Some(offset) => format!("{what}; a region from byte {offset}"),
+        })
+    }
+}
+
+impl Inner {
+    fn of(context: Arc<Context>, block: Block, start: usize, spec: &AllocSpec) -> Inner {
+        let AllocSpec { bytes, align, memory_kind, .. } = *spec;
+        // SAFETY: the bytes begin inside the block.
+        let host = block.host.map(|HostAddress(at)| HostAddress(unsafe { at.add(start) }));
+        let (buffer, is_external) = (block.buffer, memory_kind == MemoryKind::Exportable);
+        let (block, pages) = (Some(block), None);
+        Inner { context, block, buffer, start, host, bytes, align, memory_kind, is_external, pages }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            block.free(&self.context.table);
+        }
+        // Let go of first: then the pages may go.
+        drop(self.pages.take());
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("device", &self.context.driver.info.name)
+            .field("bytes", &self.bytes)
+            .field("memory_kind", &self.memory_kind)
+            .field("buffer", &self.buffer)
+            .finish_non_exhaustive()
+    }
+}

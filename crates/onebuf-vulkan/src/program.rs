@@ -1,0 +1,93 @@
+//! Programs: a SPIR-V module, or GLSL that becomes one for each kernel.
+
+use super::{
+    device::{Context, Driver},
+    glsl,
+    kernel::{Kernel, RawKernel},
+    spirv::Module,
+};
+use onebuf_hal::{self as hal, Error, Result, Source, locks::Arc};
+use onebuf_sys::vulkan::vk;
+
+/// A program whose modules were looked at. Pipelines are made of them when a kernel is asked for.
+#[derive(Debug)]
+pub(super) struct Program {
+    context: Arc<Context>,
+    modules: Vec<KernelModule>,
+}
+
+/// One module, and which kernel it is.
+#[derive(Debug)]
+struct KernelModule {
+    /// Of a shader's text; none for a module whose entries have names.
+    kernel: Option<String>,
+    module: Module,
+}
+
+impl Program {
+    /// Makes a program of the first form that the device takes, on the calling thread.
+    pub fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
+        let driver = &context.driver;
+        let newest = newest_spirv(driver.limits.api);
+        let modules = match source.module()? {
+            Some(bytes) => {
+                let module =
+                    Module::of_bytes(bytes, newest).map_err(|why| refused(driver, &why))?;
+                vec![KernelModule { kernel: None, module }]
+            }
+            None if source.shaders.is_empty() => return Err(no_memory_kind(driver, source)),
+            None => {
+                let shaders = source.shaders.iter().map(|shader| {
+                    let words = glsl::compile(driver, &shader.name, &shader.text)?;
+                    let module = Module::new(words, newest).map_err(|why| refused(driver, &why))?;
+                    Ok(KernelModule { kernel: Some(shader.name.to_string()), module })
+                });
+                shaders.collect::<Result<_>>()?
+            }
+        };
+        Ok(Program { context, modules })
+    }
+
+    /// The module that has the kernel, and the entry's name there.
+    fn find(&self, kernel: &str) -> Option<(&Module, &str)> {
+        let mut forms = self.modules.iter();
+        forms.find_map(|form| match &form.kernel {
+            Some(name) => (name == kernel).then_some((&form.module, glsl::MAIN)),
+            None => form.module.entry(kernel).map(|entry| (&form.module, entry.name.as_str())),
+        })
+    }
+
+    fn names(&self) -> String {
+        let names = self.modules.iter().flat_map(|form| match &form.kernel {
+            Some(name) => vec![name.as_str()],
+            None => form.module.entries.iter().map(|entry| entry.name.as_str()).collect(),
+        });
+        names.collect::<Vec<_>>().join("`, `")
+    }
+}
+
+/// The newest minor version of the language that a version of the API takes.
+fn newest_spirv(api: u32) -> u32 {
+    if api >= vk::API_VERSION_1_3 { 6 } else { 5 }
+}
+
+fn refused(driver: &Driver, why: &str) -> Error {
+    Error::Build { device: driver.info.name.clone(), log: format!("no SPIR-V module: {why}") }
+}
+
+fn no_memory_kind(driver: &Driver, source: &Source) -> Error {
+    let (device, has) = (&driver.info.name, source.forms());
+    let what = format!("the program on {device}, of which the source has {has},");
+    Error::unsupported(what, "its kernels in GLSL, or a SPIR-V module of compute shaders")
+}
+
+impl hal::Program for Program {
+    fn kernel(&self, name: &str, parameters: usize) -> Result<Arc<dyn hal::Kernel>> {
+        let Some((module, entry)) = self.find(name) else {
+            let has = self.names();
+            return Err(Error::invalid(format!("no kernel `{name}`: the program has `{has}`")));
+        };
+        let raw = RawKernel::new(self.context.clone(), module, entry, name, parameters)?;
+        Ok(Arc::new(Kernel { raw: Arc::new(raw) }))
+    }
+}

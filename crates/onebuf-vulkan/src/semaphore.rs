@@ -1,0 +1,81 @@
+//! Binary semaphores for other APIs of the chip: no other API makes any that all can import.
+
+use super::device::{Context, Driver};
+use onebuf_hal::{self as hal, Domain, Error, Result, SharedSemaphore, locks::Arc};
+use onebuf_sys::vulkan::vk;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+const FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
+
+/// A semaphore that is destroyed once.
+#[derive(Debug)]
+pub(super) struct Semaphore {
+    context: Arc<Context>,
+    raw: vk::Semaphore,
+}
+
+impl Semaphore {
+    /// A new one, not signalled, and its descriptor.
+    pub fn shared(context: Arc<Context>) -> Result<SharedSemaphore> {
+        if !context.driver.info.caps.exports_semaphores {
+            let what = format!("a semaphore of {} that others import", context.driver.info.name);
+            return Err(Error::unsupported(what, "a driver with VK_KHR_external_semaphore_fd"));
+        }
+        let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(FD);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut export);
+        // SAFETY: a live device that exports such.
+        let raw = context.driver.check(unsafe { context.table.create_semaphore(&info) })?;
+        let own = Semaphore { context, raw };
+        let fd = own.export()?;
+        Ok(SharedSemaphore { own: Arc::new(own), fd })
+    }
+
+    /// One of that device.
+    pub fn own(driver: &Driver, semaphore: &dyn hal::Semaphore) -> Result<vk::Semaphore> {
+        driver.same_domain("a semaphore", semaphore.domain())?;
+        let own = semaphore.as_any().downcast_ref::<Semaphore>();
+        own.map(|own| own.raw).ok_or_else(|| driver.foreign("a semaphore", None))
+    }
+
+    /// One for this device alone.
+    #[cfg(all(test, feature = "glsl", not(onebuf_shuttle)))]
+    pub fn plain(context: Arc<Context>) -> Result<Semaphore> {
+        let info = vk::SemaphoreCreateInfo::default();
+        // SAFETY: a live device.
+        let raw = context.driver.check(unsafe { context.table.create_semaphore(&info) })?;
+        Ok(Semaphore { context, raw })
+    }
+
+    fn export(&self) -> Result<OwnedFd> {
+        let info = vk::SemaphoreGetFdInfoKHR::default().semaphore(self.raw).handle_type(FD);
+        let Context { driver, table, .. } = &*self.context;
+        // SAFETY: a live semaphore that was made for this.
+        let fd = driver.check(unsafe { table.semaphore_fd(&info) })?;
+        // SAFETY: new, and ours.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+impl hal::Semaphore for Semaphore {
+    fn domain(&self) -> Domain {
+        self.context.driver.domain
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        // SAFETY: made by `shared`, destroyed once; no work of this device uses it.
+        unsafe { self.context.table.destroy_semaphore(self.raw) };
+    }
+}
+
+/// Whether the driver makes semaphores that others import by an opaque descriptor.
+pub(super) fn is_exportable(properties: &vk::ExternalSemaphoreProperties<'_>) -> bool {
+    let features = properties.external_semaphore_features;
+    features.contains(vk::ExternalSemaphoreFeatureFlags::EXPORTABLE)
+}
+
+/// What to ask the driver about them.
+pub(super) fn question() -> vk::PhysicalDeviceExternalSemaphoreInfo<'static> {
+    vk::PhysicalDeviceExternalSemaphoreInfo::default().handle_type(FD)
+}

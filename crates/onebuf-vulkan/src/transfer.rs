@@ -1,0 +1,280 @@
+//! Copies that were asked for: reads, writes, fills, and between two memories of one device.
+//!
+//! The caller's memory is nothing to the driver: bytes go through mapped memory of ours. They are brought
+//! there right before the batch is submitted, which may be long after the call where a host signal is before it;
+//! and from there when somebody finds that the batch is done.
+
+use super::{
+    batch::Carry,
+    block::{Block, HostAddress},
+    event::Event,
+    memory::Memory,
+    queue::{Queue, RawQueue, State},
+};
+use onebuf_hal::{self as hal, Error, Result, checks, locks::Arc};
+use onebuf_sys::vulkan::vk;
+
+/// Bytes that go through staging memory at a time; and how often that may be had at once.
+const PIECE_BYTES: usize = 16 << 20;
+const PIECES: usize = 2;
+/// The least that patterns of odd lengths are written with; the rest is copied from there.
+const SEED_BYTES: usize = 4096;
+
+/// # Safety
+/// `into` is valid for writes of `bytes`, and nobody else's, until the event completes.
+pub(super) unsafe fn read(
+    queue: &Arc<RawQueue>,
+    from: &Memory,
+    offset: usize,
+    into: *mut u8,
+    bytes: usize,
+) -> Result<Event> {
+    from.range(offset, bytes)?;
+    in_pieces(queue, bytes, |at, len| {
+        let source = from.range(offset + at, len)?;
+        through_staging(queue, from, len, |block, staged, context| {
+            let Block { buffer, .. } = *block;
+            copy_now(context, (from.inner.buffer, source), (buffer, 0), len);
+            // SAFETY: inside what the caller gave.
+            (None, Some(Carry { from: staged, to: unsafe { into.add(at) }, bytes: len }))
+        })
+    })
+}
+
+/// # Safety
+/// `from` is valid for reads of `bytes`, and written by nobody, until the event completes.
+pub(super) unsafe fn write(
+    queue: &Arc<RawQueue>,
+    to: &Memory,
+    offset: usize,
+    from: *const u8,
+    bytes: usize,
+) -> Result<Event> {
+    to.range(offset, bytes)?;
+    let_land(queue)?;
+    in_pieces(queue, bytes, |at, len| {
+        let target = to.range(offset + at, len)?;
+        through_staging(queue, to, len, |block, staged, context| {
+            let Block { buffer, .. } = *block;
+            copy_now(context, (buffer, 0), (to.inner.buffer, target), len);
+            // SAFETY: inside what the caller gave.
+            (Some(Carry { from: unsafe { from.add(at) }, to: staged, bytes: len }), None)
+        })
+    })
+}
+
+/// Writes new memory and waits for it. Nothing holds a new queue back, so the contents have been read when
+/// the call returns, whatever becomes of the wait.
+pub(super) fn write_now(to: &Memory, contents: &[u8]) -> Result<()> {
+    let queue = Queue::new(to.context().clone(), false)?;
+    let bytes = contents.len().min(hal::Memory::bytes(to));
+    // SAFETY: read before the submission, which is part of the call.
+    let event = unsafe { write(&queue.raw, to, 0, contents.as_ptr(), bytes)? };
+    hal::Event::wait(&event, to.context().driver.post.limit())
+}
+
+/// What another queue was to bring into memory that may be written from now, where this queue waits for it.
+fn let_land(queue: &RawQueue) -> Result<()> {
+    let unlanded = std::mem::take(&mut queue.lock().unlanded);
+    for (other, value) in unlanded {
+        if let Some(other) = other.upgrade()
+            && !other.wait(value, other.context().driver.post.limit())?
+        {
+            return Err(Error::timeout(
+                "a read that this write waits for",
+                other.context().driver.post.limit(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A copy in as many pieces as it takes; the event of the last is behind all of them.
+fn in_pieces(
+    queue: &Arc<RawQueue>,
+    bytes: usize,
+    mut copy: impl FnMut(usize, usize) -> Result<Event>,
+) -> Result<Event> {
+    let limit = queue.context().driver.post.limit();
+    let mut events: Vec<Event> = Vec::new();
+    for at in (0..bytes).step_by(PIECE_BYTES) {
+        let before = events.len().checked_sub(PIECES).map(|n| &events[n]);
+        let turn = before.map_or(Ok(()), |event| hal::Event::wait(event, limit));
+        match turn.and_then(|()| copy(at, PIECE_BYTES.min(bytes - at))) {
+            Ok(event) => events.push(event),
+            Err(why) => {
+                // The caller has no event to keep their memory for.
+                queue.forget_callers(events.first().map_or(u64::MAX, |event| event.value));
+                return Err(why);
+            }
+        }
+    }
+    events.pop().map_or_else(|| queue.mark(), Ok)
+}
+
+/// What a copy needs to be recorded.
+struct Recording<'a> {
+    queue: &'a RawQueue,
+    commands: vk::CommandBuffer,
+}
+
+/// A batch of one copy between memory and staging memory, with what moves between that and the caller's.
+fn through_staging(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    bytes: usize,
+    record: impl FnOnce(&Block, *mut u8, &Recording<'_>) -> (Option<Carry>, Option<Carry>),
+) -> Result<Event> {
+    let mut state = queue.lock();
+    queue.flush(&mut state)?;
+    let (block, staged) = stage(queue, &mut state, bytes)?;
+    let context = queue.context().clone();
+    let batch = match queue.open(&mut state) {
+        Ok(batch) => batch,
+        Err(why) => {
+            block.free(&context.table);
+            return Err(why);
+        }
+    };
+    let commands = batch.use_in_order(&context, &[memory]);
+    let (load, landing) = record(&block, staged, &Recording { queue, commands });
+    batch.loads.extend(load);
+    batch.landings.extend(landing);
+    batch.staging.push(block);
+    queue.flush_own(&mut state)
+}
+
+/// Staging memory, and where the host sees it.
+fn stage(queue: &RawQueue, state: &mut State, bytes: usize) -> Result<(Block, *mut u8)> {
+    let block = queue.stage(state, bytes)?;
+    match block.host {
+        Some(HostAddress(at)) => Ok((block, at.as_ptr())),
+        None => {
+            block.free(&queue.context().table);
+            Err(Error::unsupported("staging memory", "a driver that maps what it says it maps"))
+        }
+    }
+}
+
+fn copy_now(
+    Recording { queue, commands }: &Recording<'_>,
+    (from, from_at): (vk::Buffer, u64),
+    (to, to_at): (vk::Buffer, u64),
+    bytes: usize,
+) {
+    let regions =
+        [vk::BufferCopy::default().src_offset(from_at).dst_offset(to_at).size(bytes as u64)];
+    // SAFETY: being recorded; live buffers that the batch keeps, and ranges that were checked.
+    unsafe { queue.context().table.raw().cmd_copy_buffer(*commands, from, to, &regions) };
+}
+
+/// Repeats a pattern: by the driver's own fill where that takes it, else one piece is written and then
+/// doubled.
+pub(super) fn fill(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    let at = memory.range(offset, bytes)?;
+    checks::fill(hal::Memory::bytes(memory), offset, bytes, pattern)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    match as_word(pattern).filter(|_| at.is_multiple_of(4) && bytes.is_multiple_of(4)) {
+        Some(word) => record(queue, &[memory], |recording| {
+            let (table, buffer) = (&queue.context().table, memory.inner.buffer);
+            // SAFETY: being recorded; a live buffer that the batch keeps, and a range of whole words.
+            unsafe {
+                table.raw().cmd_fill_buffer(recording.commands, buffer, at, bytes as u64, word);
+            }
+        }),
+        None => fill_by_doubling(queue, memory, (offset, bytes), pattern),
+    }
+}
+
+/// The word that looks the same when repeated.
+fn as_word(pattern: &[u8]) -> Option<u32> {
+    let word = [0, 1, 2, 3].map(|i| pattern[i % pattern.len()]);
+    let same = (0..4 * pattern.len()).all(|i| pattern[i % pattern.len()] == word[i % 4]);
+    same.then(|| u32::from_ne_bytes(word))
+}
+
+fn fill_by_doubling(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    (offset, bytes): (usize, usize),
+    pattern: &[u8],
+) -> Result<()> {
+    let seed = pattern.repeat((SEED_BYTES / pattern.len()).max(1));
+    let mut filled = seed.len().min(bytes);
+    seeded(queue, memory, offset, &seed[..filled])?;
+    while filled < bytes {
+        let more = filled.min(bytes - filled);
+        copy(queue, (memory, offset), (memory, offset + filled), more)?;
+        filled += more;
+    }
+    Ok(())
+}
+
+/// A write of bytes that are ours at once.
+fn seeded(queue: &Arc<RawQueue>, memory: &Memory, offset: usize, seed: &[u8]) -> Result<()> {
+    let target = memory.range(offset, seed.len())?;
+    let event = through_staging(queue, memory, seed.len(), |block, staged, recording| {
+        // SAFETY: new staging memory of as many bytes, which no batch uses yet.
+        unsafe { staged.copy_from_nonoverlapping(seed.as_ptr(), seed.len()) };
+        copy_now(recording, (block.buffer, 0), (memory.inner.buffer, target), seed.len());
+        (None, None)
+    });
+    event.map(drop)
+}
+
+/// Copies inside the device.
+pub(super) fn copy(
+    queue: &Arc<RawQueue>,
+    (from, from_offset): (&Memory, usize),
+    (to, to_offset): (&Memory, usize),
+    bytes: usize,
+) -> Result<()> {
+    let (source, target) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?);
+    if bytes == 0 {
+        return Ok(());
+    }
+    if from.shares(to) {
+        checks::apart(source as usize, target as usize, bytes)?;
+    }
+    record(queue, &[from, to], |recording| {
+        let (from, to) = (from.inner.buffer, to.inner.buffer);
+        copy_now(recording, (from, source), (to, target), bytes);
+    })
+}
+
+/// One more command of the batch that is being recorded.
+fn record(
+    queue: &Arc<RawQueue>,
+    uses: &[&Memory],
+    record: impl FnOnce(&Recording<'_>),
+) -> Result<()> {
+    let (mut state, context) = (queue.lock(), queue.context().clone());
+    let batch = queue.open(&mut state)?;
+    let commands = batch.use_in_order(&context, uses);
+    record(&Recording { queue, commands });
+    batch.commands += 1;
+    queue.flush_if_full(&mut state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_word;
+
+    #[test]
+    fn a_pattern_is_a_word_where_it_looks_like_one() {
+        assert_eq!(as_word(&[7]), Some(0x0707_0707));
+        assert_eq!(as_word(&[0; 24]), Some(0));
+        assert_eq!(as_word(&[1, 2]), Some(u32::from_ne_bytes([1, 2, 1, 2])));
+        assert_eq!(as_word(&[1, 2, 3, 4, 1, 2, 3, 4]), Some(u32::from_ne_bytes([1, 2, 3, 4])));
+        assert_eq!(as_word(&[1, 2, 3]), None);
+        assert_eq!(as_word(&[1, 2, 3, 4, 5, 6, 7, 8]), None);
+    }
+}

@@ -1,0 +1,413 @@
+//! What a queue was given: recorded into a batch, which is handed to the driver when somebody asks for its end.
+//!
+//! Work behind a host signal is held back here and not by the driver: several of our queues may share one of its,
+//! and none may block another.
+
+use super::{
+    batch::{Batch, Latch, Slot},
+    block::{Block, BlockKind},
+    device::{Context, Driver},
+    event::Event,
+    timeline::Timeline,
+};
+use onebuf_hal::{
+    Error, HostAccess, Result,
+    host_signals::HostSignals,
+    locks::{Arc, Mutex, MutexGuard, lock},
+};
+use onebuf_sys::vulkan::vk;
+use std::{collections::VecDeque, fmt, sync::Weak, time::Duration};
+
+/// How long the end of a queue waits for its work.
+const FREE_WAIT: Duration = Duration::from_secs(10);
+/// So many commands are given to the driver before anybody asks.
+const MOST_COMMANDS: u32 = 32;
+/// Staging memory that is kept for the next copy.
+const KEPT_STAGING: usize = 4;
+
+/// What a queue was given so far.
+#[derive(Default)]
+pub(super) struct State {
+    /// Being recorded.
+    pub open: Option<Batch>,
+    /// Recorded, and held back or refused so far.
+    backlog: VecDeque<Batch>,
+    /// Given to the driver, in order.
+    flying: VecDeque<Batch>,
+    /// What the next batch waits for.
+    after: Vec<(Arc<Timeline>, u64)>,
+    latches: Vec<Arc<Latch>>,
+    takes: Vec<vk::Semaphore>,
+    /// Reads of other queues that this one waits for: their bytes come when somebody looks.
+    pub unlanded: Vec<(Weak<RawQueue>, u64)>,
+    /// The value of the newest batch that was recorded.
+    newest: u64,
+    idle: Vec<Slot>,
+    staging: Vec<Block>,
+}
+
+impl State {
+    /// The value of the newest batch that was recorded.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Whether what comes next has anything to wait for.
+    fn waits(&self) -> bool {
+        !(self.after.is_empty() && self.latches.is_empty() && self.takes.is_empty())
+    }
+
+    /// A batch will not be given to the driver: what it waited for, the next one waits for.
+    fn take_back(&mut self, batch: &mut Batch) {
+        self.newest -= 1;
+        self.after.append(&mut batch.after);
+        self.latches.append(&mut batch.latches);
+        self.takes.append(&mut batch.takes);
+    }
+}
+
+/// A queue of work. Events and host signals keep it.
+pub(super) struct RawQueue {
+    pub timeline: Arc<Timeline>,
+    /// Which native queue.
+    pub lane: usize,
+    pool: vk::CommandPool,
+    pub profiling: bool,
+    /// What later work waits for.
+    pub host_signals: HostSignals,
+    state: Mutex<State>,
+}
+
+impl RawQueue {
+    pub fn new(context: Arc<Context>, profiling: bool) -> Result<Arc<RawQueue>> {
+        let lane = context.next_lane();
+        let timeline = Arc::new(Timeline::new(context.clone())?);
+        let Context { driver, table, .. } = &*context;
+        let flags = vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER
+            | vk::CommandPoolCreateFlags::TRANSIENT;
+        let info = vk::CommandPoolCreateInfo::default()
+            .queue_family_index(driver.family.index)
+            .flags(flags);
+        // SAFETY: a live device, a family that it has.
+        let pool = driver.check(unsafe { table.create_command_pool(&info) })?;
+        let (host_signals, state) = (HostSignals::default(), Mutex::default());
+        let queue = Arc::new(RawQueue { timeline, lane, pool, profiling, host_signals, state });
+        context.enlist(&queue);
+        Ok(queue)
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        &self.timeline.context
+    }
+
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.timeline.context.driver
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The batch that is being recorded, or a new one.
+    pub fn open<'s>(&self, state: &'s mut State) -> Result<&'s mut Batch> {
+        if state.open.is_none() {
+            let context = self.context();
+            let slot = match state.idle.pop() {
+                Some(slot) => slot,
+                None => Slot::new(context, self.pool, self.profiling)?,
+            };
+            match slot.begin(context) {
+                Ok(()) => state.open = Some(Batch::of(slot)),
+                Err(why) => {
+                    state.idle.push(slot);
+                    return Err(why);
+                }
+            }
+        }
+        state.open.as_mut().ok_or_else(|| Error::invalid("no batch is being recorded"))
+    }
+
+    /// Ends what is being recorded. Its work is lost where the driver cannot: whoever asked is told.
+    fn end(&self, state: &mut State) -> Result<()> {
+        let Some(mut batch) = state.open.take() else { return Ok(()) };
+        if let Err(why) = batch.end(self.context()) {
+            // Its commands cannot be used any more: they go with their pool.
+            batch.slot.take().into_iter().for_each(|slot| slot.free(self.context()));
+            self.recycle(state, &mut batch);
+            return Err(why);
+        }
+        self.enqueue(state, batch);
+        Ok(())
+    }
+
+    fn enqueue(&self, state: &mut State, mut batch: Batch) {
+        state.newest += 1;
+        batch.value = state.newest;
+        batch.after = std::mem::take(&mut state.after);
+        batch.latches = std::mem::take(&mut state.latches);
+        batch.takes = std::mem::take(&mut state.takes);
+        state.backlog.push_back(batch);
+    }
+
+    /// Gives the driver what nothing holds back. What it refuses is kept, and tried again by the next call.
+    fn submit(&self, state: &mut State) -> Result<()> {
+        while let Some(batch) = state.backlog.front().filter(|batch| batch.is_ready()) {
+            self.submit_one(batch)?;
+            self.timeline.note_submitted(batch.value);
+            state.flying.extend(state.backlog.pop_front());
+        }
+        Ok(())
+    }
+
+    fn submit_one(&self, batch: &Batch) -> Result<()> {
+        // A binary semaphore has no value: what stands in its place is not looked at.
+        let binary = |all: &[vk::Semaphore]| all.iter().map(|one| (*one, 0)).collect::<Vec<_>>();
+        let after = batch.after.iter().map(|(timeline, value)| (timeline.raw, *value));
+        let (semaphores, values): (Vec<_>, Vec<_>) = after.chain(binary(&batch.takes)).unzip();
+        let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; values.len()];
+        let end = std::iter::once((self.timeline.raw, batch.value));
+        let (ends, end_values): (Vec<_>, Vec<_>) = end.chain(binary(&batch.signals)).unzip();
+        let commands: Vec<_> = batch.slot.iter().map(|slot| slot.commands).collect();
+        let mut times = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(&values)
+            .signal_semaphore_values(&end_values);
+        let work = vk::SubmitInfo::default()
+            .wait_semaphores(&semaphores)
+            .wait_dst_stage_mask(&stages)
+            .command_buffers(&commands)
+            .signal_semaphores(&ends)
+            .push_next(&mut times);
+        batch.load();
+        let Context { driver, table, .. } = &**self.context();
+        driver.check(self.context().lane(self.lane, |queue| {
+            // SAFETY: commands that were recorded and are not under way, live semaphores, and no other thread
+            // gives this queue work meanwhile.
+            driver.post.watch("vkQueueSubmit", || unsafe {
+                table.queue_submit(queue, &[work], vk::Fence::null())
+            })
+        }))
+    }
+
+    /// Ends what is being recorded and gives the driver what it can.
+    pub fn flush(&self, state: &mut State) -> Result<()> {
+        self.end(state)?;
+        self.submit(state)
+    }
+
+    /// The same when there is enough for a batch.
+    pub fn flush_if_full(&self, state: &mut State) -> Result<()> {
+        let full = state.open.as_ref().is_some_and(|batch| batch.commands >= MOST_COMMANDS);
+        if full { self.flush(state) } else { Ok(()) }
+    }
+
+    /// A batch of the one thing that was recorded since the last `flush`: where it is refused it is taken back, as the
+    /// caller's memory is only theirs to give while we say so.
+    pub fn flush_own(self: &Arc<Self>, state: &mut State) -> Result<Event> {
+        self.end(state)?;
+        let value = state.newest;
+        match self.submit(state) {
+            Ok(()) => Ok(Event::new(self.clone(), value, None)),
+            Err(why) => {
+                if let Some(mut batch) = state.backlog.pop_back() {
+                    state.take_back(&mut batch);
+                    self.recycle(state, &mut batch);
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// Submits what a host signal held back; whether that was anything.
+    pub fn pump(&self) -> bool {
+        let mut state = self.lock();
+        let before = state.backlog.len();
+        if let Err(why) = self.submit(&mut state) {
+            // It stays, and whoever asks this queue next is told.
+            tracing::warn!(device = %self.driver().info.name, "{why}");
+        }
+        state.backlog.len() < before
+    }
+
+    /// An event behind everything so far.
+    pub fn mark(self: &Arc<Self>) -> Result<Event> {
+        let mut state = self.lock();
+        self.end(&mut state)?;
+        if state.waits() {
+            self.enqueue(&mut state, Batch::default());
+        }
+        self.submit(&mut state)?;
+        let value = state.newest;
+        drop(state);
+        Ok(Event::new(self.clone(), value, None))
+    }
+
+    /// Makes later work wait for that of another queue.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        event.check_host_signals()?;
+        if std::ptr::eq(&*event.queue, self) || event.is_reached()? {
+            return Ok(());
+        }
+        let lands = event.queue.lands_before(event.value);
+        let mut state = self.lock();
+        self.flush(&mut state)?;
+        state.after.push((event.queue.timeline.clone(), event.value));
+        if lands {
+            state.unlanded.push((Arc::downgrade(&event.queue), event.value));
+        }
+        self.host_signals.extend(event.behind());
+        Ok(())
+    }
+
+    /// Makes later work wait for a latch.
+    pub fn hold(&self, latch: &Arc<Latch>) -> Result<()> {
+        let mut state = self.lock();
+        self.flush(&mut state)?;
+        state.latches.push(latch.clone());
+        Ok(())
+    }
+
+    /// Signals a semaphore behind everything so far. Refused while that is held back here: nobody else could tell whether the
+    /// signal is on its way.
+    pub fn signal(&self, semaphore: vk::Semaphore) -> Result<()> {
+        let mut state = self.lock();
+        self.flush(&mut state)?;
+        self.enqueue(&mut state, Batch::signalling(semaphore));
+        let given = self.submit(&mut state);
+        let Some(mut held) = state.backlog.pop_back() else { return given };
+        state.take_back(&mut held);
+        given.and(Err(Error::unsupported(
+            format!("a signal of work on {} that waits for another queue", self.driver().info.name),
+            "work that the driver has been given",
+        )))
+    }
+
+    /// Makes later work wait on a semaphore whose signal is on its way.
+    pub fn take(&self, semaphore: vk::Semaphore) -> Result<()> {
+        let mut state = self.lock();
+        self.flush(&mut state)?;
+        state.takes.push(semaphore);
+        Ok(())
+    }
+
+    /// The call that these batches are of failed: the caller's memory is not ours any more.
+    pub fn forget_callers(&self, since: u64) {
+        let mut state = self.lock();
+        let State { flying, backlog, .. } = &mut *state;
+        for batch in flying.iter_mut().chain(backlog).filter(|batch| batch.value >= since) {
+            batch.loads.clear();
+            batch.landings.clear();
+        }
+    }
+
+    /// Whether bytes are still to come to a caller's memory from work up to there.
+    fn lands_before(&self, value: u64) -> bool {
+        let state = self.lock();
+        let batches = state.flying.iter().chain(&state.backlog);
+        batches.into_iter().any(|batch| batch.value <= value && !batch.landings.is_empty())
+    }
+
+    /// Lets go of what finished batches used, after their bytes have landed.
+    pub fn sweep(&self) {
+        let mut done = Vec::new();
+        let mut state = self.lock();
+        while let Some(front) = state.flying.front() {
+            if !self.timeline.has_reached(front.value).unwrap_or(false) {
+                break;
+            }
+            let Some(mut batch) = state.flying.pop_front() else { break };
+            // Under the lock: nobody is told before the bytes are there.
+            batch.land(self.context());
+            self.recycle(&mut state, &mut batch);
+            done.push(batch);
+        }
+        drop(state);
+        // Not under the lock: what goes here may be anything that memory was imported from.
+        drop(done);
+    }
+
+    /// Takes back what can be used again.
+    fn recycle(&self, state: &mut State, batch: &mut Batch) {
+        state.idle.extend(batch.slot.take());
+        for block in batch.staging.drain(..) {
+            match state.staging.len() < KEPT_STAGING {
+                true => state.staging.push(block),
+                false => block.free(&self.context().table),
+            }
+        }
+    }
+
+    /// Mapped memory of ours for so many bytes, which goes with the batch that is being recorded.
+    pub fn stage(&self, state: &mut State, bytes: usize) -> Result<Block> {
+        let fits = state.staging.iter().position(|block| block.bytes >= bytes as u64);
+        if let Some(kept) = fits {
+            return Ok(state.staging.swap_remove(kept));
+        }
+        let Context { driver, table, .. } = &**self.context();
+        // All but one are too small; the next copy is likely as large as this one.
+        state.staging.drain(..).for_each(|block| block.free(table));
+        let made = Block::new(table, driver, bytes, BlockKind::Mapped(HostAccess::ReadWrite));
+        made.map_err(|trouble| trouble.error(driver, bytes))
+    }
+
+    /// What the driver refused is tried again by whoever wants its end, whichever queue it is held back by.
+    pub fn urge(&self, value: u64) {
+        if !self.timeline.is_submitted(value) {
+            self.context().pump();
+        }
+    }
+
+    /// Waits for work up to there, and for its bytes.
+    pub fn wait(&self, value: u64, timeout: Duration) -> Result<bool> {
+        self.urge(value);
+        let reached = self.timeline.wait(value, timeout)?;
+        if reached {
+            self.sweep();
+        }
+        Ok(reached)
+    }
+
+    /// Gives the driver all that there is and waits for it; whether it came to its end.
+    fn drain(&self, state: &mut State) -> bool {
+        let given = self.flush(state).or_else(|_| self.flush(state));
+        let known = given.is_ok() && state.backlog.is_empty();
+        let last = state.flying.back().map_or(0, |batch| batch.value);
+        // Asked again, as a leak is worse than a question.
+        let waited = self.timeline.wait(last, FREE_WAIT);
+        let ended = match waited.or_else(|_| self.timeline.wait(last, FREE_WAIT)) {
+            Ok(reached) => reached,
+            Err(why) => matches!(why, Error::DeviceLost { .. }),
+        };
+        if !known {
+            tracing::error!(device = %self.driver().info.name, "work was lost with its queue");
+        }
+        ended
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        let mut state = std::mem::take(&mut *self.lock());
+        if !self.drain(&mut state) {
+            tracing::error!(device = %self.driver().info.name, "work does not end: queue leaked");
+            std::mem::forget((state, self.timeline.clone()));
+            return;
+        }
+        let context = self.context().clone();
+        let State { open, backlog, flying, mut idle, mut staging, .. } = state;
+        // Nobody is left who could be told that bytes have landed.
+        for mut batch in open.into_iter().chain(backlog).chain(flying) {
+            idle.extend(batch.slot.take());
+            staging.append(&mut batch.staging);
+        }
+        idle.into_iter().for_each(|slot| slot.free(&context));
+        staging.into_iter().for_each(|block| block.free(&context.table));
+        // SAFETY: made by `new`, destroyed once, with no command under way.
+        unsafe { context.table.destroy_command_pool(self.pool) };
+    }
+}
+
+impl fmt::Debug for RawQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Queue({} on {})", self.lane, self.driver().info.name)
+    }
+}
