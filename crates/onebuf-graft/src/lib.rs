@@ -2,7 +2,7 @@
 //!
 //! NVIDIA's OpenCL compiler makes PTX, which CUDA loads, but not as it is: what OpenCL tells a kernel of its
 //! launch by registers of its own, CUDA does not, and local memory comes by another way. [`rewrite`] changes
-//! what differs and refuses, with the line, what it does not know to be the same. [`Program::graft`] does the
+//! what differs and refuses, with the line, what it does not know to be the same. `Program::graft` does the
 //! whole.
 //!
 //! | OpenCL's PTX | becomes |
@@ -21,8 +21,6 @@
 //! A HIP runtime over OpenCL compiles SPIR-V, which OpenCL programs can be made from: [`rewrite_spirv`].
 //!
 //! This part is pure: it knows nothing of devices and runs anywhere.
-//!
-//! [`Program::graft`]: onebuf::Program::graft
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod bounds_tests;
@@ -70,7 +68,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Makes PTX that CUDA runs of what NVIDIA's OpenCL compiler made. The result is for [`Source::ptx`]; it
+/// Makes PTX that CUDA runs of what NVIDIA's OpenCL compiler made. The result is for `Source::ptx`; it
 /// begins with comments that say how its kernels take their arguments.
 ///
 /// ```
@@ -84,19 +82,17 @@ impl fmt::Display for Refusal {
 ///     mov.u32 %r1, %envreg3;
 ///     ret;
 /// }";
-/// let grafted = onebuf::graft::rewrite(ptx)?;
+/// let grafted = onebuf_graft::rewrite(ptx)?;
 /// assert!(!grafted.contains("texmode") && !grafted.contains("envreg"));
 ///
 /// let images = ptx.replace("%envreg3", "%envreg30");
-/// let refused = onebuf::graft::rewrite(&images).unwrap_err();
+/// let refused = onebuf_graft::rewrite(&images).unwrap_err();
 /// assert!(refused.to_string().contains("line 8"));
-/// # Ok::<(), onebuf::Error>(())
+/// # Ok::<(), onebuf_hal::Error>(())
 /// ```
 ///
 /// # Errors
 /// [`Error::Unsupported`] with the line that could not be rewritten.
-///
-/// [`Source::ptx`]: onebuf::Source::ptx
 pub fn rewrite(ptx: &str) -> Result<String> {
     rewrite::rewrite(ptx).map_err(|refusal| {
         Error::unsupported(
@@ -108,19 +104,17 @@ pub fn rewrite(ptx: &str) -> Result<String> {
 
 /// Makes an image that HIP runs of what AMD's OpenCL compiler made, a code object of version 3, 4 or 5: its notes
 /// are changed so that a launch passes what HIP's runtime would fill otherwise than OpenCL's. The result is for
-/// [`Source::binary`] on a HIP device; it begins with comments that say how its kernels take their arguments.
+/// `Source::binary` on a HIP device; it begins with comments that say how its kernels take their arguments.
 ///
 /// This has never run on an AMD GPU: see `docs/graft.md`.
 ///
 /// ```
-/// let refused = onebuf::graft::rewrite_code_object(b"\x7fELF and no more").unwrap_err();
+/// let refused = onebuf_graft::rewrite_code_object(b"\x7fELF and no more").unwrap_err();
 /// assert!(refused.to_string().contains("its code object: "));
 /// ```
 ///
 /// # Errors
 /// [`Error::Unsupported`] with what of it is not known to mean the same, or does not hold together.
-///
-/// [`Source::binary`]: onebuf::Source::binary
 pub fn rewrite_code_object(object: &[u8]) -> Result<Vec<u8>> {
     code_object::rewrite(object).map_err(|why| {
         Error::unsupported(
@@ -131,18 +125,16 @@ pub fn rewrite_code_object(object: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Makes an image that a HIP runtime over OpenCL (chipStar) runs of a SPIR-V module for OpenCL. The module stays as it is; the
-/// result is for [`Source::binary`] on such a device, and begins with comments that say how its kernels take their arguments.
+/// result is for `Source::binary` on such a device, and begins with comments that say how its kernels take their arguments.
 ///
 /// ```
-/// let refused = onebuf::graft::rewrite_spirv(b"\x03\x02#\x07 and no more").unwrap_err();
+/// let refused = onebuf_graft::rewrite_spirv(b"\x03\x02#\x07 and no more").unwrap_err();
 /// assert!(refused.to_string().contains("its SPIR-V: "));
 /// ```
 ///
 /// # Errors
 /// [`Error::Unsupported`] with what the runtime would not run as OpenCL does: images, samplers, `printf`, and values of which
 /// it gets the size wrong.
-///
-/// [`Source::binary`]: onebuf::Source::binary
 pub fn rewrite_spirv(module: &[u8]) -> Result<Vec<u8>> {
     spirv::rewrite(module).map_err(|why| {
         Error::unsupported(

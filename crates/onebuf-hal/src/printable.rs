@@ -6,8 +6,8 @@
 /// What drivers call their devices goes through this, and everything that another process says of itself.
 ///
 /// ```
-/// assert_eq!(onebuf::printable("llvmpipe (LLVM 15, 256 bits)"), "llvmpipe (LLVM 15, 256 bits)");
-/// assert_eq!(onebuf::printable("a\x1b[2Jb\u{202e}c"), "a\u{fffd}[2Jb\u{fffd}c");
+/// assert_eq!(onebuf_hal::printable("llvmpipe (LLVM 15, 256 bits)"), "llvmpipe (LLVM 15, 256 bits)");
+/// assert_eq!(onebuf_hal::printable("a\x1b[2Jb\u{202e}c"), "a\u{fffd}[2Jb\u{fffd}c");
 /// ```
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
