@@ -69,3 +69,8 @@ pub use words::{
     Access, AddressSpace, Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain, FdKind, Hint,
     HostAccess, MemoryKind, PciAddress, PhysicalId, RouteKind, SyncMethod,
 };
+
+/// Tests of parsers measure what they allocate.
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+#[global_allocator]
+static ALLOCATOR: testing::meter::Counting = testing::meter::Counting;
