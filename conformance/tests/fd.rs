@@ -306,7 +306,7 @@ fn hinted() {
     let buffer = builder().hint(Hint::GpuPreferred).build().unwrap();
     assert_eq!(buffer.plan().memory_kind, MemoryKind::Exportable, "{}", buffer.explain());
     let alone = hub.buffer::<u32>(N).shared_with([&api.device]).build().unwrap();
-    assert_eq!(alone.plan().memory_kind, MemoryKind::Device, "nobody is to import it");
+    assert_eq!(alone.plan().memory_kind, MemoryKind::Device, "no other device imports it");
     // Asked for, it can be had alone as well.
     let alone = hub.buffer::<u32>(N).shared_with([&api.device]).memory_kind(MemoryKind::Exportable);
     let (alone, mut model) = (alone.build().unwrap(), random_words(2, N));

@@ -249,7 +249,7 @@ typedef uint32_t onebuf_route;
 // A pinned, chunked copy.
 #define ONEBUF_ROUTE_STAGED 10
 
-// A step of the synchronisation ladder, best first: how one queue waits for another's work.
+// A sync method, best first: how one queue waits for another's work.
 typedef uint32_t onebuf_sync_method;
 // Not asked for, or not known.
 #define ONEBUF_SYNC_ANY 0
@@ -446,7 +446,7 @@ onebuf_status onebuf_fence_wait(onebuf_fence fence, uint64_t timeout_ms);
 // The same, for a timeout in nanoseconds: for callers who wait for less than a millisecond.
 onebuf_status onebuf_fence_wait_ns(onebuf_fence fence, uint64_t timeout_ns);
 
-// By which step of the ladder the fence orders, or ordered, what comes after it.
+// The sync method by which the fence orders, or ordered, what comes after it.
 onebuf_status onebuf_fence_sync_method(onebuf_fence fence, onebuf_sync_method *sync_method);
 
 // When the work ran: for the fence of one launch, on a queue opened for profiling, once it is done.
@@ -544,7 +544,7 @@ typedef struct onebuf_buffer_options {
     onebuf_memory_kind memory_kind;
     // Forces how the other devices see it.
     onebuf_route route;
-    // Forces a sync method of the ladder, or a lower one, between different APIs.
+    // Forces a sync method, or a lower one, between different APIs.
     onebuf_sync_method sync;
     // Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     uint32_t trust_declared;
@@ -688,7 +688,7 @@ onebuf_status onebuf_view_cuda_ptr(onebuf_view view,
 onebuf_status onebuf_view_hip_ptr(onebuf_view view,
                                   void **pointer);
 
-// By which step of the ladder the queue waited for the work before.
+// The sync method by which the queue waited for earlier work.
 onebuf_status onebuf_view_sync_method(onebuf_view view, onebuf_sync_method *sync_method);
 
 // Frees a view: others may use the buffer, after what was enqueued.
@@ -2038,7 +2038,7 @@ typedef uint32_t onebuf_filled;
 #define ONEBUF_FILLED_FRAME 0
 // Something of the frame is missing: it is counted, and not passed on.
 #define ONEBUF_FILLED_INCOMPLETE 1
-// Nothing came for a while: the source is asked again, unless somebody wants to stop.
+// Nothing came for a while: the source is asked again, unless the pipeline is to stop.
 #define ONEBUF_FILLED_IDLE 2
 // There are no more.
 #define ONEBUF_FILLED_END 3
@@ -2047,7 +2047,7 @@ typedef uint32_t onebuf_filled;
 typedef struct onebuf_frame {
     // Its number, from zero. Those of frames that were dropped or incomplete are left out.
     uint64_t number;
-    // The slot's buffers, which nobody else uses now; the pipeline's.
+    // The slot's buffers. The pipeline owns them, and no other stage uses them now.
     const onebuf_buffer *buffers;
     // How many buffers.
     size_t buffer_count;
@@ -2067,7 +2067,7 @@ typedef onebuf_status (*onebuf_frame_function)(void *user, const onebuf_frame *f
 //
 // Frames that come without pause: a source fills a slot, stages enqueue work on it, a sink takes the result, and the
 // slots go round. A slot is one buffer or several, made once. The source and each stage have a thread of their own; the
-// sink is called on the thread that runs the pipeline. Nobody waits for a device but who needs the bytes: a buffer's
+// sink is called on the thread that runs the pipeline. Only a caller that needs the bytes waits for a device: a buffer's
 // own fences order the stages' queues.
 
 // A pipeline. Free it.

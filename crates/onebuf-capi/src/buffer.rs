@@ -55,7 +55,7 @@ pub struct onebuf_buffer_options {
     pub memory_kind: onebuf_memory_kind,
     /// Forces how the other devices see it.
     pub route: onebuf_route,
-    /// Forces a sync method of the ladder, or a lower one, between different APIs.
+    /// Forces a sync method, or a lower one, between different APIs.
     pub sync: onebuf_sync_method,
     /// Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
     pub trust_declared: u32,

@@ -68,7 +68,7 @@ pub extern "C" fn onebuf_fence_wait_ns(fence: onebuf_fence, timeout_ns: u64) -> 
     entry(|| Ok(fence.get()?.wait(Duration::from_nanos(timeout_ns))?))
 }
 
-/// By which step of the ladder the fence orders, or ordered, what comes after it.
+/// The sync method by which the fence orders, or ordered, what comes after it.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_fence_sync_method(
     fence: onebuf_fence,

@@ -15,7 +15,7 @@ pub type onebuf_filled = u32;
 pub const ONEBUF_FILLED_FRAME: onebuf_filled = 0;
 /// Something of the frame is missing: it is counted, and not passed on.
 pub const ONEBUF_FILLED_INCOMPLETE: onebuf_filled = 1;
-/// Nothing came for a while: the source is asked again, unless somebody wants to stop.
+/// Nothing came for a while: the source is asked again, unless the pipeline is to stop.
 pub const ONEBUF_FILLED_IDLE: onebuf_filled = 2;
 /// There are no more.
 pub const ONEBUF_FILLED_END: onebuf_filled = 3;
@@ -26,7 +26,7 @@ pub const ONEBUF_FILLED_END: onebuf_filled = 3;
 pub struct onebuf_frame {
     /// Its number, from zero. Those of frames that were dropped or incomplete are left out.
     pub number: u64,
-    /// The slot's buffers, which nobody else uses now; the pipeline's.
+    /// The slot's buffers. The pipeline owns them, and no other stage uses them now.
     pub buffers: *const onebuf_buffer,
     /// How many buffers.
     pub buffer_count: usize,

@@ -1,7 +1,7 @@
 //! What a buffer's handle names: a buffer or a region of one, the guards that map it for the host, and its standing map.
 //!
 //! # Safety
-//! A region and a guard borrow from a [`Kept`] that an `Arc` holds. Whoever has one holds that `Arc`, and drops it last.
+//! A region and a guard borrow from a [`Kept`] that an `Arc` holds. Each of them holds that `Arc` and drops it last.
 
 use crate::fault::{Fault, Result};
 use onebuf::{Buffer, Map, MapMut, SubBuffer};

@@ -2,7 +2,7 @@
 //!
 //! Frames that come without pause: a source fills a slot, stages enqueue work on it, a sink takes the result, and the
 //! slots go round. A slot is one buffer or several, made once. The source and each stage have a thread of their own; the
-//! sink is called on the thread that runs the pipeline. Nobody waits for a device but who needs the bytes: a buffer's
+//! sink is called on the thread that runs the pipeline. Only a caller that needs the bytes waits for a device: a buffer's
 //! own fences order the stages' queues.
 
 use crate::{

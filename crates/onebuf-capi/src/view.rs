@@ -202,7 +202,7 @@ pub extern "C" fn onebuf_view_hip_ptr(
     })
 }
 
-/// By which step of the ladder the queue waited for the work before.
+/// The sync method by which the queue waited for earlier work.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_view_sync_method(
     view: onebuf_view,

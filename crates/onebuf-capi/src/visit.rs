@@ -24,7 +24,7 @@ use std::{
 /// An offer, and what it is of. The offer goes first.
 pub(crate) struct OpenOffer {
     offer: UnsafeCell<Offer<'static, u8>>,
-    /// Somebody accepts, or a peer is here: the offer is theirs.
+    /// A call accepts, or a peer is attached: the offer is in use.
     taken: AtomicBool,
     buffer: Arc<Kept>,
 }

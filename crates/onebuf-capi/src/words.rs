@@ -98,7 +98,7 @@ pub const ONEBUF_ROUTE_IPC: onebuf_route = 9;
 /// A pinned, chunked copy.
 pub const ONEBUF_ROUTE_STAGED: onebuf_route = 10;
 
-/// A step of the synchronisation ladder, best first: how one queue waits for another's work.
+/// A sync method, best first: how one queue waits for another's work.
 pub type onebuf_sync_method = u32;
 /// Not asked for, or not known.
 pub const ONEBUF_SYNC_ANY: onebuf_sync_method = 0;

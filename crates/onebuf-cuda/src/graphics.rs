@@ -32,7 +32,7 @@ pub(super) fn shared(table: &CudaLike) -> Vec<Api> {
 pub(super) struct Registered {
     mapping: Mapping,
     object: ObjectRange,
-    /// Mapped unless it is away.
+    /// Mapped unless it is released.
     access_state: Mutex<AccessState>,
 }
 

@@ -351,7 +351,7 @@ pub trait Memory: Any + Send + Sync + fmt::Debug {
         ))
     }
 
-    /// The address that kernels see it at, for another API of the same address space. The memory is attached, and stays
+    /// The address that kernels see it at, for another API of the same address space. The memory is acquired, and stays
     /// so while the other uses it.
     fn export_address(&self, queue: &dyn Queue) -> Result<AddressRange> {
         let _ = queue;

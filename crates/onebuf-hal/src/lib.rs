@@ -4,7 +4,7 @@
 //! [`Memory`], [`Queue`]s and [`Program`]s. Two objects may meet in one call when their [`Domain`]s are equal; everything
 //! else that joins two backends goes through an [`Export`].
 //!
-//! Programs use the crate `onebuf`, which names of this crate only the plain data. The traits are contracts that safe code
+//! Programs use the crate `onebuf`, which exports only the plain data of this crate. The traits are contracts that safe code
 //! relies on: a backend's host pointer becomes a slice.
 //!
 //! This crate may use `onebuf-sys` and nothing else of the project.
@@ -45,23 +45,19 @@ mod volatile;
 pub mod watchdog;
 mod words;
 
-pub use backend::{Backend, Unavailable};
-pub use backend::{Discovered, DriverLibrary, Search};
+pub use backend::{Backend, Discovered, DriverLibrary, Search, Unavailable};
 pub use base_device::{BaseDevice, LayeredHandles, LayeredRuntime};
-pub use device::RawHandle;
 pub use device::{
     AccessState, AddressFrom, AddressRange, AllocSpec, Device, Export, FdRange, HostRange, Memory,
-    PageFile,
+    PageFile, RawHandle,
 };
 pub use error::{Error, Result};
 pub use foreign::{DeviceEntries, KnownAs, Library, SecondContext};
 pub use ipc::IpcRange;
 pub use object::{ContextHandles, NativeContext, ObjectHome, ObjectRange};
 pub use printable::printable;
-pub use program::NativeArgs;
-pub use program::{Arg, Grid, Kernel, NativeArg, NativeKernel, Program};
-pub use queue::{Callback, Event, HostSignal, PeerStretch, Queue};
-pub use queue::{Profile, QueueOrder, QueueSpec};
+pub use program::{Arg, Grid, Kernel, NativeArg, NativeArgs, NativeKernel, Program};
+pub use queue::{Callback, Event, HostSignal, PeerStretch, Profile, Queue, QueueOrder, QueueSpec};
 pub use semaphore::{Semaphore, SharedSemaphore};
 pub use source::{Language, Shader, Source, is_spirv};
 pub use volatile::VolatileBytes;

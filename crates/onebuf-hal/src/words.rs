@@ -199,7 +199,7 @@ impl FdKind {
     }
 }
 
-/// A step of the synchronisation ladder, best first.
+/// How one queue waits for the work of another, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncMethod {

@@ -1,6 +1,6 @@
 //! Who may use memory now, and the map and unmap commands that change it.
 //!
-//! Attached is unmapped; published is mapped for reading; away is mapped for reading and writing. Imported
+//! Acquired is unmapped; shared_read is mapped for reading; released is mapped for reading and writing. Imported
 //! memory is acquired and released instead. The state is changed only after the driver took the command,
 //! so that a failure leaves it true.
 
@@ -62,8 +62,8 @@ impl Now {
             return Ok(());
         }
         match self.get() {
-            AccessState::Released => Err(handed_out("away: others may write it")),
-            AccessState::SharedRead if writes => Err(handed_out("published: others may read it")),
+            AccessState::Released => Err(handed_out("released: others may write it")),
+            AccessState::SharedRead if writes => Err(handed_out("shared_read: others may read it")),
             _ => Ok(()),
         }
     }
@@ -94,7 +94,7 @@ impl State {
 }
 
 fn handed_out(why: &str) -> Error {
-    Error::invalid(format!("the memory is {why}; it must be attached before the device uses it"))
+    Error::invalid(format!("the memory is {why}; the device must acquire it before use"))
 }
 
 impl Inner {
@@ -144,7 +144,7 @@ impl Inner {
         self.access_state.set(to);
         self.used_on(queue, state);
         queue.keep_order()?;
-        // Between published and attached only we change.
+        // Only onebuf changes it between shared_read and acquired.
         Ok(!(from == AccessState::SharedRead && to == AccessState::Acquired))
     }
 

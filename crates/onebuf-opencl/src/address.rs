@@ -63,7 +63,7 @@ pub(super) fn check(driver: &Driver, range: &AddressRange) -> Result<()> {
     Err(Error::unsupported(what, "memory of another API's allocator in one address space"))
 }
 
-/// What one work-item sees as the memory's address. The memory is attached.
+/// What one work-item sees as the memory's address. The device has acquired the memory.
 pub(super) fn of(memory: &Memory, queue: &Queue) -> Result<u64> {
     let context = memory.context();
     let (bytes, align, access) = (size_of::<u64>(), size_of::<u64>(), Access::ReadWrite);

@@ -47,7 +47,7 @@ impl Fence {
         self
     }
 
-    /// The step of the ladder by which this fence orders (or ordered) what comes after it: that of
+    /// The sync method by which this fence orders (or ordered) what comes after it: that of
     /// the hand-over it stands for, or `HostWait` for one that only the CPU waits on.
     pub fn sync_method(&self) -> SyncMethod {
         self.sync_method

@@ -442,7 +442,7 @@ macro_rules! view {
                 false
             }
 
-            /// The step of the ladder by which this queue waited for the work before it.
+            /// The sync method by which this queue waited for the work before it.
             pub fn sync_method(&self) -> SyncMethod {
                 self.hold.sync_method()
             }

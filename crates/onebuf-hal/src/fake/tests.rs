@@ -122,7 +122,7 @@ fn the_protocol_checker_catches_work_on_memory_that_is_released() {
     assert_eq!(first_byte(&*queue, &*memory), Err(misuse("fake_read", "PROTOCOL")));
 
     assert_eq!(queue.reside(&*memory, AccessState::SharedRead), Ok(true));
-    assert_eq!(first_byte(&*queue, &*memory), Ok(1), "readers may, while it is published");
+    assert_eq!(first_byte(&*queue, &*memory), Ok(1), "readers may, while it is shared_read");
     queue.fill(&*memory, 0, 8, &[2]).unwrap();
     assert_eq!(finish(&*queue), Err(misuse("fake_fill", "PROTOCOL")));
 
@@ -143,7 +143,7 @@ fn host_and_device_see_each_other_only_by_hand_over() {
     let address = memory.host_pointer();
     assert_eq!(host_byte(&*memory), 10);
 
-    set_host_byte(&*memory, 77); // against the rules: it is only published
+    set_host_byte(&*memory, 77); // against the rules: it is only shared_read
     queue.reside(&*memory, AccessState::Acquired).unwrap();
     launch(&*queue, &*add, &*memory).unwrap();
     assert_eq!(first_byte(&*queue, &*memory), Ok(11), "so it is not taken over");

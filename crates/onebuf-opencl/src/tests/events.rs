@@ -123,7 +123,7 @@ fn a_panic_in_a_callback_stays_there() {
     });
 }
 
-/// The callback sync method of the ladder: an event of one queue opens a host signal of another, also across drivers.
+/// The sync method `callback`: an event of one queue opens a host signal of another, also across drivers.
 #[test]
 fn a_callback_opens_a_host_signal_of_another_queue() {
     let _alone = alone();

@@ -212,7 +212,7 @@ fn each_turn_is_acquired_and_released() {
         AccessState::Released,
         "it is OpenGL's until it is asked for"
     );
-    assert!(invalid(queue.fill(&*memory, 0, 8, &[1])).contains("away"));
+    assert!(invalid(queue.fill(&*memory, 0, 8, &[1])).contains("released"));
 
     assert!(reside(&rig, &*queue, &*memory, AccessState::Acquired));
     assert_eq!(calls(&rig), [ACQUIRE]);

@@ -129,7 +129,7 @@ fn each_turn_is_acquired_and_released() {
         // It is theirs until it was acquired.
         assert_eq!(memory.access_state(), AccessState::Released);
         let early = invalid(queue.fill(&*memory, 0, 8, &[1]));
-        assert!(early.contains("away"), "{early}");
+        assert!(early.contains("released"), "{early}");
 
         assert_eq!(reside(rig, &*queue, &*memory, AccessState::Acquired), [ACQUIRE]);
         assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES));
@@ -139,7 +139,7 @@ fn each_turn_is_acquired_and_released() {
         assert_eq!(theirs.bytes(4096, 100), [7; 100]);
         assert_eq!(get(&*queue, &*memory, 4096, 100), [7; 100], "both read");
         let late = invalid(queue.fill(&*memory, 0, 8, &[1]));
-        assert!(late.contains("published"), "{late}");
+        assert!(late.contains("shared_read"), "{late}");
 
         assert!(reside(rig, &*queue, &*memory, AccessState::Acquired).is_empty());
         put(&*queue, &*memory, BYTES - 1, &[9]);
@@ -153,7 +153,7 @@ fn each_turn_is_acquired_and_released() {
 
         rig.probe.reset();
         drop(memory);
-        assert!(!rig.probe.trace().contains(&RELEASE), "it was away: {:?}", rig.probe.trace());
+        assert!(!rig.probe.trace().contains(&RELEASE), "it was released: {:?}", rig.probe.trace());
         theirs.only_ours_is_open();
     });
 }
@@ -233,7 +233,7 @@ fn regions_follow_the_whole() {
         let (queue, theirs) = (rig.queue(), Theirs::new("regions", &numbers(BYTES)));
         let memory = rig.device.import(&theirs.all(), Access::ReadWrite).unwrap();
         let part = memory.region(4096, 1000, Access::ReadWrite).unwrap();
-        assert!(invalid(queue.fill(&*part, 0, 8, &[1])).contains("away"));
+        assert!(invalid(queue.fill(&*part, 0, 8, &[1])).contains("released"));
         assert_eq!(reside(rig, &*queue, &*part, AccessState::Acquired), [ACQUIRE]);
         assert_eq!(memory.access_state(), AccessState::Acquired);
         assert_eq!(get(&*queue, &*part, 0, 1000), numbers(BYTES)[4096..5096]);

@@ -80,7 +80,7 @@ fn wrong_launches_are_named() {
         println!("  uneven groups: {uneven:?}");
 
         queue.reside(&*memory, AccessState::Released).unwrap();
-        assert!(invalid(launch(&line(N, None), &good)).contains("is away"));
+        assert!(invalid(launch(&line(N, None), &good)).contains("is released"));
         let spec = AllocSpec { access: Access::Read, ..spec(MemoryKind::Device, 64) };
         let read_only = rig.device.allocate(&spec, None).unwrap();
         let args = [Arg::Memory(&*read_only, Access::ReadWrite, usize::MAX), Arg::Bytes(&five)];

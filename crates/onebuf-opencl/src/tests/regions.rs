@@ -166,7 +166,7 @@ fn a_region_is_where_the_whole_is() {
             let args = [Arg::Memory(&*part, Access::ReadWrite, usize::MAX), Arg::Bytes(&[0; 4])];
             // SAFETY: refused.
             let why = invalid(unsafe { launch(&*queue, &*add, &line(1, None), &args) });
-            assert!(why.contains("is away"), "{why}");
+            assert!(why.contains("is released"), "{why}");
             queue.reside(&*whole, AccessState::Acquired).unwrap();
             assert_eq!(part.access_state(), AccessState::Acquired);
             // SAFETY: one word.

@@ -164,7 +164,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
-    /// Forces a sync method of the sync ladder, or a lower one, between different APIs.
+    /// Forces a sync method, or a lower one, between different APIs.
     pub fn sync(mut self, sync_method: SyncMethod) -> Self {
         self.shape.sync = Some(sync_method);
         self

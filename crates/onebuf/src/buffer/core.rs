@@ -45,7 +45,7 @@ pub(crate) struct Alias {
     pub replica: usize,
     /// Whether its memory is the home's own: the home, and the other devices of a foreign context.
     pub is_home: bool,
-    /// Whether it uses the home's memory where it lies, while that is attached, and not through a mapping: by its address, or
+    /// Whether it uses the home's memory where it lies, while that is acquired, and not through a mapping: by its address, or
     /// by a descriptor of what lies there.
     pub in_place: bool,
     /// Whether a hand-over to or from it copies, or is not proven not to.

@@ -167,7 +167,7 @@ impl Core {
         }
     }
 
-    /// The replica's last writer has the newest contents in its memory while that is attached; from when it
+    /// The replica's last writer has the newest contents in its memory while that is acquired; from when it
     /// was mapped they are where the mapping is, until somebody else has written.
     fn open_as_is(&self, state: &mut State, replica: usize) -> Result<Opened> {
         let first =

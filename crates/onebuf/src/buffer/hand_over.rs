@@ -93,13 +93,13 @@ impl Core {
         Ok(())
     }
 
-    /// A home that is away is brought up to date before the first of several readers looks through its
+    /// A home that is released is brought up to date before the first of several readers looks through its
     /// mapping: a later one on the home itself then finds nothing to unmap under the others' eyes.
     fn publish_home(&self, state: &mut State) -> Result<()> {
         let released =
             self.lends_mapping(HOME) && self.access_state(HOME) == Some(AccessState::Released);
         let writer = state.replicas[HOME].writer.and_then(|writer| self.access_state(writer));
-        // Pages that their writer has not published yet are not what the home should take.
+        // Pages that their writer has not released yet are not what the home should take.
         if released && writer != Some(AccessState::Acquired) && state.guard_entries.alone() {
             self.reside_elsewhere(state, HOME, AccessState::SharedRead)?;
         }

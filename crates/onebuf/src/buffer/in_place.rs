@@ -1,7 +1,7 @@
 //! Aliases that use the home's memory where it lies: by its address, or by a descriptor of what lies there.
 //!
-//! To them the home's mapping is in the way, as it is to the home's own kernels. So they want it attached, and it
-//! is attached on a queue of the home's: theirs cannot. And where their API's calls do not know the memory, copies that
+//! To them the home's mapping is in the way, as it is to the home's own kernels. So they need it acquired, and it
+//! is acquired on a queue of the home's: theirs cannot. And where their API's calls do not know the memory, copies that
 //! were asked for go through an alias whose do.
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 use onebuf_hal::{AccessState, Error, FdKind, FdRange, Result};
 
 impl Alias {
-    /// Whether it uses the home's memory as the home itself does, while that is attached.
+    /// Whether it uses the home's memory as the home itself does, while that is acquired.
     pub fn uses_home(&self) -> bool {
         self.is_home || (self.in_place && self.spare.get().is_none())
     }

@@ -36,7 +36,7 @@ pub struct Snapshot {
     pub buffers: Vec<BufferSeen>,
     /// How many more there are.
     pub buffers_left_out: usize,
-    /// How many hand-overs were ordered by each step of the ladder.
+    /// How many hand-overs were ordered by each sync method.
     pub fences: Vec<(SyncMethod, u64)>,
     /// What was moved between each pair.
     pub ledger: Vec<Moved>,
@@ -90,7 +90,7 @@ pub struct HandOver {
     pub from: String,
     /// Who got it.
     pub to: String,
-    /// By which step of the ladder it was ordered.
+    /// The sync method that ordered it.
     pub sync: SyncMethod,
 }
 

@@ -13,7 +13,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// The steps of the ladder, in its order.
+/// The sync methods, best first.
 pub(super) const SYNC_METHODS: [SyncMethod; 6] = [
     SyncMethod::SameQueue,
     SyncMethod::Semaphore,

@@ -75,7 +75,7 @@ pub struct Event {
     pub bytes: Option<u64>,
     /// By which route.
     pub route: Option<RouteKind>,
-    /// By which step of the ladder it was ordered.
+    /// The sync method that ordered it.
     pub sync_method: Option<SyncMethod>,
     /// The buffer's name, or its number.
     pub buffer: Option<String>,

@@ -118,7 +118,11 @@ fn its_own_memory_comes_before_proven_host_pages() {
 fn a_chip_alone_gets_plain_memory() {
     for topology in [proven(nvidia()), Topology::declared(nvidia())] {
         let alone = plan(&topology, &allow(&[B])).unwrap();
-        assert_eq!((alone.allocate_on, alone.memory_kind), (B, Device), "nobody is to import it");
+        assert_eq!(
+            (alone.allocate_on, alone.memory_kind),
+            (B, Device),
+            "no other device imports it"
+        );
     }
 }
 
