@@ -69,7 +69,7 @@ pub fn remove_sockets() {
 ///
 /// Signals that the process ignores (`nohup`) or handles itself stay as they are. For a program's `main`; a library should leave
 /// signals to the program. What SIGKILL leaves behind is taken over by the next owner of the name. As the first process of a
-/// container, which signals do not end by default, the process exits with 128 and the signal's number.
+/// container, which signals do not end by default, the process exits with 128 and the signal's number, or ends by the signal.
 ///
 /// A forked child ends by these signals as by default, and leaves the parent and its files alone; it may call this itself.
 ///
