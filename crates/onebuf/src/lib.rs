@@ -61,94 +61,31 @@
 
 #![deny(unsafe_code)]
 
-/// Tests of parsers measure what they allocate.
-#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
-#[global_allocator]
-static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
-
-pub mod bridge;
-mod buffer;
-pub mod cache;
-mod device;
-mod device_table;
-pub mod doctor;
-mod extensions;
-mod facade;
-mod fence;
+mod backends;
 pub mod foreign;
-mod hub;
-mod identity;
-mod ledger;
-pub mod libs;
-pub mod live;
-pub mod observe;
-pub mod peer;
-pub mod pipeline;
-pub mod plan;
-pub mod pool;
-mod private_files;
-mod program;
-mod queue;
-mod queues;
-mod route;
-mod semaphores;
-mod socket;
-pub mod topology;
-pub mod trace;
-mod verdicts;
-mod view;
-mod wait_value_words;
+pub mod prelude;
 
-pub use buffer::{
-    Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch,
+pub use backends::{builder, discover};
+pub use foreign::{
+    ClEventHandle, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignGl,
+    ForeignGlBufferInfo, ForeignQueueInfo, ForeignVulkan, GlHubExt, GlQueue, Here, OpenClFenceExt,
+    OpenClHubExt, Placement, UserEvent, VulkanBuffer, VulkanHandles, VulkanHubExt, VulkanMemory,
 };
-pub use device::Device;
-pub use facade::{
-    builder, discover,
-    foreign::{
-        ClEventHandle, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignGl,
-        ForeignGlBufferInfo, ForeignQueueInfo, ForeignVulkan, GlHubExt, GlQueue, Here,
-        OpenClFenceExt, OpenClHubExt, Placement, UserEvent, VulkanBuffer, VulkanHandles,
-        VulkanHubExt, VulkanMemory,
-    },
-    prelude,
+pub use onebuf_core::{
+    Access, Arg, Borrowed, Buffer, BufferBuilder, Call, Cause, Complex32, Complex64, CopyPolicy,
+    Device, Entry, Error, Exported, FdKind, Fence, Grid, Hint, HostAccess, Hub, HubBuilder,
+    ImportBuilder, IntoArg, Kernel, Ledger, Map, MapMut, MemoryKind, NativeArgs, Origin, Pending,
+    Pool, PoolStatistics, Probe, Profile, Program, ProgramCache, Queue, QueueOrder, QueuePool,
+    QueueSpec, ReadView, Result, RouteKind, Signature, Source, SubBuffer, SyncMethod, Unavailable,
+    Verdicts, WrapBuilder, WriteBatch, WriteView, args, bridge, bytemuck, cache, fake, hal, half,
+    num_complex, observe, plan, pool, printable, topology,
 };
-pub use fence::Fence;
-pub use foreign::{Borrowed, WrapBuilder};
-pub use hub::{Hub, HubBuilder};
-pub use ledger::{Cause, Entry, Ledger};
-pub use pool::{Pool, PoolStatistics};
-pub use program::{
-    Arg, Call, Grid, IntoArg, Kernel, Origin, Program, ProgramCache, Signature, Source,
-};
-pub use queue::Queue;
-pub use queues::QueuePool;
-pub use verdicts::Verdicts;
-pub use view::{ReadView, WriteView};
-
-pub use bytemuck;
-pub use half;
-pub use num_complex::{self, Complex32, Complex64};
+pub use onebuf_doctor as doctor;
 pub use onebuf_graft as graft;
-pub use onebuf_hal::{
-    Access, CopyPolicy, Error, FdKind, Hint, HostAccess, MemoryKind, NativeArgs, Profile,
-    QueueOrder, QueueSpec, Result, RouteKind, SyncMethod, Unavailable, printable,
-};
-pub use onebuf_sys::Probe;
-
-/// Plain data about devices and memory.
-pub mod hal {
-    pub use onebuf_hal::{
-        Access, AddressSpace, Api, Backend, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain,
-        FdKind, Hint, HostAccess, MemoryKind, NativeArgs, PciAddress, PhysicalId, Profile,
-        QueueOrder, QueueSpec, RawHandle, RouteKind, SyncMethod, Unavailable, printable,
-    };
-}
-
-/// A device that exists only for tests: memory of its own, late completion, a protocol checker.
-pub mod fake {
-    pub use onebuf_hal::fake::{Delay, FakeConfig, Sharing};
-}
+pub use onebuf_libs as libs;
+pub use onebuf_observe::{live, trace};
+pub use onebuf_peer as peer;
+pub use onebuf_pipeline as pipeline;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -8,35 +8,32 @@ use std::{
 };
 
 /// The crates of the library by level: each depends only on crates of lower levels.
-const LEVELS: [&[&str]; 6] = [
+const LEVELS: [&[&str]; 8] = [
     &["onebuf-sys"],
     &["onebuf-hal"],
-    &["onebuf-graft", "onebuf-host", "onebuf-opencl", "onebuf-cuda", "onebuf-gl", "onebuf-vulkan"],
+    &[
+        "onebuf-graft",
+        "onebuf-host",
+        "onebuf-opencl",
+        "onebuf-cuda",
+        "onebuf-gl",
+        "onebuf-vulkan",
+        "onebuf-socket",
+    ],
+    &["onebuf-core"],
+    &["onebuf-doctor", "onebuf-pipeline", "onebuf-libs", "onebuf-peer", "onebuf-observe"],
     &["onebuf"],
     &["onebuf-capi", "onebuf-demo"],
     &["onebuf-bench"],
 ];
 
-/// The crates that the façade alone names.
-const BACKENDS: [&str; 5] =
-    ["onebuf_host", "onebuf_opencl", "onebuf_cuda", "onebuf_gl", "onebuf_vulkan"];
-
 /// No one of these words may stand in the code of `onebuf-hal`.
 const API_NAMES: [&str; 9] = ["opencl", "cl", "cuda", "cu", "hip", "gl", "egl", "vulkan", "vk"];
-
-/// The parts that stand on the core, one capability each.
-const CAPABILITIES: [&str; 4] = ["doctor", "libs", "peer", "pipeline"];
-
-/// What may name several capabilities: the crate's root, the façade, and tests across modules.
-const ABOVE_CAPABILITIES: [&str; 3] = ["", "facade", "tests"];
-
-/// Those who receive what the core reports.
-const OBSERVERS: [&str; 2] = ["trace", "live"];
 
 /// Where a module stands, or what one names: `["buffer", "core"]`.
 type Place = Vec<String>;
 
-/// Whether the arrows allow code at `from` to name `to`.
+/// Whether the arrows inside of the core allow code at `from` to name `to`.
 fn allowed(from: &[String], to: &[String]) -> bool {
     let area = |place: &[String]| place.first().cloned().unwrap_or_default();
     let (ours, theirs) = (area(from), area(to));
@@ -44,35 +41,20 @@ fn allowed(from: &[String], to: &[String]) -> bool {
     if ours == theirs || theirs.is_empty() {
         return true;
     }
+    // Tests may use what other tests use.
     let is_test = from.iter().any(|name| name.ends_with("tests"));
-    if CAPABILITIES.contains(&theirs.as_str()) {
-        // What observers see of them is tested with them.
-        return ABOVE_CAPABILITIES.contains(&ours.as_str())
-            || OBSERVERS.contains(&&*ours) && is_test;
-    }
-    // Tests may play with what other tests play with, and with the façade's hubs.
-    if is_test && (to.iter().any(|name| name == "tests") || theirs == "facade") {
+    if is_test && (to.iter().any(|name| name == "tests") || theirs == "builder") {
         return true;
     }
-    // Traces and the live view observe: everything else emits to `observe` and does not know them.
-    if OBSERVERS.contains(&&*theirs) {
-        return ["", "facade"].contains(&&*ours) || OBSERVERS.contains(&&*ours);
-    }
-    if OBSERVERS.contains(&&*ours) && ["doctor", "libs", "peer", "pipeline"].contains(&&*theirs) {
-        return is_test;
-    }
     match ours.as_str() {
-        "socket" => false,
         // A core goes back to its owner by `buffer::Owner`, whoever that is.
         "buffer" if ["pool", "foreign"].contains(&&*theirs) => false,
-        "private_files" => false,
+        "private_files" | "extensions" => false,
         "identity" => theirs == "topology",
         "verdicts" => ["identity", "private_files", "topology"].contains(&&*theirs),
-        "extensions" => false,
         "topology" | "plan" | "route" => ["topology", "plan", "route"].contains(&&*theirs),
-        // The façade has the list of backends, and joins their foreign objects with a hub. Nothing else knows either.
-        "" | "facade" => true,
-        _ => theirs != "facade",
+        // For the crates above alone.
+        _ => theirs != "internals",
     }
 }
 
@@ -83,16 +65,10 @@ fn violations(module: &[String], text: &str, exports: &BTreeMap<String, String>)
     // `super::*` is how a module's own tests, in the same file, see it.
     let paths = paths(code).into_iter().filter(|path| *path != ["super", "*"]);
     let named = paths.map(|path| resolve(module, &path, exports));
-    let mut found: Vec<String> = named
+    named
         .filter(|place| !allowed(module, place))
         .map(|place| format!("{} names {}", module.join("::"), place.join("::")))
-        .collect();
-    let is_facade = module.first().is_none_or(|area| area == "facade");
-    if !is_facade && !module.iter().any(|name| name.ends_with("tests")) {
-        let backends = tokens(code).into_iter().filter(|token| BACKENDS.contains(token));
-        found.extend(backends.map(|name| format!("{} names {name}", module.join("::"))));
-    }
-    found
+        .collect()
 }
 
 /// Comments may name anything.
@@ -226,7 +202,7 @@ fn read(path: impl AsRef<Path>) -> String {
 
 #[test]
 fn modules_name_only_what_lies_below_them() {
-    let folder = crates().join("onebuf/src");
+    let folder = crates().join("onebuf-core/src");
     let exports = exports(&read(folder.join("lib.rs")));
     assert_eq!(exports.get("Hub").map(String::as_str), Some("hub"));
     let sources = sources(&folder);
@@ -312,7 +288,7 @@ fn dependencies(manifest: &str) -> Vec<&str> {
 /// The checker is worth what it catches.
 #[test]
 fn violations_are_caught() {
-    let exports = exports("pub mod plan;\npub use hub::Hub;\npub use facade::discover;");
+    let exports = exports("pub mod plan;\npub use hub::Hub;\n");
     let caught = |module: &[&str], text: &str| {
         let module: Place = module.iter().map(|word| (*word).to_owned()).collect();
         violations(&module, text, &exports)
@@ -325,26 +301,11 @@ fn violations_are_caught() {
     );
     assert_eq!(caught(&plan, "use super::super::queue::QueueState;").len(), 1, "by `super` too");
     assert_eq!(caught(&plan, "let hub = crate::Hub::of();").len(), 1, "by another name too");
-    assert_eq!(caught(&["queue"], "use crate::libs::Blas;").len(), 1, "the core, a capability");
-    assert_eq!(caught(&["pipeline", "run"], "use crate::peer::Socket;").len(), 1, "each other");
     assert_eq!(caught(&["buffer", "core"], "use crate::pool::Pool;").len(), 1);
-    for emits in ["hub", "queue", "pipeline", "libs"] {
-        assert_eq!(caught(&[emits], "use crate::trace::Recorder;").len(), 1, "{emits}");
-    }
-    assert_eq!(caught(&["live", "server"], "use crate::{Hub, peer::Listener, pipeline};").len(), 2);
-    assert_eq!(caught(&["socket", "folder"], "use crate::peer::Offer;").len(), 1);
-    for core in ["buffer", "hub", "foreign", "program", "doctor"] {
-        assert_eq!(caught(&[core, "a"], "use onebuf_host::HostPages;").len(), 1, "{core}");
-        assert_eq!(caught(&[core, "a"], "let hub = crate::discover();").len(), 1, "{core}");
-        let tests = "struct A;\n#[cfg(test)]\nmod tests {\n use onebuf_host::HostPages;\n}";
-        assert_eq!(caught(&[core, "a"], tests), [""; 0], "{core}");
-    }
+    assert_eq!(caught(&["hub"], "use crate::internals::Hold;").len(), 1, "for crates above");
 
-    assert_eq!(caught(&["facade"], "use {crate::libs::HubBuilderLibs, onebuf_gl::Gl};"), [""; 0]);
     assert_eq!(caught(&["pool"], "use crate::buffer::Owner;"), [""; 0]);
-    assert_eq!(caught(&["trace"], "use crate::{Hub, observe::Observer};"), [""; 0]);
-    assert_eq!(caught(&["trace", "tests"], "use crate::pipeline::Pipeline;"), [""; 0]);
-    assert_eq!(caught(&["pool", "tests"], "let hub = crate::discover();"), [""; 0]);
+    assert_eq!(caught(&["pool", "tests"], "let hub = crate::builder();"), [""; 0]);
 }
 
 /// The tests that `SECURITY.md` names: what stands in backquotes in the last column of its tables, before a bracket.

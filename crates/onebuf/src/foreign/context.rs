@@ -1,339 +1,150 @@
-//! Contexts that somebody else made, as devices of a hub.
+//! OpenCL contexts that somebody else made, as devices of a hub.
 
-use super::registry::{ByHandle, Wrapped};
-use crate::{
-    Hub,
-    device::Device,
-    device_table::FOREIGN_MARK,
-    hub::{Loaded, WeakHub},
-    plan::{Plan, Request, plan},
-    topology::{DeviceIx, Node, Topology},
-};
-use onebuf_hal::{
-    self as hal, DeviceEntries, Domain, Error, KnownAs, Result,
-    locks::{Arc, Mutex, lock},
-};
-use std::{
-    any::Any,
-    collections::{BTreeMap, HashMap},
-    fmt, slice,
-    sync::{
-        Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use super::{ForeignContextInfo, UserEvent};
+use onebuf_core::{Device, Hub, internals::Whose, topology::DeviceIx};
+use onebuf_hal::{self as hal, AllocSpec, DeviceEntries, Error, Library, Result, locks::Arc};
+use onebuf_opencl::{self as opencl, OpenCl, foreign::Adopted};
+use std::{ffi::c_void, fmt};
 
-/// What a hub knows of foreign objects.
-pub(crate) struct ForeignDevices {
-    /// What each API has loaded.
-    loaded: BTreeMap<&'static str, Loaded>,
-    /// How many devices were found: those of foreign devices come after them.
-    found: usize,
-    contexts: Mutex<ByHandle<Weak<Registration>>>,
-    entries: Mutex<Vec<ForeignEntry>>,
-    pub wrapped: Arc<Wrapped>,
-    /// The last plan for memory of others: who wraps one memory wraps more like it.
-    planned: Mutex<Option<(Request, Arc<Plan>)>>,
+/// The OpenCL devices that were found.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'h> {
+    pub library: &'h opencl::Library,
+    /// The index of the first.
+    pub first: usize,
 }
 
-/// A place of the device table for one device of a foreign context. It stays when the context goes.
-struct ForeignEntry {
+impl<'h> Known<'h> {
+    pub fn of(hub: &'h Hub) -> Result<Self> {
+        let (library, first) = hub.foreign_devices().library("opencl", "OpenCL")?;
+        Ok(Self { library, first })
+    }
+
+    pub fn cl(&self) -> &'h OpenCl {
+        &self.library.cl
+    }
+
+    /// Whose own context it is.
+    fn owner_of(&self, context: usize) -> Option<DeviceIx> {
+        let at = self.library.devices.iter().position(|device| device.owns(context))?;
+        Some(DeviceIx((self.first + at) as u16))
+    }
+}
+
+/// Whose context it is; registers it if it is nobody's yet.
+///
+/// # Safety
+/// Null, or a live context.
+pub(super) unsafe fn whose(hub: &Hub, context: usize) -> Result<Whose> {
+    let known = Known::of(hub)?;
+    // SAFETY: the caller's promise.
+    let adopt = |entries: &mut dyn DeviceEntries| unsafe { known.library.adopt(context, entries) };
+    hub.whose(context, || known.owner_of(context), adopt)
+}
+
+/// One of its devices.
+pub(super) fn device_of<'a>(
+    hub: &'a Hub,
+    whose: &'a Whose,
     ix: DeviceIx,
-    device: Arc<dyn hal::Device>,
-    taken: bool,
-    /// Whose it is while it is taken.
-    registration: Weak<Registration>,
-}
-
-impl ForeignDevices {
-    pub fn new(loaded: BTreeMap<&'static str, Loaded>, found: usize) -> Self {
-        let (contexts, entries) = (Mutex::default(), Mutex::default());
-        let (wrapped, planned) = (Arc::default(), Mutex::default());
-        Self { loaded, found, contexts, entries, wrapped, planned }
-    }
-
-    /// What an API has loaded, and the index of its first device. `title` is the API's in words.
-    pub fn library<L: hal::Library>(&self, api: &str, title: &str) -> Result<(&L, usize)> {
-        let loaded = self.loaded.get(api);
-        let found = loaded.and_then(|one| {
-            let library: &dyn Any = &*one.library;
-            Some((library.downcast_ref()?, one.first))
-        });
-        found.ok_or_else(|| Error::Unavailable {
-            what: format!("{title}, for foreign objects"),
-            tried: Vec::new(),
-            reason: "this hub found none; see `Hub::unavailable`".to_owned(),
-        })
-    }
-
-    /// What keeps the context of a foreign device's device; nothing for a device that was found.
-    pub fn of(&self, device: DeviceIx) -> Option<Arc<Registration>> {
-        // Device entries are taken into the list in the order of their indices.
-        let entry = device.get().checked_sub(self.found)?;
-        lock(&self.entries).get(entry)?.registration.upgrade()
-    }
-
-    /// The device entries of a context are whose it is.
-    fn assign_all(&self, registered: &Arc<Registration>) {
-        let mut entries = lock(&self.entries);
-        for entry in entries.iter_mut().filter(|entry| registered.devices.contains(&entry.ix)) {
-            entry.registration = Arc::downgrade(registered);
+) -> Result<&'a opencl::Device> {
+    let known = Known::of(hub)?;
+    let device = match whose {
+        Whose::Own(_) => known.library.devices.get(ix.get() - known.first),
+        Whose::ForeignDevice(registration) => {
+            let at = whose.devices().iter().position(|device| *device == ix);
+            let members = &registration.foreign_device::<Adopted>()?.members;
+            at.and_then(|at| members.get(at)).map(|member| &member.device)
         }
-    }
-
-    /// How memory of others is shared with devices beside its own. What was planned once stays right: topologies only grow,
-    /// and the request says who has the memory.
-    pub fn plan(&self, topology: &Topology, beside: &Request) -> Result<Arc<Plan>> {
-        if let Some((asked, plan)) = &*lock(&self.planned)
-            && asked == beside
-        {
-            return Ok(plan.clone());
-        }
-        let plan = Arc::new(plan(topology, &beside.with_home())?);
-        *lock(&self.planned) = Some((beside.clone(), plan.clone()));
-        Ok(plan)
-    }
-
-    fn free(&self, entries: &[DeviceIx]) {
-        let mut all = lock(&self.entries);
-        all.iter_mut()
-            .filter(|entry| entries.contains(&entry.ix))
-            .for_each(|entry| entry.taken = false);
-    }
-}
-
-/// Devices that leave their device entries again, unless their context is registered.
-struct Joining<'h> {
-    hub: &'h Hub,
-    entries: Vec<DeviceIx>,
-}
-
-impl Drop for Joining<'_> {
-    fn drop(&mut self) {
-        self.hub.foreign_devices().free(&self.entries);
-    }
-}
-
-impl DeviceEntries for Joining<'_> {
-    fn new_domain(&self) -> Domain {
-        self.hub.new_domain()
-    }
-
-    fn entry(
-        &mut self,
-        device: Arc<dyn hal::Device>,
-        known: KnownAs,
-        same: &dyn Fn(&dyn hal::Device) -> bool,
-    ) -> Result<Arc<dyn hal::Device>> {
-        let hub = self.hub;
-        let mut entries = lock(&hub.foreign_devices().entries);
-        if let Some(entry) = entries.iter_mut().find(|entry| !entry.taken && same(&*entry.device)) {
-            entry.taken = true;
-            self.entries.push(entry.ix);
-            return Ok(entry.device.clone());
-        }
-        let ix = hub.device_table().add(device.clone(), &known_as(hub, device.info(), known))?;
-        hub.ledger().name(ix, &hub.topology().node(ix).id);
-        entries.push(ForeignEntry {
-            ix,
-            device: device.clone(),
-            taken: true,
-            registration: Weak::new(),
-        });
-        self.entries.push(ix);
-        Ok(device)
-    }
-}
-
-/// By what id the hub knows a device; the API's name where it has none.
-fn known_as(hub: &Hub, info: &hal::DeviceInfo, known: KnownAs) -> String {
-    let api = info.api.0;
-    let like = |node: &&Node| {
-        let known = &node.info;
-        let one = known.physical.same_chip(&info.physical) || known.name == info.name;
-        known.api == info.api && one && !node.id.contains(FOREIGN_MARK)
     };
-    let nodes = hub.topology().nodes();
-    let node = match known {
-        KnownAs::Found(number) => {
-            let first = hub.foreign_devices().loaded.get(api).map_or(0, |loaded| loaded.first);
-            nodes.get(first + number)
-        }
-        KnownAs::Like => nodes.iter().find(like),
-        KnownAs::Unlisted => None,
-    };
-    node.map_or_else(|| api.to_owned(), |node| node.id.clone())
+    device
+        .map(|device| &**device)
+        .ok_or_else(|| Error::invalid("a device that is not of this context"))
 }
 
-/// A foreign context while anybody uses it: the one reference that the hub has to it.
-pub(crate) struct Registration {
-    hub: WeakHub,
+/// The device that the driver knows by this handle.
+pub(super) fn index_of(whose: &Whose, device: usize) -> Result<DeviceIx> {
+    let found = match whose {
+        Whose::Own(ix) => Some(*ix),
+        Whose::ForeignDevice(registration) => {
+            let members = &registration.foreign_device::<Adopted>()?.members;
+            let at = members.iter().position(|member| member.raw == device);
+            at.map(|at| whose.devices()[at])
+        }
+    };
+    found.ok_or_else(|| Error::invalid("a queue whose device is not of its context"))
+}
+
+/// Memory of this context, at home on its first device.
+///
+/// # Safety
+/// A live buffer of this context that is no part of another.
+pub(super) unsafe fn wrap_memory(
+    hub: &Hub,
+    whose: &Whose,
     raw: usize,
-    /// What keeps the context, of a type that its backend knows.
-    foreign_device: Option<Arc<dyn Any + Send + Sync>>,
-    /// What each memory of it that was wrapped is known by, where handles are numbers.
-    keys: Mutex<HashMap<(u64, u64), usize>>,
-    /// Their places in the hub's list, in the context's order.
-    devices: Vec<DeviceIx>,
-}
-
-impl Registration {
-    /// Its first device.
-    pub fn first(&self) -> DeviceIx {
-        self.devices[0]
-    }
-
-    /// What keeps the context.
-    pub fn foreign_device<G: Any>(&self) -> Result<&G> {
-        let device = self.foreign_device.as_ref().and_then(|device| device.downcast_ref());
-        device.ok_or_else(|| Error::invalid("a context of another API"))
-    }
-
-    /// What a memory is wrapped by, for APIs whose handles are numbers, which two devices may give twice.
-    pub fn key(&self, handle: u64, start: u64) -> usize {
-        // From above, where no address of a process is.
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let mut keys = lock(&self.keys);
-        let next = || usize::MAX - NEXT.fetch_add(1, Ordering::Relaxed);
-        *keys.entry((handle, start)).or_insert_with(next)
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let Some(hub) = self.hub.upgrade() else { return };
-        let entries = std::mem::take(&mut self.devices);
-        for ix in &entries {
-            hub.programs().forget(*ix);
-            hub.entry(*ix).clear();
+    spec: &AllocSpec,
+    flags: u64,
+) -> Result<Arc<dyn hal::Memory>> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match whose {
+            Whose::Own(ix) => device_of(hub, whose, *ix)?.wrap_memory(raw, spec, flags),
+            Whose::ForeignDevice(registration) => {
+                let members = &registration.foreign_device::<Adopted>()?.members;
+                members[0].foreign_device.wrap_memory(raw, spec, flags)
+            }
         }
-        let foreign_devices = hub.foreign_devices();
-        let mut contexts = lock(&foreign_devices.contexts);
-        // Somebody may have registered it again meanwhile.
-        if contexts.get(&self.raw).is_some_and(|weak| weak.strong_count() == 0) {
-            contexts.remove(&self.raw);
-        }
-        drop(contexts);
-        self.foreign_device = None;
-        // Somebody may have opened a queue there meanwhile.
-        entries.iter().for_each(|ix| hub.entry(*ix).clear());
-        foreign_devices.free(&entries);
     }
 }
 
-impl fmt::Debug for Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registration({:#x}, ", self.raw)?;
-        f.debug_list().entries(&self.devices).finish()?;
-        f.write_str(")")
-    }
-}
-
-/// Whose context something belongs to.
+/// A context that somebody else made, registered with a hub while this, or anything made in it, lives.
+/// Cheap to clone.
 #[derive(Clone)]
-pub(crate) enum Whose {
-    /// This hub's, of that device.
-    Own(DeviceIx),
-    /// Somebody else's.
-    ForeignDevice(Arc<Registration>),
+pub struct ForeignContext {
+    pub(super) hub: Hub,
+    pub(super) raw: usize,
+    pub(super) whose: Whose,
 }
 
-impl Whose {
-    /// Every device of it.
-    pub fn devices(&self) -> &[DeviceIx] {
-        match self {
-            Whose::Own(ix) => slice::from_ref(ix),
-            Whose::ForeignDevice(registration) => &registration.devices,
-        }
+impl ForeignContext {
+    /// Its devices, as devices of the hub.
+    pub fn devices(&self) -> Vec<Device> {
+        self.whose.devices().iter().map(|ix| Device::new(&self.hub, *ix)).collect()
     }
 
-    pub fn registration(&self) -> Option<Arc<Registration>> {
-        match self {
-            Whose::Own(_) => None,
-            Whose::ForeignDevice(registration) => Some(registration.clone()),
-        }
-    }
-}
-
-/// What keeps a foreign context, of a type that its backend knows.
-type Adopted = Result<Arc<dyn Any + Send + Sync>>;
-
-impl Hub {
-    /// Whose context it is, by its handle. `own` finds the device that the hub made it for; if it is nobody's yet, `adopt`
-    /// device entries its devices and it is registered.
-    pub(crate) fn whose(
-        &self,
-        raw: usize,
-        own: impl FnOnce() -> Option<DeviceIx>,
-        adopt: impl FnOnce(&mut dyn DeviceEntries) -> Adopted,
-    ) -> Result<Whose> {
-        let mut contexts = lock(&self.foreign_devices().contexts);
-        if let Some(registered) = contexts.get(&raw).and_then(Weak::upgrade) {
-            return Ok(Whose::ForeignDevice(registered));
-        }
-        if let Some(own) = own() {
-            return Ok(Whose::Own(own));
-        }
-        let registered = Arc::new(self.register(raw, adopt)?);
-        contexts.insert(raw, Arc::downgrade(&registered));
-        self.foreign_devices().assign_all(&registered);
-        Ok(Whose::ForeignDevice(registered))
+    /// Its first device; most contexts have but one.
+    pub fn device(&self) -> Device {
+        Device::new(&self.hub, self.whose.devices()[0])
     }
 
-    /// A context that can only be somebody else's, by its handle: registered if it is not yet.
-    pub(crate) fn registered(
-        &self,
-        raw: usize,
-        adopt: impl FnOnce(&mut dyn DeviceEntries) -> Adopted,
-    ) -> Result<Arc<Registration>> {
-        let whose = self.whose(raw, || None, adopt)?;
-        whose.registration().ok_or_else(|| Error::invalid("a context of this hub's own"))
+    /// What the driver says of it now.
+    pub fn info(&self) -> Result<ForeignContextInfo> {
+        // SAFETY: it is held by the registration, or our own.
+        unsafe { ForeignContextInfo::query(&self.hub, self.raw()) }
     }
 
-    fn register(
-        &self,
-        raw: usize,
-        adopt: impl FnOnce(&mut dyn DeviceEntries) -> Adopted,
-    ) -> Result<Registration> {
-        let mut joining = Joining { hub: self, entries: Vec::new() };
-        let foreign_device = Some(adopt(&mut joining)?);
-        if joining.entries.is_empty() {
-            return Err(Error::invalid("a context without devices"));
-        }
-        let devices = std::mem::take(&mut joining.entries);
-        let (hub, keys) = (self.downgrade(), Mutex::default());
-        Ok(Registration { hub, raw, foreign_device, keys, devices })
+    /// The `cl_context`.
+    pub fn raw(&self) -> *mut c_void {
+        self.raw as *mut c_void
     }
 
-    /// The device in a second context, as if somebody else had made it.
+    /// The hub that it is registered with.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// An event of this context that the host completes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no device entry is left.
-    pub(crate) fn second_device(&self, device: &Device) -> Result<Device> {
-        let (_, registration) = self.second_registration(device)?;
-        Ok(Device::new(self, registration.first()))
+    /// [`Error::Unsupported`] where the driver cannot wait for the host.
+    pub fn user_event(&self) -> Result<UserEvent> {
+        UserEvent::new(&self.hub, &self.whose)
     }
+}
 
-    /// A second context of a device, and its handle.
-    pub(crate) fn second_registration(
-        &self,
-        device: &Device,
-    ) -> Result<(usize, Arc<Registration>)> {
-        if !device.hub().is(self) {
-            return Err(Error::invalid(format!("device {device} belongs to another hub")));
-        }
-        let none = || {
-            let needs = "a device whose API has contexts";
-            Error::unsupported(format!("a second context on {device}"), needs)
-        };
-        let loaded = self.foreign_devices().loaded.get(device.info().api.0).ok_or_else(none)?;
-        let at = device.index().get().checked_sub(loaded.first).ok_or_else(none)?;
-        let context = loaded.library.second_context(at)?;
-        let raw = context.raw();
-        // SAFETY: it lives until it is dropped, below.
-        let adopt = |entries: &mut dyn DeviceEntries| unsafe { loaded.library.adopt(raw, entries) };
-        let registration = self.registered(raw, adopt)?;
-        drop(context);
-        Ok((raw, registration))
+impl fmt::Debug for ForeignContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForeignContext").field(&self.devices()).finish()
     }
 }

@@ -1,0 +1,441 @@
+//! Reads, writes, fills and copies by element ranges: moved because the caller asked.
+//!
+//! The way is chosen by where the newest contents are: through the pointer where the host sees them,
+//! by enqueued transfers where only a device does.
+//!
+//! # Safety
+//! Drivers get pointers into host memory only from asynchronous transfers, which own that memory (see
+//! [`Pending`]).
+
+#![allow(unsafe_code)]
+
+use super::{
+    Buffer, Core, Part, Pending, WriteBatch,
+    core::{Alias, HOME},
+};
+use crate::{
+    Queue,
+    bridge::{self, At},
+    ledger::Cause,
+    observe::What,
+    queue::QueueState,
+    route::staged,
+    topology::DeviceIx,
+    view::Hold,
+};
+use bytemuck::Pod;
+use onebuf_hal::{Access, AccessState, Error, MemoryKind, Result, locks::Arc};
+use std::ops::RangeBounds;
+
+impl<T: Pod> Buffer<T> {
+    /// Writes the whole buffer.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless there are exactly as many elements; [`Error::Busy`] while a
+    /// guard is held.
+    pub fn write(&self, from: &[T]) -> Result<()> {
+        self.write_range(.., from)
+    }
+
+    /// Writes a range of elements.
+    pub fn write_range(&self, range: impl RangeBounds<usize>, from: &[T]) -> Result<()> {
+        let (offset, _) = self.checked(range, from.len())?;
+        self.part().write_asked(offset, bytemuck::cast_slice(from))
+    }
+
+    /// Reads the whole buffer.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless there are exactly as many elements; [`Error::Busy`] while
+    /// somebody writes.
+    pub fn read(&self, into: &mut [T]) -> Result<()> {
+        self.read_range(.., into)
+    }
+
+    /// Reads a range of elements.
+    pub fn read_range(&self, range: impl RangeBounds<usize>, into: &mut [T]) -> Result<()> {
+        let (offset, _) = self.checked(range, into.len())?;
+        self.part().read_asked(offset, bytemuck::cast_slice_mut(into))
+    }
+
+    /// The whole buffer as a vector.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut all = vec![T::zeroed(); self.len()];
+        self.read(&mut all)?;
+        Ok(all)
+    }
+
+    /// Sets every element.
+    pub fn fill(&self, value: T) -> Result<()> {
+        self.fill_range(.., value)
+    }
+
+    /// Sets a range of elements.
+    pub fn fill_range(&self, range: impl RangeBounds<usize>, value: T) -> Result<()> {
+        let (offset, bytes) = self.byte_range(range)?;
+        self.part().fill_asked(offset, bytes, bytemuck::bytes_of(&value))
+    }
+
+    /// Repeats a pattern of elements over a range of them.
+    ///
+    /// ```
+    /// # use onebuf::Access;
+    /// let hub = onebuf::discover()?;
+    /// let buffer = hub.buffer::<u32>(6).build()?;
+    /// buffer.fill_pattern(2.., &[7, 8])?;
+    /// assert_eq!(buffer.to_vec()?, [0, 0, 7, 8, 7, 8]);
+    /// assert!(buffer.fill_pattern(1.., &[7, 8]).is_err());
+    /// let region = buffer.sub_buffer(..4, Access::ReadWrite)?;
+    /// region.fill_pattern(..2, &[9])?;
+    /// region.write_range(3..4, &[5])?;
+    /// let mut middle = [0; 3];
+    /// region.read_range(1..4, &mut middle)?;
+    /// assert_eq!(middle, [9, 7, 5]);
+    /// assert!(region.write_range(4.., &[5]).is_err());
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless the range begins and ends at multiples of the pattern's length.
+    pub fn fill_pattern(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
+        let (offset, bytes) = self.byte_range(range)?;
+        self.part().fill_checked(offset, bytes, bytemuck::cast_slice(pattern))
+    }
+
+    /// Copies a range of another buffer (or of this one) to the elements from `at` on, by the shortest way:
+    /// see [`bridge`]. A copy inside one device is only enqueued.
+    pub fn copy_from(
+        &self,
+        at: usize,
+        from: &Buffer<T>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<()> {
+        let (from_offset, bytes) = from.byte_range(range)?;
+        let end = at.checked_add(bytes / size_of::<T>());
+        let end = end.ok_or_else(|| Error::invalid("a range that ends past the largest index"))?;
+        let (offset, _) = self.byte_range(at..end)?;
+        let from = At { part: from.part(), offset: from_offset };
+        bridge::cross(from, At { part: self.part(), offset }, bytes).map(drop)
+    }
+
+    /// Starts a read into a vector, which the wait gives back.
+    ///
+    /// # Errors
+    /// As for [`Buffer::read_range`]; the vector's length must be the range's.
+    pub fn read_async(
+        &self,
+        range: impl RangeBounds<usize>,
+        mut into: Vec<T>,
+    ) -> Result<Pending<T>> {
+        let (offset, bytes) = self.checked(range, into.len())?;
+        self.part().check_host(true, false)?;
+        let Some((queue_state, hold)) = self.part().device_hold(Access::Read)? else {
+            self.part().read_asked(offset, bytemuck::cast_slice_mut(&mut into))?;
+            return Ok(Pending::ready(into, self.core.hub.timeout()));
+        };
+        let began = queue_state.tracer.begin(What::Copy);
+        let pointer = into.as_mut_ptr().cast();
+        // SAFETY: the pending owns the vector until the event completes, and leaks it otherwise.
+        let event = unsafe { queue_state.hal.read(hold.memory(), offset, pointer, bytes)? };
+        self.part().count_read(bytes);
+        hold.tell_asked(began, "read", true, bytes);
+        let pending = Pending::new(into, event, &queue_state, self.core.hub.timeout());
+        queue_state.hal.flush()?;
+        Ok(pending)
+    }
+
+    /// Starts a write from a vector, which the wait gives back.
+    ///
+    /// # Errors
+    /// As for [`Buffer::write_range`].
+    pub fn write_async(&self, range: impl RangeBounds<usize>, from: Vec<T>) -> Result<Pending<T>> {
+        let (offset, bytes) = self.checked(range, from.len())?;
+        self.part().check_host(false, true)?;
+        let Some((queue_state, hold)) = self.part().device_hold(Access::ReadWrite)? else {
+            self.part().write_asked(offset, bytemuck::cast_slice(&from))?;
+            return Ok(Pending::ready(from, self.core.hub.timeout()));
+        };
+        let began = queue_state.tracer.begin(What::Copy);
+        // SAFETY: as for `read_async`.
+        let event =
+            unsafe { queue_state.hal.write(hold.memory(), offset, from.as_ptr().cast(), bytes)? };
+        self.part().count_write(bytes);
+        hold.tell_asked(began, "write", false, bytes);
+        let pending = Pending::new(from, event, &queue_state, self.core.hub.timeout());
+        queue_state.hal.flush()?;
+        Ok(pending)
+    }
+
+    /// Gathers small writes and makes them in one hand-over.
+    pub fn batch(&self) -> WriteBatch<'_, T> {
+        WriteBatch::new(self)
+    }
+
+    /// Whether the queue's own API reads and writes the buffer's memory; else only its kernels use it.
+    #[doc(hidden)]
+    pub fn transfers_on(&self, queue: &Queue) -> bool {
+        let core = self.core();
+        core.alias_of(queue.queue_state.device)
+            .is_some_and(|alias| core.aliases[alias].takes_transfers())
+    }
+
+    /// Writes everything through one queue's own API, whatever way would be best.
+    #[doc(hidden)]
+    pub fn write_through(&self, queue: &Queue, from: &[T]) -> Result<()> {
+        let (_, bytes) = self.checked(.., from.len())?;
+        let all = std::iter::once((0, bytemuck::cast_slice(from)));
+        self.part().write_parts_on(&queue.queue_state, all)?;
+        self.part().count_write(bytes);
+        Ok(())
+    }
+
+    /// Reads everything through one queue's own API.
+    #[doc(hidden)]
+    pub fn read_through(&self, queue: &Queue) -> Result<Vec<T>> {
+        let mut all = vec![T::zeroed(); self.len()];
+        self.read_through_at(queue, 0, &mut all)?;
+        Ok(all)
+    }
+
+    /// The elements from `at` on.
+    #[doc(hidden)]
+    pub fn read_through_at(&self, queue: &Queue, at: usize, into: &mut [T]) -> Result<()> {
+        let (offset, bytes) = self.checked(at..at + into.len(), into.len())?;
+        self.part().read_bytes_on(&queue.queue_state, offset, bytemuck::cast_slice_mut(into))?;
+        self.part().count_read(bytes);
+        Ok(())
+    }
+
+    fn checked(&self, range: impl RangeBounds<usize>, elements: usize) -> Result<(usize, usize)> {
+        let (offset, bytes) = self.byte_range(range)?;
+        if bytes != elements * size_of::<T>() {
+            return Err(Error::invalid(format!(
+                "a slice of {elements} elements for a range of {}",
+                bytes / size_of::<T>()
+            )));
+        }
+        Ok((offset, bytes))
+    }
+}
+
+impl Core {
+    pub(crate) fn count_asked(&self, from: DeviceIx, to: DeviceIx, bytes: usize) {
+        self.hub.ledger().record(from, to, Cause::Asked, bytes);
+    }
+
+    pub(super) fn upload(&self, hold: &Hold<'_>, offset: usize, from: &[u8]) -> Result<()> {
+        let means = self.means(hold.device())?;
+        self.watch(staged::upload(from, hold.queue(), hold.memory(), offset, means))
+    }
+
+    fn download(&self, hold: &Hold<'_>, offset: usize, into: &mut [u8]) -> Result<()> {
+        let means = self.means(hold.device())?;
+        self.watch(staged::download(hold.queue(), hold.memory(), offset, into, means))
+    }
+
+    /// A transfer that ran out of time may still be using the memory.
+    pub fn watch(&self, outcome: Result<()>) -> Result<()> {
+        if matches!(outcome, Err(Error::Timeout { .. })) {
+            self.lock_state().quarantine();
+        }
+        outcome
+    }
+
+    /// Work of another queue's that failed, or did not end in time, may still be using the memory.
+    pub(crate) fn keep_for(&self, queue_state: &Arc<QueueState>, error: &Error) {
+        let mut state = self.lock_state();
+        state.note_change(self.use_of_all(queue_state));
+        if matches!(error, Error::Timeout { .. }) {
+            state.quarantine();
+        }
+    }
+
+    /// The aliases that have the newest contents (any, to overwrite `all` of them), and get at them without a
+    /// copy that nobody asked for.
+    pub fn at_hand(&self, write: bool, all: bool) -> Vec<usize> {
+        let state = self.lock_state();
+        let has = |alias: &Alias| (write && all) || state.replicas[alias.replica()].current;
+        let ready = |alias: &Alias| match alias.memory().map(|memory| memory.access_state()) {
+            None => false,
+            Some(AccessState::SharedRead) => !write,
+            Some(access_state) => access_state == AccessState::Acquired,
+        };
+        let fits = |&index: &usize| {
+            let alias = &self.aliases[index];
+            has(alias) && alias.takes_transfers() && (!alias.copies() || ready(alias))
+        };
+        (0..self.aliases.len()).filter(fits).collect()
+    }
+
+    /// What new memory holds, where it could not be created with it.
+    pub(super) fn fill_in(&self, contents: &[u8]) -> Result<()> {
+        Part::whole(self).write_bytes(0, contents)
+    }
+
+    /// Zeroes new memory, unless the kernel has.
+    pub(super) fn clear(&self) -> Result<()> {
+        if self.plan.memory_kind == MemoryKind::HostPages {
+            return Ok(());
+        }
+        let queue_state = self.queue_state_at(HOME)?;
+        let hold = Hold::take(Part::whole(self), &queue_state, Access::ReadWrite)?;
+        queue_state.hal.fill(hold.memory(), 0, self.bytes, &[0])
+    }
+}
+
+impl<'b> Part<'b> {
+    /// What the buffer was made for the host to do; drivers do not all hold it to that.
+    pub fn check_host(&self, reads: bool, writes: bool) -> Result<()> {
+        let host = self.core.host;
+        if (reads && !host.reads()) || (writes && !host.writes()) {
+            let verb = if writes { "written" } else { "read" };
+            return Err(Error::invalid(format!(
+                "a buffer made for host access `{host}` cannot be {verb} by the host"
+            )));
+        }
+        Ok(())
+    }
+
+    fn count_read(&self, bytes: usize) {
+        self.core.count_asked(self.core.plan.allocate_on, self.core.hub.host_index(), bytes);
+    }
+
+    pub(super) fn count_write(&self, bytes: usize) {
+        self.core.count_asked(self.core.hub.host_index(), self.core.plan.allocate_on, bytes);
+    }
+
+    pub fn read_asked(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.check_host(true, false)?;
+        self.read_bytes(offset, into)?;
+        self.count_read(into.len());
+        Ok(())
+    }
+
+    pub fn write_asked(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check_host(false, true)?;
+        self.write_bytes(offset, from)?;
+        self.count_write(from.len());
+        Ok(())
+    }
+
+    pub(super) fn fill_asked(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        self.fill_bytes(offset, bytes, pattern)?;
+        self.count_write(bytes);
+        Ok(())
+    }
+
+    /// A fill by a pattern of the caller's length: the same on every device.
+    pub(super) fn fill_checked(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let n = pattern.len();
+        if n == 0 || !offset.is_multiple_of(n) || !bytes.is_multiple_of(n) {
+            return Err(Error::invalid(format!(
+                "a fill of {bytes} bytes at {offset} with a pattern of {n} bytes: both must be multiples \
+                 of a pattern that is not empty"
+            )));
+        }
+        self.fill_asked(offset, bytes, pattern)
+    }
+
+    /// A queue at the alias that has the newest contents.
+    fn newest_queue_state(&self) -> Result<Arc<QueueState>> {
+        self.core.queue_state_at(self.core.newest_alias())
+    }
+
+    /// The same on a device other than the host; `None` when only the host has the contents.
+    fn device_hold(&self, access: Access) -> Result<Option<(Arc<QueueState>, Hold<'b>)>> {
+        let Some(alias) = self.core.newest_device_alias() else { return Ok(None) };
+        let queue_state = self.core.queue_state_at(alias)?;
+        let hold = Hold::take(*self, &queue_state, access)?;
+        Ok(Some((queue_state, hold)))
+    }
+
+    fn write_bytes(&self, offset: usize, from: &[u8]) -> Result<()> {
+        if from.len() < self.core.bytes {
+            return self.write_parts(std::iter::once((offset, from)));
+        }
+        let queue_state = self.core.queue_state_at(self.core.overwrite_alias())?;
+        self.write_held(Hold::overwrite(*self, &queue_state)?, std::iter::once((0, from)))
+    }
+
+    /// Several writes in one hand-over.
+    pub(super) fn write_parts<'p>(
+        &self,
+        parts: impl Iterator<Item = (usize, &'p [u8])>,
+    ) -> Result<()> {
+        self.write_parts_on(&self.newest_queue_state()?, parts)
+    }
+
+    fn write_parts_on<'p>(
+        &self,
+        queue_state: &Arc<QueueState>,
+        parts: impl Iterator<Item = (usize, &'p [u8])>,
+    ) -> Result<()> {
+        self.write_held(Hold::take(*self, queue_state, Access::ReadWrite)?, parts)
+    }
+
+    fn write_held<'p>(
+        &self,
+        mut hold: Hold<'_>,
+        mut parts: impl Iterator<Item = (usize, &'p [u8])>,
+    ) -> Result<()> {
+        let (began, mut all) = (self.core.hub.tracer().begin(What::Copy), 0);
+        parts.try_for_each(|(offset, from)| {
+            all += from.len();
+            if let Some(bytes) = hold.host_bytes_mut() {
+                bytes[offset..offset + from.len()].copy_from_slice(from);
+                return Ok(());
+            }
+            match hold.volatile() {
+                Some(bytes) => bytes.write(offset, from),
+                None => self.core.upload(&hold, offset, from),
+            }
+        })?;
+        hold.overwritten();
+        hold.tell_asked(began, "write", false, all);
+        Ok(())
+    }
+
+    fn read_bytes(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.read_bytes_on(&self.newest_queue_state()?, offset, into)
+    }
+
+    fn read_bytes_on(
+        &self,
+        queue_state: &Arc<QueueState>,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let hold = Hold::take(*self, queue_state, Access::Read)?;
+        let began = self.core.hub.tracer().begin(What::Copy);
+        match (hold.host_bytes(), hold.volatile()) {
+            (Some(bytes), _) => into.copy_from_slice(&bytes[offset..offset + into.len()]),
+            (None, Some(bytes)) => bytes.read(offset, into)?,
+            (None, None) => self.core.download(&hold, offset, into)?,
+        }
+        hold.tell_asked(began, "read", true, into.len());
+        Ok(())
+    }
+
+    fn fill_bytes(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let queue_state = self.newest_queue_state()?;
+        let mut hold = Hold::take(*self, &queue_state, Access::ReadWrite)?;
+        let began = self.core.hub.tracer().begin(What::Copy);
+        match hold.host_bytes_mut() {
+            Some(all) => {
+                let elements = all[offset..offset + bytes].chunks_exact_mut(pattern.len());
+                elements.for_each(|element| element.copy_from_slice(pattern));
+            }
+            None => queue_state.hal.fill(hold.memory(), offset, bytes, pattern)?,
+        }
+        hold.tell_asked(began, "fill", false, bytes);
+        Ok(())
+    }
+
+    /// The whole contents in a vector, and the guard they were read under.
+    pub(super) fn copied_hold<T: Pod>(&self, access: Access) -> Result<(Vec<T>, Hold<'b>)> {
+        let hold = Hold::take(*self, &self.newest_queue_state()?, access)?;
+        let mut data = vec![T::zeroed(); hold.bytes() / size_of::<T>()];
+        self.core.download(&hold, 0, bytemuck::cast_slice_mut(&mut data))?;
+        Ok((data, hold))
+    }
+}

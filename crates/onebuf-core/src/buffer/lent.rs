@@ -1,0 +1,87 @@
+//! Memory that somebody else made: what its owner does with it, and giving it back.
+
+use super::{
+    Core,
+    core::HOME,
+    guard_entries::GuardEntry,
+    part::Part,
+    span::Span,
+    state::{State, Use, shorten},
+};
+use crate::{Fence, fence::is_timeout, view::Hold};
+use onebuf_hal::{Access, AccessState, Error, Memory, Result};
+
+impl Core {
+    /// The home as its own device sees it; the first alias always has memory.
+    pub fn home(&self) -> &dyn Memory {
+        self.aliases[HOME].memory.as_deref().expect("the home has memory")
+    }
+
+    /// Somebody else's work on these bytes ends there.
+    pub(crate) fn note_foreign(&self, span: Span, fence: &Fence, write: bool) -> Result<()> {
+        let mut state = self.lock_state();
+        state.guard_entries.check(&GuardEntry { span, alias: HOME, write })?;
+        if !self.is_at_home(&state) {
+            return Err(Error::Busy {
+                what: "the memory is mapped, or newer elsewhere: hand it to its owner first".into(),
+            });
+        }
+        state.settled = None;
+        let uses = if write { &mut state.writes } else { &mut state.reads };
+        for point in fence.points() {
+            // Nothing is known of what it waited for: what was before stays, until it is over.
+            uses.push(Use { span, point: point.clone() });
+        }
+        shorten(uses);
+        if write {
+            state.written_at(HOME, self.aliases[HOME].replica);
+        }
+        Ok(())
+    }
+
+    /// Whether the newest contents are in the home, and its owner's kernels may use it.
+    pub(super) fn is_at_home(&self, state: &State) -> bool {
+        self.is_acquired() && state.replicas[HOME].current
+    }
+
+    fn is_acquired(&self) -> bool {
+        matches!(self.access_state(HOME), None | Some(AccessState::Acquired))
+    }
+
+    /// Whether another alias has it by calls of its own, which must be taken back before the owner can count on it.
+    fn is_held_elsewhere(&self) -> bool {
+        let replica = self.aliases[HOME].replica();
+        let held = |alias: usize| {
+            let at = self.access_state(alias);
+            self.aliases[alias].replica() == replica
+                && !matches!(at, None | Some(AccessState::Released))
+        };
+        (0..self.aliases.len()).filter(|&alias| alias != HOME).any(held)
+    }
+
+    /// At the end: the owner finds the newest contents, and nothing of ours at work. Once more after a failure:
+    /// nobody can be told, and the owner counts on it.
+    pub(super) fn return_to_owner(&mut self) {
+        let returned = match self.return_home() {
+            Err(error) if !is_timeout(&error) => self.return_home(),
+            returned => returned,
+        };
+        if let Err(why) = returned {
+            tracing::error!("a foreign buffer was not given back as it should be: {why}");
+        }
+    }
+
+    /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
+    fn return_home(&mut self) -> Result<()> {
+        let at_home = self.is_acquired() && self.state_mut().replicas[HOME].current;
+        if !at_home || self.is_held_elsewhere() {
+            let queue_state = self.hub.service_queue_state(self.aliases[HOME].device)?;
+            drop(Hold::take(Part::whole(self), &queue_state, Access::ReadWrite)?);
+        }
+        let (timeout, state) = (self.hub.timeout(), self.state_mut());
+        let ours = |used: &&Use| !used.point.queue_state.is_foreign;
+        let mut uses = state.writes.iter().chain(&*state.reads).filter(ours);
+        let waited = uses.try_for_each(|used| used.point.wait(timeout));
+        state.settle(waited)
+    }
+}

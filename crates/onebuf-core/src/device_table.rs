@@ -1,0 +1,145 @@
+//! The devices of a hub: those that were found, and device entries for those that come with foreign contexts.
+//!
+//! The device table only grows, so that whatever is in it can be borrowed for as long as the hub lives. With each
+//! new device entry comes a new topology; the old ones stay, for whoever still looks at one.
+
+pub(crate) use crate::identity::FOREIGN_MARK;
+
+use crate::{
+    queue::QueueState,
+    route::{self, staging_pool::StagingPool},
+    topology::{DeviceIx, Node, Route, State, Topology, Verdict},
+    verdicts::Verdicts,
+};
+use onebuf_hal::{
+    self as hal, Error, Result, RouteKind,
+    locks::{Arc, AtomicU64, Mutex, Ordering, lock},
+};
+use std::sync::OnceLock;
+
+/// How many devices of foreign contexts a hub has room for at one time.
+pub const MAX_FOREIGN_DEVICES: usize = 32;
+
+/// One device, and what the hub keeps for it.
+pub(crate) struct DeviceEntry {
+    pub device: Arc<dyn hal::Device>,
+    /// A queue of our own for transfers and hand-overs; opened when first needed.
+    pub service: Mutex<Option<Arc<QueueState>>>,
+    /// Host memory for copies.
+    pub staging_pool: StagingPool,
+}
+
+impl DeviceEntry {
+    fn new(device: Arc<dyn hal::Device>) -> Self {
+        Self { device, service: Mutex::new(None), staging_pool: StagingPool::default() }
+    }
+
+    /// Lets go of everything that the device's context made.
+    pub fn clear(&self) {
+        let service = lock(&self.service).take();
+        drop(service);
+        self.staging_pool.clear();
+    }
+}
+
+pub(crate) struct DeviceTable {
+    entries: Box<[OnceLock<DeviceEntry>]>,
+    /// The n-th has n foreign devices.
+    topologies: Box<[OnceLock<Topology>]>,
+    /// How many foreign devices there are; their topology was set before.
+    foreign_devices: AtomicU64,
+    growing: Mutex<()>,
+    found: usize,
+    verdicts: Verdicts,
+}
+
+impl DeviceTable {
+    pub fn new(devices: Vec<Arc<dyn hal::Device>>, nodes: Vec<Node>, verdicts: Verdicts) -> Self {
+        let found = devices.len();
+        let entries = devices.into_iter().map(|device| OnceLock::from(DeviceEntry::new(device)));
+        let empty = std::iter::repeat_with(OnceLock::new).take(MAX_FOREIGN_DEVICES);
+        let first = topology(nodes, &Topology::default(), &verdicts);
+        let later = std::iter::repeat_with(OnceLock::new).take(MAX_FOREIGN_DEVICES);
+        let device_table = Self {
+            entries: entries.chain(empty).collect(),
+            topologies: std::iter::once(OnceLock::from(first)).chain(later).collect(),
+            foreign_devices: AtomicU64::new(0),
+            growing: Mutex::new(()),
+            found,
+            verdicts,
+        };
+        device_table.acquaint(|_| true);
+        device_table
+    }
+
+    /// Tells devices whose objects they will be asked to share, while their contexts are still to be made. Not where that is
+    /// known not to work: a driver that was seen to crash is left alone.
+    fn acquaint(&self, with: impl Fn(DeviceIx) -> bool) {
+        let wanted = |route: &&Route| {
+            let refuted = route.verdict.state == State::Refuted;
+            route.kind == RouteKind::ApiShare && !refuted && with(route.from)
+        };
+        for route in self.topology().routes().iter().filter(wanted) {
+            self.entry(route.to).device.will_share_with(&self.entry(route.from).device);
+        }
+    }
+
+    pub fn topology(&self) -> &Topology {
+        let newest = self.foreign_devices.load(Ordering::Acquire) as usize;
+        self.topologies[newest].get().expect("set before the count of foreign devices")
+    }
+
+    pub fn entry(&self, device: DeviceIx) -> &DeviceEntry {
+        self.entries[device.get()].get().expect("an index of this hub's")
+    }
+
+    /// What was remembered when it was made.
+    pub fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
+    }
+
+    /// How many devices were found; foreign devices come after them.
+    pub fn found(&self) -> usize {
+        self.found
+    }
+
+    /// Room for one more device: known by the id of the one that it is another context of.
+    pub fn add(&self, device: Arc<dyn hal::Device>, known_as: &str) -> Result<DeviceIx> {
+        let _one_at_a_time = lock(&self.growing);
+        let foreign_devices = self.foreign_devices.load(Ordering::Acquire) as usize;
+        if foreign_devices == MAX_FOREIGN_DEVICES {
+            return Err(Error::Busy {
+                what: format!(
+                    "all {MAX_FOREIGN_DEVICES} device entries for devices of foreign contexts are taken, or kept for other devices: \
+                     drop contexts of this one first"
+                ),
+            });
+        }
+        let old = self.topology();
+        let mut nodes = old.nodes().to_vec();
+        let id = format!("{known_as}{FOREIGN_MARK}{}", foreign_devices + 1);
+        nodes.push(Node { id, info: device.info().clone() });
+        let new = topology(nodes, old, &self.verdicts);
+        let place = self.found + foreign_devices;
+        let fresh = self.entries[place].set(DeviceEntry::new(device)).is_ok()
+            && self.topologies[foreign_devices + 1].set(new).is_ok();
+        debug_assert!(fresh, "one grows it at a time");
+        self.foreign_devices.store(foreign_devices as u64 + 1, Ordering::Release);
+        let newcomer = DeviceIx(place as u16);
+        self.acquaint(|from| from == newcomer);
+        Ok(newcomer)
+    }
+}
+
+/// Every route between these, with what is known of each: of the device, whatever its context.
+fn topology(nodes: Vec<Node>, old: &Topology, verdicts: &Verdicts) -> Topology {
+    let known = |route: &Route| -> Option<Verdict> {
+        let before = old.between(route.from, route.to).iter().find(|o| o.kind == route.kind);
+        match before {
+            Some(before) => Some(before.verdict.clone()),
+            None => verdicts.find(&nodes[route.from.get()], &nodes[route.to.get()], route.kind),
+        }
+    };
+    let routes = route::with_verdicts(route::candidates(&nodes), known);
+    Topology::new(nodes, routes)
+}

@@ -1,0 +1,107 @@
+//! What crates above the core keep with a hub or a queue: one value of each type.
+
+use std::{any::Any, fmt, sync::OnceLock};
+
+/// One value of each type that was asked for. Each is made when it is first asked for, stays where it is, and is
+/// dropped with what holds it, in the order in which they were made.
+///
+/// A value is found by an atomic load for each type that came before it; nothing is locked or allocated then.
+#[derive(Default)]
+pub struct Extensions(OnceLock<Box<Extension>>);
+
+struct Extension {
+    value: Box<dyn Any + Send + Sync>,
+    next: Extensions,
+}
+
+impl Extensions {
+    /// The value of this type, made now where there is none.
+    pub fn get<T: Any + Default + Send + Sync>(&self) -> &T {
+        let mut at = self;
+        loop {
+            let extension = at.0.get_or_init(Extension::of::<T>);
+            match extension.value.downcast_ref() {
+                Some(value) => return value,
+                None => at = &extension.next,
+            }
+        }
+    }
+
+    /// The value of this type, to be changed; made now where there is none.
+    pub fn get_mut<T: Any + Default + Send + Sync>(&mut self) -> &mut T {
+        self.get::<T>();
+        let mut at = self;
+        loop {
+            let extension = at.0.get_mut().expect("`get` has made it");
+            if extension.value.is::<T>() {
+                return extension.value.downcast_mut().expect("its type was asked for");
+            }
+            at = &mut extension.next;
+        }
+    }
+}
+
+impl Extension {
+    fn of<T: Any + Default + Send + Sync>() -> Box<Self> {
+        Box::new(Self { value: Box::new(T::default()), next: Extensions::default() })
+    }
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Extensions")
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+    use std::{
+        ptr,
+        sync::{Mutex, mpsc},
+    };
+
+    #[test]
+    fn each_type_has_one_value_that_stays_where_it_is() {
+        let mut extensions = Extensions::default();
+        *extensions.get_mut::<u32>() = 7;
+        *extensions.get::<Mutex<String>>().lock().unwrap() = "seven".into();
+        let first: *const u32 = extensions.get();
+        assert_eq!(extensions.get::<u64>(), &0);
+        assert_eq!(extensions.get::<u32>(), &7);
+        assert_eq!(*extensions.get::<Mutex<String>>().lock().unwrap(), "seven");
+        assert!(ptr::eq(first, extensions.get::<u32>()));
+        *extensions.get_mut::<u64>() += 1;
+        assert_eq!(extensions.get::<u64>(), &1);
+    }
+
+    #[test]
+    fn threads_that_ask_at_once_get_the_same_value() {
+        let extensions = Extensions::default();
+        let place = || ptr::from_ref(extensions.get::<Mutex<u32>>()).addr();
+        let places = std::thread::scope(|scope| {
+            let asking: Vec<_> = (0..4).map(|_| scope.spawn(place)).collect();
+            asking.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(places.iter().all(|place| *place == places[0]));
+    }
+
+    #[derive(Default)]
+    struct Tells<const WHICH: u8>(Mutex<Option<mpsc::Sender<u8>>>);
+
+    impl<const WHICH: u8> Drop for Tells<WHICH> {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().take().unwrap().send(WHICH).unwrap();
+        }
+    }
+
+    #[test]
+    fn values_are_dropped_in_the_order_in_which_they_were_made() {
+        let (sender, dropped) = mpsc::channel();
+        let extensions = Extensions::default();
+        *extensions.get::<Tells<1>>().0.lock().unwrap() = Some(sender.clone());
+        *extensions.get::<Tells<2>>().0.lock().unwrap() = Some(sender);
+        drop(extensions);
+        assert_eq!(dropped.iter().collect::<Vec<_>>(), [1, 2]);
+    }
+}

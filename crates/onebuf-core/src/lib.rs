@@ -1,0 +1,102 @@
+//! The core of onebuf: buffers and who sees them, queues and fences, plans, programs and pools, over the traits of
+//! [`onebuf_hal`].
+//!
+//! It depends on `onebuf-hal`, `onebuf-graft` and `onebuf-sys` alone, and knows no backend: a hub is built from a list of them,
+//! which `onebuf::builder` has. What pipelines, the doctor, libraries, peers and observers need of it and users do not is public,
+//! but hidden from the documentation; it may change in any release. Programs use the crate `onebuf`.
+
+#![deny(unsafe_code)]
+
+/// Tests of parsers measure what they allocate.
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+#[global_allocator]
+static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
+
+pub mod bridge;
+mod buffer;
+pub mod cache;
+mod device;
+mod device_table;
+mod extensions;
+mod fence;
+pub mod foreign;
+mod hub;
+#[doc(hidden)]
+pub mod identity;
+#[doc(hidden)]
+pub mod internals;
+mod ledger;
+pub mod observe;
+pub mod plan;
+pub mod pool;
+#[doc(hidden)]
+pub mod private_files;
+mod program;
+mod queue;
+mod queues;
+#[doc(hidden)]
+pub mod route;
+mod semaphores;
+pub mod topology;
+mod verdicts;
+mod view;
+mod wait_value_words;
+
+pub use buffer::{
+    Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch,
+};
+pub use device::Device;
+pub use fence::Fence;
+pub use foreign::{Borrowed, WrapBuilder};
+pub use hub::{Hub, HubBuilder};
+pub use ledger::{Cause, Entry, Ledger};
+pub use pool::{Pool, PoolStatistics};
+pub use program::{
+    Arg, Call, Grid, IntoArg, Kernel, Origin, Program, ProgramCache, Signature, Source,
+};
+pub use queue::Queue;
+pub use queues::QueuePool;
+pub use verdicts::Verdicts;
+pub use view::{ReadView, WriteView};
+
+pub use bytemuck;
+pub use half;
+pub use num_complex::{self, Complex32, Complex64};
+pub use onebuf_graft as graft;
+pub use onebuf_hal::{
+    Access, CopyPolicy, Error, FdKind, Hint, HostAccess, MemoryKind, NativeArgs, Profile,
+    QueueOrder, QueueSpec, Result, RouteKind, SyncMethod, Unavailable, printable,
+};
+pub use onebuf_sys::Probe;
+
+/// Plain data about devices and memory.
+pub mod hal {
+    pub use onebuf_hal::{
+        Access, AddressSpace, Api, Backend, Caps, CopyPolicy, DeviceInfo, DeviceKind, Domain,
+        FdKind, Hint, HostAccess, MemoryKind, NativeArgs, PciAddress, PhysicalId, Profile,
+        QueueOrder, QueueSpec, RawHandle, RouteKind, SyncMethod, Unavailable, printable,
+    };
+}
+
+/// A device that exists only for tests: memory of its own, late completion, a protocol checker.
+pub mod fake {
+    pub use onebuf_hal::fake::{Delay, FakeConfig, Sharing};
+}
+
+/// A hub of every backend, as `onebuf::builder` makes it for users.
+#[cfg(test)]
+pub(crate) fn builder() -> HubBuilder {
+    use onebuf_cuda::{CudaLikeBackend, Flavor};
+    // SAFETY: our own backends keep to the contract.
+    #[allow(unsafe_code)]
+    unsafe {
+        HubBuilder::new(vec![
+            Box::new(onebuf_host::HostBackend),
+            Box::new(onebuf_opencl::OpenClBackend),
+            Box::new(CudaLikeBackend(Flavor::Cuda)),
+            Box::new(CudaLikeBackend(Flavor::Hip)),
+            Box::new(onebuf_vulkan::VulkanBackend),
+            Box::new(onebuf_gl::GlBackend),
+        ])
+    }
+}

@@ -1,0 +1,210 @@
+//! Programs of one device's compiler on another device.
+
+use super::{Program, Source};
+use crate::{
+    Hub,
+    device::Device,
+    topology::{State, Verdict},
+};
+use onebuf_graft as graft;
+use onebuf_hal::{Api, Error, Result};
+
+/// Whose kernels run where.
+pub(super) const OPENCL: Api = Api("opencl");
+const CUDA: Api = Api("cuda");
+const HIP: Api = Api("hip");
+
+impl Program {
+    /// The same program on a CUDA or HIP device of the GPU that it was compiled for, where its kernels run in that
+    /// API's streams: what goes before and after them there costs no switch of the GPU to another API and back. Its
+    /// kernels take the same arguments by the same [`Signature`](crate::Signature)s, local memory and offsets
+    /// among them; buffers must be shared with that device. On AMD's HIP this has never run on hardware. A HIP runtime that is
+    /// built on OpenCL (chipStar) takes programs whose source has SPIR-V, and no others.
+    ///
+    /// The result is remembered as any program is. See `docs/graft.md` for what is rewritten, and what is refused.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Hub, Result, Signature, Source, args};
+    /// # fn run(hub: &Hub) -> Result<()> {
+    /// let (cl, cuda) = (hub.device("opencl:0")?, hub.device("cuda:0")?);
+    /// let text = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }";
+    /// let program = cl.program(&Source::opencl_c(text))?.graft(&cuda)?;
+    /// let fits = Signature::new().buffer::<f32>(Access::ReadWrite).require(|call| {
+    ///     if call.global()[0] <= call.len(0) { Ok(()) } else { Err("too many work-items".into()) }
+    /// });
+    /// // SAFETY: work-item i touches x[i] only, and `fits` checks that there is an x[i].
+    /// let twice = unsafe { program.kernel("twice", fits)? };
+    ///
+    /// let (x, queue) = (hub.buffer::<f32>(1024).shared_with([&cuda]).build()?, cuda.queue()?);
+    /// queue.launch(&twice, [1024], args![x.write_on(&queue)?])?; // OpenCL C, in a CUDA stream
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for images, samplers, `printf` and whatever else is not known to mean the same there,
+    /// with the line of the PTX or the kernel and argument of the code object; for programs whose driver makes neither,
+    /// for a code object of another kind of GPU than the device is, and for devices that are neither CUDA's nor HIP's.
+    /// Then the program still runs where it was built.
+    pub fn graft(&self, device: &Device) -> Result<Program> {
+        check_target(device)?;
+        if self.device().info().api != OPENCL {
+            let what = format!("grafting a program of {} on {device}", self.device());
+            return Err(Error::unsupported(what, "a program that was compiled by OpenCL"));
+        }
+        match device.info().caps.built_on {
+            Some(_) => graft_spirv(self.spirv(), device),
+            None => transplant(&self.binary()?, device),
+        }
+    }
+
+    /// As [`Program::graft`], where the doctor has proven that for these two devices and the program can be; else this
+    /// program itself, with the reason in the log. [`Program::device`] says where its kernels are to be launched.
+    ///
+    /// ```
+    /// # use onebuf::{Hub, Result, Source};
+    /// # fn run(hub: &Hub, text: &'static str) -> Result<()> {
+    /// let (cl, cuda) = (hub.device("opencl:0")?, hub.device("cuda:0")?);
+    /// let program = cl.program(&Source::opencl_c(text))?.graft_if_proven(&cuda);
+    /// let queue = program.device().queue()?; // CUDA's where that is proven, OpenCL's elsewhere
+    /// # let _ = queue;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn graft_if_proven(&self, device: &Device) -> Program {
+        let own = self.device();
+        let verdict = own.hub().graft_verdict(own, device);
+        let grafted = match verdict.state {
+            State::Proven => self.graft(device).map_err(|error| error.to_string()),
+            _ => Err(verdict.why),
+        };
+        grafted.unwrap_or_else(|why| {
+            tracing::info!(from = %own, to = %device, "not grafted: {why}");
+            self.clone()
+        })
+    }
+}
+
+impl Hub {
+    /// What the doctor found of grafting programs of one device on another: [`State::Proven`] where it did so, and
+    /// every byte came out as natively. [`Program::graft`] works without; what is to be used unasked should be proven.
+    ///
+    /// [`State::Proven`]: crate::topology::State::Proven
+    pub fn graft_verdict(&self, from: &Device, to: &Device) -> Verdict {
+        let [from, to] = [from, to].map(|device| self.topology().node(device.index()));
+        let untried = to.info.api == HIP && to.info.caps.built_on.is_none();
+        let unproven = || Verdict { why: unproven(untried), ..Verdict::default() };
+        self.device_table().verdicts().find_graft(from, to).unwrap_or_else(unproven)
+    }
+}
+
+/// The first of several binaries that fits; else why the last did not. Those of devices for which nothing was built are empty.
+pub fn graft_first(binaries: &[Vec<u8>], device: &Device) -> Result<Program> {
+    let built = binaries.iter().filter(|binary| !binary.is_empty());
+    let mut grafted = Err(Error::invalid("a cl_program that is not built"));
+    for binary in built {
+        grafted = transplant(binary, device);
+        if grafted.is_ok() {
+            break;
+        }
+    }
+    grafted
+}
+
+/// A program on a device whose runtime is built on OpenCL.
+pub fn graft_spirv(module: Option<&[u8]>, device: &Device) -> Result<Program> {
+    device.program(&spirv(module, device)?)
+}
+
+/// Why nothing is known yet.
+fn unproven(untried: bool) -> String {
+    let hip = if untried { graft::UNTRIED } else { "" };
+    format!("unproven: run `onebuf doctor`{hip}")
+}
+
+#[doc(hidden)]
+pub fn check_target(device: &Device) -> Result<()> {
+    match [CUDA, HIP].contains(&device.info().api) {
+        true => Ok(()),
+        false => {
+            let what = format!("grafting an OpenCL program on {device}");
+            Err(Error::unsupported(
+                what,
+                "a CUDA device or a HIP device: no other is known to take such programs",
+            ))
+        }
+    }
+}
+
+/// Only drivers that say so by their first directive are believed.
+fn is_ptx(binary: &[u8]) -> bool {
+    let text = std::str::from_utf8(binary).unwrap_or_default();
+    let code = |line: &&str| !line.is_empty() && !line.starts_with("//");
+    text.lines().map(str::trim).find(code).is_some_and(|line| line.starts_with(".version"))
+}
+
+fn transplant(binary: &[u8], device: &Device) -> Result<Program> {
+    let source = match device.info().api == HIP {
+        true => code_object(binary, device),
+        false => ptx(binary, device),
+    };
+    device.program(&source.inspect_err(|why| tracing::debug!(%device, "{why}"))?)
+}
+
+fn ptx(binary: &[u8], device: &Device) -> Result<Source> {
+    let text = std::str::from_utf8(binary).ok().filter(|_| is_ptx(binary));
+    let text = text.ok_or_else(|| {
+        let what = format!("grafting an OpenCL program on {device}");
+        Error::unsupported(what, "a driver whose programs are PTX, as those of NVIDIA's are")
+    })?;
+    graft::rewrite(text).map(Source::ptx)
+}
+
+/// For a runtime that is built on OpenCL itself. Drivers give SPIR-V of no program but one that was made from it.
+fn spirv(module: Option<&[u8]>, device: &Device) -> Result<Source> {
+    let Some(module) = module else {
+        let what =
+            format!("grafting a program without SPIR-V on {device}, which takes nothing else");
+        return Err(Error::unsupported(
+            what,
+            "a program that was made from SPIR-V: `Source::spirv`",
+        ));
+    };
+    let image = graft::rewrite_spirv(module)?;
+    if graft::spirv::has_variables(module) && forgets_variables(device) {
+        let what = format!("grafting a program that has variables in global memory on {device}");
+        let needs = "another OpenCL beneath: this one does not set them, since the runtime asks for the binary";
+        return Err(Error::unsupported(what, needs));
+    }
+    Ok(Source::binary(image))
+}
+
+/// Whether the OpenCL that a device is built on loses what variables begin with.
+fn forgets_variables(device: &Device) -> bool {
+    let layered = device.info().caps.built_on.as_ref();
+    let layered = layered.and_then(|id| device.hub().device(id).ok());
+    layered.is_some_and(|layered| device.hub().hal(layered.index()).forgets_variables())
+}
+
+/// Wrappers around objects are refused with the reason, as is all else.
+fn code_object(binary: &[u8], device: &Device) -> Result<Source> {
+    if !graft::code_object::is_one(binary) {
+        let what = format!("grafting an OpenCL program on {device}");
+        let needs = "a driver whose programs are code objects, as those of AMD's are";
+        return Err(Error::unsupported(what, needs));
+    }
+    graft::rewrite_code_object(binary).map(Source::binary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ptx;
+
+    #[test]
+    fn ptx_is_known_by_its_first_directive() {
+        assert!(is_ptx(b"//\n// Generated by a compiler\n//\n\n.version 8.8\n.target sm_90\n\0"));
+        for other in [&b""[..], b"\x7fELF", b"; .version 8.8", b"\xff.version", b"BC\xc0\xde"] {
+            assert!(!is_ptx(other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Remembered verdicts: a file in the user's cache folder.
+
+use crate::{
+    identity, private_files,
+    topology::{Node, Verdict},
+};
+use onebuf_hal::{Error, Result, RouteKind};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// What grafting is called among routes; its number is raised whenever that experiment changes.
+pub const GRAFT: &str = "graft-1";
+
+const FILE: &str = "verdicts.json";
+const SCHEMA: u32 = 1;
+/// No file of ours is larger: a verdict takes less than a kilobyte.
+const MOST_BYTES: u64 = 16 << 20;
+const NOT_SAVED: &str = "verdicts are not saved; make room there or the folder writable, or set XDG_CACHE_HOME to another one";
+
+/// Verdicts by everything they depend on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Verdicts {
+    schema: u32,
+    verdicts: BTreeMap<String, Verdict>,
+}
+
+impl Verdicts {
+    /// What is remembered of a route.
+    pub fn find(&self, from: &Node, to: &Node, kind: RouteKind) -> Option<Verdict> {
+        if self.is_empty() {
+            return None; // before the system is asked for what a key depends on
+        }
+        self.verdicts.get(&identity::key(from, to, kind)).cloned()
+    }
+
+    /// Remembers.
+    pub fn insert(&mut self, from: &Node, to: &Node, kind: RouteKind, verdict: Verdict) {
+        self.verdicts.insert(identity::key(from, to, kind), verdict);
+    }
+
+    /// What is remembered of grafting programs of one device on another.
+    pub fn find_graft(&self, from: &Node, to: &Node) -> Option<Verdict> {
+        if self.is_empty() {
+            return None;
+        }
+        self.verdicts.get(&identity::key(from, to, GRAFT)).cloned()
+    }
+
+    /// Remembers that.
+    pub fn insert_graft(&mut self, from: &Node, to: &Node, verdict: Verdict) {
+        self.verdicts.insert(identity::key(from, to, GRAFT), verdict);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.verdicts.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.verdicts.is_empty()
+    }
+
+    /// Adds others, which take the place of those of the same routes.
+    pub fn extend(&mut self, others: Verdicts) {
+        self.verdicts.extend(others.verdicts);
+    }
+
+    /// Loads them from a folder; none when there is no file.
+    ///
+    /// Owner, mode, kind and size of the opened file are checked before it is read; a FIFO or a device in
+    /// its place is refused without blocking.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] for a file that cannot be read or is not what [`Verdicts::save`] wrote, or a
+    /// file or folder that others can write to. The caller can go on without: the next save replaces the file.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let path = folder.join(FILE);
+        let unusable = |what: &str| unreadable(&path, what);
+        let mut file = match private_files::open_private(&path, MOST_BYTES) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(private_files::unusable(
+                    folder,
+                    "not a folder: remove what is there".into(),
+                ));
+            }
+            Err(error) => return Err(unusable(&error.to_string())),
+        };
+        private_files::check_private(folder)?;
+        let bytes = private_files::read_private(&mut file, MOST_BYTES);
+        let bytes = bytes.map_err(|error| unusable(&error.to_string()))?;
+        Self::parse(&bytes).map_err(|why| unusable(&why))
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("empty".into());
+        }
+        let verdicts: Self =
+            serde_json::from_slice(text).map_err(|error| format!("cut off or damaged: {error}"))?;
+        match verdicts.schema {
+            SCHEMA => Ok(verdicts),
+            other => Err(format!("schema {other} where {SCHEMA} is known")),
+        }
+    }
+
+    /// Loads them for a hub, which goes on without: the error becomes a note.
+    pub(crate) fn load_or_note(folder: Option<&Path>) -> (Self, Option<Error>) {
+        let loaded = match folder {
+            Some(folder) => Self::load(folder),
+            None => private_files::user_folder().and_then(|folder| Self::load(&folder)),
+        };
+        match loaded {
+            Ok(verdicts) => (verdicts, None),
+            Err(error) => {
+                tracing::warn!(%error, "no verdicts");
+                (Self::default(), Some(error))
+            }
+        }
+    }
+
+    /// Adds them to what the folder holds. The file is replaced as a whole, and is on the disk when this
+    /// returns; of two that save at the same moment, the later wins. Whatever lies in its place and cannot be
+    /// used is replaced, but for a folder.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] when the folder cannot be made or written, or others can write to it.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        self.write(folder).map_err(|error| match error {
+            Error::Cache { path, reason } => {
+                Error::Cache { path, reason: format!("{reason}; {NOT_SAVED}") }
+            }
+            other => other,
+        })
+    }
+
+    fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(FILE);
+        private_files::make_private(folder)?;
+        // A file that cannot be read holds nothing worth keeping.
+        let mut all = Self::load(folder).unwrap_or_default();
+        all.schema = SCHEMA;
+        all.verdicts.extend(self.verdicts.clone());
+        let failed = |what: String| private_files::unusable(&path, what);
+        let text = serde_json::to_string_pretty(&all).map_err(|error| failed(error.to_string()))?;
+        let written = private_files::replace_durably(&path, &[text.as_bytes()]);
+        written.map_err(|error| failed(error.to_string()))
+    }
+
+    /// Forgets everything remembered in a folder. Returns whether there was anything. The file is removed
+    /// without being opened, whatever it is.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] for a file that cannot be removed.
+    pub fn clear(folder: &Path) -> Result<bool> {
+        let path = folder.join(FILE);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(_) if path.is_dir() => Err(private_files::unusable(
+                &path,
+                "a folder where a file is expected: remove it".into(),
+            )),
+            Err(error) => {
+                Err(private_files::unusable(&path, format!("cannot be removed: {error}")))
+            }
+        }
+    }
+
+    /// Where the user's verdicts are kept: [`crate::cache::user_folder`].
+    pub fn user_folder() -> Result<PathBuf> {
+        private_files::user_folder()
+    }
+
+    /// The size of their file.
+    pub(crate) fn bytes(folder: &Path) -> u64 {
+        let found = fs::symlink_metadata(folder.join(FILE));
+        found.map_or(0, |meta| if meta.is_file() { meta.len() } else { 0 })
+    }
+}
+
+fn unreadable(path: &Path, what: &str) -> Error {
+    let go_on = "the verdicts in it are not used; `onebuf doctor` replaces it, `onebuf cache clear` removes it";
+    private_files::unusable(path, format!("{what}; {go_on}"))
+}
+
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::topology::{Envelope, State};
+    use onebuf_hal::{
+        SyncMethod,
+        testing::fuzz::{Bound, Form, Target},
+    };
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn fuzz_verdicts() {
+        let envelope = Envelope { min_bytes: 1, max_bytes: 4096, sizes: vec![1, 4096] };
+        let verdict = Verdict {
+            state: State::Proven,
+            zero_copy: Some(true),
+            why: "every page".into(),
+            sync: Some(SyncMethod::Event),
+            handoff_us: Some(1.5),
+            gb_per_s: Some(2.0),
+            envelope: Some(envelope),
+        };
+        let both = [("a|b|host_pointer", verdict), ("b|a|staged", Verdict::default())];
+        let verdicts = both.map(|(key, verdict)| (key.to_owned(), verdict)).into();
+        let seeds = [serde_json::to_vec(&Verdicts { schema: SCHEMA, verdicts }).unwrap()];
+        Target {
+            name: "verdicts",
+            bound: Bound { per_byte: 32, fixed: 64 << 10 },
+            input: &|random, most| Form::Text.changed(random, &seeds, most),
+            parse: &|text| Verdicts::parse(text).is_ok(),
+        }
+        .run();
+    }
+
+    #[test]
+    fn what_is_too_large_or_no_file_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let path = folder.path().join(FILE);
+        fs::File::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        let why = Verdicts::load(folder.path()).unwrap_err().to_string();
+        assert!(why.contains("too large") && why.contains("onebuf cache clear"), "{why}");
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        let why = Verdicts::load(folder.path()).unwrap_err().to_string();
+        assert!(why.contains("not a regular file"), "{why}");
+    }
+}

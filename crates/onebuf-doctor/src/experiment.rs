@@ -1,0 +1,544 @@
+//! One experiment: does memory of one device, seen from another by this route, really have the same
+//! bytes, on every page, in both directions, with work interleaved, and at what cost?
+//!
+//! A change of the experiment raises [`EXPERIMENT_VERSION`](onebuf_core::identity::EXPERIMENT_VERSION).
+
+use super::subject::{Page, Side, Step, Unit, step_model};
+use bytemuck::Pod;
+use onebuf_core::{
+    Buffer, BufferBuilder, Hub,
+    topology::{Envelope, State, Verdict},
+};
+use onebuf_hal::{Error, MemoryKind, Result, RouteKind, SyncMethod};
+
+const PAGE: usize = 4096;
+pub(super) const MIB: usize = 1 << 20;
+/// The largest size at which every byte is checked.
+const LARGE: usize = 64 * MIB;
+
+/// Every size at which sharing is checked: one byte, one page, odd sizes, around the huge-page size, large.
+pub const SIZES: [usize; 8] =
+    [1, PAGE, 10_007, 5 * PAGE + 4, 2 * MIB - PAGE, 2 * MIB, 2 * MIB + PAGE, 64 * MIB];
+
+/// The size up to which every page is touched when nothing else is asked for.
+pub const DEFAULT_REACH: u64 = 256 << 20;
+
+/// Bytes that a check of a large buffer reads at a time.
+const CHECK_BYTES: usize = 16 * MIB;
+
+/// Hand-overs in a row, nothing waited for: an order that only mostly holds breaks here.
+const ROUNDS: usize = 100;
+
+/// The stage that is told when a wait timed out: the doctor then looks whether the helper could run meanwhile.
+pub(super) const TIMED_OUT: &str = "a wait timed out";
+
+/// Why there is no proof.
+pub(super) enum Trouble {
+    /// There was no room to try: that says nothing of the route.
+    NotTried(String),
+    /// It was tried, and something went wrong.
+    Failed(String),
+    /// It was tried, and a wait timed out.
+    TimedOut(String),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error {
+            // A driver that has no room for little is not short of memory.
+            Error::OutOfMemory { asked, .. } if asked > MIB as u64 => {
+                Trouble::NotTried(format!("not tried: {error}"))
+            }
+            // The kernels are the experiment's own. A compiler that fails on them, on a full disk for example, has not
+            // come to the route.
+            Error::Build { .. } => Trouble::NotTried(format!("not tried: {error}")),
+            Error::Timeout { .. } => Trouble::TimedOut(error.to_string()),
+            _ => Trouble::Failed(error.to_string()),
+        }
+    }
+}
+
+impl Trouble {
+    /// Where it happened.
+    fn at(self, place: &str) -> Self {
+        self.map(|why| format!("{place}: {why}"))
+    }
+
+    /// With what went wrong before.
+    fn and(self, before: &str) -> Self {
+        self.map(|why| why + before)
+    }
+
+    /// Another reason for what was tried.
+    fn map(self, change: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Trouble::Failed(why) => Trouble::Failed(change(why)),
+            Trouble::TimedOut(why) => Trouble::TimedOut(change(why)),
+            not_tried => not_tried,
+        }
+    }
+
+    /// What went wrong, where it was tried.
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Trouble::NotTried(_) => None,
+            Trouble::Failed(why) | Trouble::TimedOut(why) => Some(why),
+        }
+    }
+
+    fn verdict(self, tell: &mut dyn FnMut(&str)) -> Verdict {
+        let (state, why) = match self {
+            Trouble::NotTried(why) => (State::Declared, why),
+            Trouble::Failed(why) => (State::Refuted, why),
+            Trouble::TimedOut(why) => {
+                tell(TIMED_OUT);
+                (State::Refuted, why)
+            }
+        };
+        Verdict { state, why, ..Verdict::default() }
+    }
+}
+
+/// Makes the experiment for one route. Whatever goes wrong refutes it, with the reason.
+pub(super) fn run(
+    hub: &Hub,
+    [from, to]: [&str; 2],
+    kind: RouteKind,
+    reach: u64,
+    tell: &mut dyn FnMut(&str),
+) -> Verdict {
+    let opened = Experiment::open(hub, [from, to], kind, reach, tell);
+    let made = opened.and_then(|mut experiment| experiment.verdict());
+    made.unwrap_or_else(|trouble| trouble.verdict(tell))
+}
+
+/// Two devices, a route, and what is found out about it.
+pub(super) struct Experiment<'e> {
+    pub(super) hub: &'e Hub,
+    pub(super) from: Side,
+    pub(super) to: Side,
+    pub(super) kind: RouteKind,
+    /// The largest buffer that both devices take, and how far to go.
+    pub(super) limit: usize,
+    reach: usize,
+    /// Forced below the best sync method when that one failed.
+    pub(super) sync: Option<SyncMethod>,
+    /// Another form of the memory than the planner's choice.
+    memory_kind: Option<MemoryKind>,
+    seed: u64,
+    pub(super) tell: &'e mut dyn FnMut(&str),
+}
+
+impl<'e> Experiment<'e> {
+    fn open(
+        hub: &'e Hub,
+        [from, to]: [&str; 2],
+        kind: RouteKind,
+        reach: u64,
+        tell: &'e mut dyn FnMut(&str),
+    ) -> Result<Self, Trouble> {
+        tell("building the kernels");
+        let near = hub.device(from)?;
+        let far = match from == to {
+            // Another context of the same device, as somebody else would make one.
+            true => hub.second_device(&near)?,
+            false => hub.device(to)?,
+        };
+        // What no plan chooses has to be asked for.
+        let mut routes = hub.topology().between(near.index(), far.index()).iter();
+        let memory_kind =
+            routes.find(|route| route.kind == kind).and_then(|route| route.memory_kind);
+        let memory_kind = memory_kind.filter(|memory_kind| memory_kind.is_asked_for());
+        let (from, to) = (Side::open(&near)?, Side::open(&far)?);
+        let limit = limit(&from).min(limit(&to)) as usize;
+        let reach = limit.min(reach as usize);
+        Ok(Self {
+            hub,
+            from,
+            to,
+            kind,
+            limit,
+            reach,
+            sync: None,
+            memory_kind,
+            seed: fresh_seed(),
+            tell,
+        })
+    }
+
+    fn verdict(&mut self) -> Result<Verdict, Trouble> {
+        self.control()?;
+        let mut not_by = String::new();
+        while let Err(trouble) = self.sharing() {
+            // The memory may be fine and the sync method not: once more by a lower one, at last with the thread waiting.
+            let sync_method = self.planned()?;
+            let (Some(reason), Some(lower)) = (trouble.reason(), self.lower(sync_method)) else {
+                return Err(trouble.and(&not_by));
+            };
+            if matches!(trouble, Trouble::TimedOut(_)) {
+                (self.tell)(TIMED_OUT);
+            }
+            self.sync = Some(lower);
+            not_by = format!("{not_by}; not by {sync_method}: {reason}");
+        }
+        self.other_memory_kinds()?;
+        let max_bytes = self.reach()?;
+        let cost = self.cost_by_best_sync_method()?;
+        let sync = Some(self.planned()?);
+        Ok(Verdict {
+            state: State::Proven,
+            zero_copy: cost.zero_copy,
+            why: format!("every page, both directions, interleaved{not_by}; {}", cost.why),
+            sync,
+            handoff_us: Some(cost.handoff_us),
+            gb_per_s: Some(cost.gb_per_s),
+            envelope: Some(Envelope {
+                min_bytes: SIZES[0] as u64,
+                max_bytes,
+                sizes: self.sizes().map(|size| size as u64).collect(),
+            }),
+        })
+    }
+
+    /// A route that serves memory of several forms is tried with each: they are made and opened to the other device by
+    /// other calls.
+    fn other_memory_kinds(&mut self) -> Result<(), Trouble> {
+        let memory_kind = MemoryKind::Exportable;
+        let has_it = self.from.device.info().caps.memory_kinds.contains(&memory_kind);
+        if self.kind != RouteKind::Peer || !has_it {
+            return Ok(());
+        }
+        self.memory_kind = Some(memory_kind);
+        self.sharing().map_err(|trouble| trouble.at(&memory_kind.to_string()))?;
+        self.memory_kind = None;
+        Ok(())
+    }
+
+    /// The sizes that both devices take.
+    fn sizes(&self) -> impl Iterator<Item = usize> + use<> {
+        let limit = self.limit;
+        SIZES.into_iter().filter(move |&size| size <= limit)
+    }
+
+    /// The largest size at which every byte is checked, in whole pages.
+    pub(super) fn large(&self) -> usize {
+        LARGE.min(self.limit / PAGE * PAGE)
+    }
+
+    /// A buffer that lives on `from` and is seen on `to` by the route.
+    pub(super) fn shared<T: Pod>(&self, elements: usize) -> Result<Buffer<T>, Trouble> {
+        Ok(self.builder(elements).build()?)
+    }
+
+    fn builder<T: Pod>(&self, elements: usize) -> BufferBuilder<'_, T> {
+        let builder =
+            self.hub.buffer::<T>(elements).shared_with([&self.from.device, &self.to.device]);
+        let builder = builder.allocate_on(&self.from.device).route(self.kind).trust_declared(true);
+        let builder = self.memory_kind.into_iter().fold(builder, BufferBuilder::memory_kind);
+        match self.sync {
+            Some(sync_method) => builder.sync(sync_method),
+            None => builder,
+        }
+    }
+
+    /// The sync method by which the two are joined.
+    pub(super) fn planned(&self) -> Result<SyncMethod, Trouble> {
+        let plan = self.builder::<u32>(PAGE).plan()?;
+        let hop = plan.routes.iter().find(|hop| hop.to == self.to.device.index());
+        let planned = hop.map_or(SyncMethod::HostWait, |hop| hop.sync);
+        Ok(self.sync.map_or(planned, |forced| planned.max(forced)))
+    }
+
+    /// The next sync method across APIs, below the best that was planned.
+    pub(super) fn lower(&self, sync_method: SyncMethod) -> Option<SyncMethod> {
+        let waits = |side: &Side| side.device.info().caps.wait_values;
+        match sync_method {
+            SyncMethod::Semaphore if waits(&self.from) || waits(&self.to) => {
+                Some(SyncMethod::WaitValue)
+            }
+            SyncMethod::Semaphore | SyncMethod::Event | SyncMethod::WaitValue => {
+                Some(SyncMethod::Callback)
+            }
+            SyncMethod::Callback => Some(SyncMethod::HostWait),
+            _ => None,
+        }
+    }
+
+    /// Sizes, sub-ranges, two buffers at once.
+    fn sharing(&mut self) -> Result<(), Trouble> {
+        for bytes in self.sizes() {
+            match bytes % 4 {
+                0 => self.share::<u32>(bytes / 4),
+                _ => self.share::<u8>(bytes),
+            }
+            .map_err(|trouble| trouble.at(&format!("at {bytes} bytes")))?;
+        }
+        (self.tell)("sharing two buffers at once");
+        self.share_two().map_err(|trouble| trouble.at("two buffers at once"))?;
+        (self.tell)("handing over many times");
+        self.share_often().map_err(|trouble| trouble.at(&format!("{ROUNDS} rounds")))
+    }
+
+    fn share<T: Unit>(&mut self, elements: usize) -> Result<(), Trouble> {
+        let bytes = elements * size_of::<T>();
+        self.stage(bytes, "the first writes");
+        let buffer = self.shared::<T>(elements)?;
+        let mut model = self.random::<T>(elements);
+        write_from(&self.from, &buffer, &model)?;
+        self.look(&buffer, &mut model, "written by the first, read by the second")?;
+        self.stage(bytes, "the second writes");
+        self.write_from_second(&buffer, &mut model)?;
+        check_from(&self.from, &buffer, &model, "written by the second, read by the first")?;
+        for _ in 0..2 {
+            self.stage(bytes, "kernels in turn");
+            self.step_both(&buffer, &mut model, 0, elements)?;
+        }
+        self.stage(bytes, "kernels on a part");
+        self.step_both(&buffer, &mut model, elements / 3, (elements / 3).max(1))?;
+        check_from(&self.from, &buffer, &model, "after kernels in turn, read by the first")?;
+        self.look(&buffer, &mut model, "after kernels in turn, read by the second")
+    }
+
+    /// The second reads everything: through its own API or, where that does not know the memory, by a kernel
+    /// whose result is read by the first.
+    fn look<T: Unit>(
+        &mut self,
+        buffer: &Buffer<T>,
+        model: &mut [T],
+        when: &str,
+    ) -> Result<(), Trouble> {
+        if buffer.transfers_on(&self.to.queue) {
+            return check_from(&self.to, buffer, model, when);
+        }
+        self.step_second(buffer, model)?;
+        check_from(&self.from, buffer, model, &format!("{when}, by a kernel"))
+    }
+
+    /// The second writes everything, in the same way.
+    fn write_from_second<T: Unit>(
+        &mut self,
+        buffer: &Buffer<T>,
+        model: &mut Vec<T>,
+    ) -> Result<(), Trouble> {
+        if buffer.transfers_on(&self.to.queue) {
+            *model = self.random::<T>(model.len());
+            return write_from(&self.to, buffer, model);
+        }
+        self.step_second(buffer, model)
+    }
+
+    fn step_second<T: Unit>(&mut self, buffer: &Buffer<T>, model: &mut [T]) -> Result<(), Trouble> {
+        let step = self.step();
+        self.to.step(buffer, 0, model.len(), step)?;
+        step_model(model, step);
+        Ok(())
+    }
+
+    /// Says what comes next; often, for a slow device must not look like one that hangs.
+    fn stage(&mut self, bytes: usize, what: &str) {
+        (self.tell)(&format!("sharing {bytes} bytes: {what}"));
+    }
+
+    /// A kernel on each side, nothing between them but what onebuf does.
+    fn step_both<T: Unit>(
+        &mut self,
+        buffer: &Buffer<T>,
+        model: &mut [T],
+        first: usize,
+        n: usize,
+    ) -> Result<(), Trouble> {
+        let steps = [self.step(), self.step()];
+        for (side, step) in [&self.from, &self.to].into_iter().zip(steps) {
+            side.step(buffer, first, n, step)?;
+            step_model(&mut model[first..first + n], step);
+        }
+        Ok(())
+    }
+
+    fn share_two(&mut self) -> Result<(), Trouble> {
+        let elements = MIB.min(self.large()) / 4;
+        let buffers = [self.shared::<u32>(elements)?, self.shared::<u32>(elements)?];
+        let mut models = [self.random(elements), self.random(elements)];
+        for (buffer, model) in buffers.iter().zip(&models) {
+            let knows = buffer.transfers_on(&self.to.queue);
+            write_from(if knows { &self.to } else { &self.from }, buffer, model)?;
+        }
+        for _ in 0..2 {
+            for (buffer, model) in buffers.iter().zip(&mut models) {
+                self.step_both(buffer, model, 0, elements)?;
+            }
+        }
+        let mut both = buffers.iter().zip(&models);
+        both.try_for_each(|(buffer, model)| {
+            check_from(&self.from, buffer, model, "read by the first")
+        })
+    }
+
+    fn share_often(&mut self) -> Result<(), Trouble> {
+        let elements = 16 * PAGE / 4;
+        let buffer = self.shared::<u32>(elements)?;
+        let mut model = self.random(elements);
+        write_from(&self.from, &buffer, &model)?;
+        for _ in 0..ROUNDS {
+            self.step_both(&buffer, &mut model, 0, elements)?;
+        }
+        self.look(&buffer, &mut model, "read by the second")
+    }
+
+    /// Kernels in turn on one word of every page of a buffer as large as was asked for. Returns the size
+    /// that was reached: the largest dense one when there is no memory for more.
+    fn reach(&mut self) -> Result<u64, Trouble> {
+        let (pages, large) = (self.reach / PAGE, self.large());
+        if pages * PAGE <= large {
+            return Ok(large as u64);
+        }
+        (self.tell)(&format!("reaching {} bytes", pages * PAGE));
+        let buffer = match self.builder::<Page>(pages).build() {
+            Err(Error::OutOfMemory { .. }) => return Ok(large as u64),
+            built => built?,
+        };
+        let mut model = vec![0u32; pages];
+        for _ in 0..2 {
+            for step in [self.step(), self.step()].into_iter().zip([&self.from, &self.to]) {
+                let (step, side) = step;
+                side.step_pages(&buffer, step)?;
+                step_model(&mut model, step);
+            }
+            (self.tell)("reaching every page");
+        }
+        let knows = |side: &&Side| buffer.transfers_on(&side.queue);
+        for side in [&self.from, &self.to].into_iter().filter(knows) {
+            check_pages(side, &buffer, &model, self.tell)
+                .map_err(|trouble| trouble.at(&format!("at {} bytes", pages * PAGE)))?;
+        }
+        Ok((pages * PAGE) as u64)
+    }
+
+    /// The same work on two buffers that are certainly not shared: the check must see it, everywhere.
+    fn control(&mut self) -> Result<(), Trouble> {
+        (self.tell)("making sure that the check can fail");
+        let elements = 16 * PAGE / 4;
+        // In the plainest form that each has: what it says of its other forms is not tried here.
+        let own = |side: &Side| {
+            let builder = self.hub.buffer::<u32>(elements).shared_with([&side.device]);
+            let plainest = side.device.info().caps.memory_kinds.iter().copied().max();
+            let builder = builder.allocate_on(&side.device);
+            let builder = plainest.into_iter().fold(builder, BufferBuilder::memory_kind);
+            builder.build()
+        };
+        let buffers = [own(&self.from)?, own(&self.to)?];
+        let mut model = self.random::<u32>(elements);
+        for (side, buffer) in [&self.from, &self.to].into_iter().zip(&buffers) {
+            write_from(side, buffer, &model)?;
+        }
+        let step = self.step();
+        self.from.step(&buffers[0], 0, elements, step)?;
+        step_model(&mut model, step);
+        check_from(&self.from, &buffers[0], &model, "a device's own buffer")?;
+        let seen = read_from(&self.to, &buffers[1])?;
+        let pages = seen.chunks(PAGE / 4).zip(model.chunks(PAGE / 4));
+        match pages.filter(|(seen, model)| seen == model).count() {
+            0 => Ok(()),
+            same => Err(Trouble::Failed(format!(
+                "the experiment is broken: {same} pages of two separate buffers agree"
+            ))),
+        }
+    }
+
+    /// A multiplier that loses nothing, and something to add.
+    pub(super) fn step(&mut self) -> Step {
+        Step { mul: self.next() | 1, add: self.next() }
+    }
+
+    fn random<T: Unit>(&mut self, elements: usize) -> Vec<T> {
+        let seed = self.next();
+        (0..elements as u32).map(|i| T::from_bits(mix(seed ^ mix(i)))).collect()
+    }
+
+    fn next(&mut self) -> u32 {
+        self.seed = self
+            .seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 32) as u32
+    }
+}
+
+/// The largest buffer that a device takes.
+fn limit(side: &Side) -> u64 {
+    side.device.info().caps.max_alloc_bytes
+}
+
+fn write_from<T: Unit>(side: &Side, buffer: &Buffer<T>, model: &[T]) -> Result<(), Trouble> {
+    Ok(buffer.write_through(&side.queue, model)?)
+}
+
+fn read_from<T: Unit>(side: &Side, buffer: &Buffer<T>) -> Result<Vec<T>, Trouble> {
+    Ok(buffer.read_through(&side.queue)?)
+}
+
+/// Reads everything through one side's own API and compares every element.
+fn check_from<T: Unit>(
+    side: &Side,
+    buffer: &Buffer<T>,
+    model: &[T],
+    when: &str,
+) -> Result<(), Trouble> {
+    let seen = read_from(side, buffer)?;
+    match differing_pages(&seen, model) {
+        None => Ok(()),
+        Some(text) => Err(Trouble::Failed(format!("{when}: {text}"))),
+    }
+}
+
+/// The first word of every page is the model's, all others are zero, seen through one side's API.
+fn check_pages(
+    side: &Side,
+    buffer: &Buffer<Page>,
+    model: &[u32],
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), Trouble> {
+    let mut chunk = vec![[0; 1024]; (CHECK_BYTES / PAGE).min(model.len())];
+    for (at, words) in model.chunks(chunk.len()).enumerate() {
+        tell("checking every page");
+        let (first, seen) = (at * (CHECK_BYTES / PAGE), &mut chunk[..words.len()]);
+        buffer.read_through_at(&side.queue, first, seen)?;
+        let good =
+            |(page, word): (&Page, &u32)| page[0] == *word && page[1..].iter().all(|&x| x == 0);
+        if let Some(bad) = seen.iter().zip(words).position(|both| !good(both)) {
+            let text = format!("page {} of {} differs", first + bad, model.len());
+            return Err(Trouble::Failed(text));
+        }
+    }
+    Ok(())
+}
+
+/// Which pages differ, in words.
+fn differing_pages<T: Unit>(seen: &[T], model: &[T]) -> Option<String> {
+    let per_page = PAGE / size_of::<T>();
+    let pages = seen.chunks(per_page).zip(model.chunks(per_page));
+    let bad: Vec<usize> =
+        pages.enumerate().filter(|(_, (a, b))| a != b).map(|(page, _)| page).collect();
+    let first = *bad.first()?;
+    let at = (first * per_page..seen.len()).find(|&i| seen[i] != model[i])?;
+    let total = seen.len().div_ceil(per_page);
+    Some(format!(
+        "page {first} of {total} differs ({} in all): byte {} is {:#x} instead of {:#x}",
+        bad.len(),
+        at * size_of::<T>(),
+        seen[at],
+        model[at]
+    ))
+}
+
+fn mix(x: u32) -> u32 {
+    let x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
+    let x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
+    x ^ (x >> 16)
+}
+
+/// Fresh data each time: a driver must not be right by remembering.
+fn fresh_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |t| t.as_nanos() as u64) ^ u64::from(std::process::id()) << 40
+}

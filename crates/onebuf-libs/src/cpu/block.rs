@@ -1,0 +1,213 @@
+//! Parts of matrices, and their product.
+//!
+//! # Safety
+//! A block is made of a slice that holds all of its elements, and its parts lie inside. A `BlockMut` is
+//! made of an exclusive slice and has no copies; [`BlockMut::quarters`] takes it apart into blocks that have no
+//! element in common. So every address below is in bounds, and what is written is read by nobody else.
+
+#![allow(unsafe_code)]
+
+use crate::{Op, number::Number};
+use gemm::Parallelism;
+use std::marker::PhantomData;
+
+/// Where elements lie.
+#[derive(Clone, Copy, Debug)]
+struct Shape<T> {
+    at: *mut T,
+    rows: usize,
+    columns: usize,
+    row_step: usize,
+    column_step: usize,
+}
+
+impl<T> Shape<T> {
+    fn of(at: *mut T, len: usize, [rows, columns]: [usize; 2], ld: usize) -> Self {
+        let fits = rows == 0 || columns == 0 || ld * (columns - 1) + rows <= len;
+        assert!(fits && ld >= rows, "{rows} x {columns} by {ld} in {len} elements");
+        Shape { at, rows, columns, row_step: 1, column_step: ld }
+    }
+
+    fn part(&self, row: usize, column: usize, rows: usize, columns: usize) -> Self {
+        assert!(row + rows <= self.rows && column + columns <= self.columns);
+        let Shape { at, row_step, column_step, .. } = *self;
+        // Never out of bounds by more than an empty part needs, and not followed there.
+        let at = at.wrapping_add(row * row_step + column * column_step);
+        Shape { at, rows, columns, row_step, column_step }
+    }
+
+    #[inline]
+    fn place(&self, row: usize, column: usize) -> *mut T {
+        debug_assert!(row < self.rows && column < self.columns);
+        self.at.wrapping_add(row * self.row_step + column * self.column_step)
+    }
+}
+
+/// A matrix that is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a, T> {
+    shape: Shape<T>,
+    conjugate: bool,
+    of: PhantomData<&'a [T]>,
+}
+
+impl<'a, T: Number> Block<'a, T> {
+    /// Column-major.
+    pub fn new(slice: &'a [T], sizes: [usize; 2], ld: usize) -> Self {
+        let shape = Shape::of(slice.as_ptr().cast_mut(), slice.len(), sizes, ld);
+        Block { shape, conjugate: false, of: PhantomData }
+    }
+
+    /// As the operation has it.
+    pub fn transposed(self, op: Op) -> Self {
+        let Shape { at, rows, columns, row_step, column_step } = self.shape;
+        let turned = Shape {
+            at,
+            rows: columns,
+            columns: rows,
+            row_step: column_step,
+            column_step: row_step,
+        };
+        match op {
+            Op::None => self,
+            Op::Transpose => Block { shape: turned, ..self },
+            Op::Adjoint => Block { shape: turned, conjugate: !self.conjugate, ..self },
+        }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.shape.rows
+    }
+
+    /// From a row and a column on, so many of each.
+    pub fn part(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2]) -> Self {
+        Block { shape: self.shape.part(row, column, rows, columns), ..*self }
+    }
+
+    #[inline]
+    pub fn get(&self, row: usize, column: usize) -> T {
+        // SAFETY: see the head of this file.
+        let value = unsafe { *self.shape.place(row, column) };
+        if self.conjugate { value.conjugate() } else { value }
+    }
+}
+
+/// A matrix that is written.
+#[derive(Debug)]
+pub struct BlockMut<'a, T> {
+    shape: Shape<T>,
+    of: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T: Number> BlockMut<'a, T> {
+    /// Column-major.
+    pub fn new(slice: &'a mut [T], sizes: [usize; 2], ld: usize) -> Self {
+        let shape = Shape::of(slice.as_mut_ptr(), slice.len(), sizes, ld);
+        BlockMut { shape, of: PhantomData }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.shape.rows
+    }
+
+    pub fn columns(&self) -> usize {
+        self.shape.columns
+    }
+
+    /// To be read for a while.
+    pub fn read(&self) -> Block<'_, T> {
+        Block { shape: self.shape, conjugate: false, of: PhantomData }
+    }
+
+    /// To be written by somebody else for a while.
+    pub fn again(&mut self) -> BlockMut<'_, T> {
+        BlockMut { shape: self.shape, of: PhantomData }
+    }
+
+    /// Above and below a row, left and right of a column: top left, top right, bottom left, bottom right.
+    pub fn quarters(self, row: usize, column: usize) -> [BlockMut<'a, T>; 4] {
+        let (rows, columns) = (self.rows() - row, self.columns() - column);
+        let part = |r, c, rows, columns| BlockMut {
+            shape: self.shape.part(r, c, rows, columns),
+            of: PhantomData,
+        };
+        [
+            part(0, 0, row, column),
+            part(0, column, row, columns),
+            part(row, 0, rows, column),
+            part(row, column, rows, columns),
+        ]
+    }
+
+    #[inline]
+    pub fn get(&self, row: usize, column: usize) -> T {
+        // SAFETY: see the head of this file.
+        unsafe { *self.shape.place(row, column) }
+    }
+
+    #[inline]
+    pub fn set(&mut self, row: usize, column: usize, value: T) {
+        // SAFETY: see the head of this file.
+        unsafe { *self.shape.place(row, column) = value };
+    }
+
+    /// Takes `factor` times a column of the other from rows of a column of ours.
+    pub fn subtract(&mut self, column: usize, factor: T, other: &Block<'_, T>, of: usize) {
+        for row in 0..self.rows() {
+            let value = self.get(row, column) - factor * other.get(row, of);
+            self.set(row, column, value);
+        }
+    }
+
+    pub fn swap_rows(&mut self, a: usize, b: usize) {
+        if a == b {
+            return;
+        }
+        for column in 0..self.columns() {
+            let (x, y) = (self.get(a, column), self.get(b, column));
+            self.set(a, column, y);
+            self.set(b, column, x);
+        }
+    }
+}
+
+/// `C = alpha A B + beta C`; with `beta` zero what was in C is not read.
+pub fn gemm<T: Number>(
+    alpha: T,
+    a: Block<'_, T>,
+    b: Block<'_, T>,
+    beta: T,
+    c: &mut BlockMut<'_, T>,
+) {
+    let (m, n, k) = (c.rows(), c.columns(), a.shape.columns);
+    assert!(a.rows() == m && b.rows() == k && b.shape.columns == n, "sizes of a product");
+    if m == 0 || n == 0 {
+        return;
+    }
+    let step = |n: usize| n as isize;
+    let ((cs, rs), reads) = ((c.shape.column_step, c.shape.row_step), beta != T::ZERO);
+    // SAFETY: see the head of this file; the library reads and writes the elements that the sizes and steps name.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            c.shape.at,
+            step(cs),
+            step(rs),
+            reads,
+            a.shape.at,
+            step(a.shape.column_step),
+            step(a.shape.row_step),
+            b.shape.at,
+            step(b.shape.column_step),
+            step(b.shape.row_step),
+            beta,
+            alpha,
+            false,
+            a.conjugate,
+            b.conjugate,
+            Parallelism::Rayon(0),
+        );
+    }
+}

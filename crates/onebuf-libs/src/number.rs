@@ -1,0 +1,102 @@
+//! The kinds of number that libraries compute with.
+
+use bytemuck::Pod;
+use onebuf_core::{Complex32, Complex64};
+use std::{
+    fmt::Debug,
+    ops::{AddAssign, Div, Mul, Neg, Sub, SubAssign},
+};
+
+/// As BLAS letters have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    S,
+    D,
+    C,
+    Z,
+}
+
+/// `f32`, `f64`, [`Complex32`] or [`Complex64`]: what matrices are made of.
+pub trait Number: Pod + Debug + PartialEq + sealed::Number {}
+
+/// [`Complex32`] or [`Complex64`]: what transforms are made of.
+pub trait Sample: Number + sealed::Sample {}
+
+pub(super) mod sealed {
+    use super::*;
+
+    pub trait Arithmetic:
+        Sized
+        + Mul<Output = Self>
+        + Sub<Output = Self>
+        + Div<Output = Self>
+        + Neg<Output = Self>
+        + AddAssign
+        + SubAssign
+        + Send
+        + Sync
+    {
+    }
+
+    pub trait Number: Arithmetic {
+        const KIND: Kind;
+        const ZERO: Self;
+        const ONE: Self;
+        fn conjugate(self) -> Self;
+        /// How large, cheaply: the sum of the parts, by which LAPACK chooses pivots.
+        fn size(self) -> f64;
+    }
+
+    pub trait Sample {
+        const IS_DOUBLE: bool;
+        #[cfg(feature = "cpu-libs")]
+        fn transform(work: crate::cpu::Transforms<'_, Self>)
+        where
+            Self: Sized;
+    }
+}
+
+macro_rules! number {
+    ($type:ty, $kind:ident, $zero:expr, $one:expr, $conjugate:expr, $size:expr) => {
+        impl sealed::Arithmetic for $type {}
+        impl sealed::Number for $type {
+            const KIND: Kind = Kind::$kind;
+            const ZERO: Self = $zero;
+            const ONE: Self = $one;
+            #[inline]
+            fn conjugate(self) -> Self {
+                let conjugate: fn(Self) -> Self = $conjugate;
+                conjugate(self)
+            }
+            #[inline]
+            fn size(self) -> f64 {
+                let size: fn(Self) -> f64 = $size;
+                size(self)
+            }
+        }
+        impl Number for $type {}
+    };
+}
+
+number!(f32, S, 0.0, 1.0, |x| x, |x| f64::from(x.abs()));
+number!(f64, D, 0.0, 1.0, |x| x, |x| x.abs());
+number!(Complex32, C, Self::ZERO, Self::ONE, |x| x.conj(), |x| {
+    f64::from(x.re.abs()) + f64::from(x.im.abs())
+});
+number!(Complex64, Z, Self::ZERO, Self::ONE, |x| x.conj(), |x| x.re.abs() + x.im.abs());
+
+macro_rules! sample {
+    ($type:ty, $double:literal, $planner:ident) => {
+        impl sealed::Sample for $type {
+            const IS_DOUBLE: bool = $double;
+            #[cfg(feature = "cpu-libs")]
+            fn transform(work: crate::cpu::Transforms<'_, Self>) {
+                work.run(|planners| &planners.$planner)
+            }
+        }
+        impl Sample for $type {}
+    };
+}
+
+sample!(Complex32, false, single);
+sample!(Complex64, true, double);

@@ -1,0 +1,199 @@
+//! The publisher's side: a thread that tells whoever comes, and waits for nobody.
+
+use super::{Snapshot, StatisticsTable, path_of};
+use onebuf_core::{Hub, internals::WeakHub, observe::ProgressSource};
+use onebuf_hal::{
+    Error, Result,
+    locks::{Arc, Mutex, lock},
+};
+use onebuf_socket::{Listener, Name, Socket};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::{
+    fmt,
+    os::unix::net::UnixStream,
+    path::Path,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// How often viewers are told.
+pub(super) const EVERY: Duration = Duration::from_millis(500);
+/// So many snapshots in a row that a viewer has not read are enough: ten seconds.
+pub(super) const MOST_MISSED: u32 = 20;
+/// No more viewers at a time.
+const MOST_VIEWERS: usize = 8;
+
+/// Each with what the program calls it.
+type Pipelines = Arc<Mutex<Vec<(String, Arc<dyn ProgressSource>)>>>;
+
+/// A hub that other processes of the same user can look at, while this lives. Keeps the hub alive.
+pub struct Published {
+    name: Name,
+    pipelines: Pipelines,
+    /// Closed, it wakes the thread, which ends then.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    /// So that the thread never has the last reference: drivers are let go of where the program does.
+    _hub: Hub,
+}
+
+impl Published {
+    pub(super) fn open(hub: &Hub, name: &str) -> Result<Self> {
+        let name = Name::take(path_of(name)?)?;
+        let listener = Listener::open(&name.socket)?;
+        let pair = UnixStream::pair().map_err(failed("socketpair"))?;
+        let pipelines = Pipelines::default();
+        let server = Server {
+            hub: hub.downgrade(),
+            statistics_table: hub.observe_with(StatisticsTable::default),
+            pipelines: pipelines.clone(),
+            start: Instant::now(),
+            viewers: Vec::new(),
+        };
+        let body = move || server.serve(&listener, &pair.1);
+        let thread = thread::Builder::new().name("onebuf top".into()).spawn(body);
+        let thread = Some(thread.map_err(failed("pthread_create"))?);
+        Ok(Self { name, pipelines, stop: Some(pair.0), thread, _hub: hub.clone() })
+    }
+
+    /// Where viewers find it.
+    pub fn path(&self) -> &Path {
+        &self.name.socket
+    }
+
+    /// Lets a pipeline be seen, too, by its handle. One of the same name is replaced.
+    pub fn pipeline(&self, name: impl Into<String>, handle: impl ProgressSource + 'static) {
+        let (name, mut all) = (name.into(), lock(&self.pipelines));
+        all.retain(|(other, _)| *other != name);
+        all.push((name, Arc::new(handle)));
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // It waits for nobody, so this is soon over.
+        let ended = self.thread.take().map(JoinHandle::join);
+        if let Some(Err(_)) = ended {
+            tracing::error!("the thread for viewers panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Published({})", self.path().display())
+    }
+}
+
+struct Server {
+    hub: WeakHub,
+    statistics_table: Arc<StatisticsTable>,
+    pipelines: Pipelines,
+    start: Instant,
+    viewers: Vec<Visitor>,
+}
+
+pub(super) struct Visitor {
+    socket: Socket,
+    missed: u32,
+}
+
+impl Server {
+    fn serve(mut self, listener: &Listener, stop: &UnixStream) {
+        let mut told = Instant::now();
+        loop {
+            let due = (!self.viewers.is_empty()).then(|| EVERY.saturating_sub(told.elapsed()));
+            match self.wait(listener, stop, due) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    return tracing::error!(%error, "nobody can look at this hub any more");
+                }
+            }
+            self.greet(listener);
+            // Viewers have nothing to say: whoever does, or has gone, is left.
+            self.viewers.retain(|viewer| matches!(viewer.socket.try_packet(&mut [0; 1]), Ok(None)));
+            if told.elapsed() >= EVERY && !self.viewers.is_empty() {
+                told = Instant::now();
+                self.tell();
+            }
+        }
+    }
+
+    /// Until somebody comes or goes, or it is time; false at the end.
+    fn wait(&self, listener: &Listener, stop: &UnixStream, due: Option<Duration>) -> Result<bool> {
+        let mut all = vec![PollFd::new(stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        all.extend(self.viewers.iter().map(|v| PollFd::new(&v.socket, PollFlags::IN)));
+        let limit = due.map(|due| Timespec {
+            tv_sec: due.as_secs() as i64,
+            tv_nsec: due.subsec_nanos().into(),
+        });
+        match poll(&mut all, limit.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(all[0].revents().is_empty()),
+            Err(errno) => Err(failed("poll")(errno.into())),
+        }
+    }
+
+    /// Lets in who has come, if it is one of this user's, and tells it at once how things are.
+    fn greet(&mut self, listener: &Listener) {
+        let came = match listener.try_accept() {
+            Ok(Some(came)) => came,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(%error, "a viewer that did not come in");
+                // It waits before the door still: asking again at once would be all that is done.
+                return thread::sleep(EVERY);
+            }
+        };
+        let known = came.peer().and_then(|peer| peer.check(&[]));
+        if let Err(error) = known {
+            return tracing::warn!(%error, "a viewer was refused");
+        }
+        if self.viewers.len() == MOST_VIEWERS {
+            return tracing::warn!("a viewer was refused: there are {MOST_VIEWERS} already");
+        }
+        let mut viewer = Visitor::new(came);
+        if self.packet().is_some_and(|packet| viewer.tell(&packet)) {
+            self.viewers.push(viewer);
+        }
+    }
+
+    fn tell(&mut self) {
+        if let Some(packet) = self.packet() {
+            self.viewers.retain_mut(|viewer| viewer.tell(&packet));
+        }
+    }
+
+    fn packet(&self) -> Option<Vec<u8>> {
+        let hub = self.hub.upgrade()?;
+        let pipelines = lock(&self.pipelines).clone();
+        let seen = Snapshot::of(&hub, &self.statistics_table, &pipelines, self.start.elapsed());
+        seen.encode().inspect_err(|error| tracing::warn!(%error, "viewers see nothing")).ok()
+    }
+}
+
+impl Visitor {
+    pub fn new(socket: Socket) -> Self {
+        Self { socket, missed: 0 }
+    }
+
+    /// Whether it is worth telling it again.
+    pub fn tell(&mut self, packet: &[u8]) -> bool {
+        match self.socket.try_send(packet) {
+            Ok(true) => self.missed = 0,
+            Ok(false) => self.missed += 1,
+            Err(_) => return false,
+        }
+        self.missed < MOST_MISSED
+    }
+}
+
+fn failed(call: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::Driver {
+        api: "host",
+        call,
+        code: error.raw_os_error().unwrap_or(0),
+        name: error.to_string(),
+    }
+}

@@ -1,0 +1,138 @@
+//! What is kept of a buffer for whoever watches: written by the program without a lock, read by the server's thread.
+
+use onebuf_core::{
+    observe::{BufferObserver, NewBuffer, Observer},
+    topology::DeviceIx,
+};
+use onebuf_hal::{
+    RouteKind, SyncMethod,
+    locks::{Arc, Mutex, lock},
+};
+use std::sync::{
+    Weak,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+/// The sync methods, best first.
+pub(super) const SYNC_METHODS: [SyncMethod; 6] = [
+    SyncMethod::SameQueue,
+    SyncMethod::Semaphore,
+    SyncMethod::Event,
+    SyncMethod::WaitValue,
+    SyncMethod::Callback,
+    SyncMethod::HostWait,
+];
+
+/// No hand-over yet.
+const NEVER: u64 = u64::MAX;
+
+/// One buffer's.
+#[derive(Debug)]
+pub(super) struct BufferStatistics {
+    pub name: String,
+    pub number: u64,
+    pub bytes: u64,
+    pub home: DeviceIx,
+    pub aliases: Vec<Sight>,
+    pub hand_overs: AtomicU64,
+    pub implied: AtomicU64,
+    last: AtomicU64,
+    sync_methods: Arc<[AtomicU64; SYNC_METHODS.len()]>,
+}
+
+/// How a device sees the buffer.
+#[derive(Debug)]
+pub(super) struct Sight {
+    pub device: DeviceIx,
+    kind: RouteKind,
+    /// Its route failed: by staged copies from then on.
+    failed: AtomicBool,
+}
+
+impl Sight {
+    pub fn new(device: DeviceIx, kind: RouteKind) -> Self {
+        Self { device, kind, failed: AtomicBool::new(false) }
+    }
+
+    pub fn kind(&self) -> RouteKind {
+        if self.failed.load(Ordering::Relaxed) { RouteKind::Staged } else { self.kind }
+    }
+}
+
+impl BufferObserver for BufferStatistics {
+    fn handed_over(&self, from: DeviceIx, to: DeviceIx, sync_method: SyncMethod) {
+        self.hand_overs.fetch_add(1, Ordering::Relaxed);
+        let packed = u64::from(from.0) << 32 | u64::from(to.0) << 16 | sync_method as u64;
+        self.last.store(packed, Ordering::Relaxed);
+        self.sync_methods[sync_method as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn copied_implicitly(&self, bytes: u64) {
+        self.implied.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn route_failed(&self, route: usize) {
+        if let Some(sight) = self.aliases.get(route) {
+            sight.failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl BufferStatistics {
+    /// The last one.
+    pub fn last(&self) -> Option<(DeviceIx, DeviceIx, SyncMethod)> {
+        let packed = self.last.load(Ordering::Relaxed);
+        let sync_method =
+            SYNC_METHODS.get((packed & 0xFFFF) as usize).filter(|_| packed != NEVER)?;
+        Some((DeviceIx((packed >> 32) as u16), DeviceIx((packed >> 16) as u16), *sync_method))
+    }
+}
+
+/// Those of all buffers that live, and what all hand-overs were.
+#[derive(Debug, Default)]
+pub(super) struct StatisticsTable {
+    all: Mutex<Vec<Weak<BufferStatistics>>>,
+    sync_methods: Arc<[AtomicU64; SYNC_METHODS.len()]>,
+}
+
+impl Observer for StatisticsTable {
+    fn wants_events(&self) -> bool {
+        false
+    }
+
+    fn buffer_made(&self, buffer: &NewBuffer) -> Option<Arc<dyn BufferObserver>> {
+        let aliases = buffer.routes.iter().map(|&(device, kind)| Sight::new(device, kind));
+        let statistics = Arc::new(BufferStatistics {
+            name: buffer.name.clone(),
+            number: buffer.number,
+            bytes: buffer.bytes,
+            home: buffer.home,
+            aliases: aliases.collect(),
+            hand_overs: AtomicU64::new(0),
+            implied: AtomicU64::new(0),
+            last: AtomicU64::new(NEVER),
+            sync_methods: self.sync_methods.clone(),
+        });
+        let mut all = lock(&self.all);
+        // Those of buffers that are gone go when the list would grow: nothing is to be done when a buffer is dropped.
+        if all.len() == all.capacity() {
+            all.retain(|statistics| statistics.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&statistics));
+        Some(statistics)
+    }
+}
+
+impl StatisticsTable {
+    /// Those of buffers that live, in the order of their making.
+    pub fn living(&self) -> Vec<Arc<BufferStatistics>> {
+        lock(&self.all).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// How many hand-overs there were by each sync method.
+    pub fn sync_methods(&self) -> [(SyncMethod, u64); SYNC_METHODS.len()] {
+        SYNC_METHODS.map(|sync_method| {
+            (sync_method, self.sync_methods[sync_method as usize].load(Ordering::Relaxed))
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Owners that lie about a device's memory, to a peer that has such a device: the stub's, which is as strict as a
+//! driver must be.
+
+use super::{
+    tests::{
+        ALL_SEALS, assert_refused, attach_from, attach_naming, fds_to, mappings_of, memfd, packet,
+    },
+    wire::{Grant, Kind},
+};
+use onebuf_cuda::testing::{alone, stub};
+use onebuf_hal::Error;
+use std::os::fd::OwnedFd;
+
+/// What the stub calls its own memory; a large page of it is the least there is.
+const NAME: &str = "onebuf-stub";
+const PAGE: u64 = 2 << 20;
+
+/// The chip of the stub's first device.
+fn chip() -> [u8; 16] {
+    std::array::from_fn(|i| (i * 16 + 1) as u8)
+}
+
+fn memory() -> OwnedFd {
+    memfd(NAME, PAGE, ALL_SEALS)
+}
+
+fn of_device(change: impl FnOnce(&mut Grant)) -> Vec<u8> {
+    packet(|grant| {
+        (grant.kind, grant.uuid, grant.device) = (Kind::OpaqueFd, Some(chip()), "cuda:0".into());
+        grant.allocation_bytes = PAGE;
+        change(grant);
+    })
+}
+
+#[test]
+fn lies_about_device_memory_are_refused_and_leave_nothing() {
+    let _alone = alone();
+    let Some(library) = stub() else { return };
+    let hub = onebuf::builder().without(["opencl", "hip", "vulkan", "gl"]).library("cuda", library);
+    let hub = hub.library("nvrtc", library).verdicts(Default::default()).build().unwrap();
+    let check = |answer: Vec<u8>, fd: OwnedFd, why: &str| {
+        assert_refused(&attach_from(&hub, &answer, vec![fd]), why);
+        assert_eq!((fds_to(NAME), mappings_of(NAME)), (0, 0), "{why}");
+    };
+    check(of_device(|g| g.offset = PAGE), memory(), "wrong `offset`");
+    check(of_device(|g| g.offset = u64::MAX - 4), memory(), "wrong `offset`");
+    check(of_device(|g| g.bytes = PAGE + 4), memory(), "wrong `offset`");
+    check(of_device(|g| g.bytes = 6), memory(), "wrong `bytes`");
+    check(of_device(|g| g.uuid = None), memory(), "which chip");
+    // What only the driver can tell.
+    let not_taken = "cuda:0 does not take its memory";
+    check(of_device(|_| {}), memfd("onebuf-liar", PAGE, ALL_SEALS), not_taken);
+    let null = std::fs::File::open("/dev/null").unwrap();
+    check(of_device(|_| {}), null.into(), not_taken);
+    // What no driver is asked about.
+    check(of_device(|g| g.allocation_bytes = 2 * PAGE), memory(), "it has 2097152 bytes");
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(PAGE).unwrap();
+    let said = attach_from(&hub, &of_device(|_| {}), vec![file.into()]);
+    assert!(matches!(said, Error::PeerRefused { .. }), "{said}");
+    check(of_device(|_| {}), std::io::pipe().unwrap().0.into(), "it is no memory, but a pipe");
+    let socket = std::os::unix::net::UnixStream::pair().unwrap().0;
+    check(of_device(|_| {}), socket.into(), "it is no memory, but a socket");
+    let folder = std::fs::File::open("/").unwrap();
+    check(of_device(|_| {}), folder.into(), "it is no memory, but a directory");
+    // Nor one that the caller did not name: which one is told.
+    for named in [vec![], vec![hub.host()]] {
+        let unnamed = attach_naming(&hub, &named, &of_device(|_| {}), vec![memory()]);
+        assert!(matches!(unnamed, Error::Unsupported { .. }), "{unnamed}");
+        assert!(unnamed.to_string().contains("one of cuda:0"), "{unnamed}");
+    }
+
+    let elsewhere = attach_from(&hub, &of_device(|g| g.uuid = Some([9; 16])), vec![memory()]);
+    assert!(matches!(elsewhere, Error::Unsupported { .. }), "{elsewhere}");
+    assert!(elsewhere.to_string().contains("09090909-0909"), "{elsewhere}");
+    let odd = attach_from(&hub, &of_device(|g| g.offset = 2), vec![memory()]);
+    assert!(matches!(odd, Error::InvalidArgument(_)), "{odd}");
+    let huge = of_device(|g| (g.allocation_bytes, g.bytes) = (1 << 62, 1 << 62));
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let huge = attach_from(&hub, &huge, vec![null.into()]);
+    assert!(matches!(huge, Error::OutOfMemory { .. }), "{huge}");
+    // CUDA takes no dma-buf.
+    let other = attach_from(&hub, &of_device(|g| g.kind = Kind::DmaBuf), vec![memory()]);
+    assert!(matches!(other, Error::Unsupported { .. }), "{other}");
+    let short = of_device(|g| (g.kind, g.allocation_bytes) = (Kind::DmaBuf, 2 * PAGE));
+    check(short, memory(), "its dma_buf: it has 2097152 bytes");
+    assert_eq!((fds_to(NAME), mappings_of(NAME)), (0, 0));
+}

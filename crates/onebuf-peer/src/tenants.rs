@@ -1,0 +1,40 @@
+//! Clients in the process of their owner.
+//!
+//! An owner that ends a visit has its turn at once, and a client in another process may go on writing: it spoils contents, and
+//! nothing else. In one process both ends are safe code, so the owner's buffer has to know the client's, which then loses its
+//! turn before the owner gets it. The two find each other by the address of the owner's socket and the number of the visit.
+
+use onebuf_core::internals::Core;
+use onebuf_hal::locks::Arc;
+use onebuf_socket::{Peer, Socket};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+struct Tenant {
+    address: Vec<u8>,
+    session: u64,
+    core: Weak<Core>,
+}
+
+fn all() -> MutexGuard<'static, Vec<Tenant>> {
+    static ALL: Mutex<Vec<Tenant>> = Mutex::new(Vec::new());
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client has a buffer now. To be said before the owner is told.
+pub(super) fn enter(socket: &Socket, owner: Peer, session: u64, core: Weak<Core>) {
+    let Some(address) = socket.their_address().filter(|_| owner.is_here()) else { return };
+    let mut all = all();
+    all.retain(|tenant| tenant.core.strong_count() > 0);
+    all.push(Tenant { address, session, core });
+}
+
+/// The client of a visit, where that is in this process. An earlier offer at the same address may have left a client with
+/// the same number behind, which was never found: it goes with this one, and loses a buffer whose owner is gone. A client that is
+/// gone before it was found never had a turn.
+pub(super) fn find(socket: &Socket, client: Peer, session: u64) -> Vec<Arc<Core>> {
+    let Some(address) = socket.own_address().filter(|_| client.is_here()) else {
+        return Vec::new();
+    };
+    let of_visit = |tenant: &mut Tenant| tenant.address == address && tenant.session == session;
+    all().extract_if(.., of_visit).filter_map(|tenant| tenant.core.upgrade()).collect()
+}

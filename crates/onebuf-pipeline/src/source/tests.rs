@@ -1,0 +1,302 @@
+//! Sources and sinks at the two ends of a pipeline, and what they refuse.
+
+use super::*;
+use crate::{
+    Pipeline, WhenFull,
+    sink::{self, Sink as _},
+};
+use onebuf_core::{
+    Complex32, Hub,
+    fake::{FakeConfig, Sharing},
+};
+use onebuf_hal::Error;
+use std::{
+    fs,
+    io::Write as _,
+    net::{TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
+
+const N: usize = 100;
+
+fn hub() -> Hub {
+    let builder = onebuf::builder().without(["opencl", "cuda", "hip"]);
+    builder.without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap()
+}
+
+/// What a source gives, through a ring of two slots.
+fn run<T: Pod + Send + Sync>(len: usize, source: impl Source<T> + Send) -> Result<Vec<T>> {
+    let (hub, mut all) = (hub(), Vec::new());
+    let pipeline = Pipeline::builder(2, |_| hub.buffer::<T>(len).build()).feed(source, |slot| slot);
+    pipeline.drain(sink::Memory::new(&mut all), |slot| slot).build()?.run()?;
+    assert_eq!(hub.ledger().asked_bytes() + hub.ledger().implied_bytes(), 0, "all in place");
+    Ok(all)
+}
+
+fn numbers(frames: usize) -> Vec<u32> {
+    (0..(frames * N) as u32).map(|x| x.wrapping_mul(0x9e37_79b9)).collect()
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T>, what: &str) {
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains(what), "{error} should say {what}");
+}
+
+#[test]
+fn memory_comes_once_or_again() {
+    let all = numbers(3);
+    assert_eq!(run(N, Memory::new(&all)).unwrap(), all);
+    assert_eq!(run(N, Memory::new(all.clone()).times(2)).unwrap(), [&all[..], &all].concat());
+    assert_eq!(run(N, Memory::new(&all).times(0)).unwrap(), Vec::<u32>::new());
+    refused(run(N + 1, Memory::new(&all)), "300 elements in memory are not whole frames of 101");
+    refused(run(N, Memory::<u32>::new(vec![])), "0 elements");
+    let (hub, mut taken) = (hub(), 0);
+    let pipeline = Pipeline::builder(2, |_| hub.buffer::<u32>(N).build());
+    let pipeline = pipeline.feed(Memory::new(&all).forever(), |slot| slot);
+    let enough = |frame: &[u32], number: u64| {
+        assert_eq!(frame[..], all[number as usize % 3 * N..][..N]);
+        taken += 1;
+        if number == 10 { Err(Error::invalid("enough")) } else { Ok(()) }
+    };
+    let failure = pipeline.drain(enough, |slot| slot).build().unwrap().run().unwrap_err();
+    assert_eq!((&*failure.at, failure.frame), ("sink", 10));
+    assert_eq!(taken, 11);
+}
+
+#[test]
+fn a_device_without_the_hosts_pages_gets_one_upload_and_gives_one_download() {
+    let fake = FakeConfig { shares_host_pages: Sharing::No, ..Default::default() };
+    let builder = onebuf::builder().without(["opencl", "cuda", "hip"]).fake(fake);
+    let hub = builder.without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap();
+    let (device, all, mut out) = (hub.device("fake").unwrap(), numbers(5), Vec::new());
+    Pipeline::builder(2, |_| {
+        hub.buffer::<u32>(N).shared_with([&device]).allocate_on(&device).build()
+    })
+    .feed(Memory::new(&all), |slot| slot)
+    .drain(sink::Memory::new(&mut out), |slot| slot)
+    .build()
+    .unwrap()
+    .run()
+    .unwrap();
+    assert_eq!(out, all);
+    assert_eq!(hub.ledger().asked_bytes(), 2 * 4 * all.len() as u64);
+    assert_eq!(hub.ledger().implied_bytes(), 0);
+}
+
+#[test]
+fn files_come_back_as_they_were_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (hub, all) = (hub(), numbers(4));
+    let ring = || Pipeline::builder(2, |_| hub.buffer::<u32>(N).build());
+    let write = |sink: &mut (dyn sink::Sink<u32> + Send)| {
+        let take = |frame: &[u32], number| sink.take(frame, number);
+        let pipeline = ring().feed(Memory::new(&all), |slot| slot).drain(take, |slot| slot);
+        pipeline.build().unwrap().run().unwrap();
+    };
+    write(&mut sink::File::create(path("a.raw")).unwrap());
+    write(&mut sink::Npy::<u32>::create(path("a.npy"), &[4, 25]).unwrap());
+    assert_eq!(
+        run::<u32>(N, File::open(path("a.raw")).unwrap().times(2)).unwrap(),
+        [&all[..], &all].concat()
+    );
+    let npy = || Npy::<u32>::open(path("a.npy"));
+    assert_eq!(npy().unwrap().shape(), [4, 4, 25]);
+    assert_eq!(run(N, npy().unwrap()).unwrap(), all);
+    assert_eq!(run(4 * N, npy().unwrap()).unwrap(), all, "all of it is one frame");
+    refused(run(2 * N, npy().unwrap()), "shape [4, 4, 25] has no frames of 200 elements");
+    refused(Npy::<f32>::open(path("a.npy")), "field `descr` is `<u4`, and `<f4` is wanted");
+    refused(
+        run::<u32>(N + 1, File::open(path("a.raw")).unwrap()),
+        "the last begins at offset 1212",
+    );
+    refused(File::open(path("none")), "none");
+    refused(sink::File::create(path("no/such")), "no/such for writing");
+    let wrong = sink::Npy::create(path("b.npy"), &[7]).and_then(|mut npy| npy.take(&all, 0));
+    refused(wrong, "a frame of 400 elements of shape [7]");
+    let whole = fs::read(path("a.npy")).unwrap();
+    let broken = |bytes: &[u8], what: &str| {
+        fs::write(path("c.npy"), bytes).unwrap();
+        refused(Npy::<u32>::open(path("c.npy")), what);
+    };
+    broken(&whole[..whole.len() - 1], &format!("ends at offset {}", whole.len() - 1));
+    broken(
+        &[&whole[..], &[0, 0]].concat(),
+        &format!("2 bytes behind its data, at offset {}", whole.len()),
+    );
+    broken(&whole[..50], "ends at offset 50");
+    broken(&whole[1..], "does not begin");
+}
+
+/// What NumPy itself writes, byte for byte: `np.save(f, np.array([[1, 2], [3, 4]], dtype='<c8'))`.
+#[test]
+fn a_file_of_numpys_own_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "{'descr': '<c8', 'fortran_order': False, 'shape': (2, 2), }";
+    let head = [b"\x93NUMPY\x01\x00\x76\x00", format!("{text:117}\n").as_bytes()].concat();
+    let all = [1.0, 2.0, 3.0, 4.0].map(Complex32::from);
+    fs::write(folder.path().join("a.npy"), [&head, bytemuck::cast_slice(&all)].concat()).unwrap();
+    let npy = Npy::<Complex32>::open(folder.path().join("a.npy")).unwrap();
+    assert_eq!((head.len(), run(2, npy).unwrap()), (128, all.to_vec()));
+}
+
+fn connected(timeout: Duration) -> (Tcp, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (Tcp::accept(&listener, timeout).unwrap(), sender)
+}
+
+#[test]
+fn a_connection_brings_whole_frames_until_it_is_closed() {
+    let (tcp, mut sender) = connected(Duration::from_secs(10));
+    let all = numbers(50);
+    let bytes: Vec<u8> = bytemuck::cast_slice(&all).to_vec();
+    let sent = thread::spawn(move || {
+        // Pieces that end anywhere, and one pause in the middle of a frame that is long enough to be noticed.
+        for (number, piece) in bytes.chunks(777).enumerate() {
+            sender.write_all(piece).unwrap();
+            if number == 3 {
+                thread::sleep(Duration::from_millis(120));
+            }
+        }
+    });
+    assert_eq!(run::<u32>(N, tcp).unwrap(), all);
+    sent.join().unwrap();
+}
+
+#[test]
+fn a_sender_may_come_after_the_pipeline_has_started() {
+    let tcp = Tcp::listen("127.0.0.1:0", Duration::from_secs(10)).unwrap();
+    let (address, all) = (tcp.address().unwrap(), numbers(5));
+    let bytes: Vec<u8> = bytemuck::cast_slice(&all).to_vec();
+    let sent = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(80)); // longer than a source waits before it is asked again
+        TcpStream::connect(address).unwrap().write_all(&bytes).unwrap();
+    });
+    assert_eq!(run::<u32>(N, tcp).unwrap(), all);
+    sent.join().unwrap();
+    let nobody = Tcp::listen("127.0.0.1:0", Duration::from_millis(20)).unwrap();
+    let taken = nobody.address().unwrap();
+    refused(run::<u32>(N, nobody), "timed out after 20 ms: a sender to connect");
+    let _held = TcpListener::bind(taken).unwrap();
+    refused(Tcp::listen(taken, Duration::from_secs(1)), "to listen at");
+    refused(Tcp::listen("127.0.0.1:0", Duration::ZERO), "a timeout of nothing");
+}
+
+#[test]
+fn a_connection_that_breaks_or_falls_silent_is_an_error() {
+    let (tcp, mut sender) = connected(Duration::from_secs(10));
+    sender.write_all(&[0; 4 * N + 6]).unwrap();
+    drop(sender);
+    refused(run::<u32>(N, tcp), "6 bytes into frame 1 of 400 bytes");
+    let (tcp, mut sender) = connected(Duration::from_millis(100));
+    sender.write_all(&[0; 7]).unwrap();
+    refused(run::<u32>(N, tcp), "timed out after 100 ms: the rest of frame 0");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    refused(Tcp::accept(&listener, Duration::from_millis(20)), "a sender to connect");
+    let nobody = listener.local_addr().unwrap();
+    drop(listener);
+    refused(Tcp::connect(nobody, Duration::from_secs(1)), "a sender at tcp:127.0.0.1");
+    refused(Tcp::connect("nonsense", Duration::from_secs(1)), "HOST:PORT");
+}
+
+/// Writes a byte at a time until nobody reads any more, and says how many went.
+fn drip(mut sender: TcpStream) -> thread::JoinHandle<usize> {
+    let pause = || thread::sleep(Duration::from_millis(1));
+    let wrote = move || sender.write_all(&[7]).inspect(|()| pause()).is_ok();
+    thread::spawn(move || std::iter::repeat_with(wrote).take_while(|&went| went).count())
+}
+
+/// A frame that would take an hour, byte by byte: the source gives it back between two of them, and a stop ends the pipeline.
+#[test]
+fn a_stop_is_heard_whatever_a_sender_drips() {
+    let (mut tcp, sender) = connected(Duration::from_secs(10));
+    let dripped = drip(sender);
+    let mut frame = vec![0u8; 4 << 20];
+    let calls: Vec<Filled> = (0..3).map(|_| tcp.fill(&mut frame).unwrap()).collect();
+    assert_eq!(calls, [Filled::Idle; 3]);
+    let begun = tcp.begun.len();
+    assert!(begun > 0 && tcp.begun.iter().all(|&byte| byte == 7), "{begun} bytes are kept");
+    let hub = hub();
+    let mut pipeline = Pipeline::builder(2, |_| hub.buffer::<u8>(4 << 20).build())
+        .feed(tcp, |slot| slot)
+        .drain(|_: &[u8], _| Ok(()), |slot| slot)
+        .build()
+        .unwrap();
+    let handle = pipeline.handle();
+    let report = thread::scope(|threads| {
+        let running = threads.spawn(|| pipeline.run());
+        handle.stop();
+        running.join().unwrap()
+    });
+    assert_eq!(report.unwrap().frames, 0);
+    drop(pipeline);
+    assert!(dripped.join().unwrap() >= begun);
+}
+
+#[test]
+fn a_frame_that_takes_too_long_is_an_error_and_no_byte_is_lost() {
+    let (tcp, sender) = connected(Duration::from_secs(10));
+    let mut tcp = tcp.frame_limit(Duration::from_millis(300));
+    let dripped = drip(sender);
+    let mut frame = vec![0u8; 4 << 20];
+    let calls = (0..100).map(|_| tcp.fill(&mut frame));
+    let error = calls.filter_map(Result::err).next().expect("an error");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(error.to_string().contains("of 4194304 bytes came"), "{error}");
+    // Smaller frames of the same stream come whole then.
+    let mut small = vec![0u8; tcp.begun.len() + 1];
+    let again = (0..100)
+        .map(|_| tcp.fill(&mut small))
+        .find_map(|filled| filled.ok().filter(|&filled| filled == Filled::Frame));
+    assert_eq!(again, Some(Filled::Frame));
+    assert!(small.iter().all(|&byte| byte == 7));
+    drop(tcp);
+    dripped.join().unwrap();
+}
+
+/// A ring that is full lets the network wait, which loses packets: all are counted, and no frame is wrong.
+#[test]
+fn a_blocked_sink_loses_frames_and_counts_them() {
+    let udp = Udp::bind("127.0.0.1:0").unwrap().receive_buffer(8192);
+    let (meter, address) = (udp.meter(), udp.address().unwrap());
+    let (hub, mut seen) = (hub(), Vec::new());
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let frame = |number: u32| vec![number.wrapping_mul(0x9e37_79b9) | 1; N];
+    let seen_by_sink = &mut seen;
+    let take = move |got: &[u32], _: u64| {
+        let _ = blocked.recv(); // until the sender has sent all
+        let number = (0..200).find(|&number| frame(number) == got);
+        seen_by_sink.push(number.ok_or_else(|| Error::invalid("a frame that nobody sent"))?);
+        Ok(())
+    };
+    let pipeline = Pipeline::builder(2, |_| hub.buffer::<u32>(N).build()).feed(udp, |slot| slot);
+    let pipeline = pipeline.drain(take, |slot| slot).when_full(WhenFull::Block);
+    let mut pipeline = pipeline.build().unwrap();
+    let handle = pipeline.handle();
+    let report = thread::scope(|threads| {
+        threads.spawn(move || {
+            let mut sender = sink::Udp::connect(address).unwrap().payload(100).unwrap();
+            (0..200).for_each(|number| sender.take(&frame(number), 0).unwrap());
+            drop(unblock);
+            // The end is for a receiver that has room again.
+            while handle.report().frames == 0 {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(100));
+            sender.finish().unwrap();
+        });
+        pipeline.run().unwrap()
+    });
+    drop(pipeline);
+    let counts = meter.counts();
+    assert!(seen.is_sorted() && seen.len() as u64 == report.frames, "{seen:?}");
+    assert!(counts.kernel_drops > 0 && report.incomplete > 0, "{counts:?} {report:?}");
+    assert_eq!((counts.frames, counts.incomplete_frames), (report.frames, report.incomplete));
+    assert_eq!(report.frames + report.incomplete, 200, "each frame is one or the other");
+    // The kernel counts packets that came together once.
+    assert_eq!(counts.packets, 800 - counts.lost_packets);
+    assert!(counts.lost_packets >= counts.kernel_drops, "{counts:?}");
+}

@@ -1,0 +1,171 @@
+//! OpenCL memory that somebody else made, as a buffer.
+
+use super::{
+    ForeignContext,
+    context::{Known, device_of, whose, wrap_memory},
+};
+use onebuf_core::{
+    Hub,
+    internals::{Asked, Core, ForeignMemory, Loan, Shape, Window, flags},
+    topology::DeviceIx,
+};
+use onebuf_hal::{
+    AllocSpec, Error, HostAccess, MemoryKind, Result,
+    locks::{Arc, thread},
+};
+use onebuf_opencl::foreign::{self, MemoryFacts};
+use onebuf_sys::opencl::consts as cl;
+use std::{
+    ptr::NonNull,
+    time::{Duration, Instant},
+};
+
+/// A `cl_mem`, of which all is true that `wrap_buffer` wants.
+pub(super) struct Object(pub usize);
+
+// SAFETY: the caller of the wrap has promised the handle; the driver tells its size.
+unsafe impl ForeignMemory for Object {
+    fn handle(&self) -> usize {
+        self.0
+    }
+
+    fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
+        let (cl, raw) = (Known::of(asked.hub)?.cl(), self.0);
+        // SAFETY: the promise that was made to `wrap_buffer`.
+        let facts = unsafe { foreign::memory(cl, raw) }?;
+        let have = asked.element.count(facts.bytes)?;
+        if let Some(len) = asked.len.filter(|len| *len != have) {
+            return Err(Error::invalid(format!("{len} elements in a cl_mem of {have}")));
+        }
+        let root = match facts.parent {
+            // SAFETY: a live part has a live whole.
+            Some(parent) => (parent, unsafe { foreign::memory(cl, parent) }?),
+            None => (raw, facts.clone()),
+        };
+        let hub = asked.hub;
+        let core = asked.core(root.0, root.1.bytes, |shape| lend(hub, root.0, &root.1, shape))?;
+        let window = facts.parent.map(|_| window(&core, raw, &facts)).transpose()?;
+        Ok((core, window))
+    }
+}
+
+/// A whole memory object, in the form in which it is best used.
+fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<Loan> {
+    // Mapped by us is no matter, but then there was a core.
+    // SAFETY: the promise that was made to `wrap_buffer`.
+    if facts.map_count > 0 && unsafe { stays_mapped(hub, raw) }? {
+        return Err(Error::Busy {
+            what: "its owner has the cl_mem mapped: unmap it first".to_owned(),
+        });
+    }
+    // SAFETY: a live buffer has a live context.
+    let whose = unsafe { whose(hub, facts.context) }?;
+    let home = whose.devices()[0];
+    let (access, host) = (flags::access(facts.flags), flags::host_access(facts.flags));
+    // An address is handed on of memory that need not be mapped.
+    let memory_kind = match memory_kind(hub, home, facts.flags, host) {
+        MemoryKind::MappedDevice if shape.raw_addresses && is_plain(facts.flags) => {
+            MemoryKind::Device
+        }
+        memory_kind => memory_kind,
+    };
+    let (bytes, align) = (facts.bytes, shape.align);
+    let spec = AllocSpec { bytes, align, memory_kind, access, host, hint: None };
+    // SAFETY: the promise that was made to `wrap_buffer`; it is no part of another.
+    let memory = unsafe { wrap_memory(hub, &whose, raw, &spec, facts.flags) }?;
+    let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
+    let pages = facts.host_pointer.filter(|_| over && memory_kind == MemoryKind::MappedDevice);
+    let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
+    Ok(Loan { whose, memory, spec, pages })
+}
+
+/// How late a driver may be in counting a map down. PoCL 3.1 does so after the unmap is complete, also after
+/// `clFinish`: memory that was given back a moment ago would seem to be mapped by its owner.
+const LATE_COUNT: Duration = Duration::from_millis(50);
+
+/// Whether memory that counted as mapped still does, a moment later.
+///
+/// # Safety
+/// A live buffer.
+unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
+    let (cl, start) = (Known::of(hub)?.cl(), Instant::now());
+    while start.elapsed() < LATE_COUNT {
+        thread::yield_now();
+        // SAFETY: the caller's promise.
+        if unsafe { foreign::memory(cl, raw) }?.map_count == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether it was made without any memory of the host's.
+fn is_plain(flags: u64) -> bool {
+    flags & (cl::CL_MEM_ALLOC_HOST_PTR | cl::CL_MEM_USE_HOST_PTR) == 0
+}
+
+/// In what form it is best used: through maps where the driver gives the memory itself, by enqueued copies
+/// where it would copy behind them.
+fn memory_kind(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> MemoryKind {
+    let for_host = !is_plain(flags);
+    let unified = hub.topology().node(home).info.caps.unified_memory;
+    match host {
+        HostAccess::ReadWrite if for_host || unified => MemoryKind::MappedDevice,
+        _ => MemoryKind::Device,
+    }
+}
+
+/// A part, with the handle that its owner knows it by.
+fn window(core: &Core, raw: usize, facts: &MemoryFacts) -> Result<Window> {
+    let access = flags::access(facts.flags);
+    let (offset, bytes) = (facts.offset, facts.bytes);
+    // SAFETY: a live part of the whole that the core is around, as the driver says.
+    let part = unsafe { foreign::wrap_part(core.home(), raw, offset, bytes, access) }?;
+    Ok(Window::new(core, offset, bytes, access, part))
+}
+
+/// Shared virtual memory, of which all is true that `wrap_svm` wants.
+pub(super) struct Svm {
+    pub context: ForeignContext,
+    pub pointer: usize,
+    pub bytes: usize,
+}
+
+// SAFETY: the caller of the wrap has promised the handle; the driver tells its size.
+unsafe impl ForeignMemory for Svm {
+    fn handle(&self) -> usize {
+        self.pointer
+    }
+
+    fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
+        let Self { context, pointer, bytes } = self;
+        let (hub, whose, bytes) = (asked.hub, &context.whose, *bytes);
+        if !context.hub().is(hub) {
+            return Err(Error::invalid("a foreign context of another hub"));
+        }
+        let home = whose.devices()[0];
+        let caps = &hub.topology().node(home).info.caps;
+        let memory_kinds = [MemoryKind::FineSvm, MemoryKind::CoarseSvm];
+        // Mapping what need not be mapped is right for both forms; not mapping is right for one.
+        let memory_kind =
+            memory_kinds.into_iter().rfind(|memory_kind| caps.memory_kinds.contains(memory_kind));
+        let memory_kind = memory_kind.ok_or_else(|| {
+            Error::unsupported("shared virtual memory of this context", "a device that has it")
+        })?;
+        if bytes == 0 || bytes > isize::MAX as usize {
+            return Err(Error::invalid(format!("shared virtual memory of {bytes} bytes")));
+        }
+        let start = NonNull::new(*pointer as *mut u8);
+        let start = start.ok_or_else(|| Error::invalid("shared virtual memory: null"))?;
+        let core = asked.core(*pointer, bytes, |shape| {
+            let (access, host) = Default::default();
+            let spec =
+                AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
+            let device = device_of(hub, whose, home)?;
+            // SAFETY: the promise that was made to `wrap_svm`.
+            let memory = unsafe { device.wrap_svm(start, &spec) }?;
+            Ok(Loan { whose: whose.clone(), memory, spec, pages: None })
+        })?;
+        Ok((core, None))
+    }
+}
