@@ -261,7 +261,7 @@ impl Socket {
         }
     }
 
-    /// The next packet and the fds that came with it, of which there may be [`MOST_FDS`]; `None` when there is nothing yet.
+    /// The next packet and the fds that came with it, of which there may be four; `None` when there is nothing yet.
     /// A packet longer than `into`, or with more fds, is refused.
     pub fn try_packet_with_fds(&self, into: &mut [u8]) -> Result<Option<(usize, Received)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];

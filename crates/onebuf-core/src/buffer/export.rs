@@ -38,7 +38,7 @@ impl<T: Pod> Buffer<T> {
     /// The newest contents are in it when this returns, and nothing of ours is at work on it. What others do with it
     /// afterwards they have to order themselves: hold no view of the buffer while they use it.
     ///
-    /// Others can write the memory from now on, for good, as that of a buffer that is [offered](onebuf_peer): `map` and
+    /// Others can write the memory from now on, for good, as that of a buffer that is offered to a peer (`onebuf::peer`): `map` and
     /// native kernels, which would give slices, are refused, and `read`, `write` and `fill` copy. It never returns to a pool.
     ///
     /// # Errors

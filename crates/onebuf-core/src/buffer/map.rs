@@ -93,7 +93,7 @@ impl<T: Pod> Buffer<T> {
     /// # Errors
     /// [`Error::CopyForbidden`] when the host cannot see the memory and the policy forbids a copy (it
     /// makes and counts one otherwise); [`Error::Unsupported`] for memory that another process can write
-    /// (see [`peer`](onebuf_peer)); [`Error::Busy`]; [`Error::Timeout`].
+    /// (see `peer`); [`Error::Busy`]; [`Error::Timeout`].
     pub fn map(&self) -> Result<Map<'_, T>> {
         Map::open(self.part())
     }

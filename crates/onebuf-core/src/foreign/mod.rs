@@ -1,9 +1,9 @@
 //! Objects that somebody else made: registered, used, given back.
 //!
 //! A library is handed a `cl_mem`, its `cl_context` and its `cl_command_queue` by code that it does not
-//! control. [`wrap_buffer`](onebuf::OpenClHubExt::wrap_buffer) makes the first a [`Buffer`](crate::Buffer) like any other,
-//! [`wrap_queue`](onebuf::OpenClHubExt::wrap_queue) the last a [`Queue`](crate::Queue); the context is registered on the way, and its
-//! devices become devices of the hub with ids such as `opencl:0@1`. [`GlHubExt`](onebuf::GlHubExt) and [`VulkanHubExt`](onebuf::VulkanHubExt)
+//! control. `wrap_buffer` makes the first a [`Buffer`](crate::Buffer) like any other,
+//! `wrap_queue` the last a [`Queue`](crate::Queue); the context is registered on the way, and its
+//! devices become devices of the hub with ids such as `opencl:0@1`. `GlHubExt` and `VulkanHubExt`
 //! do so for OpenGL and Vulkan. `use onebuf::prelude::*` brings all of them.
 //!
 //! ```text

@@ -100,9 +100,9 @@ impl Asked<'_> {
     }
 }
 
-/// How a foreign memory is to be used. Made by [`OpenClHubExt::wrap_buffer`](onebuf::OpenClHubExt::wrap_buffer),
-/// [`OpenClHubExt::wrap_svm`](onebuf::OpenClHubExt::wrap_svm), [`VulkanHubExt::wrap_vk_buffer`](onebuf::VulkanHubExt::wrap_vk_buffer) and
-/// [`GlHubExt::wrap_gl_buffer`](onebuf::GlHubExt::wrap_gl_buffer).
+/// How a foreign memory is to be used. Made by `OpenClHubExt::wrap_buffer`,
+/// `OpenClHubExt::wrap_svm`, `VulkanHubExt::wrap_vk_buffer` and
+/// `GlHubExt::wrap_gl_buffer`.
 #[must_use = "nothing is wrapped until `build`"]
 pub struct WrapBuilder<'h, T: Pod> {
     hub: &'h Hub,
@@ -199,7 +199,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     /// # Errors
     /// [`Error::InvalidArgument`] for another number of elements, or what the driver knows to be no
     /// buffer; [`Error::Busy`] while the owner has it mapped, or for want of a device entry (see
-    /// [`OpenClHubExt::foreign_context`](onebuf::OpenClHubExt::foreign_context)); [`Error::CopyForbidden`] as for any buffer.
+    /// `OpenClHubExt::foreign_context`); [`Error::CopyForbidden`] as for any buffer.
     pub fn build(self) -> Result<Buffer<T>> {
         if let Some(fault) = self.fault {
             return Err(fault);
