@@ -4,6 +4,13 @@
 //! a driver which crashes, hangs or corrupts refutes that route and harms nothing else. See
 //! [`Doctor::run`]; a program that wants to be its own helper calls [`helper_main`] first thing.
 
+#![deny(unsafe_code)]
+
+/// Tests of parsers measure what they allocate.
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+#[global_allocator]
+static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
+
 mod cost;
 mod experiment;
 mod graft;

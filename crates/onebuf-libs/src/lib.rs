@@ -52,6 +52,8 @@
 //! # Ok::<(), onebuf::Error>(())
 //! ```
 
+#![deny(unsafe_code)]
+
 mod blas;
 #[cfg(feature = "cpu-libs")]
 mod cpu;

@@ -5,5 +5,10 @@
 
 #![deny(unsafe_code)]
 
+/// Tests of parsers measure what they allocate.
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+#[global_allocator]
+static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
+
 pub mod live;
 pub mod trace;

@@ -32,7 +32,7 @@ fn attach_elsewhere(library: &str, answer: &[u8]) -> String {
     let folder = private();
     let listener = Listener::open(&socket(&folder)).unwrap();
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "peer::ipc_tests::client", "--ignored", "--nocapture"]);
+    command.args(["--exact", "ipc_tests::client", "--ignored", "--nocapture"]);
     command.env(STUB, library).env(SOCKET, socket(&folder)).stdout(Stdio::piped());
     let client = command.spawn().unwrap();
     let door = listener.accept(Deadline::after(SOON)).unwrap();

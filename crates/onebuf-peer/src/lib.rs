@@ -76,6 +76,13 @@
 //! process keeps it until the owner uses the buffer, and that waits for it, or is [`Busy`](onebuf_hal::Error::Busy) while it
 //! holds a guard: safe calls of the two never meet.
 
+#![deny(unsafe_code)]
+
+/// Tests of parsers measure what they allocate.
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+#[global_allocator]
+static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
+
 mod attach;
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod device_tests;

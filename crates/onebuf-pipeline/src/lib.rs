@@ -53,6 +53,13 @@
 //! # }
 //! ```
 
+#![deny(unsafe_code)]
+
+/// Tests of parsers measure what they allocate.
+#[cfg(all(test, not(onebuf_shuttle), not(miri)))]
+#[global_allocator]
+static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
+
 mod graft;
 mod net;
 mod npy;

@@ -14,22 +14,24 @@ impl<S: MemoryResource> MemoryResource for Log<S> {
         match &taken {
             Ok(block) => {
                 let (number, capacity) = (block.number, block.capacity());
-                tracing::debug!(number, bytes, capacity, %place, "pool: taken");
+                tracing::debug!(target: "onebuf::pool", number, bytes, capacity, %place, "pool: taken");
             }
-            Err(error) => tracing::debug!(bytes, %place, %error, "pool: not to be had"),
+            Err(error) => {
+                tracing::debug!(target: "onebuf::pool", bytes, %place, %error, "pool: not to be had")
+            }
         }
         taken
     }
 
     fn give(&self, block: Block) {
         let (number, capacity) = (block.number, block.capacity());
-        tracing::debug!(number, capacity, "pool: given back");
+        tracing::debug!(target: "onebuf::pool", number, capacity, "pool: given back");
         self.0.give(block);
     }
 
     fn trim(&self, keep_bytes: u64) -> u64 {
         let freed = self.0.trim(keep_bytes);
-        tracing::debug!(keep_bytes, freed, "pool: trimmed");
+        tracing::debug!(target: "onebuf::pool", keep_bytes, freed, "pool: trimmed");
         freed
     }
 
