@@ -6,7 +6,7 @@ use crate::{
 };
 use onebuf::{
     Error,
-    pipeline::{Filled, sink::Sink, source::Source},
+    pipeline::{Filled, sink::Sink, source::FrameSource},
 };
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -14,7 +14,7 @@ use std::sync::{
 };
 
 /// What fills a slot's bytes.
-pub(crate) type Feed = dyn Source<u8> + Send;
+pub(crate) type Feed = dyn FrameSource<u8> + Send;
 /// What takes a slot's bytes.
 pub(crate) type Drain = dyn Sink<u8> + Send;
 
@@ -86,7 +86,7 @@ impl<F, C> PipelineEnd<F, C> {
     }
 }
 
-impl Source<u8> for Claim<Feed> {
+impl FrameSource<u8> for Claim<Feed> {
     fn fill(&mut self, frame: &mut [u8]) -> onebuf::Result<Filled> {
         lock(&self.0.inner).fill(frame)
     }

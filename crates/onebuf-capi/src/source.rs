@@ -18,7 +18,7 @@ use onebuf::{
     Complex32, Error,
     pipeline::{
         NpyElement,
-        source::{File, Memory, Npy, Source, Synthetic, Tcp, Udp, UdpCounts, UdpMeter, Wave},
+        source::{File, FrameSource, Memory, Npy, Synthetic, Tcp, Udp, UdpCounts, UdpMeter, Wave},
     },
 };
 use std::{
@@ -164,7 +164,7 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    fn new(source: impl Source<u8> + Send + 'static) -> Self {
+    fn new(source: impl FrameSource<u8> + Send + 'static) -> Self {
         Self { source: Claimable::new(Box::new(source)), address: None, meter: None }
     }
 

@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use onebuf::{
     Error,
     bytemuck::{self, PodCastError},
-    pipeline::{Filled, NpyElement, sink::Sink, source::Source},
+    pipeline::{Filled, NpyElement, sink::Sink, source::FrameSource},
 };
 use std::marker::PhantomData;
 
@@ -24,7 +24,7 @@ fn no_elements<T: NpyElement>(bytes: usize, why: PodCastError) -> Error {
     Error::invalid(format!("a frame of {bytes} bytes is none of elements {}: {why}", T::DESCR))
 }
 
-impl<S: Source<T>, T: NpyElement> Source<u8> for Typed<S, T> {
+impl<S: FrameSource<T>, T: NpyElement> FrameSource<u8> for Typed<S, T> {
     fn fill(&mut self, frame: &mut [u8]) -> onebuf::Result<Filled> {
         let bytes = frame.len();
         let elements = bytemuck::try_cast_slice_mut(frame);

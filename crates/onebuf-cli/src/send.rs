@@ -12,7 +12,7 @@ use onebuf::{
     pipeline::{
         Filled, Pipeline,
         sink::{Faults, Sink, Udp, UdpSent},
-        source::{File, Npy, Source},
+        source::{File, FrameSource, Npy},
     },
 };
 use onebuf_demo::{Shape, signal};
@@ -84,7 +84,7 @@ fn part(text: &str) -> Result<f64, String> {
     part.ok_or_else(|| "a number from 0 to 1 is needed".into())
 }
 
-type AnySource = Box<dyn Source<Complex32> + Send>;
+type AnySource = Box<dyn FrameSource<Complex32> + Send>;
 
 /// What `onebuf demo` makes.
 const BEAMS: usize = 16;

@@ -1,8 +1,8 @@
 //! Devices as callers hold them.
 
-use crate::{Hub, Program, Queue, QueuePool, Source, foreign::Registration, topology::DeviceIx};
-use onebuf_hal::{DeviceInfo, Error, QueueSpec, Result, locks::Arc};
-use std::fmt;
+use crate::{hub::Hub, topology::DeviceIx};
+use onebuf_hal::{DeviceInfo, DeviceKind, Error, Result, locks::Arc};
+use std::{any::Any, fmt};
 
 /// One API's view of one chip, such as `host` or `opencl:0`. Cheap to clone.
 #[derive(Clone)]
@@ -10,13 +10,13 @@ pub struct Device {
     hub: Hub,
     ix: DeviceIx,
     /// Keeps the foreign context that it belongs to, if it does.
-    foreign_device: Option<Arc<Registration>>,
+    context: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Device {
     #[doc(hidden)]
     pub fn new(hub: &Hub, ix: DeviceIx) -> Self {
-        Self { hub: hub.clone(), ix, foreign_device: hub.foreign_devices().of(ix) }
+        Self { hub: hub.clone(), ix, context: hub.context_of(ix) }
     }
 
     /// Its id, such as `opencl:0`.
@@ -36,61 +36,76 @@ impl Device {
 
     /// Whether it is one of a foreign context.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.foreign_device.is_some()
+        self.context.is_some()
     }
 
     /// The hub it belongs to.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
+}
 
-    /// A new in-order queue.
-    pub fn queue(&self) -> Result<Queue> {
-        let plain = QueueSpec::default();
-        if self.hub.tracer().wants_device_times() {
-            match self.queue_with(plain.profiled()) {
-                Err(Error::Unsupported { .. }) => {}
-                opened => return opened,
-            }
+impl Hub {
+    /// Every device that was found, the host first. Devices of foreign contexts are their contexts'.
+    pub fn devices(&self) -> Vec<Device> {
+        let found = self.device_table().found() as u16;
+        (0..found).map(|ix| Device::new(self, DeviceIx(ix))).collect()
+    }
+
+    /// The first device that fits: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`,
+    /// `accelerator`), or a part of its name or platform, in any case.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] that lists what there is, and what could not be loaded.
+    pub fn device(&self, selector: &str) -> Result<Device> {
+        let found = self.select(selector).into_iter().next();
+        found.or_else(|| self.foreign_device(selector)).ok_or_else(|| self.no_device(selector))
+    }
+
+    /// A device of a foreign context, by its whole id.
+    fn foreign_device(&self, id: &str) -> Option<Device> {
+        let at = self.topology().nodes().iter().position(|node| node.id == id.trim())?;
+        let ix = DeviceIx(at as u16);
+        self.context_of(ix).map(|_| Device::new(self, ix))
+    }
+
+    /// Every device that fits, as for [`Hub::device`]; the kind of match that comes first there wins.
+    pub fn select(&self, selector: &str) -> Vec<Device> {
+        let wanted = selector.trim().to_lowercase();
+        let all = self.devices();
+        let by = |fits: &dyn Fn(&Device) -> bool| -> Vec<Device> {
+            all.iter().filter(|d| fits(d)).cloned().collect()
+        };
+        let matches = [
+            by(&|d| d.id() == wanted),
+            by(&|d| d.info().api.0 == wanted),
+            by(&|d| d.info().kind.to_string() == wanted && d.info().kind != DeviceKind::Other),
+            by(&|d| !wanted.is_empty() && d.info().name.to_lowercase().contains(&wanted)),
+            by(&|d| !wanted.is_empty() && d.info().platform.to_lowercase().contains(&wanted)),
+        ];
+        matches.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
+    fn no_device(&self, selector: &str) -> Error {
+        let found = &self.topology().nodes()[..self.device_table().found()];
+        let tried = found.iter().map(|n| format!("{} ({})", n.id, n.info.name));
+        let missing = self.unavailable().iter();
+        let missing = missing.map(|u| {
+            let hint = u.hint.as_deref().map_or_else(String::new, |hint| format!(" ({hint})"));
+            format!("; {}: {}{hint}", u.api, u.reason)
+        });
+        let notes = self.notes().iter().map(|note| format!("; {note}"));
+        let more: String = missing.chain(notes).collect();
+        Error::Unavailable {
+            what: format!("device `{selector}`"),
+            tried: tried.collect(),
+            reason: format!("no device of this hub fits{more}"),
         }
-        self.queue_with(plain)
     }
 
-    /// A new queue, out of order or with profiling.
-    ///
-    /// ```
-    /// # use onebuf::QueueSpec;
-    /// let hub = onebuf::discover()?;
-    /// let timed = hub.host().queue_with(QueueSpec::default().profiled())?;
-    /// # let _ = timed;
-    /// # Ok::<(), onebuf::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`onebuf_hal::Error::Unsupported`] where the device has no out-of-order queues.
-    pub fn queue_with(&self, spec: QueueSpec) -> Result<Queue> {
-        Queue::new(&self.hub, self.ix, spec)
-    }
-
-    /// So many new queues, to be handed out in turn or by how busy they are.
-    ///
-    /// # Errors
-    /// As for [`Device::queue_with`], and for a count of zero.
-    pub fn queues(&self, count: usize, spec: QueueSpec) -> Result<QueuePool> {
-        QueuePool::new(self, count, spec)
-    }
-
-    /// A program for this device: remembered by the hub, loaded from the cache folder, or compiled now;
-    /// [`Program::origin`] says which. Threads that ask for the same program at the same time get one, which
-    /// one of them builds. A failure is not remembered. Programs that read files (`#include`, `-I`) are
-    /// compiled each time, as nothing here would notice that a file changed.
-    ///
-    /// # Errors
-    /// [`onebuf_hal::Error::Build`] with the compiler's log and the source lines it speaks of;
-    /// [`onebuf_hal::Error::Unsupported`] when the source has no form that this device takes;
-    /// [`onebuf_hal::Error::Timeout`] when another thread is building the same for longer than the hub waits.
-    pub fn program(&self, source: &Source) -> Result<Program> {
-        Program::build(self, source)
+    /// The CPU.
+    pub fn host(&self) -> Device {
+        Device::new(self, self.host_index())
     }
 }
 
@@ -103,5 +118,11 @@ impl fmt::Debug for Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.id())
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.devices()).finish()
     }
 }

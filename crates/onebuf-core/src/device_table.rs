@@ -15,7 +15,10 @@ use onebuf_hal::{
     self as hal, Error, Result, RouteKind,
     locks::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
-use std::sync::OnceLock;
+use std::{
+    any::Any,
+    sync::{OnceLock, Weak},
+};
 
 /// How many devices of foreign contexts a hub has room for at one time.
 pub const MAX_FOREIGN_DEVICES: usize = 32;
@@ -27,11 +30,14 @@ pub(crate) struct DeviceEntry {
     pub service: Mutex<Option<Arc<QueueState>>>,
     /// Host memory for copies.
     pub staging_pool: StagingPool,
+    /// What keeps the foreign context that it belongs to, while anybody uses that.
+    context: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
 impl DeviceEntry {
     fn new(device: Arc<dyn hal::Device>) -> Self {
-        Self { device, service: Mutex::new(None), staging_pool: StagingPool::default() }
+        let (service, context) = (Mutex::new(None), Mutex::new(None));
+        Self { device, service, staging_pool: StagingPool::default(), context }
     }
 
     /// Lets go of everything that the device's context made.
@@ -101,6 +107,17 @@ impl DeviceTable {
     /// How many devices were found; foreign devices come after them.
     pub fn found(&self) -> usize {
         self.found
+    }
+
+    /// What keeps the foreign context of a device; none for one that was found.
+    pub fn context_of(&self, device: DeviceIx) -> Option<Arc<dyn Any + Send + Sync>> {
+        let entry = self.entries[self.found..].get(device.get().checked_sub(self.found)?)?;
+        lock(&entry.get()?.context).as_ref()?.upgrade()
+    }
+
+    /// A foreign device belongs to this context from now on, and does not keep it.
+    pub fn set_context(&self, device: DeviceIx, context: &Arc<dyn Any + Send + Sync>) {
+        *lock(&self.entry(device).context) = Some(Arc::downgrade(context));
     }
 
     /// Room for one more device: known by the id of the one that it is another context of.

@@ -1,4 +1,4 @@
-//! What crates above the core keep with a hub or a queue: one value of each type.
+//! What modules and crates above keep with a hub or a queue: one value of each type.
 
 use std::{any::Any, fmt, sync::OnceLock};
 

@@ -15,14 +15,13 @@
 #![allow(unsafe_code)]
 
 pub use crate::{
-    buffer::{Core, Shape, Window, flags},
+    buffer::{Core, Hold, Shape, Window, flags},
     device_table::MAX_FOREIGN_DEVICES,
-    foreign::{Asked, Element, ForeignMemory, Loan, Registration, Whose},
+    foreign::{Asked, ElementLayout, ForeignMemory, Registration, Whose, WrappedMemory},
     hub::WeakHub,
     observe::{Began, Tracer},
     program::{check_graft_target, graft_first, graft_spirv, is_built_on},
     verdicts::GRAFT,
-    view::Hold,
 };
 
 use crate::{Buffer, BufferBuilder, Fence, Hub, Queue, ReadView, WriteView, topology::DeviceIx};

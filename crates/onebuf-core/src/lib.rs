@@ -14,6 +14,7 @@ static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::me
 
 pub mod bridge;
 mod buffer;
+mod builder;
 pub mod cache;
 mod device;
 mod device_table;
@@ -45,17 +46,17 @@ mod wait_value_words;
 pub use buffer::{
     Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch,
 };
+pub use builder::HubBuilder;
 pub use device::Device;
 pub use fence::Fence;
 pub use foreign::{Borrowed, WrapBuilder};
-pub use hub::{Hub, HubBuilder};
+pub use hub::Hub;
 pub use ledger::{Cause, Entry, Ledger};
 pub use pool::{Pool, PoolStatistics};
 pub use program::{
     Arg, Call, Grid, IntoArg, Kernel, Origin, Program, ProgramCache, Signature, Source,
 };
-pub use queue::Queue;
-pub use queues::QueuePool;
+pub use queues::{Queue, QueuePool};
 pub use verdicts::Verdicts;
 pub use view::{ReadView, WriteView};
 

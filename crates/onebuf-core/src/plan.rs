@@ -166,7 +166,7 @@ fn check(topology: &Topology, request: &Request) -> Result<()> {
 
 /// Where and in which form the memory could be allocated.
 #[derive(Clone, Copy)]
-struct Place {
+struct Home {
     on: DeviceIx,
     memory_kind: MemoryKind,
 }
@@ -222,15 +222,15 @@ struct Planner<'t> {
 
 impl<'t> Planner<'t> {
     /// Where there is nothing to choose: one device, which allocates, in a form that it has.
-    fn only_place(&self) -> Option<Place> {
+    fn only_place(&self) -> Option<Home> {
         let (on, memory_kind) = (self.request.allocate_on?, self.request.memory_kind?);
         let has_it =
             self.request.devices == [on] && self.info(on).caps.memory_kinds.contains(&memory_kind);
-        has_it.then_some(Place { on, memory_kind })
+        has_it.then_some(Home { on, memory_kind })
     }
 
     /// What [`Self::draft`] makes of such a place, without the lists: whoever wraps memory waits for this.
-    fn alone(&self, place: Place) -> Plan {
+    fn alone(&self, place: Home) -> Plan {
         Plan {
             allocate_on: place.on,
             memory_kind: place.memory_kind,
@@ -240,16 +240,12 @@ impl<'t> Planner<'t> {
         }
     }
 
-    fn places(&self) -> Result<Vec<Place>> {
+    fn places(&self) -> Result<Vec<Home>> {
         let memory_kinds = |on| {
-            self.info(on)
-                .caps
-                .memory_kinds
-                .iter()
-                .map(move |&memory_kind| Place { on, memory_kind })
+            self.info(on).caps.memory_kinds.iter().map(move |&memory_kind| Home { on, memory_kind })
         };
         // Memory on the chip is scarce, and managed memory moves: whoever wants them says so.
-        let wanted = |place: &Place| match self.request.memory_kind {
+        let wanted = |place: &Home| match self.request.memory_kind {
             Some(memory_kind) => memory_kind == place.memory_kind,
             None => !place.memory_kind.is_asked_for(),
         };
@@ -295,7 +291,7 @@ impl<'t> Planner<'t> {
         Error::unsupported(what, needs)
     }
 
-    fn draft(&self, place: Place) -> Result<Plan, Obstacle<'t>> {
+    fn draft(&self, place: Home) -> Result<Plan, Obstacle<'t>> {
         let best = |to| self.best(place, to).map(|way| (to, way)).ok_or(to);
         let ways: Result<Vec<_>, _> = self.devices().map(best).collect();
         let ways = ways.map_err(|to| self.obstacle(place, to))?;
@@ -308,7 +304,7 @@ impl<'t> Planner<'t> {
         })
     }
 
-    fn best(&self, place: Place, to: DeviceIx) -> Option<Way<'t>> {
+    fn best(&self, place: Home, to: DeviceIx) -> Option<Way<'t>> {
         if place.on == to {
             return Some(Way::SAME);
         }
@@ -316,14 +312,14 @@ impl<'t> Planner<'t> {
         routes.filter_map(|route| self.judge(place, route).ok()).min_by_key(Way::rank)
     }
 
-    fn judge(&self, place: Place, route: &'t Route) -> Result<Way<'t>, Bar> {
+    fn judge(&self, place: Home, route: &'t Route) -> Result<Way<'t>, Bar> {
         if self.request.route.is_some_and(|kind| kind != route.kind) {
             return Err(Bar::OtherKind);
         }
         self.assess(place, route)
     }
 
-    fn assess(&self, place: Place, route: &'t Route) -> Result<Way<'t>, Bar> {
+    fn assess(&self, place: Home, route: &'t Route) -> Result<Way<'t>, Bar> {
         if !serves(route, place.memory_kind) {
             return Err(Bar::WrongMemoryKind);
         }
@@ -363,7 +359,7 @@ impl<'t> Planner<'t> {
         }
     }
 
-    fn score(&self, place: Place, ways: &[(DeviceIx, Way<'_>)]) -> Score {
+    fn score(&self, place: Home, ways: &[(DeviceIx, Way<'_>)]) -> Score {
         let sum = |part: fn(&Way<'_>) -> u64| {
             ways.iter().map(|(_, way)| part(way)).fold(0, u64::saturating_add)
         };
@@ -400,7 +396,7 @@ impl<'t> Planner<'t> {
 
     /// Only where the device's own memory comes first; else host memory is what was wished for. Coarse-grained SVM that
     /// others use in place lies in host memory too: it is host pages that they import.
-    fn over_bus(&self, place: Place) -> u64 {
+    fn over_bus(&self, place: Home) -> u64 {
         use MemoryKind::{CoarseSvm, FineSvm, HostPages, MappedDevice};
         // Where a runtime has an address space for its chips, it is their own memory.
         let space = self.info(place.on).caps.address_space;
@@ -413,19 +409,19 @@ impl<'t> Planner<'t> {
 
     /// Plain pages are the same whoever allocated them, so for those either direction tells. A
     /// forced kind has no say: it is about the devices that were asked for.
-    fn host_sees(&self, place: Place) -> bool {
+    fn host_sees(&self, place: Home) -> bool {
         let plain = place.memory_kind == MemoryKind::HostPages;
         let mut hosts = self.topology.indices().filter(|&device| is_host(self.info(device)));
-        let back = |on| plain && self.sees(Place { on, ..place }, place.on);
+        let back = |on| plain && self.sees(Home { on, ..place }, place.on);
         hosts.any(|on| self.sees(place, on) || back(on))
     }
 
-    fn sees(&self, place: Place, to: DeviceIx) -> bool {
+    fn sees(&self, place: Home, to: DeviceIx) -> bool {
         let free = |route| self.assess(place, route).is_ok_and(|way| !way.copies);
         place.on == to || self.topology.between(place.on, to).iter().any(free)
     }
 
-    fn off_hint(&self, place: Place, host_blind: bool) -> u8 {
+    fn off_hint(&self, place: Home, host_blind: bool) -> u8 {
         use MemoryKind::{FineSvm, HostPages, MappedDevice};
         let (memory_kind, gpu) = (place.memory_kind, self.info(place.on).kind == DeviceKind::Gpu);
         match (self.request.hint, memory_kind) {
@@ -441,7 +437,7 @@ impl<'t> Planner<'t> {
     }
 
     /// A chip with memory of its own is best served from there; one without loses nothing by a map.
-    fn off_memory_kind(&self, place: Place) -> u8 {
+    fn off_memory_kind(&self, place: Home) -> u8 {
         let unified = self.info(place.on).caps.unified_memory;
         match place.memory_kind {
             MemoryKind::MappedDevice => (!unified).into(),
@@ -504,14 +500,14 @@ impl<'t> Planner<'t> {
         format!("{base_device}: {}", route.verdict.why)
     }
 
-    fn rejected(&self, place: Place, to: DeviceIx, taken: &Way<'_>) -> Vec<Rejected> {
+    fn rejected(&self, place: Home, to: DeviceIx, taken: &Way<'_>) -> Vec<Rejected> {
         let routes = self.topology.between(place.on, to).iter();
         let better = routes.filter(|route| route.kind < taken.kind);
         better.map(|route| self.rejection(place, route)).collect()
     }
 
     /// A better kind that may be used and yet was not taken copies, or lacks proof.
-    fn rejection(&self, place: Place, route: &'t Route) -> Rejected {
+    fn rejection(&self, place: Home, route: &'t Route) -> Rejected {
         let bar = match self.judge(place, route) {
             Ok(way) if way.copies => Bar::Copies,
             Ok(_) => Bar::Unproven,
@@ -521,7 +517,7 @@ impl<'t> Planner<'t> {
         Rejected { to: route.to, from: route.from, kind: route.kind, why }
     }
 
-    fn obstacle(&self, place: Place, to: DeviceIx) -> Obstacle<'t> {
+    fn obstacle(&self, place: Home, to: DeviceIx) -> Obstacle<'t> {
         let routes = self.topology.between(place.on, to).iter();
         let barred = routes.filter_map(|r| self.judge(place, r).err().map(|bar| (bar, r)));
         let barred = barred.filter(|(bar, _)| *bar != Bar::OtherKind);

@@ -12,13 +12,9 @@ use joined::Joined;
 pub(crate) use point::QueuePoint;
 
 use crate::{
-    Fence, Hub,
-    device::Device,
     extensions::Extensions,
-    foreign::Registration,
-    hub::Pending,
-    observe::{Began, Event, Timed, Tracer, What},
-    program::{Arg, Grid, Kernel},
+    hub::{Hub, Pending},
+    observe::{Tracer, What},
     route::share_events,
     semaphores,
     topology::DeviceIx,
@@ -27,183 +23,7 @@ use onebuf_hal::{
     self as hal, Error, QueueOrder, QueueSpec, Result, SyncMethod,
     locks::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
 };
-use std::{
-    fmt,
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
-
-/// A stream of work on one device. Cheap to clone; clones are the same stream.
-///
-/// In order unless it was opened otherwise: see [`Device::queue_with`]. On an out-of-order queue launches
-/// run as the buffers they use allow, and each launch's own event is its fence.
-#[derive(Clone)]
-pub struct Queue {
-    pub(crate) hub: Hub,
-    pub(crate) queue_state: Arc<QueueState>,
-}
-
-impl Queue {
-    pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
-        let (native, foreign_device) =
-            (hub.hal(device).queue(spec)?, hub.foreign_devices().of(device));
-        let queue_state = QueueState::of(device, native, hub.hal(device), spec, foreign_device)
-            .traced(hub.tracer());
-        Ok(Self { hub: hub.clone(), queue_state: queue_state.drained_by(hub.pending()) })
-    }
-
-    /// The device that runs this queue's work.
-    pub fn device(&self) -> Device {
-        Device::new(&self.hub, self.queue_state.device)
-    }
-
-    /// The hub it belongs to.
-    pub fn hub(&self) -> &Hub {
-        &self.hub
-    }
-
-    /// Where what happens on it is recorded.
-    #[doc(hidden)]
-    #[inline]
-    pub fn tracer(&self) -> &Tracer {
-        &self.queue_state.tracer
-    }
-
-    /// Records what has ended on it.
-    #[doc(hidden)]
-    pub fn record(&self, began: Began<'_>, fill: impl FnOnce(&mut Event)) {
-        began.end(&self.queue_state, fill);
-    }
-
-    /// Records what has ended on it, and when it ran on the device.
-    #[doc(hidden)]
-    pub fn record_timed(
-        &self,
-        began: Began<'_>,
-        timed: Option<Timed>,
-        fill: impl FnOnce(&mut Event),
-    ) {
-        began.end_timed(&self.queue_state, timed, fill);
-    }
-
-    /// What crates above keep with it, as libraries' handles and plans.
-    #[doc(hidden)]
-    pub fn extensions(&self) -> &Extensions {
-        &self.queue_state.extensions
-    }
-
-    /// How it was opened.
-    pub fn spec(&self) -> QueueSpec {
-        self.queue_state.spec
-    }
-
-    /// Starts a kernel on the views given, which were taken on this queue. Given by value, as
-    /// [`args!`](crate::args) makes them, they are released here.
-    ///
-    /// # Errors
-    /// An argument that is missing, of the wrong type or kind, or a view of another queue is an
-    /// [`Error::InvalidArgument`] that names it; nothing was started then.
-    pub fn launch<'b>(
-        &self,
-        kernel: &Kernel,
-        grid: impl Into<Grid>,
-        args: impl AsRef<[Arg<'b>]>,
-    ) -> Result<()> {
-        kernel.launch_plain(self, grid.into(), args.as_ref())
-    }
-
-    /// Like [`Queue::launch`], and gives the point that this launch will have reached. On a queue opened
-    /// for profiling, [`Fence::profile`] tells when it ran.
-    ///
-    /// # Errors
-    /// As for [`Queue::launch`].
-    pub fn launch_fenced<'b>(
-        &self,
-        kernel: &Kernel,
-        grid: impl Into<Grid>,
-        args: impl AsRef<[Arg<'b>]>,
-    ) -> Result<Fence> {
-        let event = kernel.launch_on(self, &grid.into(), args.as_ref(), true)?;
-        let event = event.ok_or_else(|| Error::unsupported("a launch's own fence", "an event"))?;
-        Ok(Fence::new(self.queue_state.at_event(event), self.hub.timeout()))
-    }
-
-    /// Launches once, waits, and tells how long that took: what a driver leaves to the first launch
-    /// (compiling for a group size, moving the program to the chip) is over then. The kernel does run, on
-    /// the arguments given.
-    ///
-    /// # Errors
-    /// As for [`Queue::launch`], and [`Error::Timeout`].
-    pub fn warm_up<'b>(
-        &self,
-        kernel: &Kernel,
-        grid: impl Into<Grid>,
-        args: impl AsRef<[Arg<'b>]>,
-    ) -> Result<Duration> {
-        let clock = Instant::now();
-        self.launch(kernel, grid, args)?;
-        self.finish()?;
-        Ok(clock.elapsed())
-    }
-
-    /// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method there
-    /// is, and says which. Callbacks are used where the doctor has proven them for the two devices; otherwise the
-    /// calling thread waits.
-    ///
-    /// # Errors
-    /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
-    pub fn wait_for(&self, fence: &Fence) -> Result<SyncMethod> {
-        let after = |point: &QueuePoint| {
-            let routes = self
-                .hub
-                .topology()
-                .between(point.queue_state.device, self.queue_state.device)
-                .iter();
-            // None better than what was proven; unproven, the best that an API's contract promises.
-            let best = routes.filter_map(|route| route.verdict.sync).max();
-            let best = Limit::new(best.unwrap_or(SyncMethod::SameQueue));
-            self.queue_state.after(&self.hub, point, best)
-        };
-        let mut sync_methods = fence.points().iter().map(after);
-        sync_methods.try_fold(SyncMethod::SameQueue, |lowest, sync_method| {
-            sync_method.map(|sync_method| lowest.max(sync_method))
-        })
-    }
-
-    /// The point that everything enqueued so far will have reached.
-    pub fn fence(&self) -> Fence {
-        let point = self.queue_state.note();
-        if self.queue_state.is_foreign {
-            // Marked now: what its owner enqueues later may wait for us. A failure comes again when asked.
-            let _ = point.event();
-        }
-        Fence::new(point, self.hub.timeout())
-    }
-
-    /// Sees to it that enqueued work starts without further calls.
-    pub fn flush(&self) -> Result<()> {
-        self.queue_state.hal.flush()
-    }
-
-    /// Waits until everything enqueued so far is done, for the hub's timeout at most.
-    pub fn finish(&self) -> Result<()> {
-        self.fence().wait(self.hub.timeout())
-    }
-
-    /// The native queue (a `cl_command_queue` for OpenCL) for libraries that enqueue work of their
-    /// own; zero where there is none. Work enqueued there while a view of this queue is held is
-    /// fenced like work of our own. The handle is valid while the `Queue` lives.
-    pub fn raw(&self) -> usize {
-        self.queue_state.given_away.store(true, Ordering::Relaxed);
-        self.queue_state.hal.raw()
-    }
-}
-
-impl fmt::Debug for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Queue({})", self.device().id())
-    }
-}
+use std::{any::Any, sync::OnceLock, time::Duration};
 
 /// What may join two queues.
 #[derive(Clone, Copy, Debug)]
@@ -264,7 +84,7 @@ pub(crate) struct QueueState {
     /// What crates above keep with it, as libraries' handles and plans, which keep the native queue.
     pub extensions: Extensions,
     /// What keeps a foreign context; none for what the hub itself opens there.
-    _registration: Option<Arc<Registration>>,
+    context: Option<Arc<dyn Any + Send + Sync>>,
     /// Who waits for its work when all else is gone.
     pending: Option<Arc<Pending>>,
 }
@@ -276,7 +96,7 @@ impl QueueState {
         native: Arc<dyn hal::Queue>,
         hal: &dyn hal::Device,
         spec: QueueSpec,
-        foreign_device: Option<Arc<Registration>>,
+        context: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Self {
         let (caps, at_once) = (&hal.info().caps, native.runs_at_once());
         Self {
@@ -300,7 +120,7 @@ impl QueueState {
             marks_at_once: false,
             tracer: Tracer::default(),
             extensions: Extensions::default(),
-            _registration: foreign_device,
+            context,
             pending: None,
         }
     }
@@ -313,7 +133,7 @@ impl QueueState {
 
     /// Its work is waited for when its hub or the process ends, but that of a foreign context is its owner's.
     pub fn drained_by(mut self, pending: &Arc<Pending>) -> Arc<Self> {
-        if self.at_once || self._registration.is_some() {
+        if self.at_once || self.context.is_some() {
             return Arc::new(self);
         }
         self.pending = Some(pending.clone());
@@ -332,6 +152,11 @@ impl QueueState {
     pub fn marked_at_once(mut self) -> Self {
         self.marks_at_once = true;
         self
+    }
+
+    /// Somebody gets the native queue.
+    pub fn give_away(&self) {
+        self.given_away.store(true, Ordering::Relaxed);
     }
 
     /// Whether others may enqueue there, so that only a mark tells the end of all work.

@@ -55,7 +55,7 @@ fn no_maker() -> Error {
 
 /// Whether queues of one device can signal those of another, as far as the devices say.
 pub(crate) fn are_between(hub: &Hub, ends: [DeviceIx; 2]) -> bool {
-    let foreign_device = ends.iter().any(|device| hub.foreign_devices().of(*device).is_some());
+    let foreign_device = ends.iter().any(|device| hub.context_of(*device).is_some());
     !foreign_device && semaphore_maker(hub.topology(), ends).is_some()
 }
 

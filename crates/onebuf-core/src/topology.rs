@@ -1,6 +1,5 @@
 //! The immutable graph over devices: which routes there are, and what is known of each.
 
-use crate::route;
 use onebuf_hal::{DeviceInfo, MemoryKind, RouteKind, SyncMethod};
 use serde::{Deserialize, Serialize};
 
@@ -138,12 +137,6 @@ impl Topology {
             starts[i] += starts[i - 1];
         }
         Self { nodes, routes, starts }
-    }
-
-    /// Every route that the devices' own words allow, none of them tried.
-    pub fn declared(nodes: Vec<Node>) -> Self {
-        let routes = route::candidates(&nodes);
-        Self::new(nodes, routes)
     }
 
     /// The devices.

@@ -43,7 +43,7 @@ pub(crate) struct WaitValueTable(Mutex<HashMap<(DeviceIx, DeviceIx), Slot>>);
 impl WaitValueTable {
     /// The table of wait-value words between two devices; the first failure to make one stays the answer.
     pub fn between(&self, hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<Arc<WaitValueWords>> {
-        if [from, to].iter().any(|device| hub.foreign_devices().of(*device).is_some()) {
+        if [from, to].iter().any(|device| hub.context_of(*device).is_some()) {
             return Err(Error::unsupported(
                 "a table of wait-value words in a foreign context",
                 "devices of the hub's own",

@@ -1,6 +1,11 @@
 //! The arrows of the architecture that the compiler does not enforce: which crate may depend on which, and which module of
 //! the library may name which.
 
+#[path = "arrows/cycles.rs"]
+mod cycles;
+#[path = "arrows/names.rs"]
+mod names;
+
 use std::{
     collections::BTreeMap,
     fs,

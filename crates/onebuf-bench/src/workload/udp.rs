@@ -10,7 +10,7 @@ use onebuf::{
     pipeline::{
         Filled,
         sink::{self, Sink},
-        source::{self, Source},
+        source::{self, FrameSource},
     },
 };
 use std::{

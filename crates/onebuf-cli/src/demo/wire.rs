@@ -94,7 +94,7 @@ impl Wire {
     }
 
     fn fill(&mut self, frame: &mut [Complex32]) -> onebuf::Result<Filled> {
-        use source::Source;
+        use source::FrameSource;
         match &mut self.line {
             Line::Udp(udp) => udp.fill(frame),
             Line::Tcp(tcp) => tcp.fill(frame),
@@ -116,7 +116,7 @@ pub struct ReceivedFrames<'w> {
     number: u64,
 }
 
-impl source::Source<Complex32> for ReceivedFrames<'_> {
+impl source::FrameSource<Complex32> for ReceivedFrames<'_> {
     fn fill(&mut self, frame: &mut [Complex32]) -> onebuf::Result<Filled> {
         if self.left == 0 {
             return Ok(Filled::End);

@@ -9,12 +9,11 @@
 
 use super::cross::{self, At, Went};
 use crate::{
-    Hub,
-    buffer::Core,
+    buffer::{Core, Hold},
+    hub::Hub,
     observe::What,
     queue::{Limit, QueueState},
     route::staged,
-    view::Hold,
 };
 use onebuf_hal::{Access, Event, Result, RouteKind, SyncMethod, locks::Arc};
 use std::{mem, time::Duration};

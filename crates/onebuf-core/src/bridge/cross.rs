@@ -2,12 +2,11 @@
 
 use super::Crossing;
 use crate::{
-    Cause,
-    buffer::{Alias, Core, Part},
+    buffer::{Alias, Core, Hold, Part},
+    ledger::Cause,
     observe::{Began, What},
     queue::{QueuePoint, QueueState},
     route::staged::{self, End, Order, Stretch},
-    view::Hold,
 };
 use onebuf_hal::{
     Access, MemoryKind, Result, RouteKind,

@@ -36,13 +36,12 @@
 mod async_copy;
 mod cross;
 
-pub(crate) use cross::{At, cross};
-
 use crate::{
-    Buffer, Fence, SubBuffer,
-    buffer::{Part, byte_range},
+    buffer::{Buffer, Part, SubBuffer, byte_range},
+    fence::Fence,
 };
 use bytemuck::Pod;
+use cross::{At, cross};
 use onebuf_hal::{Error, Result, RouteKind, locks::Ordering};
 use serde::Serialize;
 use std::{fmt, marker::PhantomData, ops::RangeBounds};
@@ -181,6 +180,21 @@ pub fn copy_async<'a, 'b, T: Pod>(
         None => hub.service_queue_state(hub.host_index())?.note(),
     };
     Ok((crossing, Fence::new(point, hub.timeout())))
+}
+
+impl<T: Pod> Buffer<T> {
+    /// Copies a range of another buffer (or of this one) to the elements from `at` on, by the shortest way:
+    /// see [`bridge`](crate::bridge). A copy inside one device is only enqueued.
+    pub fn copy_from(
+        &self,
+        at: usize,
+        from: &Buffer<T>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<()> {
+        let (from, bytes) = Place::from(from).elements(range)?;
+        let (to, _) = Place::from(self).starting(at, bytes / size_of::<T>())?;
+        cross(from, to, bytes).map(drop)
+    }
 }
 
 /// Copies a slice to the elements from `at` on.

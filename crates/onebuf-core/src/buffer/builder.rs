@@ -71,6 +71,13 @@ impl Needs {
     }
 }
 
+impl Hub {
+    /// A new buffer of so many elements; say what it shall be, then `build`.
+    pub fn buffer<T: Pod>(&self, len: usize) -> BufferBuilder<'_, T> {
+        BufferBuilder::new(self, len)
+    }
+}
+
 impl<'i, T: Pod> BufferBuilder<'i, T> {
     pub(crate) fn new(hub: &Hub, len: usize) -> Self {
         Self {

@@ -5,8 +5,8 @@
 
 #![allow(unsafe_code)]
 
-use super::{Buffer, core::HOME, imported::make_imported, make::Shape};
-use crate::{Device, Hub, Queue};
+use super::{Buffer, Hold, core::HOME, imported::make_imported, make::Shape};
+use crate::{device::Device, hub::Hub, queues::Queue};
 use bytemuck::Pod;
 use onebuf_hal::{
     Access, CopyPolicy, Error, Export, FdKind, FdRange, Result, descriptor, locks::Arc,
@@ -55,11 +55,10 @@ impl<T: Pod> Buffer<T> {
                 "the whole: others would see what lies beside it",
             ));
         }
-        let device = Device::new(&core.hub, core.aliases[HOME].device);
-        let queue_state = core.hub.service_queue_state(device.index())?;
+        let queue_state = core.hub.service_queue_state(core.aliases[HOME].device)?;
         let queue = Queue { hub: core.hub.clone(), queue_state };
         // As if somebody wrote it there: everybody else lets go of it.
-        drop(self.write_on(&queue)?);
+        drop(Hold::on(self.part(), &queue, Access::ReadWrite)?);
         queue.finish()?;
         let FdRange { fd, kind, offset, bytes, allocation_bytes, .. } = core.export_fd(kind)?;
         let fd = fd.try_clone().map_err(|why| {

@@ -10,18 +10,12 @@
 #![allow(unsafe_code)]
 
 use super::{
-    Buffer, Core, Part, Pending, WriteBatch,
+    Buffer, Core, Hold, Part, Pending, WriteBatch,
     core::{Alias, HOME},
 };
 use crate::{
-    Queue,
-    bridge::{self, At},
-    ledger::Cause,
-    observe::What,
-    queue::QueueState,
-    route::staged,
+    ledger::Cause, observe::What, queue::QueueState, queues::Queue, route::staged,
     topology::DeviceIx,
-    view::Hold,
 };
 use bytemuck::Pod;
 use onebuf_hal::{Access, AccessState, Error, MemoryKind, Result, locks::Arc};
@@ -100,22 +94,6 @@ impl<T: Pod> Buffer<T> {
     pub fn fill_pattern(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
         let (offset, bytes) = self.byte_range(range)?;
         self.part().fill_checked(offset, bytes, bytemuck::cast_slice(pattern))
-    }
-
-    /// Copies a range of another buffer (or of this one) to the elements from `at` on, by the shortest way:
-    /// see [`bridge`]. A copy inside one device is only enqueued.
-    pub fn copy_from(
-        &self,
-        at: usize,
-        from: &Buffer<T>,
-        range: impl RangeBounds<usize>,
-    ) -> Result<()> {
-        let (from_offset, bytes) = from.byte_range(range)?;
-        let end = at.checked_add(bytes / size_of::<T>());
-        let end = end.ok_or_else(|| Error::invalid("a range that ends past the largest index"))?;
-        let (offset, _) = self.byte_range(at..end)?;
-        let from = At { part: from.part(), offset: from_offset };
-        bridge::cross(from, At { part: self.part(), offset }, bytes).map(drop)
     }
 
     /// Starts a read into a vector, which the wait gives back.

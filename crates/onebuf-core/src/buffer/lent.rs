@@ -1,14 +1,14 @@
 //! Memory that somebody else made: what its owner does with it, and giving it back.
 
 use super::{
-    Core,
+    Core, Hold,
     core::HOME,
     guard_entries::GuardEntry,
     part::Part,
     span::Span,
     state::{State, Use, shorten},
 };
-use crate::{Fence, fence::is_timeout, view::Hold};
+use crate::fence::{Fence, is_timeout};
 use onebuf_hal::{Access, AccessState, Error, Memory, Result};
 
 impl Core {

@@ -5,7 +5,7 @@ use super::{
     core::{Alias, HOME},
     label::Label,
     lease::Lease,
-    owner::{Lender, Loan, Tag},
+    owner::Loan,
     state::State,
 };
 use crate::{
@@ -126,8 +126,6 @@ pub(crate) fn make(
 
 /// Memory that somebody else made.
 pub(crate) struct Lent<'a> {
-    /// What the hub knows it by.
-    pub key: usize,
     pub memory: Arc<dyn Memory>,
     /// What it is.
     pub spec: AllocSpec,
@@ -137,6 +135,10 @@ pub(crate) struct Lent<'a> {
     pub after: &'a [&'a Fence],
     /// What keeps its context, where that is the owner's.
     pub registration: Option<Arc<dyn Any + Send + Sync>>,
+    /// Whom it goes back to.
+    pub loan: Loan,
+    /// How it is shared with devices beside its own.
+    pub plan: &'a dyn Fn(&Request) -> Result<Arc<Plan>>,
 }
 
 /// The same around memory that somebody else made, and that the siblings see as it is.
@@ -146,13 +148,13 @@ pub(crate) fn make_around(
     lent: Lent<'_>,
     siblings: &[DeviceIx],
 ) -> Result<Arc<Core>> {
-    let Lent { key, memory: home, spec, pages, after, registration } = lent;
+    let Lent { memory: home, spec, pages, after, registration, loan, plan } = lent;
     let others = std::mem::take(&mut shape.devices);
     let (shape, beside) = (&shape, shape.request_for(others, spec.bytes));
     let over_pages = pages.and_then(|pages| plan_over(hub, &beside.with_home(), pages));
     let plan = match over_pages {
         Some(plan) => Arc::new(plan),
-        None => hub.foreign_devices().plan(hub.topology(), &beside)?,
+        None => plan(&beside)?,
     };
     check_host_access(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan, came_by: None };
@@ -176,9 +178,7 @@ pub(crate) fn make_around(
     }
     aliases[HOME].registration = registration;
     let mut core = assemble(hub, shape, spec.bytes, plan, aliases);
-    let (owner, tag) =
-        (hub.foreign_devices().wrapped.clone(), Tag { place: 0, number: key as u64 });
-    core.loan = Some(Loan { owner, lender: Lender::Foreign, tag });
+    core.loan = Some(loan);
     Ok(Arc::new(core))
 }
 
@@ -246,8 +246,7 @@ pub(super) fn assemble(
     mut aliases: Vec<Alias>,
 ) -> Core {
     for alias in aliases.iter_mut().filter(|alias| alias.registration.is_none()) {
-        alias.registration =
-            hub.foreign_devices().of(alias.device).map(|registration| registration as _);
+        alias.registration = hub.context_of(alias.device);
     }
     let label = Label::new(shape.name.clone());
     let observers = hub.buffer_observers(|| describe(&label, bytes, &plan, &aliases));

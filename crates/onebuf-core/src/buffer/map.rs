@@ -1,7 +1,7 @@
 //! Host guards that deref to slices.
 
-use super::{Buffer, Part, core::HOME};
-use crate::{ledger::Cause, observe::What, view::Hold};
+use super::{Buffer, Hold, Part, core::HOME};
+use crate::{ledger::Cause, observe::What};
 use bytemuck::Pod;
 use onebuf_hal::{Access, CopyPolicy, Error, Result};
 use std::{

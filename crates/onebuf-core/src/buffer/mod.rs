@@ -10,6 +10,7 @@ mod few;
 pub mod flags;
 mod guard_entries;
 mod hand_over;
+mod hold;
 mod imported;
 mod in_place;
 mod io;
@@ -36,6 +37,7 @@ pub(crate) use core::{Alias, Taken};
 pub use export::{Exported, ImportBuilder};
 pub(crate) use few::Few;
 pub(crate) use guard_entries::GuardEntry;
+pub use hold::Hold;
 pub use make::Shape;
 pub(crate) use make::{Lent, make, make_around};
 pub use map::{Map, MapMut};
@@ -47,7 +49,7 @@ pub use pending::Pending;
 pub(crate) use span::Span;
 pub use sub::SubBuffer;
 
-use crate::{Device, Fence, Hub, Queue, ReadView, WriteView, plan::Plan, view::Hold};
+use crate::{device::Device, fence::Fence, hub::Hub, plan::Plan};
 use bytemuck::Pod;
 use onebuf_hal::{
     Access, Error, Result,
@@ -124,27 +126,6 @@ impl<T: Pod> Buffer<T> {
         }
         self.core.explain_failures(&mut text);
         text
-    }
-
-    /// Lets kernels on `queue` read the buffer while the view lives.
-    ///
-    /// Taking the view makes the newest contents visible there and orders the queue after the work
-    /// that made them.
-    ///
-    /// # Errors
-    /// [`Error::NotShared`], [`Error::Busy`] while somebody writes, [`Error::Timeout`].
-    #[inline(always)]
-    pub fn read_on<'b>(&'b self, queue: &'b Queue) -> Result<ReadView<'b, T>> {
-        Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
-    }
-
-    /// Lets kernels on `queue` read and write the buffer while the view lives.
-    ///
-    /// # Errors
-    /// [`Error::NotShared`], [`Error::Busy`] while anybody else holds a guard, [`Error::Timeout`].
-    #[inline(always)]
-    pub fn write_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
-        Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
     }
 
     /// Does the first part of a hand-over now: those that had the buffer release it, behind their work so far. Whoever takes

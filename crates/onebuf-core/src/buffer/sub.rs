@@ -5,7 +5,7 @@ use super::{
     part::{Part, Regions},
     span::Span,
 };
-use crate::{Fence, Queue, ReadView, WriteView, topology::DeviceIx, view::Hold};
+use crate::{fence::Fence, topology::DeviceIx};
 use bytemuck::Pod;
 use onebuf_hal::{Access, Error, Result};
 use std::{
@@ -117,32 +117,6 @@ impl<T: Pod> SubBuffer<'_, T> {
     /// What kernels may do with it.
     pub fn access(&self) -> Access {
         self.access
-    }
-
-    /// Lets kernels on `queue` read the region while the view lives.
-    ///
-    /// # Errors
-    /// As for [`Buffer::read_on`], and [`Error::InvalidArgument`] for a region made for writing only.
-    pub fn read_on<'s>(&'s self, queue: &'s Queue) -> Result<ReadView<'s, T>> {
-        self.check(self.access.reads(), "read")?;
-        Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
-    }
-
-    /// Lets kernels on `queue` read and write the region while the view lives; only write it, where the
-    /// region was made for that.
-    ///
-    /// # Errors
-    /// As for [`Buffer::write_on`], and [`Error::InvalidArgument`] for a region made for reading only.
-    pub fn write_on<'s>(&'s self, queue: &'s Queue) -> Result<WriteView<'s, T>> {
-        self.check(self.access.writes(), "write")?;
-        Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
-    }
-
-    fn check(&self, allowed: bool, verb: &str) -> Result<()> {
-        if allowed {
-            return Ok(());
-        }
-        Err(Error::invalid(format!("a view to {verb} a region made for {}", self.access)))
     }
 
     /// Lets the host read the region in place; see [`Buffer::map`].

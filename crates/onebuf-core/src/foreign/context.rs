@@ -2,10 +2,9 @@
 
 use super::registry::{ByHandle, Wrapped};
 use crate::{
-    Hub,
     device::Device,
     device_table::FOREIGN_MARK,
-    hub::{Loaded, WeakHub},
+    hub::{Hub, WeakHub},
     plan::{Plan, Request, plan},
     topology::{DeviceIx, Node, Topology},
 };
@@ -23,13 +22,18 @@ use std::{
     },
 };
 
+/// What one API has loaded, for its foreign objects, and the index of its first device.
+pub(crate) struct Loaded {
+    pub library: Arc<dyn hal::Library>,
+    pub first: usize,
+}
+
 /// What a hub knows of foreign objects.
+#[derive(Default)]
 #[doc(hidden)]
 pub struct ForeignDevices {
     /// What each API has loaded.
     loaded: BTreeMap<&'static str, Loaded>,
-    /// How many devices were found: those of foreign devices come after them.
-    found: usize,
     contexts: Mutex<ByHandle<Weak<Registration>>>,
     entries: Mutex<Vec<ForeignEntry>>,
     pub(crate) wrapped: Arc<Wrapped>,
@@ -42,15 +46,11 @@ struct ForeignEntry {
     ix: DeviceIx,
     device: Arc<dyn hal::Device>,
     taken: bool,
-    /// Whose it is while it is taken.
-    registration: Weak<Registration>,
 }
 
 impl ForeignDevices {
-    pub(crate) fn new(loaded: BTreeMap<&'static str, Loaded>, found: usize) -> Self {
-        let (contexts, entries) = (Mutex::default(), Mutex::default());
-        let (wrapped, planned) = (Arc::default(), Mutex::default());
-        Self { loaded, found, contexts, entries, wrapped, planned }
+    pub(crate) fn new(loaded: BTreeMap<&'static str, Loaded>) -> Self {
+        Self { loaded, ..Self::default() }
     }
 
     /// What an API has loaded, and the index of its first device. `title` is the API's in words.
@@ -65,21 +65,6 @@ impl ForeignDevices {
             tried: Vec::new(),
             reason: "this hub found none; see `Hub::unavailable`".to_owned(),
         })
-    }
-
-    /// What keeps the context of a foreign device's device; nothing for a device that was found.
-    pub fn of(&self, device: DeviceIx) -> Option<Arc<Registration>> {
-        // Device entries are taken into the list in the order of their indices.
-        let entry = device.get().checked_sub(self.found)?;
-        lock(&self.entries).get(entry)?.registration.upgrade()
-    }
-
-    /// The device entries of a context are whose it is.
-    fn assign_all(&self, registered: &Arc<Registration>) {
-        let mut entries = lock(&self.entries);
-        for entry in entries.iter_mut().filter(|entry| registered.devices.contains(&entry.ix)) {
-            entry.registration = Arc::downgrade(registered);
-        }
     }
 
     /// How memory of others is shared with devices beside its own. What was planned once stays right: topologies only grow,
@@ -135,12 +120,7 @@ impl DeviceEntries for Joining<'_> {
         }
         let ix = hub.device_table().add(device.clone(), &known_as(hub, device.info(), known))?;
         hub.ledger().name(ix, &hub.topology().node(ix).id);
-        entries.push(ForeignEntry {
-            ix,
-            device: device.clone(),
-            taken: true,
-            registration: Weak::new(),
-        });
+        entries.push(ForeignEntry { ix, device: device.clone(), taken: true });
         self.entries.push(ix);
         Ok(device)
     }
@@ -262,6 +242,12 @@ impl Whose {
 type Adopted = Result<Arc<dyn Any + Send + Sync>>;
 
 impl Hub {
+    /// What is known of foreign contexts and of what was wrapped.
+    #[doc(hidden)]
+    pub fn foreign_devices(&self) -> &ForeignDevices {
+        self.extensions().get()
+    }
+
     /// Whose context it is, by its handle. `own` finds the device that the hub made it for; if it is nobody's yet, `adopt`
     /// device entries its devices and it is registered.
     #[doc(hidden)]
@@ -280,7 +266,8 @@ impl Hub {
         }
         let registered = Arc::new(self.register(raw, adopt)?);
         contexts.insert(raw, Arc::downgrade(&registered));
-        self.foreign_devices().assign_all(&registered);
+        let context: Arc<dyn Any + Send + Sync> = registered.clone();
+        registered.devices.iter().for_each(|ix| self.device_table().set_context(*ix, &context));
         Ok(Whose::ForeignDevice(registered))
     }
 

@@ -31,9 +31,10 @@ mod queue;
 mod registry;
 mod wrap;
 
+pub(crate) use context::Loaded;
 #[doc(hidden)]
 pub use context::{ForeignDevices, Registration, Whose};
 pub use owner::Borrowed;
 pub use wrap::WrapBuilder;
 #[doc(hidden)]
-pub use wrap::{Asked, Element, ForeignMemory, Loan};
+pub use wrap::{Asked, ElementLayout, ForeignMemory, WrappedMemory};

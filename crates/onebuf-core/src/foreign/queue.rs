@@ -16,10 +16,9 @@ impl Hub {
         }
         let ours = self.service_queue_state(buffer.plan().allocate_on)?;
         let (device, native) = (ours.device, ours.hal.clone());
-        let foreign_device = self.foreign_devices().of(device);
-        let queue_state =
-            QueueState::of(device, native, self.hal(device), ours.spec, foreign_device)
-                .traced(self.tracer());
+        let context = self.context_of(device);
+        let queue_state = QueueState::of(device, native, self.hal(device), ours.spec, context)
+            .traced(self.tracer());
         Ok(Queue { hub: self.clone(), queue_state: Arc::new(queue_state) })
     }
 
@@ -30,9 +29,10 @@ impl Hub {
         device: DeviceIx,
         native: Arc<dyn hal::Queue>,
         spec: QueueSpec,
-        foreign_device: Option<Arc<Registration>>,
+        registration: Option<Arc<Registration>>,
     ) -> Queue {
-        let queue_state = QueueState::of(device, native, self.hal(device), spec, foreign_device);
+        let context = registration.map(|registration| registration as _);
+        let queue_state = QueueState::of(device, native, self.hal(device), spec, context);
         Queue {
             hub: self.clone(),
             queue_state: Arc::new(queue_state.traced(self.tracer()).foreign()),

@@ -45,12 +45,12 @@ pub(crate) struct Wrapped {
 
 #[derive(Default)]
 struct All {
-    cores: ByHandle<Entry>,
+    cores: ByHandle<WrapEntry>,
     /// How many threads wait for a change: waking nobody is a system call too.
     waiting: usize,
 }
 
-enum Entry {
+enum WrapEntry {
     /// Some thread is making it.
     Making,
     /// Made. Where it is dead, its drop is still waiting for work on the memory.
@@ -73,12 +73,12 @@ impl Wrapped {
         loop {
             match all.cores.get(&key) {
                 None => break,
-                Some(Entry::Made(core)) => {
+                Some(WrapEntry::Made(core)) => {
                     if let Some(core) = core.upgrade() {
                         return Ok(core);
                     }
                 }
-                Some(Entry::Making) => {}
+                Some(WrapEntry::Making) => {}
             }
             let waited = start.get_or_insert_with(Instant::now).elapsed();
             let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
@@ -92,16 +92,16 @@ impl Wrapped {
             };
             all.waiting -= 1;
         }
-        all.cores.insert(key, Entry::Making);
+        all.cores.insert(key, WrapEntry::Making);
         drop(all);
         let unmade = Unmade { wrapped: self, key };
         let core = make()?;
-        self.change(|cores| drop(cores.insert(key, Entry::Made(Arc::downgrade(&core)))));
+        self.change(|cores| drop(cores.insert(key, WrapEntry::Made(Arc::downgrade(&core)))));
         std::mem::forget(unmade);
         Ok(core)
     }
 
-    fn change(&self, change: impl FnOnce(&mut ByHandle<Entry>)) {
+    fn change(&self, change: impl FnOnce(&mut ByHandle<WrapEntry>)) {
         let mut all = lock(&self.all);
         change(&mut all.cores);
         if all.waiting > 0 {

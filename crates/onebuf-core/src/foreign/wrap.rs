@@ -2,9 +2,11 @@
 
 use super::{Borrowed, Whose, owner::Claim};
 use crate::{
-    Buffer, Fence, Hub,
-    buffer::{Core, Lent, Shape, Window, make_around, stricter},
+    buffer::{Buffer, Core, Lender, Lent, Loan, Shape, Tag, Window, make_around, stricter},
     device::Device,
+    fence::Fence,
+    hub::Hub,
+    plan::Request,
     topology::DeviceIx,
 };
 use bytemuck::Pod;
@@ -31,7 +33,7 @@ pub struct Asked<'a> {
     pub hub: &'a Hub,
     /// How many elements it must have.
     pub len: Option<usize>,
-    pub element: Element,
+    pub element: ElementLayout,
     shape: Shape,
     after: &'a [&'a Fence],
 }
@@ -39,12 +41,12 @@ pub struct Asked<'a> {
 /// What a buffer has many of.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
-pub struct Element {
+pub struct ElementLayout {
     size: usize,
     name: &'static str,
 }
 
-impl Element {
+impl ElementLayout {
     pub fn of<T>() -> Self {
         Self { size: size_of::<T>(), name: std::any::type_name::<T>() }
     }
@@ -63,7 +65,7 @@ impl Element {
 
 /// Memory that its backend has wrapped.
 #[doc(hidden)]
-pub struct Loan {
+pub struct WrappedMemory {
     pub whose: Whose,
     pub memory: Arc<dyn hal::Memory>,
     pub spec: AllocSpec,
@@ -77,19 +79,20 @@ impl Asked<'_> {
         self,
         key: usize,
         bytes: usize,
-        make: impl FnOnce(&Shape) -> Result<Loan>,
+        make: impl FnOnce(&Shape) -> Result<WrappedMemory>,
     ) -> Result<Arc<Core>> {
         let Self { hub, shape, after, .. } = self;
         let (asked, policy) = (shape.devices.clone(), shape.policy);
-        let core = hub.foreign_devices().wrapped.get(key, hub.timeout(), || {
-            let Loan { whose, memory, spec, pages } = make(&shape)?;
+        let foreign_devices = hub.foreign_devices();
+        let core = foreign_devices.wrapped.get(key, hub.timeout(), || {
+            let WrappedMemory { whose, memory, spec, pages } = make(&shape)?;
             let registration = whose.registration().map(|registration| registration as _);
-            around(
-                hub,
-                whose.devices(),
-                Lent { key, memory, spec, pages, after, registration },
-                shape,
-            )
+            let tag = Tag { place: 0, number: key as u64 };
+            let owner = foreign_devices.wrapped.clone();
+            let loan = Loan { owner, lender: Lender::Foreign, tag };
+            let plan = &|beside: &Request| foreign_devices.plan(hub.topology(), beside);
+            let lent = Lent { memory, spec, pages, after, registration, loan, plan };
+            around(hub, whose.devices(), lent, shape)
         })?;
         if core.bytes != bytes {
             let have = core.bytes;
@@ -205,7 +208,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
             return Err(fault);
         }
         let Self { hub, what, shape, len, after, claim, keeps: _keeps, .. } = self;
-        let element = Element::of::<T>();
+        let element = ElementLayout::of::<T>();
         let (core, window) = what.wrap(Asked { hub, len, element, shape, after: &after })?;
         let buffer = Buffer::sharing(core, window);
         // Work that is over need not be waited for; sharing may have waited for it.

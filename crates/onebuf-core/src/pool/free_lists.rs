@@ -95,13 +95,13 @@ impl<S: MemoryResource> FreeLists<S> {
         victims.into_iter().for_each(|block| self.below.give(block));
         let taken = match self.below.take(request) {
             Err(error @ Error::OutOfMemory { .. }) => self.after_all(request, shelf, error),
-            taken => taken.map(Found::New),
+            taken => taken.map(Available::New),
         };
         let mut lists = lock(&self.lists);
         lists.pending_bytes -= request.capacity as u64;
         let block = match taken? {
-            Found::Idle(block) => return Ok(block),
-            Found::New(block) => block,
+            Available::Idle(block) => return Ok(block),
+            Available::New(block) => block,
         };
         lists.note_made(block.capacity());
         Ok(Block { shelf, ..block })
@@ -114,22 +114,22 @@ impl<S: MemoryResource> FreeLists<S> {
         request: &AllocationRequest<'_>,
         shelf: u32,
         error: Error,
-    ) -> Result<Found> {
+    ) -> Result<Available> {
         let mut lists = lock(&self.lists);
         if let Some(block) = lists.pop(shelf) {
-            return Ok(Found::Idle(block));
+            return Ok(Available::Idle(block));
         }
         let victims = lists.evict(0);
         drop(lists);
         let mut freed = !victims.is_empty();
         victims.into_iter().for_each(|block| self.below.give(block));
         freed |= self.below.trim(0) > 0;
-        if freed { self.below.take(request).map(Found::New) } else { Err(error) }
+        if freed { self.below.take(request).map(Available::New) } else { Err(error) }
     }
 }
 
 /// What a miss ended with.
-enum Found {
+enum Available {
     Idle(Block),
     New(Block),
 }

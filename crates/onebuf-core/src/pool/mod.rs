@@ -61,11 +61,11 @@ use wait::WaitingRoom;
 /// Dropping it frees what is idle, and tells in the log what is still out; those buffers stay usable and
 /// are freed when they are dropped.
 pub struct Pool {
-    inner: Arc<Inner>,
+    inner: Arc<PoolState>,
 }
 
 /// What buffers of the pool keep.
-pub(crate) struct Inner {
+pub(crate) struct PoolState {
     hub: Hub,
     top: Box<dyn MemoryResource>,
     room: WaitingRoom,
@@ -95,7 +95,7 @@ impl Pool {
     /// ```
     pub fn over(hub: &Hub, resource: impl MemoryResource + 'static) -> Self {
         let (hub, top, closed) = (hub.clone(), Box::new(resource), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { hub, top, room: WaitingRoom::default(), closed }) }
+        Self { inner: Arc::new(PoolState { hub, top, room: WaitingRoom::default(), closed }) }
     }
 
     /// A buffer as wished. Contents given with [`BufferBuilder::init`] are written; otherwise they are
@@ -198,7 +198,7 @@ impl Pool {
     }
 }
 
-impl Inner {
+impl PoolState {
     /// A block becomes the core of a buffer.
     #[inline]
     fn lend(self: &Arc<Self>, block: Block, bytes: usize) -> Result<Box<Core>> {
@@ -238,7 +238,7 @@ impl Inner {
     }
 }
 
-impl Owner for Inner {
+impl Owner for PoolState {
     fn take_back(&self, core: Box<Core>, Tag { place: shelf, number }: Tag) {
         self.give(Block { core, shelf, number });
     }

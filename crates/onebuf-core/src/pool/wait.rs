@@ -12,14 +12,14 @@ use std::{
 /// Those who wait, in the order in which they came.
 #[derive(Default)]
 pub(super) struct WaitingRoom {
-    state: Mutex<State>,
+    state: Mutex<WaitState>,
     changed: Condvar,
     /// How many there are, for those who only want to know whether there are any.
     waiting: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct WaitState {
     line: VecDeque<u64>,
     tickets: u64,
     /// Counts returns, so that none is missed between a try and a wait.
@@ -27,12 +27,12 @@ struct State {
 }
 
 /// A place in the line, given up in every case: an attempt that panics must not stop those behind it.
-struct Turn<'r> {
+struct WaitTurn<'r> {
     room: &'r WaitingRoom,
     ticket: u64,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WaitTurn<'_> {
     fn drop(&mut self) {
         self.room.leave(self.ticket);
     }
@@ -54,7 +54,7 @@ impl WaitingRoom {
         mut attempt: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let deadline = Instant::now().checked_add(timeout);
-        let turn = Turn { room: self, ticket: self.enter() };
+        let turn = WaitTurn { room: self, ticket: self.enter() };
         loop {
             let Some(seen) = self.until_first(turn.ticket, deadline) else {
                 return Err(still_in_line(bytes));
@@ -107,7 +107,7 @@ impl WaitingRoom {
         self.until(deadline, |state| state.returns > seen).is_some()
     }
 
-    fn until(&self, deadline: Option<Instant>, holds: impl Fn(&State) -> bool) -> Option<u64> {
+    fn until(&self, deadline: Option<Instant>, holds: impl Fn(&WaitState) -> bool) -> Option<u64> {
         let mut state = lock(&self.state);
         loop {
             if holds(&state) {

@@ -1,7 +1,11 @@
 //! The arguments of a launch.
 
 use super::signature::{Element, Param};
-use crate::{queue::Queue, view::Hold};
+use crate::{
+    buffer::Hold,
+    queues::Queue,
+    view::{ReadView, WriteView},
+};
 use bytemuck::Pod;
 use onebuf_hal::{self as hal, Error, Result, locks::Arc};
 use std::{cell::Cell, marker::PhantomData, ops::Deref};
@@ -242,6 +246,34 @@ impl<'b> IntoArg<'b> for Arg<'b> {
     #[inline]
     fn into_arg(self) -> Arg<'b> {
         self
+    }
+}
+
+macro_rules! views {
+    ($($view:ident),*) => {$(
+        impl<'b, T: Pod> IntoArg<'b> for $view<'b, T> {
+            #[inline]
+            fn into_arg(self) -> Arg<'b> {
+                Arg::buffer::<T>(self.into_hold())
+            }
+        }
+    )*};
+}
+views!(ReadView, WriteView);
+
+impl<'v, T: Pod> IntoArg<'v> for &'v ReadView<'_, T> {
+    #[inline]
+    fn into_arg(self) -> Arg<'v> {
+        Arg::lent::<T>(self.hold())
+    }
+}
+
+/// Alone, as long as the argument lives: on a queue that runs its work on the calling thread, two launches of one view
+/// would write at once.
+impl<'v, T: Pod> IntoArg<'v> for &'v mut WriteView<'_, T> {
+    #[inline]
+    fn into_arg(self) -> Arg<'v> {
+        Arg::lent::<T>(self.hold())
     }
 }
 

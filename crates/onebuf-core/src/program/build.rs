@@ -24,8 +24,23 @@ pub struct Program {
     spirv: Option<Arc<Vec<u8>>>,
 }
 
+impl Device {
+    /// A program for this device: remembered by the hub, loaded from the cache folder, or compiled now;
+    /// [`Program::origin`] says which. Threads that ask for the same program at the same time get one, which
+    /// one of them builds. A failure is not remembered. Programs that read files (`#include`, `-I`) are
+    /// compiled each time, as nothing here would notice that a file changed.
+    ///
+    /// # Errors
+    /// [`onebuf_hal::Error::Build`] with the compiler's log and the source lines it speaks of;
+    /// [`onebuf_hal::Error::Unsupported`] when the source has no form that this device takes;
+    /// [`onebuf_hal::Error::Timeout`] when another thread is building the same for longer than the hub waits.
+    pub fn program(&self, source: &Source) -> Result<Program> {
+        Program::build(self, source)
+    }
+}
+
 impl Program {
-    pub(crate) fn build(device: &Device, source: &Source) -> Result<Self> {
+    fn build(device: &Device, source: &Source) -> Result<Self> {
         let start = Instant::now();
         let (hal, origin) = device.hub().programs().get(device, source.hal())?;
         let spirv = source.hal().spirv.as_deref().map(|module| Arc::new(module.to_vec()));

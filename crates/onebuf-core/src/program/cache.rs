@@ -1,11 +1,11 @@
 //! Programs that a hub remembers: in memory, and on disk for the next process.
 
 use super::{
-    once::{Found, Once},
+    once::{Lookup, Once},
     source::reads_files,
     store::{self, Store},
 };
-use crate::{device::Device, topology::DeviceIx};
+use crate::{device::Device, hub::Hub, topology::DeviceIx};
 use onebuf_hal::{self as hal, DeviceInfo, Language, Result, Shader, Source, locks::Arc};
 use std::{borrow::Cow, path::PathBuf};
 
@@ -64,6 +64,19 @@ impl Key {
     }
 }
 
+impl Hub {
+    /// The programs that it remembers.
+    pub(crate) fn programs(&self) -> &Programs {
+        self.extensions().get()
+    }
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self::new(ProgramCache::Off, None, None)
+    }
+}
+
 impl Programs {
     /// `folder` is the cache folder, which is only needed for programs on disk.
     pub fn new(how: ProgramCache, folder: Option<PathBuf>, limit_bytes: Option<u64>) -> Self {
@@ -83,8 +96,8 @@ impl Programs {
             return build(hal, source);
         };
         match memory.get(&Key::new(device.index(), source), device.hub().timeout())? {
-            Found::Made(program) => Ok((program, Origin::Memory)),
-            Found::Yours(making) => {
+            Lookup::Made(program) => Ok((program, Origin::Memory)),
+            Lookup::Yours(making) => {
                 let (program, origin) = self.build_or_load(hal, source)?;
                 making.done(program.clone());
                 Ok((program, origin))

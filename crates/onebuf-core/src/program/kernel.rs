@@ -9,7 +9,7 @@ use super::{Arg, Call, Grid, Program, Signature, signature::Param};
 use crate::{
     device::Device,
     observe::{Timed, What},
-    queue::Queue,
+    queues::Queue,
 };
 use onebuf_hal::{
     self as hal, Error, Event, Result,

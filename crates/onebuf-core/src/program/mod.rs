@@ -6,6 +6,7 @@ mod cache;
 mod graft;
 mod grid;
 mod kernel;
+mod launch;
 mod moved;
 mod once;
 mod signature;

@@ -53,7 +53,7 @@ impl Kernel {
     }
 
     /// As [`Kernel::graft`], where the doctor has proven that for these two devices. For what is done unasked, as by
-    /// pipelines (`onebuf::pipeline::Builder::launches`).
+    /// pipelines, whose stages are moved so.
     ///
     /// # Errors
     /// Why it was not: the doctor's verdict, or what cannot be grafted of the program. It still runs where it was built.

@@ -12,18 +12,18 @@ use std::{
 
 /// Things by their keys; of those that are too many, the least recently used goes.
 pub(super) struct Once<K, V: ?Sized> {
-    state: Mutex<State<K, V>>,
+    state: Mutex<OnceState<K, V>>,
     changed: Condvar,
     limit: usize,
 }
 
-struct State<K, V: ?Sized> {
-    slots: HashMap<K, Slot<V>>,
+struct OnceState<K, V: ?Sized> {
+    slots: HashMap<K, OnceSlot<V>>,
     /// Counts uses.
     clock: u64,
 }
 
-enum Slot<V: ?Sized> {
+enum OnceSlot<V: ?Sized> {
     /// Some thread is making it.
     Making,
     Made {
@@ -34,7 +34,7 @@ enum Slot<V: ?Sized> {
 
 impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
     pub fn new(limit: usize) -> Self {
-        let state = State { slots: HashMap::new(), clock: 0 };
+        let state = OnceState { slots: HashMap::new(), clock: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
@@ -43,16 +43,16 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
     ///
     /// # Errors
     /// [`Error::Timeout`] when the other thread takes too long.
-    pub fn get(&self, key: &K, timeout: Duration) -> Result<Found<'_, K, V>> {
+    pub fn get(&self, key: &K, timeout: Duration) -> Result<Lookup<'_, K, V>> {
         let start = Instant::now();
         let mut state = lock(&self.state);
         loop {
             if let Some(value) = state.find(key) {
-                return Ok(Found::Made(value));
+                return Ok(Lookup::Made(value));
             }
             if !state.slots.contains_key(key) {
-                state.slots.insert(key.clone(), Slot::Making);
-                return Ok(Found::Yours(Making { once: self, key: key.clone() }));
+                state.slots.insert(key.clone(), OnceSlot::Making);
+                return Ok(Lookup::Yours(Making { once: self, key: key.clone() }));
             }
             let Some(left) = timeout.checked_sub(start.elapsed()).filter(|d| !d.is_zero()) else {
                 let what = "waiting for another thread to build the same program";
@@ -72,8 +72,9 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
         let mut gone = Vec::new();
         {
             let mut state = lock(&self.state);
-            let made =
-                state.slots.extract_if(|key, slot| matches!(slot, Slot::Made { .. }) && such(key));
+            let made = state
+                .slots
+                .extract_if(|key, slot| matches!(slot, OnceSlot::Made { .. }) && such(key));
             gone.extend(made);
         }
         // Releasing calls the driver: not under the lock.
@@ -81,11 +82,11 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V: ?Sized> State<K, V> {
+impl<K: Clone + Eq + Hash, V: ?Sized> OnceState<K, V> {
     fn find(&mut self, key: &K) -> Option<Arc<V>> {
         self.clock += 1;
         match self.slots.get_mut(key) {
-            Some(Slot::Made { value, used }) => {
+            Some(OnceSlot::Made { value, used }) => {
                 *used = self.clock;
                 Some(value.clone())
             }
@@ -96,19 +97,19 @@ impl<K: Clone + Eq + Hash, V: ?Sized> State<K, V> {
     /// Takes out the least recently used. Whoever holds it keeps it.
     fn take_oldest(&mut self) -> Option<Arc<V>> {
         let made = self.slots.iter().filter_map(|(key, slot)| match slot {
-            Slot::Made { used, .. } => Some((*used, key)),
-            Slot::Making => None,
+            OnceSlot::Made { used, .. } => Some((*used, key)),
+            OnceSlot::Making => None,
         });
         let key = made.min_by_key(|(used, _)| *used)?.1.clone();
         match self.slots.remove(&key) {
-            Some(Slot::Made { value, .. }) => Some(value),
+            Some(OnceSlot::Made { value, .. }) => Some(value),
             _ => None,
         }
     }
 }
 
 /// What a look-up found.
-pub(super) enum Found<'a, K: Clone + Eq + Hash, V: ?Sized> {
+pub(super) enum Lookup<'a, K: Clone + Eq + Hash, V: ?Sized> {
     Made(Arc<V>),
     Yours(Making<'a, K, V>),
 }
@@ -125,7 +126,7 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Making<'_, K, V> {
         {
             let mut state = lock(&self.once.state);
             state.clock += 1;
-            let slot = Slot::Made { value, used: state.clock };
+            let slot = OnceSlot::Made { value, used: state.clock };
             state.slots.insert(self.key.clone(), slot);
             while state.slots.len() > self.once.limit {
                 let Some(oldest) = state.take_oldest() else { break };
@@ -140,7 +141,7 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Making<'_, K, V> {
 impl<K: Clone + Eq + Hash, V: ?Sized> Drop for Making<'_, K, V> {
     fn drop(&mut self) {
         let mut state = lock(&self.once.state);
-        if let Some(Slot::Making) = state.slots.get(&self.key) {
+        if let Some(OnceSlot::Making) = state.slots.get(&self.key) {
             state.slots.remove(&self.key);
         }
         drop(state);
@@ -156,11 +157,11 @@ mod tests {
 
     fn make(once: &Once<u32, u32>, key: u32) -> bool {
         match once.get(&key, SOON).unwrap() {
-            Found::Made(value) => {
+            Lookup::Made(value) => {
                 assert_eq!(*value, key);
                 false
             }
-            Found::Yours(making) => {
+            Lookup::Yours(making) => {
                 making.done(Arc::new(key));
                 true
             }
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_being_made_is_not_thrown_out() {
         let once = Once::new(1);
-        let Ok(Found::Yours(first)) = once.get(&1, SOON) else { panic!("nobody made it") };
+        let Ok(Lookup::Yours(first)) = once.get(&1, SOON) else { panic!("nobody made it") };
         assert!(make(&once, 2));
         first.done(Arc::new(1));
         assert!(!make(&once, 1) && make(&once, 2));
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn a_failure_is_not_remembered_and_a_wait_ends() {
         let once: Once<u32, u32> = Once::new(1);
-        let Ok(Found::Yours(making)) = once.get(&1, SOON) else { panic!("nobody made it") };
+        let Ok(Lookup::Yours(making)) = once.get(&1, SOON) else { panic!("nobody made it") };
         let waited = once.get(&1, SOON).map(drop);
         assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
         drop(making);
@@ -214,9 +215,10 @@ mod shuttle_tests {
             thread::spawn(move || {
                 loop {
                     match once.get(&key, LONG).unwrap() {
-                        Found::Made(value) => return assert_eq!(*value, key),
-                        Found::Yours(_) if key == 1 && failures.swap(0, Ordering::SeqCst) == 1 => {}
-                        Found::Yours(making) => {
+                        Lookup::Made(value) => return assert_eq!(*value, key),
+                        Lookup::Yours(_) if key == 1 && failures.swap(0, Ordering::SeqCst) == 1 => {
+                        }
+                        Lookup::Yours(making) => {
                             made[key as usize].fetch_add(1, Ordering::SeqCst);
                             thread::yield_now();
                             making.done(Arc::new(key));

@@ -34,7 +34,7 @@ pub(crate) struct Store {
 }
 
 /// A file in the folder.
-struct Entry {
+struct StoredFile {
     path: PathBuf,
     bytes: u64,
     used: SystemTime,
@@ -111,7 +111,7 @@ impl Store {
     /// Removes the least recently used until the rest is small enough, and what crashed writers left.
     fn shrink(&self, newest: &Path) -> Result<()> {
         let mut entries = entries(&self.folder())?;
-        let old = |e: &Entry| e.used.elapsed().is_ok_and(|age| age > TEMPORARY_LIFE);
+        let old = |e: &StoredFile| e.used.elapsed().is_ok_and(|age| age > TEMPORARY_LIFE);
         entries.iter().filter(|e| e.is_temporary && old(e)).try_for_each(remove)?;
         entries.retain(|e| !e.is_temporary && e.path != newest);
         entries.sort_by_key(|entry| entry.used);
@@ -148,7 +148,7 @@ impl Store {
 }
 
 /// The files in a folder that are this cache's by their names; none where there is no folder.
-fn entries(folder: &Path) -> Result<Vec<Entry>> {
+fn entries(folder: &Path) -> Result<Vec<StoredFile>> {
     let list = match fs::read_dir(folder) {
         Ok(list) => list,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -159,13 +159,13 @@ fn entries(folder: &Path) -> Result<Vec<Entry>> {
 }
 
 /// `None` for others' files, and for one that another process has just removed.
-fn entry(item: &fs::DirEntry) -> Option<Entry> {
+fn entry(item: &fs::DirEntry) -> Option<StoredFile> {
     let path = item.path();
     let ending = path.extension()?.to_str()?;
     let is_temporary = ending == "tmp";
     let meta = item.metadata().ok().filter(|meta| !meta.is_dir())?;
     let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    (is_temporary || ending == "bin").then_some(Entry {
+    (is_temporary || ending == "bin").then_some(StoredFile {
         path,
         bytes: meta.len(),
         used,
@@ -173,7 +173,7 @@ fn entry(item: &fs::DirEntry) -> Option<Entry> {
     })
 }
 
-fn remove(entry: &Entry) -> Result<()> {
+fn remove(entry: &StoredFile) -> Result<()> {
     match fs::remove_file(&entry.path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unusable(&entry.path, &error)),
         _ => Ok(()),

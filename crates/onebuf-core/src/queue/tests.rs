@@ -5,6 +5,7 @@ use super::{
     watch::{WATCH, Watch},
     *,
 };
+use crate::{fence::Fence, queues::Queue};
 use onebuf_hal::fake::{FakeConfig, FakeDevice};
 use onebuf_hal::{
     Callback, Device as _, Domain, Event, HostSignal, Profile,
@@ -14,6 +15,7 @@ use std::{
     pin::pin,
     sync::{Weak, mpsc},
     task::{Context, Poll, Wake},
+    time::Instant,
 };
 
 const LONG: Duration = Duration::from_secs(20);

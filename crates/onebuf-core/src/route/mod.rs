@@ -71,6 +71,14 @@ pub fn share_events(topology: &Topology, ends: [DeviceIx; 2]) -> bool {
     on(a, b) || on(b, a)
 }
 
+impl Topology {
+    /// Every route that the devices' own words allow, none of them tried.
+    pub fn declared(nodes: Vec<Node>) -> Self {
+        let routes = candidates(&nodes);
+        Self::new(nodes, routes)
+    }
+}
+
 /// Every candidate route, at most one for each ordered pair and kind.
 pub fn candidates(nodes: &[Node]) -> Vec<Route> {
     let ends = || nodes.iter().enumerate().map(|(i, n)| (DeviceIx(i as u16), &n.info));

@@ -1,6 +1,6 @@
 //! Frames that lie in a file, without anything around them.
 
-use super::{Source, turns::Turns};
+use super::{FrameSource, turns::Turns};
 use crate::Filled;
 use bytemuck::Pod;
 use onebuf_hal::{Error, Result};
@@ -77,7 +77,7 @@ impl File {
     }
 }
 
-impl<T: Pod> Source<T> for File {
+impl<T: Pod> FrameSource<T> for File {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(frame);
         let (all, one) = (self.bytes(), bytes.len() as u64);

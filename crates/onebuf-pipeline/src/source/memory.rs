@@ -1,6 +1,6 @@
 //! Frames that lie in memory.
 
-use super::{Source, turns::Turns};
+use super::{FrameSource, turns::Turns};
 use crate::Filled;
 use onebuf_hal::{Error, Result};
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ impl<'m, T: Clone> Memory<'m, T> {
     }
 }
 
-impl<T: Copy> Source<T> for Memory<'_, T> {
+impl<T: Copy> FrameSource<T> for Memory<'_, T> {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled> {
         let (all, one) = (self.all.len(), frame.len());
         if all == 0 || one == 0 || !all.is_multiple_of(one) {

@@ -1,6 +1,6 @@
 //! Where frames come from: memory, files, a signal that is computed, the network.
 //!
-//! A [`Source`] fills the memory of one frame and says what came of it. [`Builder::feed`] makes one the source of a pipeline, and
+//! A [`FrameSource`] fills the memory of one frame and says what came of it. [`Builder::feed`] makes one the source of a pipeline, and
 //! gives it the ring's own memory wherever the host sees that: what comes by the network lies where kernels read it.
 //! A function that fills a slice is a source too.
 //!
@@ -43,7 +43,7 @@ use onebuf_core::Buffer;
 use onebuf_hal::Result;
 
 /// Something that fills one frame after the other.
-pub trait Source<T> {
+pub trait FrameSource<T> {
     /// Fills all elements with the next frame, or says why not. Unless it says [`Filled::Frame`], what lies there then is
     /// nobody's; and the next call may be about other memory.
     ///
@@ -52,7 +52,7 @@ pub trait Source<T> {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled>;
 }
 
-impl<T, F: FnMut(&mut [T]) -> Result<Filled>> Source<T> for F {
+impl<T, F: FnMut(&mut [T]) -> Result<Filled>> FrameSource<T> for F {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled> {
         self(frame)
     }
@@ -63,7 +63,7 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     /// buffer, else by one upload, which the ledger counts as asked for.
     pub fn feed<T: Pod + Send>(
         self,
-        mut source: impl Source<T> + Send + 'f,
+        mut source: impl FrameSource<T> + Send + 'f,
         buffer: impl Fn(&S) -> &Buffer<T> + Send + 'f,
     ) -> Self {
         let mut aside = Vec::new();
@@ -73,7 +73,7 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
 
 /// One frame, in place where possible.
 fn fill<T: Pod>(
-    source: &mut impl Source<T>,
+    source: &mut impl FrameSource<T>,
     buffer: &Buffer<T>,
     aside: &mut Vec<T>,
 ) -> Result<Filled> {

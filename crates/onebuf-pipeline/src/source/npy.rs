@@ -1,6 +1,6 @@
 //! Frames of a NumPy file.
 
-use super::{File, Source};
+use super::{File, FrameSource};
 use crate::{
     Filled,
     npy::{Head, MOST, NpyElement},
@@ -66,7 +66,7 @@ impl<T: NpyElement> Npy<T> {
     }
 }
 
-impl<T: NpyElement> Source<T> for Npy<T> {
+impl<T: NpyElement> FrameSource<T> for Npy<T> {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled> {
         if self.fits(frame.len()) {
             return self.file.fill(frame);

@@ -1,6 +1,6 @@
 //! A signal that is computed: plane waves on a line of sensors, in noise.
 
-use super::Source;
+use super::FrameSource;
 use crate::Filled;
 use onebuf_core::{Complex32, Complex64};
 use onebuf_hal::{Error, Result};
@@ -126,7 +126,7 @@ impl Synthetic {
     }
 }
 
-impl Source<Complex32> for Synthetic {
+impl FrameSource<Complex32> for Synthetic {
     fn fill(&mut self, frame: &mut [Complex32]) -> Result<Filled> {
         if self.frames.is_some_and(|frames| self.next >= frames) {
             return Ok(Filled::End);

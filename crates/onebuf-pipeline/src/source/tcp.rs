@@ -1,6 +1,6 @@
 //! Frames that come over a connection, without anything around them.
 
-use super::Source;
+use super::FrameSource;
 use crate::{Filled, net::failed};
 use bytemuck::Pod;
 use onebuf_hal::{Error, Result};
@@ -243,7 +243,7 @@ fn knock(door: &TcpListener, limit: Duration) -> Result<Option<TcpStream>> {
     }
 }
 
-impl<T: Pod> Source<T> for Tcp {
+impl<T: Pod> FrameSource<T> for Tcp {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled> {
         if !self.is_connected()? {
             return Ok(Filled::Idle);

@@ -26,7 +26,7 @@ fn hub() -> Hub {
 }
 
 /// What a source gives, through a ring of two slots.
-fn run<T: Pod + Send + Sync>(len: usize, source: impl Source<T> + Send) -> Result<Vec<T>> {
+fn run<T: Pod + Send + Sync>(len: usize, source: impl FrameSource<T> + Send) -> Result<Vec<T>> {
     let (hub, mut all) = (hub(), Vec::new());
     let pipeline = Pipeline::builder(2, |_| hub.buffer::<T>(len).build()).feed(source, |slot| slot);
     pipeline.drain(sink::Memory::new(&mut all), |slot| slot).build()?.run()?;

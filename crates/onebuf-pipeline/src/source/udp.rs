@@ -22,7 +22,7 @@ mod window;
 
 pub use counts::{UdpCounts, UdpMeter};
 
-use super::Source;
+use super::FrameSource;
 use crate::{
     Filled,
     net::{failed, mmsg::Origin, resolve, socket},
@@ -75,11 +75,11 @@ pub enum Arrival {
 /// received until its end. One that goes quiet without an end, because its sender crashed, is replaced by the next stream that sends
 /// ([`Udp::takeover_after`]). Packets of other streams are counted meanwhile, and no frame is made of the packets of two.
 ///
-/// A frame that lacks a packet is counted and never taken for a whole one: as a [`Source`] this says [`Filled::Incomplete`]. Programs that want
+/// A frame that lacks a packet is counted and never taken for a whole one: as a [`FrameSource`] this says [`Filled::Incomplete`]. Programs that want
 /// such frames too call [`Udp::receive`], which says what is missing.
 ///
 /// ```
-/// use onebuf::pipeline::{Filled, sink::{self, Sink}, source::{Source, Udp}};
+/// use onebuf::pipeline::{Filled, sink::{self, Sink}, source::{FrameSource, Udp}};
 ///
 /// # fn main() -> onebuf::Result<()> {
 /// let mut udp = Udp::bind("127.0.0.1:0")?;
@@ -280,7 +280,7 @@ impl Udp {
     }
 }
 
-impl<T: Pod> Source<T> for Udp {
+impl<T: Pod> FrameSource<T> for Udp {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled> {
         Ok(match self.next(bytemuck::cast_slice_mut(frame), false)? {
             Arrival::Whole { .. } => Filled::Frame,

@@ -3,7 +3,8 @@
 use bytemuck::Pod;
 use onebuf_core::{
     Arg, Buffer, Device, Hub, IntoArg, Queue, ReadView, WrapBuilder, WriteView,
-    internals::{Asked, Core, ForeignMemory, Loan, Registration, Whose, Window},
+    foreign::WrappedMemory,
+    internals::{Asked, Core, ForeignMemory, Registration, Whose, Window},
 };
 use onebuf_gl::{
     self as gl,
@@ -224,7 +225,7 @@ unsafe impl ForeignMemory for Named {
             let (memory_kind, (access, host)) = (MemoryKind::Device, Default::default());
             let spec =
                 AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
-            Ok(Loan {
+            Ok(WrappedMemory {
                 whose: Whose::ForeignDevice(registration.clone()),
                 memory,
                 spec,

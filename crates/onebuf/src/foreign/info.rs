@@ -1,10 +1,7 @@
 //! What foreign OpenCL objects are.
 
 use super::context::Known;
-use onebuf_core::{
-    Hub,
-    internals::{Element, flags},
-};
+use onebuf_core::{Hub, foreign::ElementLayout, internals::flags};
 use onebuf_hal::{Access, HostAccess, QueueSpec, Result};
 use onebuf_opencl::foreign::{self, ContextFacts, MemoryFacts};
 use onebuf_sys::opencl::consts as cl;
@@ -113,7 +110,7 @@ impl ForeignBufferInfo {
     /// # Errors
     /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) when its size is no multiple of theirs.
     pub fn elements<T>(&self) -> Result<usize> {
-        Element::of::<T>().count(self.bytes)
+        ElementLayout::of::<T>().count(self.bytes)
     }
 }
 

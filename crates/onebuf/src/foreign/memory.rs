@@ -6,7 +6,8 @@ use super::{
 };
 use onebuf_core::{
     Hub,
-    internals::{Asked, Core, ForeignMemory, Loan, Shape, Window, flags},
+    foreign::WrappedMemory,
+    internals::{Asked, Core, ForeignMemory, Shape, Window, flags},
     topology::DeviceIx,
 };
 use onebuf_hal::{
@@ -50,7 +51,7 @@ unsafe impl ForeignMemory for Object {
 }
 
 /// A whole memory object, in the form in which it is best used.
-fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<Loan> {
+fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<WrappedMemory> {
     // Mapped by us is no matter, but then there was a core.
     // SAFETY: the promise that was made to `wrap_buffer`.
     if facts.map_count > 0 && unsafe { stays_mapped(hub, raw) }? {
@@ -76,7 +77,7 @@ fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<Loa
     let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
     let pages = facts.host_pointer.filter(|_| over && memory_kind == MemoryKind::MappedDevice);
     let pages = pages.and_then(|at| NonNull::new(at as *mut u8));
-    Ok(Loan { whose, memory, spec, pages })
+    Ok(WrappedMemory { whose, memory, spec, pages })
 }
 
 /// How late a driver may be in counting a map down. PoCL 3.1 does so after the unmap is complete, also after
@@ -164,7 +165,7 @@ unsafe impl ForeignMemory for Svm {
             let device = device_of(hub, whose, home)?;
             // SAFETY: the promise that was made to `wrap_svm`.
             let memory = unsafe { device.wrap_svm(start, &spec) }?;
-            Ok(Loan { whose: whose.clone(), memory, spec, pages: None })
+            Ok(WrappedMemory { whose: whose.clone(), memory, spec, pages: None })
         })?;
         Ok((core, None))
     }

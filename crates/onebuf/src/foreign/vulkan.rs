@@ -3,7 +3,8 @@
 use bytemuck::Pod;
 use onebuf_core::{
     Device, Hub, WrapBuilder,
-    internals::{Asked, Core, ForeignMemory, Loan, Registration, Whose, Window},
+    foreign::WrappedMemory,
+    internals::{Asked, Core, ForeignMemory, Registration, Whose, Window},
 };
 use onebuf_hal::{AllocSpec, Error, Result, locks::Arc};
 use onebuf_sys::vulkan::{vk, vk::Handle};
@@ -214,7 +215,7 @@ unsafe impl ForeignMemory for Bound {
             let (access, host) = Default::default();
             let spec =
                 AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
-            Ok(Loan {
+            Ok(WrappedMemory {
                 whose: Whose::ForeignDevice(registration.clone()),
                 memory,
                 spec,

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::topology::Node;
+use crate::{foreign::Loaded, topology::Node};
 use onebuf_hal::{
     self as hal, Api, Backend, DriverLibrary, Error, Result, Search, Unavailable,
     locks::{Arc, Mutex},
@@ -112,15 +112,9 @@ impl Backends {
     }
 }
 
-/// What one API has loaded, for its foreign objects, and the index of its first device.
-pub(crate) struct Loaded {
-    pub library: Arc<dyn hal::Library>,
-    pub first: usize,
-}
-
 /// What was found so far.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FoundDevices {
     pub devices: Vec<Arc<dyn hal::Device>>,
     pub nodes: Vec<Node>,
     pub unavailable: Vec<Unavailable>,
@@ -128,7 +122,7 @@ pub(super) struct Found {
     pub loaded: BTreeMap<&'static str, Loaded>,
 }
 
-impl Found {
+impl FoundDevices {
     /// Asks every backend that is not switched off.
     pub fn search(
         &mut self,

@@ -1,0 +1,414 @@
+//! What every guard is made of: a view's hold of a buffer or region, on one queue.
+//!
+//! # Safety
+//! A guard of the host's excludes writers (and, when it writes, everybody) until it is dropped, so the
+//! bytes it gives are the only use of them in this process. Of memory that another process can write it
+//! gives no slices: memory is exposed only while nobody holds a guard, and guards taken since know it.
+
+#![allow(unsafe_code)]
+
+use super::{Core, Few, GuardEntry, Part, Seen, Span, Taken};
+use crate::{ledger::Cause, observe::Began, queue::QueueState, queues::Queue, topology::DeviceIx};
+use onebuf_hal::{
+    self as hal, Access, Error, Event, Memory, RawHandle, Result, RouteKind, SyncMethod,
+    VolatileBytes,
+    locks::{Arc, Mutex, lock},
+};
+use std::{fmt, ptr::NonNull};
+
+/// What every guard is made of. Taking it did the hand-over; dropping it notes the queue's position.
+///
+/// The way from a lease into a launch's arguments is inlined, so that what was just written need not be
+/// moved: that costs as much as the lease.
+pub struct Hold<'b> {
+    core: &'b Core,
+    span: Span,
+    queue_state: OnQueue<'b>,
+    access: Access,
+    /// What the buffer or region was made for.
+    made_for: Access,
+    how: How<'b>,
+}
+
+/// How a guard was taken.
+struct How<'b> {
+    memory: Seen<'b>,
+    alias: usize,
+    sync_method: SyncMethod,
+    /// Taken on a lease, without a mark.
+    leased: bool,
+    /// What is newest is elsewhere, until this says that it has overwritten everything.
+    overwrites: bool,
+    /// Another process can write the memory.
+    exposed: bool,
+    /// On an out-of-order queue: what orders its launches. On an in-order one, for foreign memory: what tells
+    /// their end.
+    links: Option<Box<Mutex<Links>>>,
+}
+
+/// The queue of a guard: the caller's, or one of ours.
+pub(crate) enum OnQueue<'b> {
+    Borrowed(&'b Arc<QueueState>),
+    Own(Arc<QueueState>),
+}
+
+impl OnQueue<'_> {
+    #[inline]
+    fn get(&self) -> &Arc<QueueState> {
+        match self {
+            OnQueue::Borrowed(queue_state) => queue_state,
+            OnQueue::Own(queue_state) => queue_state,
+        }
+    }
+}
+
+/// What orders the launches of one guard on an out-of-order queue.
+#[derive(Default)]
+struct Links {
+    /// What they wait for.
+    after: Vec<Arc<dyn Event>>,
+    /// Their own events. One that writes waits for the one before.
+    ends: Few<Arc<dyn Event>>,
+    /// The native handle was given away: work of others may be in the queue, so that only a mark behind
+    /// everything tells the end.
+    given_away: bool,
+}
+
+impl<'b> How<'b> {
+    #[inline(always)]
+    fn leased(alias: usize, memory: Seen<'b>) -> Self {
+        let sync_method = SyncMethod::SameQueue;
+        // No lease is granted of memory that is exposed.
+        let exposed = false;
+        Self { memory, alias, sync_method, leased: true, overwrites: false, exposed, links: None }
+    }
+
+    /// The way without a lease.
+    #[inline(never)]
+    fn handed_over(
+        part: Part<'b>,
+        queue_state: &Arc<QueueState>,
+        access: Access,
+        keep: bool,
+    ) -> Result<Self> {
+        let Taken { alias, memory, sync_method, after, overwrites, exposed } =
+            part.core.take(&part, queue_state, access.writes(), keep)?;
+        // Whoever gives foreign memory back waits for our work: its own event tells, where else a mark would have
+        // to be enqueued for that. A queue that was given away is marked all the same.
+        let watched =
+            part.core.is_foreign() && !queue_state.is_foreign && !queue_state.was_given_away();
+        let links = (watched || !queue_state.is_in_order())
+            .then(|| Box::new(Mutex::new(Links { after, ..Links::default() })));
+        Ok(Self { memory, alias, sync_method, leased: false, overwrites, exposed, links })
+    }
+}
+
+impl<'b> Hold<'b> {
+    /// For kernels on a caller's queue.
+    #[inline(always)]
+    pub(crate) fn on(part: Part<'b>, queue: &'b Queue, access: Access) -> Result<Self> {
+        if !part.core.hub.is(&queue.hub) {
+            return Err(foreign(queue));
+        }
+        Self::new(part, &queue.queue_state, OnQueue::Borrowed(&queue.queue_state), access, true)
+    }
+
+    /// For the host itself.
+    pub(crate) fn by_host(part: Part<'b>, access: Access) -> Result<Self> {
+        let queue_state = part.core.hub.host_queue_state()?;
+        Self::new(part, queue_state, OnQueue::Borrowed(queue_state), access, true)
+    }
+
+    pub(crate) fn take(
+        part: Part<'b>,
+        queue_state: &Arc<QueueState>,
+        access: Access,
+    ) -> Result<Self> {
+        Self::new(part, queue_state, OnQueue::Own(queue_state.clone()), access, true)
+    }
+
+    /// For whoever will overwrite everything: older contents need not come along.
+    pub(crate) fn overwrite(part: Part<'b>, queue_state: &Arc<QueueState>) -> Result<Self> {
+        let keep = !part.is_whole();
+        Self::new(part, queue_state, OnQueue::Own(queue_state.clone()), Access::ReadWrite, keep)
+    }
+
+    #[inline(always)]
+    fn new(
+        part: Part<'b>,
+        queue_state: &Arc<QueueState>,
+        keeps: OnQueue<'b>,
+        access: Access,
+        keep: bool,
+    ) -> Result<Self> {
+        let how = match part.take_leased(queue_state, access.writes()) {
+            Some((alias, memory)) => How::leased(alias, memory),
+            None => How::handed_over(part, queue_state, access, keep)?,
+        };
+        let Part { core, span, access: made_for, .. } = part;
+        Ok(Self { core, span, queue_state: keeps, access, made_for, how })
+    }
+
+    /// Everything has been overwritten.
+    pub fn overwritten(&self) {
+        if self.how.overwrites {
+            self.core.overwritten(self.how.alias);
+        }
+    }
+
+    #[inline]
+    #[doc(hidden)]
+    pub fn memory(&self) -> &dyn Memory {
+        self.how.memory.get()
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    pub(crate) fn sync_method(&self) -> SyncMethod {
+        self.how.sync_method
+    }
+
+    #[doc(hidden)]
+    pub fn bytes(&self) -> usize {
+        self.span.len()
+    }
+
+    /// What the buffer or region was made for.
+    pub fn buffer_access(&self) -> Access {
+        self.made_for
+    }
+
+    /// Records a copy that was made under this guard.
+    pub fn tell_copy(
+        &self,
+        began: Began<'_>,
+        name: &str,
+        cause: Cause,
+        from: DeviceIx,
+        to: DeviceIx,
+        bytes: usize,
+    ) {
+        began.end(self.queue_state.get(), |event| {
+            event.name = name.into();
+            let in_place = self.device() == self.core.hub.host_index();
+            let kind = self.core.aliases[self.how.alias].kind();
+            event.route = Some(if in_place { kind } else { RouteKind::Staged });
+            self.core.tell_copy(event, cause, from, to, bytes);
+        });
+    }
+
+    /// The same of one that the caller asked for: to the host, or from it.
+    pub fn tell_asked(&self, began: Began<'_>, name: &str, to_host: bool, bytes: usize) {
+        let (home, host) = (self.core.plan.allocate_on, self.core.hub.host_index());
+        let (from, to) = if to_host { (home, host) } else { (host, home) };
+        self.tell_copy(began, name, Cause::Asked, from, to, bytes);
+    }
+
+    /// Whether both the view and the buffer are for what a kernel does.
+    #[inline]
+    pub fn allows(&self, access: Access) -> bool {
+        self.access.allows(access) && self.made_for.allows(access)
+    }
+
+    pub(crate) fn device(&self) -> DeviceIx {
+        self.core.aliases[self.how.alias].device
+    }
+
+    pub(crate) fn api(&self) -> &'static str {
+        self.core.hub.topology().node(self.device()).info.api.0
+    }
+
+    /// The queue it was taken on.
+    pub fn queue(&self) -> &dyn hal::Queue {
+        &*self.queue_state.get().hal
+    }
+
+    #[inline]
+    #[doc(hidden)]
+    pub fn is_on(&self, queue: &Queue) -> bool {
+        Arc::ptr_eq(self.queue_state.get(), &queue.queue_state)
+    }
+
+    /// On an out-of-order queue, adds what a launch must wait for.
+    pub fn collect_waits(&self, waits: &mut Vec<Arc<dyn Event>>) -> Result<()> {
+        let Some(links) = &self.how.links else { return Ok(()) };
+        let links = lock(links);
+        waits.extend(links.after.iter().cloned());
+        if self.access.writes() {
+            waits.extend(links.ends.iter().cloned());
+        }
+        if links.given_away {
+            waits.push(self.queue().mark()?);
+        }
+        Ok(())
+    }
+
+    /// Whether it wants to be told of its launches' own events.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.how.links.is_some()
+    }
+
+    /// Notes a launch's own event, where that is wanted.
+    pub fn launched(&self, event: Arc<dyn Event>) {
+        let Some(links) = &self.how.links else { return };
+        let mut links = lock(links);
+        if self.access.writes() || self.queue_state.get().is_in_order() {
+            links.ends.clear();
+        }
+        links.ends.push(event);
+    }
+
+    /// Makes the whole queue wait for what this guard waits for, before somebody else's work may follow.
+    fn give_away(&self) -> Result<()> {
+        let Some(links) = &self.how.links else { return Ok(()) };
+        let _turn = lock(&self.queue_state.get().launching);
+        let mut links = lock(links);
+        links.given_away = true;
+        if self.queue_state.get().is_in_order() {
+            return Ok(());
+        }
+        let before: Vec<_> = links.after.iter().chain(&*links.ends).cloned().collect();
+        if !before.is_empty() {
+            self.queue().wait_for(&before)?;
+        }
+        Ok(())
+    }
+
+    /// The way without a lease.
+    #[inline(never)]
+    fn let_go(&mut self) {
+        let entry =
+            GuardEntry { span: self.span, alias: self.how.alias, write: self.access.writes() };
+        let links = self.how.links.as_mut().map(|links| links.get_mut());
+        let links = links.map(|links| links.unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let ends = links.and_then(Links::take_ends);
+        self.core.give_back(&entry, self.queue_state.get(), ends);
+    }
+
+    /// The native handle, given away.
+    pub fn raw(&self) -> Result<RawHandle> {
+        self.give_away()?;
+        self.queue().note_use(self.memory())?;
+        Ok(self.memory().raw())
+    }
+
+    /// The address that an API's kernels use, on a queue of that API.
+    pub fn device_ptr(&self, api: &str) -> Result<u64> {
+        match self.raw()? {
+            RawHandle::Address(address) if self.api() == api => Ok(address as u64),
+            _ => {
+                let what = format!("a {api} pointer of a view on {}", self.api());
+                Err(Error::unsupported(what, format!("a view taken on a {api} queue")))
+            }
+        }
+    }
+
+    /// Whether the bytes are whole elements of a type.
+    pub fn check_cast<U>(&self) -> Result<()> {
+        let start = match self.memory().raw() {
+            RawHandle::Address(address) => address,
+            RawHandle::Object(_) => self.span.start,
+        };
+        let (bytes, name) = (self.bytes(), std::any::type_name::<U>());
+        let whole = size_of::<U>() > 0 && bytes.is_multiple_of(size_of::<U>());
+        if whole && start.is_multiple_of(align_of::<U>()) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{bytes} bytes from {start:#x} on are no elements of {name}")))
+    }
+
+    /// The native buffer on a queue of that API, and where in it the bytes begin.
+    pub fn object(&self, api: &str) -> Result<(u64, u64)> {
+        match self.raw()? {
+            RawHandle::Object(object) if self.api() == api => {
+                Ok((object as u64, self.memory().raw_offset() as u64))
+            }
+            _ => {
+                let what = format!("a {api} buffer of a view on {}", self.api());
+                Err(Error::unsupported(what, format!("a view taken on a {api} queue")))
+            }
+        }
+    }
+
+    /// Whether another process can write the memory.
+    #[inline]
+    pub fn is_exposed(&self) -> bool {
+        self.how.exposed
+    }
+
+    /// Whether kernels would be functions of this process, which get slices, and another process can write
+    /// the memory.
+    #[inline(always)]
+    pub fn bars_native(&self) -> bool {
+        self.how.exposed && self.is_native()
+    }
+
+    #[cold]
+    fn is_native(&self) -> bool {
+        !self.core.hub.hal(self.device()).compiles()
+    }
+
+    /// Where the host sees the bytes, when this is the host's own guard.
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        let host = self.core.hub.host_index();
+        self.memory().host_pointer().filter(|_| self.device() == host)
+    }
+
+    /// The bytes, when this is the host's own guard and another process can write them.
+    pub fn volatile(&self) -> Option<VolatileBytes<'_>> {
+        let start = self.host_pointer().filter(|_| self.is_exposed())?;
+        // SAFETY: the memory has as many bytes, mapped for as long as this guard keeps the buffer.
+        Some(unsafe { VolatileBytes::new(start, self.bytes()) })
+    }
+
+    /// The bytes themselves; `None` on any other device's guard, and where another process can write them.
+    pub fn host_bytes(&self) -> Option<&[u8]> {
+        let pointer = self.host_pointer().filter(|_| !self.is_exposed())?;
+        // SAFETY: see the head of this file.
+        Some(unsafe { std::slice::from_raw_parts(pointer.as_ptr(), self.bytes()) })
+    }
+
+    /// The bytes themselves, to be changed; `None` also on a guard that only reads.
+    pub fn host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        let ours = self.access.writes() && !self.is_exposed();
+        let pointer = self.host_pointer().filter(|_| ours)?;
+        // SAFETY: see the head of this file.
+        Some(unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), self.bytes()) })
+    }
+}
+
+#[cold]
+fn foreign(queue: &Queue) -> Error {
+    Error::ForeignContext {
+        have: format!("a queue of another hub ({})", queue.device()),
+        want: "a queue of the buffer's hub".into(),
+    }
+}
+
+impl Drop for Hold<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !(self.how.leased
+            && self.core.lease.give_back(self.queue_state.get(), self.access.writes()))
+        {
+            self.let_go();
+        }
+    }
+}
+
+impl Links {
+    /// The events that tell the end of all work; `None` where only a mark does.
+    fn take_ends(&mut self) -> Option<Few<Arc<dyn Event>>> {
+        (!self.given_away).then(|| std::mem::take(&mut self.ends))
+    }
+}
+
+impl fmt::Debug for Hold<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.core.device_id(self.device());
+        write!(f, "{} view on {device} by {}", self.access, self.how.sync_method)
+    }
+}
