@@ -270,7 +270,7 @@ fn not_moved() {
 
     let early = Pipeline::builder(1, |_| Ok(())).launches([&sides.cl]);
     let early = early.source(|_, _| Ok(Filled::End)).sink(|_, _| Ok(())).build();
-    assert!(early.unwrap_err().to_string().contains("before there is a stage"));
+    assert!(early.unwrap_err().to_string().contains("must follow a `stage`"));
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn refusals() {
     assert!(why.contains(UUID) && why.contains("one of cuda:0, opencl:0"), "{why}");
     let both = format!("{NO_IMPORT},cuMemImportFromShareableHandle:801");
     let why = refused(&mut offer, spawn(&stage, "cuda:0", &[("ONEBUF_CUDA_STUB_FAIL", &both)]));
-    assert!(why.contains("cuda:0 does not take its memory"), "{why}");
+    assert!(why.contains("cuda:0 does not import its memory"), "{why}");
     assert!(why.contains("cuImportExternalMemory"), "the first refusal is told: {why}");
 
     // Elements of another size, as with pages.

@@ -173,7 +173,10 @@ fn refusals() {
     // The driver there does not open it.
     let fails = ("ONEBUF_CUDA_STUB_FAIL", "cuIpcOpenMemHandle_v2:201,hipIpcOpenMemHandle:201");
     let why = refused(&mut offer, spawn(&stage, home.id(), &[fails]));
-    assert!(why.contains("does not take its memory") && why.contains("IpcOpenMemHandle"), "{why}");
+    assert!(
+        why.contains("does not import its memory") && why.contains("IpcOpenMemHandle"),
+        "{why}"
+    );
     // Nor does it tell how long it is.
     let fails = ("ONEBUF_CUDA_STUB_FAIL", "cuMemGetAddressRange_v2:1,hipMemGetAddressRange:1");
     let why = refused(&mut offer, spawn(&stage, home.id(), &[fails]));

@@ -200,7 +200,7 @@ impl Owner<'_> {
     }
 
     fn nobody_came(&self) -> Failure {
-        Error::timeout("waiting for a peer to come", self.timeout).into()
+        Error::timeout("waiting for a peer to connect", self.timeout).into()
     }
 
     fn visit(&self, mut visit: Visit<'_, '_, u32>) -> Result<Visited> {

@@ -1,4 +1,4 @@
-//! What a hand-over costs, and whether it copies.
+//! The cost of a hand-over, and whether it copies.
 
 use super::{
     experiment::{Experiment, MIB, Trouble},
@@ -8,15 +8,15 @@ use onebuf_core::Buffer;
 use onebuf_hal::{Result, RouteKind};
 use std::time::Instant;
 
-/// The smaller of the sizes between which a hand-over must not grow, and how often it is timed.
+/// The smaller size of the comparison, and the number of timings.
 const SMALL: usize = MIB;
 const TIMES: usize = 11;
 
-/// In seconds: more growth than this is looked at again, and less than this there is forgiven.
+/// In seconds. Growth above `SUSPICIOUS` is measured again at a larger size, where growth below `NOISE` is ignored.
 const SUSPICIOUS: f64 = 20e-6;
 const NOISE: f64 = 100e-6;
 
-/// What a route costs.
+/// The cost of a route.
 pub(super) struct Cost {
     pub zero_copy: Option<bool>,
     pub why: String,
@@ -25,7 +25,7 @@ pub(super) struct Cost {
     pub gb_per_s: f64,
 }
 
-/// Seconds: to the receiver and back, with a hand-over and without.
+/// Seconds to the receiver and back, with a hand-over and without.
 #[derive(Clone, Copy)]
 struct Timing {
     crossed: [f64; 2],
@@ -50,8 +50,8 @@ impl Timing {
         (self.crossed[0] - self.stayed[0]).max(0.0)
     }
 
-    /// How much longer a hand-over and its kernel take than at another size. Not less the kernel alone:
-    /// a driver that copies around every kernel copies for that one too.
+    /// How much longer a hand-over with its kernel takes than at another size. The kernel's own time is not subtracted,
+    /// because a driver that copies around every kernel also copies for that one.
     fn growth_since(&self, other: &Timing) -> f64 {
         let way = |way: usize| self.crossed[way] - other.crossed[way];
         way(0).max(way(1))
@@ -62,7 +62,7 @@ impl Timing {
     }
 }
 
-/// One kernel and the wait for it.
+/// Times one kernel and the wait for it.
 fn time(side: &Side, buffer: &Buffer<u32>, n: usize, step: Step) -> Result<f64> {
     let start = Instant::now();
     side.step(buffer, 0, n, step)?;
@@ -71,8 +71,8 @@ fn time(side: &Side, buffer: &Buffer<u32>, n: usize, step: Step) -> Result<f64> 
 }
 
 impl Experiment<'_> {
-    /// The cost with the thread waiting, for a callback that comes late would hide what grows. Better sync methods
-    /// spare the thread that wait: the best of them is taken that takes no more than twice as long.
+    /// Measures the cost with host waits, because a late callback would hide growth. Then selects the best sync method that
+    /// takes no more than twice as long; better methods spare the thread its wait.
     pub(super) fn cost_by_best_sync_method(&mut self) -> Result<Cost, Trouble> {
         let mut timed = Vec::new();
         while let Some(below) = self.lower(self.planned()?) {
@@ -93,13 +93,13 @@ impl Experiment<'_> {
         Ok(cost)
     }
 
-    /// What a hand-over costs, and what the receiver gets through the route.
+    /// Measures a hand-over, and the receiver's bandwidth through the route.
     fn cost(&mut self) -> Result<Cost, Trouble> {
         let bytes = self.large();
         let [small, large] = self.time_hand_overs([SMALL.min(bytes), bytes])?;
         let moves = !(small.stable_address && large.stable_address);
         let copies = self.kind == RouteKind::Staged || self.grows(&small, &large)?;
-        // Too small a device says nothing about growth.
+        // Sizes below this say nothing about growth.
         let zero_copy = (copies || moves || bytes >= 2 * SMALL).then_some(!copies && !moves);
         let why = match (copies, moves) {
             (false, false) => "the hand-over does not grow with the size".to_owned(),
@@ -120,9 +120,9 @@ impl Experiment<'_> {
         Ok(Cost { zero_copy, why, handoff_us, slower_us, gb_per_s })
     }
 
-    /// Whether a hand-over takes longer for more bytes. How fast a hidden copy can be is not known (a
-    /// GPU's own memory moves 64 MiB in 40 us), and timing is noisy; so a suspicious difference is
-    /// looked at again four times as far, or as far as the device goes, where a copy must cost as much more.
+    /// Whether a hand-over takes longer for more bytes. The speed of a hidden copy is unknown (a GPU's own memory moves 64
+    /// MiB in 40 us), and timing is noisy. Suspicious growth is therefore measured again at four times the size, or at the
+    /// device's limit, where a copy must cost proportionally more.
     fn grows(&mut self, small: &Timing, large: &Timing) -> Result<bool, Trouble> {
         if large.growth_since(small) < SUSPICIOUS {
             return Ok(false);
@@ -142,8 +142,8 @@ impl Experiment<'_> {
         }
     }
 
-    /// The fastest of several hand-overs each way, a one-element kernel on each side, less the same
-    /// kernel without a hand-over. The sizes take turns, so that they meet the same noise.
+    /// The fastest of several hand-overs in each direction, with a one-element kernel on each side, and the same kernel
+    /// without a hand-over. The sizes alternate, so that they see the same noise.
     fn time_hand_overs<const N: usize>(
         &mut self,
         sizes: [usize; N],
@@ -169,7 +169,7 @@ impl Experiment<'_> {
         Ok(timings)
     }
 
-    /// One kernel of the receiver over everything.
+    /// Times one kernel of the receiver over the whole buffer.
     fn time_sweep(&mut self, bytes: usize) -> Result<f64, Trouble> {
         (self.tell)("timing kernels");
         let (buffer, step) = (self.shared::<u32>(bytes / 4)?, self.step());
@@ -180,7 +180,7 @@ impl Experiment<'_> {
         Ok(best)
     }
 
-    /// Where the host sees the buffer, when the host is the one who looks.
+    /// The host's address of the buffer, if the host is the receiver.
     fn mapped_address(&self, buffer: &Buffer<u32>) -> Result<usize, Trouble> {
         let looks =
             self.to.device.index() == self.hub.host().index() && self.kind != RouteKind::Staged;

@@ -1,7 +1,7 @@
-//! One experiment: does memory of one device, seen from another by this route, really have the same
-//! bytes, on every page, in both directions, with work interleaved, and at what cost?
+//! One experiment: does memory of one device, accessed from another by this route, have the same bytes, on every page, in
+//! both directions, with interleaved work, and at what cost?
 //!
-//! A change of the experiment raises [`EXPERIMENT_VERSION`](onebuf_core::identity::EXPERIMENT_VERSION).
+//! Changing the experiment requires a higher [`EXPERIMENT_VERSION`](onebuf_core::identity::EXPERIMENT_VERSION).
 
 use super::subject::{Page, Side, Step, Unit, step_model};
 use bytemuck::Pod;
@@ -16,27 +16,27 @@ pub(super) const MIB: usize = 1 << 20;
 /// The largest size at which every byte is checked.
 const LARGE: usize = 64 * MIB;
 
-/// Every size at which sharing is checked: one byte, one page, odd sizes, around the huge-page size, large.
+/// The sizes at which sharing is checked: one byte, one page, odd sizes, around the huge-page size, large.
 pub const SIZES: [usize; 8] =
     [1, PAGE, 10_007, 5 * PAGE + 4, 2 * MIB - PAGE, 2 * MIB, 2 * MIB + PAGE, 64 * MIB];
 
-/// The size up to which every page is touched when nothing else is asked for.
+/// The size up to which every page is touched by default.
 pub const DEFAULT_REACH: u64 = 256 << 20;
 
 /// Bytes that a check of a large buffer reads at a time.
 const CHECK_BYTES: usize = 16 * MIB;
 
-/// Hand-overs in a row, nothing waited for: an order that only mostly holds breaks here.
+/// Consecutive hand-overs without a wait. An order that only usually holds fails here.
 const ROUNDS: usize = 100;
 
-/// The stage that is told when a wait timed out: the doctor then looks whether the helper could run meanwhile.
+/// The stage that is reported when a wait timed out. The doctor then checks whether the helper could run meanwhile.
 pub(super) const TIMED_OUT: &str = "a wait timed out";
 
 /// Why there is no proof.
 pub(super) enum Trouble {
-    /// There was no room to try: that says nothing of the route.
+    /// It could not be tried, for lack of resources. That says nothing about the route.
     NotTried(String),
-    /// It was tried, and something went wrong.
+    /// It was tried and failed.
     Failed(String),
     /// It was tried, and a wait timed out.
     TimedOut(String),
@@ -45,12 +45,12 @@ pub(super) enum Trouble {
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         match error {
-            // A driver that has no room for little is not short of memory.
+            // A driver that fails to allocate little is not short of memory.
             Error::OutOfMemory { asked, .. } if asked > MIB as u64 => {
                 Trouble::NotTried(format!("not tried: {error}"))
             }
-            // The kernels are the experiment's own. A compiler that fails on them, on a full disk for example, has not
-            // come to the route.
+            // The kernels are the experiment's own. A compiler that fails on them, for example because the disk is full, says
+            // nothing about the route.
             Error::Build { .. } => Trouble::NotTried(format!("not tried: {error}")),
             Error::Timeout { .. } => Trouble::TimedOut(error.to_string()),
             _ => Trouble::Failed(error.to_string()),
@@ -59,17 +59,17 @@ impl From<Error> for Trouble {
 }
 
 impl Trouble {
-    /// Where it happened.
+    /// Adds where it happened.
     fn at(self, place: &str) -> Self {
         self.map(|why| format!("{place}: {why}"))
     }
 
-    /// With what went wrong before.
+    /// Appends earlier failures.
     fn and(self, before: &str) -> Self {
         self.map(|why| why + before)
     }
 
-    /// Another reason for what was tried.
+    /// Changes the reason of what was tried.
     fn map(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
             Trouble::Failed(why) => Trouble::Failed(change(why)),
@@ -78,7 +78,7 @@ impl Trouble {
         }
     }
 
-    /// What went wrong, where it was tried.
+    /// The reason, if it was tried.
     fn reason(&self) -> Option<&str> {
         match self {
             Trouble::NotTried(_) => None,
@@ -99,7 +99,7 @@ impl Trouble {
     }
 }
 
-/// Makes the experiment for one route. Whatever goes wrong refutes it, with the reason.
+/// Runs the experiment for one route. Any failure refutes it, with the reason.
 pub(super) fn run(
     hub: &Hub,
     [from, to]: [&str; 2],
@@ -112,18 +112,18 @@ pub(super) fn run(
     made.unwrap_or_else(|trouble| trouble.verdict(tell))
 }
 
-/// Two devices, a route, and what is found out about it.
+/// Two devices, a route, and the state of the experiment.
 pub(super) struct Experiment<'e> {
     pub(super) hub: &'e Hub,
     pub(super) from: Side,
     pub(super) to: Side,
     pub(super) kind: RouteKind,
-    /// The largest buffer that both devices take, and how far to go.
+    /// The largest buffer that both devices can allocate, and the largest size to test.
     pub(super) limit: usize,
     reach: usize,
-    /// Forced below the best sync method when that one failed.
+    /// A lower sync method, after a better one failed.
     pub(super) sync: Option<SyncMethod>,
-    /// Another form of the memory than the planner's choice.
+    /// A memory kind other than the planner's choice.
     memory_kind: Option<MemoryKind>,
     seed: u64,
     pub(super) tell: &'e mut dyn FnMut(&str),
@@ -140,11 +140,11 @@ impl<'e> Experiment<'e> {
         tell("building the kernels");
         let near = hub.device(from)?;
         let far = match from == to {
-            // Another context of the same device, as somebody else would make one.
+            // A second context of the same device, as another library would create it.
             true => hub.second_device(&near)?,
             false => hub.device(to)?,
         };
-        // What no plan chooses has to be asked for.
+        // A memory kind that plans do not choose by themselves must be requested.
         let mut routes = hub.topology().between(near.index(), far.index()).iter();
         let memory_kind =
             routes.find(|route| route.kind == kind).and_then(|route| route.memory_kind);
@@ -170,7 +170,7 @@ impl<'e> Experiment<'e> {
         self.control()?;
         let mut not_by = String::new();
         while let Err(trouble) = self.sharing() {
-            // The memory may be fine and the sync method not: once more by a lower one, at last with the thread waiting.
+            // The memory may work while the sync method fails: retries with lower methods, down to host waits.
             let sync_method = self.planned()?;
             let (Some(reason), Some(lower)) = (trouble.reason(), self.lower(sync_method)) else {
                 return Err(trouble.and(&not_by));
@@ -200,8 +200,7 @@ impl<'e> Experiment<'e> {
         })
     }
 
-    /// A route that serves memory of several forms is tried with each: they are made and opened to the other device by
-    /// other calls.
+    /// Tries a route that serves several memory kinds with each, because they are allocated and exported by different calls.
     fn other_memory_kinds(&mut self) -> Result<(), Trouble> {
         let memory_kind = MemoryKind::Exportable;
         let has_it = self.from.device.info().caps.memory_kinds.contains(&memory_kind);
@@ -214,7 +213,7 @@ impl<'e> Experiment<'e> {
         Ok(())
     }
 
-    /// The sizes that both devices take.
+    /// The sizes that both devices can allocate.
     fn sizes(&self) -> impl Iterator<Item = usize> + use<> {
         let limit = self.limit;
         SIZES.into_iter().filter(move |&size| size <= limit)
@@ -225,7 +224,7 @@ impl<'e> Experiment<'e> {
         LARGE.min(self.limit / PAGE * PAGE)
     }
 
-    /// A buffer that lives on `from` and is seen on `to` by the route.
+    /// A buffer that is allocated on `from` and shared with `to` by the route.
     pub(super) fn shared<T: Pod>(&self, elements: usize) -> Result<Buffer<T>, Trouble> {
         Ok(self.builder(elements).build()?)
     }
@@ -241,7 +240,7 @@ impl<'e> Experiment<'e> {
         }
     }
 
-    /// The sync method by which the two are joined.
+    /// The sync method between the two devices.
     pub(super) fn planned(&self) -> Result<SyncMethod, Trouble> {
         let plan = self.builder::<u32>(PAGE).plan()?;
         let hop = plan.routes.iter().find(|hop| hop.to == self.to.device.index());
@@ -249,7 +248,7 @@ impl<'e> Experiment<'e> {
         Ok(self.sync.map_or(planned, |forced| planned.max(forced)))
     }
 
-    /// The next sync method across APIs, below the best that was planned.
+    /// The next lower sync method across APIs.
     pub(super) fn lower(&self, sync_method: SyncMethod) -> Option<SyncMethod> {
         let waits = |side: &Side| side.device.info().caps.wait_values;
         match sync_method {
@@ -264,7 +263,7 @@ impl<'e> Experiment<'e> {
         }
     }
 
-    /// Sizes, sub-ranges, two buffers at once.
+    /// Tests sizes, sub-ranges, two buffers at once, and many hand-overs.
     fn sharing(&mut self) -> Result<(), Trouble> {
         for bytes in self.sizes() {
             match bytes % 4 {
@@ -299,8 +298,8 @@ impl<'e> Experiment<'e> {
         self.look(&buffer, &mut model, "after kernels in turn, read by the second")
     }
 
-    /// The second reads everything: through its own API or, where that does not know the memory, by a kernel
-    /// whose result is read by the first.
+    /// Checks what the second device reads: through its own API or, if that does not support the memory, by a kernel whose
+    /// result the first reads.
     fn look<T: Unit>(
         &mut self,
         buffer: &Buffer<T>,
@@ -314,7 +313,7 @@ impl<'e> Experiment<'e> {
         check_from(&self.from, buffer, model, &format!("{when}, by a kernel"))
     }
 
-    /// The second writes everything, in the same way.
+    /// Writes everything from the second device, by its API or by a kernel.
     fn write_from_second<T: Unit>(
         &mut self,
         buffer: &Buffer<T>,
@@ -334,12 +333,12 @@ impl<'e> Experiment<'e> {
         Ok(())
     }
 
-    /// Says what comes next; often, for a slow device must not look like one that hangs.
+    /// Reports the next step. Frequent reports keep a slow device from looking hung.
     fn stage(&mut self, bytes: usize, what: &str) {
         (self.tell)(&format!("sharing {bytes} bytes: {what}"));
     }
 
-    /// A kernel on each side, nothing between them but what onebuf does.
+    /// Runs a kernel on each side, ordered by onebuf alone.
     fn step_both<T: Unit>(
         &mut self,
         buffer: &Buffer<T>,
@@ -385,8 +384,8 @@ impl<'e> Experiment<'e> {
         self.look(&buffer, &mut model, "read by the second")
     }
 
-    /// Kernels in turn on one word of every page of a buffer as large as was asked for. Returns the size
-    /// that was reached: the largest dense one when there is no memory for more.
+    /// Runs alternating kernels on one word of every page of a buffer of the requested size. Returns the size reached:
+    /// `large` if there is no memory for more.
     fn reach(&mut self) -> Result<u64, Trouble> {
         let (pages, large) = (self.reach / PAGE, self.large());
         if pages * PAGE <= large {
@@ -414,11 +413,11 @@ impl<'e> Experiment<'e> {
         Ok((pages * PAGE) as u64)
     }
 
-    /// The same work on two buffers that are certainly not shared: the check must see it, everywhere.
+    /// Runs the same work on two separate buffers. The check must find differences on every page.
     fn control(&mut self) -> Result<(), Trouble> {
         (self.tell)("making sure that the check can fail");
         let elements = 16 * PAGE / 4;
-        // In the plainest form that each has: what it says of its other forms is not tried here.
+        // In each device's plainest memory kind. Its other kinds are not tested here.
         let own = |side: &Side| {
             let builder = self.hub.buffer::<u32>(elements).shared_with([&side.device]);
             let plainest = side.device.info().caps.memory_kinds.iter().copied().max();
@@ -445,7 +444,7 @@ impl<'e> Experiment<'e> {
         }
     }
 
-    /// A multiplier that loses nothing, and something to add.
+    /// Step parameters: an odd, therefore invertible, multiplier and an addend.
     pub(super) fn step(&mut self) -> Step {
         Step { mul: self.next() | 1, add: self.next() }
     }
@@ -464,7 +463,7 @@ impl<'e> Experiment<'e> {
     }
 }
 
-/// The largest buffer that a device takes.
+/// The largest buffer that a device can allocate.
 fn limit(side: &Side) -> u64 {
     side.device.info().caps.max_alloc_bytes
 }
@@ -491,7 +490,7 @@ fn check_from<T: Unit>(
     }
 }
 
-/// The first word of every page is the model's, all others are zero, seen through one side's API.
+/// Checks through one side's API that the first word of every page matches the model and all others are zero.
 fn check_pages(
     side: &Side,
     buffer: &Buffer<Page>,
@@ -513,7 +512,7 @@ fn check_pages(
     Ok(())
 }
 
-/// Which pages differ, in words.
+/// Describes which pages differ.
 fn differing_pages<T: Unit>(seen: &[T], model: &[T]) -> Option<String> {
     let per_page = PAGE / size_of::<T>();
     let pages = seen.chunks(per_page).zip(model.chunks(per_page));
@@ -537,7 +536,7 @@ fn mix(x: u32) -> u32 {
     x ^ (x >> 16)
 }
 
-/// Fresh data each time: a driver must not be right by remembering.
+/// New data each time, so that stale data from an earlier run cannot match.
 fn fresh_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(1, |t| t.as_nanos() as u64) ^ u64::from(std::process::id()) << 40

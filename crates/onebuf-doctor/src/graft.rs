@@ -1,7 +1,7 @@
-//! The experiment of grafting: do OpenCL's kernels compute in CUDA's or HIP's streams what they compute natively?
+//! The graft experiment: do OpenCL kernels compute the same in CUDA's or HIP's streams as natively?
 //!
 //! # Safety
-//! The kernels are those of `graft.cl`, launched on buffers that were made for them.
+//! The kernels are those of `graft.cl`, launched on buffers of the sizes they need.
 
 #![allow(unsafe_code)]
 
@@ -15,32 +15,33 @@ use onebuf_graft::UNTRIED;
 use onebuf_hal::{Access, Error, Result};
 
 const TEXT: &str = include_str!("graft.cl");
-/// The same, for runtimes that take SPIR-V. Made by clang 15 (`-target spir64 -cl-std=CL2.0 -DSPIRV -O2 -emit-llvm`, with the default
-/// header) and llvm-spirv 15 (`--spirv-max-version=1.0`).
+/// The same kernels for runtimes that take SPIR-V. Built by clang 15 (`-target spir64 -cl-std=CL2.0 -DSPIRV -O2 -emit-llvm`,
+/// with the default header) and llvm-spirv 15 (`--spirv-max-version=1.0`).
 const MODULE: &[u8] = include_bytes!("graft.spv");
-/// Work-items of a launch in one dimension.
+/// Work-items of a one-dimensional launch.
 const ITEMS: usize = 4096;
 const GROUP: usize = 64;
 
-/// What is known of grafting programs of one device on another.
+/// Whether programs of one device can be grafted onto another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graft {
-    /// Whose compiler made them.
+    /// The device whose compiler built the programs.
     pub from: DeviceIx,
-    /// In whose queues they run.
+    /// The device whose queues run them.
     pub to: DeviceIx,
-    /// Whether that is proven.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// Devices for which grafting could work: one chip, as OpenCL and as CUDA or HIP see it, or HIP that is built on OpenCL.
+/// Pairs of devices for which grafting could work: one chip seen by OpenCL and by CUDA or HIP, or HIP that is built on
+/// OpenCL.
 pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
     let (from, to) = (hub.select("opencl"), [hub.select("cuda"), hub.select("hip")].concat());
     let both = from.iter().flat_map(|a| to.iter().map(move |b| [a.clone(), b.clone()]));
     both.filter(|[a, b]| hub.could_graft(a, b)).collect()
 }
 
-/// Makes the experiment. Whatever goes wrong refutes it, with the reason.
+/// Runs the experiment. Any failure refutes it, with the reason.
 pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verdict {
     let (state, mut why) = match compare(hub, ids, tell) {
         Ok(launches) => (State::Proven, format!("{launches} launches, every byte as natively")),
@@ -75,9 +76,9 @@ fn compare(hub: &Hub, [from, to]: [&str; 2], tell: &mut dyn FnMut(&str)) -> Resu
         if wanted != seen {
             return Err(differs(launch.kernel, &wanted, &seen));
         }
-        // The control: a kernel that does nothing would be the same everywhere.
+        // The control: a kernel that does nothing would give the same result everywhere.
         if !launch.changes(&wanted) {
-            return Err(Error::invalid(format!("`{}` changed nothing", launch.kernel)));
+            return Err(Error::invalid(format!("`{}` did not change its buffers", launch.kernel)));
         }
     }
     Ok(launches.len())
@@ -86,7 +87,7 @@ fn compare(hub: &Hub, [from, to]: [&str; 2], tell: &mut dyn FnMut(&str)) -> Resu
 fn differs(kernel: &str, wanted: &[Vec<u8>], seen: &[Vec<u8>]) -> Error {
     let pairs = wanted.iter().flatten().zip(seen.iter().flatten());
     let apart = pairs.filter(|(a, b)| a != b).count();
-    let needs = format!("the same result, of which {apart} bytes are others");
+    let needs = format!("the same result, but {apart} bytes differ");
     Error::unsupported(format!("kernel `{kernel}`, grafted,"), needs)
 }
 
@@ -124,9 +125,9 @@ impl Launch {
         self.contents().zip(after).any(|(before, after)| before != after)
     }
 
-    /// What its buffers hold afterwards.
+    /// Runs the launch and returns the contents of its buffers.
     fn run(&self, device: &Device, program: &Program) -> Result<Vec<Vec<u8>>> {
-        // SAFETY: the buffers below are as large as the kernels want them.
+        // SAFETY: the buffers below have the sizes that the kernels need.
         let kernel = unsafe { program.kernel(self.kernel, self.signature()) }?;
         let queue = device.queue()?;
         let mut buffers = Vec::new();
@@ -142,7 +143,7 @@ impl Launch {
                 Given::Local(bytes) => Arg::local::<u8>(*bytes),
                 Given::Buffer(_) => match next.next() {
                     Some(buffer) => buffer.write_on(&queue)?.into_arg(),
-                    None => return Err(Error::invalid("a buffer less than arguments")),
+                    None => return Err(Error::invalid("fewer buffers than arguments")),
                 },
             });
         }
@@ -151,7 +152,7 @@ impl Launch {
     }
 }
 
-/// Numbers of which no two neighbours are alike.
+/// Numbers of which no two neighbours are equal.
 fn words(n: usize) -> impl Iterator<Item = u32> {
     (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761).rotate_right(9) & 0xffff)
 }
@@ -174,7 +175,7 @@ fn launches() -> Vec<Launch> {
     all.into_iter().chain(lines()).collect()
 }
 
-/// Without offsets, and where dimensions are asked for with three of them.
+/// Without offsets; kernels that query all three dimensions get three.
 fn launches_of_module() -> Vec<Launch> {
     let all = [
         places(Grid::from([96, 1, 1]).local([32, 1, 1]), [96, 1, 1]),
@@ -184,7 +185,7 @@ fn launches_of_module() -> Vec<Launch> {
     all.into_iter().chain(lines()).collect()
 }
 
-/// Those in one dimension.
+/// The one-dimensional launches.
 fn lines() -> [Launch; 2] {
     let floats = words(ITEMS).flat_map(|n| (n as f32 * 0.01 - 300.0).to_le_bytes());
     let doubles = words(ITEMS).flat_map(|n| (f64::from(n) * 0.003 - 90.0).to_le_bytes());
@@ -205,7 +206,7 @@ fn lines() -> [Launch; 2] {
     ]
 }
 
-/// As the C compiler lays it out.
+/// The struct as the C compiler lays it out.
 fn setting() -> Vec<u8> {
     let mut bytes = vec![0; 24];
     bytes[0] = 201;
@@ -220,7 +221,7 @@ fn setting() -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The kernels are OpenCL C that any driver takes, and the control sees that they do something.
+    /// The kernels are OpenCL C that any driver accepts, and the control detects that they do something.
     #[test]
     fn the_kernels_run_natively() {
         let hub = onebuf::builder()
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Whether it is still what the text says is seen where a device takes it; that it can be grafted, everywhere.
+    /// Checks that the module can be grafted. Whether it matches the text is only checked where a device runs it.
     #[test]
     fn the_module_is_of_the_same_kernels() {
         let image = onebuf_graft::rewrite_spirv(MODULE).unwrap();

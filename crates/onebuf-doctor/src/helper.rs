@@ -1,13 +1,11 @@
-//! The helper process: one experiment, told line by line.
+//! The helper process: one experiment, reported line by line.
 //!
-//! The helper writes `stage <text>` before each step, `devices <text>` when it begins with the experiment, and
-//! `verdict <json>` at the end. A line more than the silence limit after the last one means that the driver hangs
-//! in that stage.
+//! The helper writes `stage <text>` before each step, `devices <text>` when the experiment begins, and `verdict <json>` at
+//! the end. If no line arrives within the silence limit, the driver hangs in that stage.
 //!
-//! A helper that ends without a verdict refutes the route only where that can be the driver's doing: it crashed, or
-//! was silent although it could run, and the experiment had begun. Before that, every driver of the machine is
-//! loaded and asked for its devices, which says nothing of this route. One that was stopped, killed, or left without
-//! the processor says nothing either.
+//! A helper that exits without a verdict refutes the route only if the driver can be the cause: it crashed, or was silent
+//! although it could run, after the experiment had begun. Before that, all drivers of the machine are loaded and queried,
+//! which says nothing about this route. A helper that was stopped, killed or starved says nothing about it either.
 
 use super::{
     experiment, graft,
@@ -31,12 +29,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The first argument by which a program knows that it is the helper.
+/// The first command-line argument of a helper.
 pub const HELPER_COMMAND: &str = "onebuf-doctor-helper";
 
-/// Runs the experiment and exits, when this process was started as a helper; returns otherwise. Call
-/// it first thing in `main`, before anything loads a driver. The builder is that of the hub whose routes are tried, as far
-/// as backends go: libraries, APIs that are left out and timeouts come from the doctor.
+/// Runs the experiment and exits if this process was started as a helper; otherwise returns. Call it at the start of `main`,
+/// before any driver is loaded. Pass the builder of the hub whose routes are tried, with the same backends. Libraries,
+/// excluded APIs and timeouts come from the doctor.
 pub fn helper_main(builder: HubBuilder) {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [command, from, to, kind, wait_ms, reach] = args.as_slice()
@@ -52,14 +50,14 @@ pub fn helper_main(builder: HubBuilder) {
     }
 }
 
-/// The helper's side. Everything it learns goes to standard output at once.
+/// The helper's side. It writes every result to standard output at once.
 fn tell(builder: HubBuilder, ids: [&str; 2], kind: &str, wait_ms: &str, reach: &str) -> Result<()> {
     let route = match kind {
         GRAFT => None,
         kind => Some(route_kind(kind)?),
     };
     let number =
-        |text: &str| text.parse().map_err(|_| Error::invalid(format!("`{text}` is no number")));
+        |text: &str| text.parse().map_err(|_| Error::invalid(format!("`{text}` is not a number")));
     let (timeout, reach) = (Duration::from_millis(number(wait_ms)?), number(reach)?);
     end_with_the_doctor()?;
     say("stage", "discovering devices");
@@ -76,8 +74,8 @@ fn tell(builder: HubBuilder, ids: [&str; 2], kind: &str, wait_ms: &str, reach: &
     Ok(())
 }
 
-/// Ends this process, and what its drivers started, when the doctor is gone, however that ended: its end of standard input is
-/// closed then. A driver that hangs does not stop this thread.
+/// Ends this process, and what its drivers started, when the doctor exits for any reason: standard input is closed then. A
+/// hanging driver does not block this thread.
 fn end_with_the_doctor() -> Result<()> {
     let watch = || {
         let ended = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
@@ -102,8 +100,8 @@ fn route_kind(name: &str) -> Result<RouteKind> {
 
 fn say(word: &str, text: &str) {
     let mut out = std::io::stdout().lock();
-    // A line of its own, whatever a driver has left unfinished before it. The parent may be gone; then
-    // nobody wants to know.
+    // Starts a new line, because a driver may have left one unfinished. Errors are ignored: if the parent is gone, there is
+    // no reader.
     let _ = writeln!(out, "\n{word} {}", text.replace('\n', " ")).and_then(|()| out.flush());
 }
 
@@ -112,25 +110,26 @@ pub(super) struct Helper<'d> {
     pub program: &'d Path,
     pub silence: Duration,
     pub reach: u64,
-    /// The libraries that the hub was told to load, by their environment variables.
+    /// The libraries that the hub was configured to load, by their environment variables.
     pub libraries: &'d [(&'static str, String)],
 }
 
 impl Helper<'_> {
-    /// Tries one route, or grafting. A helper that crashes or hangs in the experiment refutes it; one that cannot be
-    /// started is an error.
+    /// Tries one route, or a graft. A helper that crashes or hangs in the experiment refutes it. If the helper cannot be
+    /// started, that is an error.
     pub fn run(&self, from: &Node, to: &Node, kind: impl fmt::Display) -> Result<Verdict> {
-        // Waits inside the helper are shorter than the silence: a hang that the library can see is
-        // told in its own words.
+        // Waits inside the helper are shorter than the silence limit, so that a hang which the library detects is reported
+        // with the library's own error.
         let wait_ms = (self.silence / 5 * 4).as_millis().to_string();
         let reach = self.reach.to_string();
         let mut command = Command::new(self.program);
         command.args([HELPER_COMMAND, &from.id, &to.id, &kind.to_string(), &wait_ms, &reach]);
         command.env_clear().envs(identity::environment().iter().map(|(name, value)| (name, value)));
         command.envs(self.libraries.iter().map(|(name, library)| (name, library)));
-        // Standard input stays open, and empty, as long as this process lives: see `end_with_the_doctor`.
+        // Standard input stays open and empty while this process lives; see `end_with_the_doctor`.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own: what a driver starts ends with it, and the terminal's signals pass it by.
+        // A process group of its own: the processes that a driver starts end with it, and the terminal's signals do not reach
+        // it.
         command.process_group(0);
         let mut child = command.spawn().map_err(|error| Error::Unavailable {
             what: "the doctor's helper".into(),
@@ -148,7 +147,7 @@ impl Helper<'_> {
                 Err(Error::Unavailable {
                     what: "the doctor's helper".into(),
                     tried: vec![self.program.display().to_string()],
-                    reason: format!("it sees other devices: {devices} instead of {wanted}"),
+                    reason: format!("the helper sees other devices: {devices} instead of {wanted}"),
                 })
             }
             Heard { verdict: Some(verdict), held_up, .. } => Ok(self.excused(verdict, held_up)),
@@ -157,18 +156,18 @@ impl Helper<'_> {
         }
     }
 
-    /// Reads what the helper says until it has a verdict, ends, or says nothing for too long.
+    /// Reads the helper's lines until it has a verdict, exits, or is silent for too long.
     fn listen(&self, child: &mut Child) -> Heard {
         let mut heard = Heard { stage: "starting".into(), ..Heard::default() };
         let Some(out) = child.stdout.take() else { return heard };
         let (send, lines) = mpsc::sync_channel(LINES_AHEAD);
-        // A thread per helper: it ends with the pipe, at the latest when the child is killed.
+        // One thread per helper. It ends with the pipe, at the latest when the child is killed.
         thread::spawn(move || lines_of(out).try_for_each(|line| send.send(line)));
         let mut patience = Patience::new(child.id(), self.silence);
         while heard.verdict.is_none() && heard.silence.is_none() {
             match lines.recv_timeout(patience.slice()) {
                 Ok(line) if is_of_helper(&line) => heard.note(&line, patience.renew()),
-                Ok(_) => {} // a driver's, which says nothing of how far the experiment is
+                Ok(_) => {} // a driver's line, which is no progress of the experiment
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) => heard.silence = patience.count(),
             }
@@ -176,7 +175,7 @@ impl Helper<'_> {
         heard
     }
 
-    /// What a silence says of the route.
+    /// The verdict after a silence.
     fn silent(&self, heard: &Heard, silence: Silence) -> Verdict {
         let (stage, limit_s) = (&heard.stage, self.silence.as_secs_f32());
         match silence {
@@ -191,8 +190,8 @@ impl Helper<'_> {
         }
     }
 
-    /// A wait inside the helper that timed out refutes the route, or the sync method that was tried, unless the helper could not run
-    /// meanwhile: then nothing is known.
+    /// A timeout inside the helper refutes the route or the sync method, unless the helper could not run meanwhile. Then
+    /// nothing is known.
     fn excused(&self, verdict: Verdict, held_up: HeldUp) -> Verdict {
         if !held_up.excuses(self.silence) {
             return verdict;
@@ -204,12 +203,12 @@ impl Helper<'_> {
 #[derive(Default)]
 struct Heard {
     stage: String,
-    /// What the helper examines: nothing before the experiment.
+    /// The devices that the helper examines; empty before the experiment.
     devices: String,
     verdict: Option<Verdict>,
-    /// Why it was given up.
+    /// Why the doctor stopped waiting.
     silence: Option<Silence>,
-    /// How long it could not run before a wait of its own timed out.
+    /// How long the helper could not run before one of its own waits timed out.
     held_up: HeldUp,
 }
 
@@ -229,18 +228,18 @@ impl Heard {
     }
 }
 
-/// Lines in other words come from drivers that write to standard output.
+/// All other lines come from drivers that write to standard output.
 fn is_of_helper(line: &str) -> bool {
     let word = line.split_once(' ').map(|(word, _)| word);
     word.is_some_and(|word| ["stage", "devices", "verdict"].contains(&word))
 }
 
-/// Longer lines are a driver's; they come in pieces.
+/// Longer lines come from drivers and are split.
 const MOST_LINE_BYTES: u64 = 64 << 10;
-/// So many lines are read before the first of them is heard.
+/// How many lines are read ahead.
 const LINES_AHEAD: usize = 16;
 
-/// Lines as they come; what is no text in them is replaced.
+/// Lines as they arrive, with invalid UTF-8 replaced.
 fn lines_of(pipe: impl Read) -> impl Iterator<Item = String> {
     let mut pipe = BufReader::new(pipe);
     iter::from_fn(move || {
@@ -252,7 +251,7 @@ fn lines_of(pipe: impl Read) -> impl Iterator<Item = String> {
     })
 }
 
-/// Drains standard error, so that a chatty driver does not block, and gives its last line at the end.
+/// Drains standard error, so that a verbose driver does not block, and returns its last line at the end.
 fn complaints(child: &mut Child) -> mpsc::Receiver<String> {
     let (send, last) = mpsc::channel();
     if let Some(err) = child.stderr.take() {
@@ -264,17 +263,17 @@ fn complaints(child: &mut Child) -> mpsc::Receiver<String> {
     last
 }
 
-/// How long a helper that has nothing more to say may take to end.
+/// How long a helper may take to exit after its last line.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Ends the helper and whatever it started. One that is about to end by itself is let, for its status.
+/// Ends the helper and all processes it started. If it is about to exit by itself, waits for its status first.
 fn end(child: &mut Child, ending: bool) -> Option<ExitStatus> {
     if ending && let Some(status) = status_within(child, GRACE) {
         return Some(status);
     }
     let group = rustix::process::Pid::from_child(child);
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    // One that sleeps in the kernel for ever is left to init.
+    // A process that is stuck in the kernel is left to init.
     status_within(child, GRACE)
 }
 
@@ -289,8 +288,8 @@ fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     None
 }
 
-/// A helper that crashes in the experiment refutes its route. One that crashed before it, gave up by itself, or was
-/// killed (by a user, a supervisor, the kernel for want of memory) says nothing about it: the route is what it was before.
+/// A helper that crashes in the experiment refutes its route. One that crashed before it, exited by itself, or was killed (by
+/// a user, a supervisor, the kernel for lack of memory) says nothing about it, and the route keeps its state.
 fn died(status: Option<ExitStatus>, heard: &Heard, last_words: &str) -> Verdict {
     let words = if last_words.is_empty() { String::new() } else { format!(" ({last_words})") };
     let stage = &heard.stage;
@@ -308,7 +307,7 @@ fn died(status: Option<ExitStatus>, heard: &Heard, last_words: &str) -> Verdict 
     }
 }
 
-/// Signals that a process brings upon itself.
+/// Signals that a crashing process causes itself.
 fn crash_name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         libc::SIGSEGV => "SIGSEGV",
@@ -322,7 +321,7 @@ fn crash_name(signal: i32) -> Option<&'static str> {
     })
 }
 
-/// Declared, as before.
+/// The route stays declared.
 fn not_known(why: String) -> Verdict {
     Verdict { why: format!("not known: {why}"), ..Verdict::default() }
 }

@@ -1,8 +1,8 @@
-//! The doctor: proves each route by experiment, and remembers the verdict.
+//! The doctor proves each route by experiment and caches the verdict.
 //!
-//! Drivers say what they support; this finds out. Each route is tried in a process of its own, so that
-//! a driver which crashes, hangs or corrupts refutes that route and harms nothing else. See
-//! [`Doctor::run`]; a program that wants to be its own helper calls [`helper_main`] first thing.
+//! Drivers declare what they support; the doctor tests it. Each route is tried in its own process, so that a driver which
+//! crashes, hangs or corrupts memory refutes that route and harms nothing else. See [`Doctor::run`]. A program that acts as
+//! its own helper calls [`helper_main`] at the start of `main`.
 
 #![deny(unsafe_code)]
 
@@ -35,66 +35,66 @@ use remembered::Remembered;
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};
 
-/// Runs experiments through a helper program, and keeps their verdicts.
+/// Runs experiments through a helper program and caches their verdicts.
 #[derive(Clone, Debug)]
 pub struct Doctor {
     program: PathBuf,
-    /// The user's cache folder where none was named.
+    /// `None` uses the user's cache directory.
     cache: Option<PathBuf>,
     fresh: bool,
     silence: Duration,
     reach: u64,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Experiments done.
+    /// Experiments completed.
     pub done: usize,
-    /// Experiments there are.
+    /// Experiments in total.
     pub total: usize,
-    /// The route that is being tried, as `from -> to kind`.
+    /// The route in progress, as `from -> to kind`.
     pub route: String,
 }
 
-/// What a run found: one row per ordered pair of devices and kind of route.
+/// The results of a run: one row per ordered pair of devices and kind of route.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Device ids, in the topology's order.
     pub devices: Vec<String>,
     /// Routes with their verdicts.
     pub routes: Vec<Route>,
-    /// How many experiments were made now; the other verdicts were remembered.
+    /// How many experiments this run made. The other verdicts came from the cache.
     pub experiments: usize,
-    /// What is known beyond this run, and what was wrong with the cache.
+    /// All known verdicts, and problems with the cache.
     pub cached: Cached,
 }
 
-/// What [`Doctor::grafts`] found.
+/// The results of [`Doctor::grafts`].
 #[derive(Clone, Debug)]
 pub struct Grafts {
-    /// One for each pair of devices.
+    /// One result per pair of devices.
     pub found: Vec<Graft>,
-    /// What is known beyond this run, and what was wrong with the cache.
+    /// All known verdicts, and problems with the cache.
     pub cached: Cached,
 }
 
-/// What a run knows, and whether the next one will. A cache that cannot be used stops no run.
+/// All known verdicts, and problems with the cache. A cache that cannot be used does not stop a run.
 #[derive(Clone, Debug, Default)]
 pub struct Cached {
-    /// Everything that is known now, whether it could be saved or not: for [`onebuf_core::HubBuilder::verdicts`].
+    /// All known verdicts, whether they could be saved or not: for [`onebuf_core::HubBuilder::verdicts`].
     pub verdicts: Verdicts,
-    /// Why remembered verdicts were not used.
+    /// Why cached verdicts were not used.
     pub not_read: Option<Error>,
-    /// Why what was found now is not remembered.
+    /// Why new verdicts were not saved.
     pub not_saved: Option<Error>,
 }
 
 impl Doctor {
-    /// A doctor whose helper is `program`: the `onebuf` command, or one that calls [`helper_main`].
+    /// Creates a doctor whose helper is `program`: the `onebuf` command, or a program that calls [`helper_main`].
     ///
     /// # Errors
-    /// None today: a machine without a cache folder is told of in [`Cached::not_saved`].
+    /// None at present. If there is no cache directory, [`Cached::not_saved`] says so.
     pub fn new(program: impl Into<PathBuf>) -> Result<Self> {
         Ok(Self {
             program: program.into(),
@@ -105,46 +105,46 @@ impl Doctor {
         })
     }
 
-    /// Makes every experiment again, whatever is remembered.
+    /// Repeats every experiment, regardless of cached verdicts.
     pub fn fresh(mut self, fresh: bool) -> Self {
         self.fresh = fresh;
         self
     }
 
-    /// Keeps verdicts in this folder instead of the user's cache.
+    /// Caches verdicts in this directory instead of the user's cache.
     pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cache = Some(folder.into());
         self
     }
 
-    /// How long a helper may say nothing before its route counts as hung; 10 s otherwise. Time in which the
-    /// helper was stopped or had to wait for the processor does not count: see the page on the doctor.
+    /// Sets how long a helper may be silent before its route counts as hung: 10 s by default. Time in which the helper was
+    /// stopped or waited for a processor does not count; see the documentation of the doctor.
     pub fn silence(mut self, limit: Duration) -> Self {
         self.silence = limit;
         self
     }
 
-    /// Touches every page of buffers up to this size, so that plans up to it can rest on the verdict;
-    /// [`DEFAULT_REACH`] otherwise. Verdicts that reach less far are made again.
+    /// Touches every page of buffers up to this size, so that plans up to it can rely on the verdict. The default is
+    /// [`DEFAULT_REACH`]. Cached verdicts for smaller sizes are replaced.
     pub fn reach(mut self, bytes: u64) -> Self {
         self.reach = bytes;
         self
     }
 
-    /// Tries every route between different devices of the hub that has no verdict yet, and those between
-    /// two contexts of one OpenCL device: rows `from` a device `to` itself, which say by what way a buffer of
-    /// somebody else's context on it can be shared.
+    /// Tries every route between different devices of the hub that has no verdict yet, and the routes between two contexts of
+    /// one OpenCL device. The latter are rows `from` a device `to` itself; they say how a buffer of another context on that
+    /// device can be shared.
     ///
-    /// The hub itself is immutable: discover a new one to plan with what was found. A cache that cannot be read or
-    /// written stops nothing: [`Cached`] tells.
+    /// The hub itself does not change: discover a new one to plan with the results. A cache that cannot be read or written
+    /// does not stop the run; see [`Cached`].
     ///
     /// # Errors
-    /// Of a helper that cannot be started, or sees other devices.
+    /// If the helper cannot be started or sees other devices.
     pub fn run(&self, hub: &Hub, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
         self.run_where(hub, |_| true, progress)
     }
 
-    /// Tries only the routes that `wanted` accepts; the report holds only those.
+    /// Tries only the routes that `wanted` accepts. The report contains only those.
     pub fn run_where(
         &self,
         hub: &Hub,
@@ -183,11 +183,11 @@ impl Doctor {
         Ok(Report { devices, routes, experiments, cached: remembered.close() })
     }
 
-    /// Tries, where it is not known yet, whether programs of OpenCL's can be grafted on CUDA's or HIP's device of the same
-    /// chip; see [`onebuf_core::Program::graft`]. One for each such pair of devices that `wanted` accepts.
+    /// Tries whether OpenCL programs can be grafted onto the CUDA or HIP device of the same chip, unless a verdict is cached;
+    /// see [`onebuf_core::Program::graft`]. Returns one result for each such pair that `wanted` accepts.
     ///
     /// # Errors
-    /// Of a helper that cannot be started, or sees other devices.
+    /// If the helper cannot be started or sees other devices.
     pub fn grafts(
         &self,
         hub: &Hub,
@@ -217,8 +217,8 @@ impl Doctor {
         Ok(Grafts { found, cached: remembered.close() })
     }
 
-    /// Whether a verdict speaks of sizes as large as asked for, or as large as the devices can. One that
-    /// reaches less far than the default met a machine without memory for more.
+    /// Whether a verdict covers the requested size, or as much as the devices can allocate. A verdict below the default reach
+    /// comes from a machine that lacked memory for more, and is accepted.
     fn reaches(&self, from: &Node, to: &Node, known: &Verdict) -> bool {
         let limit = from.info.caps.max_alloc_bytes.min(to.info.caps.max_alloc_bytes);
         let far = |max_bytes: u64| max_bytes >= self.reach.min(limit) / 4096 * 4096;
@@ -231,7 +231,7 @@ impl Doctor {
     }
 }
 
-/// How memory of one context can be seen in another one of the same device.
+/// The routes between two contexts of the same device.
 fn between_contexts(hub: &Hub) -> Vec<Route> {
     let devices = hub.select("opencl");
     let pair = |device: &Device| {
@@ -247,7 +247,7 @@ fn between_contexts(hub: &Hub) -> Vec<Route> {
 }
 
 impl Report {
-    /// The rows as the JSON contract has them.
+    /// The rows in the documented JSON format.
     pub fn to_json(&self) -> Value {
         self.routes.iter().map(|route| self.row(route)).collect()
     }

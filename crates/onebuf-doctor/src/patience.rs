@@ -1,23 +1,23 @@
-//! How long a silent helper is waited for.
+//! How long to wait for a silent helper.
 //!
-//! A helper is silent because its driver hangs, or because the machine does not let it run. Only the first speaks of
-//! the route, so the silence is counted in slices and each slice is put down to one cause. A slice counts as what it was
-//! meant to last: one in which this process itself was stopped is no longer than the others.
+//! A helper is silent because its driver hangs, or because the machine does not let it run. Only the first says anything
+//! about the route, so the silence is counted in slices, and each slice gets one cause. A slice counts with its nominal
+//! length: one in which this process itself was stopped is no longer than the others.
 
 use std::{collections::BTreeMap, ffi::OsString, fs, path::Path, time::Duration};
 
-/// Why a helper was given up.
+/// Why the doctor stopped waiting for a helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// It could run, and said nothing.
+    /// It could run, and wrote nothing.
     Hung,
     /// It was stopped (`SIGSTOP`, a debugger).
     Stopped,
-    /// It was ready to run and got too little of the processor.
+    /// It was ready to run and got too little processor time.
     Starved,
 }
 
-/// A helper without processor time is waited for so many times longer than one that could run.
+/// A helper without processor time gets this many times the limit.
 const STARVED_TIMES: u32 = 3;
 
 #[derive(Debug)]
@@ -37,13 +37,13 @@ pub(super) struct HeldUp {
 }
 
 impl HeldUp {
-    /// Whether a wait of the helper's that timed out need not be the driver's fault. That it was stopped is certain;
-    /// that it got no processor is judged by samples, so that takes more.
+    /// Whether a timeout inside the helper may not be the driver's fault. A stop is certain; starvation is estimated from
+    /// samples, so it needs more.
     pub fn excuses(self, limit: Duration) -> bool {
         self.stopped >= limit / 8 || self.starved >= limit / 2
     }
 
-    /// The longer of two times.
+    /// The maximum of both.
     pub fn or(self, other: Self) -> Self {
         let (stopped, starved) = (self.stopped.max(other.stopped), self.starved.max(other.starved));
         Self { stopped, starved }
@@ -52,12 +52,12 @@ impl HeldUp {
 
 type Threads = BTreeMap<OsString, Times>;
 
-/// Of one thread, since it was started. The kernel adds a wait for a processor when it is over.
+/// A thread's times since its start. The kernel adds a wait for a processor when that wait ends.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     ran: Duration,
     waited: Duration,
-    /// Whether it runs or waits for a processor now.
+    /// Whether it is running or runnable.
     is_ready: bool,
 }
 
@@ -67,19 +67,19 @@ impl Patience {
         Self { pid, limit, hung: Duration::ZERO, held_up, threads: threads(pid) }
     }
 
-    /// How long to listen before [`Patience::count`].
+    /// How long to listen before calling [`Patience::count`].
     pub fn slice(&self) -> Duration {
         (self.limit / 20).clamp(Duration::from_millis(1), Duration::from_millis(250))
     }
 
-    /// The helper said something: it is waited for anew. Returns how long it could not run before.
+    /// Restarts the limit, because the helper wrote something. Returns how long it could not run before.
     pub fn renew(&mut self) -> HeldUp {
         let held_up = self.held_up;
         *self = Self::new(self.pid, self.limit);
         held_up
     }
 
-    /// Counts one slice of silence. `Some` when it has lasted too long.
+    /// Counts one slice of silence. Returns the cause if the silence has lasted too long.
     pub fn count(&mut self) -> Option<Silence> {
         let (slice, now) = (self.slice(), threads(self.pid));
         let before = std::mem::replace(&mut self.threads, now);
@@ -98,8 +98,8 @@ impl Patience {
     }
 }
 
-/// Whether some thread waited for a processor for most of a slice, and all of them together got next to nothing. A
-/// thread that only looks now and then whether its work is done is not starved, even if it waits a little each time.
+/// Whether a thread waited for a processor for most of a slice while all threads together ran for next to nothing. A thread
+/// that polls for completed work is not starved, even if it waits briefly each time.
 fn is_starved(before: &Threads, now: &Threads, slice: Duration) -> bool {
     let (mut ran, mut waits) = (Duration::ZERO, false);
     for (thread, now) in now {
@@ -107,7 +107,7 @@ fn is_starved(before: &Threads, now: &Threads, slice: Duration) -> bool {
         let ran_now = now.ran.saturating_sub(before.ran);
         let waited = now.waited.saturating_sub(before.waited);
         ran += ran_now;
-        // A wait that is not over yet is not counted: ready all the time, and never run.
+        // An unfinished wait is not in the counters yet: the thread was runnable all the time and never ran.
         let is_waiting = before.is_ready && now.is_ready && ran_now.is_zero() && waited.is_zero();
         waits |= is_waiting || waited >= slice * 3 / 4;
     }
@@ -121,11 +121,11 @@ fn is_stopped(pid: u32) -> bool {
 /// The state of a process or thread.
 fn state(folder: &Path) -> Option<char> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
-    // The name in brackets may hold anything.
+    // The process name in parentheses may contain any characters.
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Nothing where the kernel does not count: then nothing is put down to the machine's load.
+/// The threads of a process. Empty if the kernel has no such counters; then no silence is attributed to the machine's load.
 fn threads(pid: u32) -> Threads {
     let Ok(all) = fs::read_dir(format!("/proc/{pid}/task")) else { return Threads::new() };
     let times = |folder: &Path| {
@@ -152,7 +152,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(400);
 
-    /// A process that ends with the test.
+    /// A process that is killed with the test.
     struct Started(Child);
 
     impl Started {
@@ -161,7 +161,7 @@ mod tests {
             Self(Command::new(words[0]).args(&words[1..]).spawn().expect(command))
         }
 
-        /// The cause for which it is given up.
+        /// The cause for which waiting for it ends.
         fn given_up(self) -> Silence {
             let mut patience = Patience::new(self.0.id(), LIMIT);
             let start = Instant::now();
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(stopped.given_up(), Silence::Stopped);
     }
 
-    /// Four busy processes on one processor, the watched one at the lowest priority.
+    /// Four busy processes on one processor, with the watched one at the lowest priority.
     #[test]
     fn a_process_without_processor_time_is_starved() {
         let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -200,7 +200,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("busy");
         fs::write(&script, "while :; do :; done").unwrap();
-        // Each is replaced by the next: the shell is the process that was started.
+        // Each command replaces itself by the next, so the shell has the started process's id.
         let busy = |nice| format!("taskset -c {first} nice -n{nice} sh {}", script.display());
         let watched = Started::new(&busy(19));
         let _others = [0; 3].map(|nice| Started::new(&busy(nice)));

@@ -1,5 +1,5 @@
-//! The verdicts that a run of the doctor works with: read once, saved after each experiment. A cache that cannot
-//! be used stops nothing; what is wrong with it is told at the end.
+//! The verdicts during a run of the doctor: loaded once, saved after each experiment. A cache that cannot be used does not
+//! stop the run; its errors are reported at the end.
 
 use super::{Cached, Doctor, Verdicts};
 use onebuf_core::private_files;
@@ -11,7 +11,7 @@ pub(super) struct Remembered {
     pub verdicts: Verdicts,
     not_read: Option<Error>,
     not_saved: Option<Error>,
-    /// Whether the file is one that this run wrote.
+    /// Whether this run has written the file.
     is_written: bool,
 }
 
@@ -27,20 +27,20 @@ impl Remembered {
         Self { folder, verdicts, not_read, not_saved: None, is_written: false }
     }
 
-    /// Saves what has been found so far: an interrupted run keeps it. A failure is tried again the next time.
+    /// Saves the verdicts so far, so that an interrupted run keeps them. After a failure the next call tries again.
     pub fn save(&mut self) {
         let saved = self.folder.clone().and_then(|folder| self.verdicts.save(&folder));
         self.is_written |= saved.is_ok();
         self.not_saved = saved.err();
     }
 
-    /// Replaces a file that could not be read, even where nothing was found, and tells what went wrong.
+    /// Replaces a file that could not be read, even without new verdicts, and returns the errors.
     pub fn close(mut self) -> Cached {
         if self.not_read.is_some() && !self.is_written && self.not_saved.is_none() {
             self.save();
         }
         for error in self.not_read.iter().chain(&self.not_saved) {
-            tracing::warn!(%error, "the doctor's cache");
+            tracing::warn!(%error, "the doctor's cache cannot be used");
         }
         let Self { verdicts, not_read, not_saved, .. } = self;
         Cached { verdicts, not_read, not_saved }

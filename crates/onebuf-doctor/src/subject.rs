@@ -1,15 +1,15 @@
-//! What an experiment works with: two queues, one kernel on each, and the model that predicts it.
+//! The parts of an experiment: two queues, one kernel on each, and the model that predicts the results.
 
 use bytemuck::Pod;
 use onebuf_core::{Buffer, Device, Kernel, Queue, Signature, Source, args};
 use onebuf_hal::{Access, Result};
 
-/// Work-items per group: one size for OpenCL, some of whose runtimes compile for each. Work-items come in
-/// multiples of it everywhere.
+/// Work-items per group: a single size for OpenCL, because some runtimes compile for each size. Global sizes are multiples of
+/// it on all APIs.
 const GROUP: usize = 64;
 
-/// The words of a page. Large sizes are tried with pages as elements, of which only the first word
-/// changes, so that every page is touched at the cost of few bytes.
+/// A page of words. Large sizes use pages as elements and change only the first word, so that every page is touched at the
+/// cost of few bytes.
 pub(super) type Page = [u32; 1024];
 
 const PAGES_KERNEL: &str = "onebuf_step_pages";
@@ -26,7 +26,7 @@ STEP(onebuf_step_bytes, uchar, 1)
 STEP(onebuf_step_pages, uint, 1024)
 ";
 
-/// What makes the text one of CUDA C and of HIP C.
+/// Definitions that make the text CUDA C and HIP C.
 const PRELUDE: &str = "
 #define kernel extern \"C\" __global__
 #define uint unsigned int
@@ -34,14 +34,14 @@ const PRELUDE: &str = "
 #define get_global_id(d) (blockIdx.x * blockDim.x + threadIdx.x)
 ";
 
-/// The same as shaders, by kernel: what they all begin with, and what each does to element `i` of `n`. Devices take
-/// fewer groups than there are elements, so each work-item has several.
+/// The same kernels as shaders: the common beginning, and what each does to element `i` of `n`. Devices support fewer groups
+/// than there are elements, so each work-item handles several.
 const SHADER: &str = "#version 450
 layout(local_size_x = 64) in;
 layout(std430, binding = 0) buffer Data { uint p[]; };
 layout(std140, binding = 1) uniform Values { uint first; uint n; uint mul; uint add; };
 ";
-/// The groups that every device takes.
+/// The number of groups that every device supports.
 const SHADER_GROUPS: usize = 65535;
 const SHADERS: [(&str, &str); 3] = [
     (
@@ -52,7 +52,7 @@ const SHADERS: [(&str, &str); 3] = [
             }
         }",
     ),
-    // Whoever has a word's first byte does the whole word: a shader stores no single bytes.
+    // The work-item of a word's first byte processes the whole word, because a shader cannot store single bytes.
     (
         "onebuf_step_bytes",
         "void step(uint i) {
@@ -82,13 +82,13 @@ const SHADERS: [(&str, &str); 3] = [
     ),
 ];
 
-/// An element of the experiments: words, and bytes for sizes that are no multiple of a word.
+/// An element type of the experiments: words, and bytes for sizes that are not a multiple of a word.
 pub(super) trait Unit: Pod + PartialEq + std::fmt::LowerHex {
     /// The kernel for this type.
     const KERNEL: &'static str;
-    /// One step of one element, as the kernel makes it.
+    /// One step of one element, as in the kernel.
     fn step(self, index: u32, step: Step) -> Self;
-    /// The low bits.
+    /// The low bits as an element.
     fn from_bits(bits: u32) -> Self;
 }
 
@@ -116,14 +116,14 @@ impl Unit for u8 {
     }
 }
 
-/// The numbers of one kernel launch: every element of a range becomes `x * mul + add + i`.
+/// The parameters of one kernel launch: every element of a range becomes `x * mul + add + i`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub mul: u32,
     pub add: u32,
 }
 
-/// The same on the model.
+/// Applies a step to the model.
 pub(super) fn step_model<T: Unit>(model: &mut [T], step: Step) {
     for (i, x) in (0..).zip(model) {
         *x = x.step(i, step);
@@ -141,7 +141,8 @@ pub(super) struct Side {
 
 impl Side {
     pub fn open(device: &Device) -> Result<Self> {
-        // Not by a macro: the compiler's own `__global__` is one of an attribute of that name.
+        // A text replacement instead of a macro, because the compiler's own `__global__` expands to an attribute of the name
+        // `global`.
         let like_cuda = format!("{PRELUDE}{}", TEXT.replace("global ", ""));
         let texts = Source::opencl_c(TEXT).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda);
         let texts = SHADERS.iter().fold(texts, |texts, (kernel, main)| {
@@ -156,7 +157,7 @@ impl Side {
                 if first + n <= call.len(0) {
                     Ok(())
                 } else {
-                    Err("a range outside of the buffer".into())
+                    Err("the range is outside of the buffer".into())
                 }
             })
         };
@@ -175,7 +176,7 @@ impl Side {
         Ok(Self { device: device.clone(), queue: device.queue()?, words, bytes, pages })
     }
 
-    /// Launches a step over a range of elements, and does not wait.
+    /// Launches a step over a range of elements, without waiting.
     pub fn step<T: Unit>(
         &self,
         buffer: &Buffer<T>,
@@ -187,7 +188,7 @@ impl Side {
         self.launch(kernel, buffer, first, n, step)
     }
 
-    /// The same over the first word of every page.
+    /// Launches a step over the first word of every page, without waiting.
     pub fn step_pages(&self, buffer: &Buffer<Page>, step: Step) -> Result<()> {
         self.launch(&self.pages, buffer, 0, buffer.len(), step)
     }
@@ -201,7 +202,7 @@ impl Side {
         step: Step,
     ) -> Result<()> {
         let grid = |items: usize| onebuf_core::Grid::from([items.next_multiple_of(GROUP)]);
-        // The others choose: there, so many small groups may be more than a launch can have.
+        // Other APIs choose the group size themselves, because groups of 64 may exceed their limit of groups per launch.
         let grid = match self.device.info().api.0 {
             "opencl" => grid(n).local([GROUP]),
             "gl" | "vulkan" => grid(n.min(SHADER_GROUPS * GROUP)),
@@ -212,7 +213,7 @@ impl Side {
     }
 }
 
-/// The kernel for devices that run functions of this process.
+/// Adds the kernel for devices that run functions of this process.
 fn native<T: Unit>(source: Source) -> Source {
     source.with_native(T::KERNEL, |args| {
         let [first, n] = [1, 2].map(|i| args.value::<u32>(i));

@@ -11,27 +11,27 @@ use onebuf_core::{Queue, WriteView, internals::Hold};
 use onebuf_hal::{Access, Result};
 use std::fmt;
 
-/// What is done to a matrix before it is used.
+/// The operation applied to a matrix before it is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// It is transposed.
+    /// Transpose.
     Transpose,
-    /// It is transposed and conjugated; for real numbers the same as transposed.
+    /// Conjugate transpose; for real numbers the same as transpose.
     Adjoint,
 }
 
 impl Op {
-    /// Rows and columns as they lie in memory, of a matrix that is used as `rows` x `columns`.
+    /// The rows and columns in memory of a matrix that is used as `rows` x `columns`.
     fn stored(self, rows: usize, columns: usize) -> [usize; 2] {
         if self == Op::None { [rows, columns] } else { [columns, rows] }
     }
 }
 
-/// A product `C = alpha op(A) op(B) + beta C` of column-major matrices: op(A) has m rows and k columns,
-/// op(B) k and n, C m and n. With `beta` zero what was in C is not read.
+/// A product `C = alpha op(A) op(B) + beta C` of column-major matrices: op(A) is m x k, op(B) is k x n, C is m x n. If `beta`
+/// is zero, C is not read.
 ///
 /// ```
 /// use onebuf::libs::{Gemm, Op};
@@ -50,55 +50,55 @@ pub struct Gemm<T> {
 }
 
 impl<T: Number> Gemm<T> {
-    /// `C = A B`, each packed.
+    /// `C = A B`, all packed.
     pub fn new(m: usize, n: usize, k: usize) -> Self {
         let (alpha, beta) = (T::ONE, T::ZERO);
         Self { sizes: [m, n, k], ops: [Op::None; 2], lds: [None; 3], alpha, beta }
     }
 
-    /// What is done to A first.
+    /// Sets the operation on A.
     pub fn a(mut self, op: Op) -> Self {
         self.ops[0] = op;
         self
     }
 
-    /// What is done to B first.
+    /// Sets the operation on B.
     pub fn b(mut self, op: Op) -> Self {
         self.ops[1] = op;
         self
     }
 
-    /// Elements from one column of A, as it lies in memory, to the next.
+    /// Sets the leading dimension of A as stored.
     pub fn lda(mut self, ld: usize) -> Self {
         self.lds[0] = Some(ld);
         self
     }
 
-    /// Elements from one column of B, as it lies in memory, to the next.
+    /// Sets the leading dimension of B as stored.
     pub fn ldb(mut self, ld: usize) -> Self {
         self.lds[1] = Some(ld);
         self
     }
 
-    /// Elements from one column of C to the next.
+    /// Sets the leading dimension of C.
     pub fn ldc(mut self, ld: usize) -> Self {
         self.lds[2] = Some(ld);
         self
     }
 
-    /// What the product is multiplied by.
+    /// Sets the factor of the product.
     pub fn alpha(mut self, alpha: T) -> Self {
         self.alpha = alpha;
         self
     }
 
-    /// What C is multiplied by before the product is added.
+    /// Sets the factor of C before the product is added.
     pub fn beta(mut self, beta: T) -> Self {
         self.beta = beta;
         self
     }
 
-    /// With every size checked and filled in.
+    /// Checks all sizes and fills in the defaults.
     fn settle(&self) -> Result<Product<T>> {
         let ([m, n, k], [op_a, op_b]) = (self.sizes, self.ops);
         let stored = [op_a.stored(m, k), op_b.stored(k, n), [m, n]];
@@ -113,13 +113,13 @@ impl<T: Number> Gemm<T> {
     }
 }
 
-/// A product whose sizes were checked: each of them is above zero and fits 32 bits.
+/// A product with checked sizes: each is above zero and fits 32 bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product<T> {
     pub sizes: [usize; 3],
     pub ops: [Op; 2],
     pub lds: [usize; 3],
-    /// From each matrix' first element to its last.
+    /// The number of elements from each matrix' first to its last.
     pub elements: [usize; 3],
     pub alpha: T,
     pub beta: T,
@@ -137,7 +137,7 @@ impl<T: Number> Product<T> {
     }
 }
 
-/// Matrix products on one queue. Cheap to make: what the library needs is kept with the queue.
+/// Matrix products on one queue. Cheap to create: the queue caches the library's handle.
 #[derive(Clone)]
 pub struct Blas {
     queue: Queue,
@@ -145,11 +145,11 @@ pub struct Blas {
 }
 
 impl Blas {
-    /// For a queue's device.
+    /// Opens the library for a queue's device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](onebuf_hal::Error::Unsupported) on a device that has no such library;
-    /// [`Error::Unavailable`](onebuf_hal::Error::Unavailable) when it is not installed.
+    /// [`Error::Unsupported`](onebuf_hal::Error::Unsupported) if the device has no such library,
+    /// [`Error::Unavailable`](onebuf_hal::Error::Unavailable) if it is not installed.
     pub fn on(queue: &Queue) -> Result<Blas> {
         let engine = Engine::of(queue, "a matrix product")?;
         if let Some(flavor) = engine.native() {
@@ -161,8 +161,8 @@ impl Blas {
     /// Multiplies, see [`Gemm`]. On a GPU the call enqueues and returns; on the host it computes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) when a size is zero or does not fit a view, a leading
-    /// dimension is too small, or a view is of another queue: nothing was done then.
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) if a size is zero or exceeds a view, a leading
+    /// dimension is too small, or a view is on another queue. The data is unchanged then.
     pub fn gemm<T: Number>(
         &self,
         gemm: &Gemm<T>,

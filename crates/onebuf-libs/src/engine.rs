@@ -1,21 +1,21 @@
-//! Which library a queue's work goes to.
+//! Selects the library for a queue.
 
 use onebuf_core::Queue;
 use onebuf_hal::{Error, Result};
 use onebuf_sys::Flavor;
 
-/// Who computes.
+/// The library that computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     /// This process, on the calling thread.
     #[cfg(feature = "cpu-libs")]
     Host,
-    /// A library of CUDA's or HIP's.
+    /// A library of CUDA or HIP.
     Native(Flavor),
 }
 
 impl Engine {
-    /// Whose library it is, where it is not ours.
+    /// The API whose library it is; `None` for this process.
     pub fn native(self) -> Option<Flavor> {
         match self {
             #[cfg(feature = "cpu-libs")]
@@ -24,7 +24,7 @@ impl Engine {
         }
     }
 
-    /// For a queue; `what` is asked for.
+    /// The engine for a queue. `what` names the operation in errors.
     pub fn of(queue: &Queue, what: &str) -> Result<Engine> {
         let device = queue.device();
         match device.info().api.0 {
@@ -34,8 +34,8 @@ impl Engine {
             api => Err(Error::unsupported(
                 format!("{what} on {device}"),
                 format!(
-                    "a queue of the host, CUDA or HIP: {api} has no such library, so share the buffer with one of \
-                     those and take the view there"
+                    "a queue of the host, CUDA or HIP: {api} has no such library. Share the buffer with one of \
+                     those devices and take the view there"
                 ),
             )),
         }

@@ -12,16 +12,16 @@ use onebuf_core::{Queue, WriteView};
 use onebuf_hal::{Access, Error, Result};
 use std::fmt;
 
-/// Which way a transform goes.
+/// The direction of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// By exp(-2 pi i j k / n).
+    /// Multiplies by exp(-2 pi i j k / n).
     Forward,
-    /// By exp(+2 pi i j k / n). Not divided by n.
+    /// Multiplies by exp(+2 pi i j k / n), without dividing by n.
     Inverse,
 }
 
-/// A batch of one-dimensional complex transforms, one behind the other in memory.
+/// A batch of one-dimensional complex transforms, one after another in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "it does nothing until given to `Fft::transform`"]
 pub struct Fft1d {
@@ -36,7 +36,7 @@ impl Fft1d {
         Self { len, batch, direction: Direction::Forward }
     }
 
-    /// `batch` inverse transforms of `len` samples each; what comes out is `len` times the signal.
+    /// `batch` inverse transforms of `len` samples each. The result is scaled by `len`.
     pub fn inverse(len: usize, batch: usize) -> Self {
         Self { len, batch, direction: Direction::Inverse }
     }
@@ -46,28 +46,26 @@ impl Fft1d {
         self.len
     }
 
-    /// Whether there is nothing to transform, which is an error when it is asked for.
+    /// Whether there is nothing to transform. [`Fft::transform`] refuses such a plan.
     pub fn is_empty(&self) -> bool {
         self.len == 0 || self.batch == 0
     }
 
-    /// How many transforms.
+    /// The number of transforms.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// Which way.
+    /// The direction.
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// Samples in all, every size checked.
+    /// Checks the sizes and returns the total number of samples.
     fn settle(&self) -> Result<usize> {
         let Self { len, batch, .. } = *self;
         if self.is_empty() {
-            return Err(Error::invalid(format!(
-                "{batch} transforms of {len} samples: none at all"
-            )));
+            return Err(Error::invalid(format!("{batch} transforms of {len} samples are empty")));
         }
         narrow("the length of a transform", len)?;
         narrow("the number of transforms", batch)?;
@@ -76,7 +74,7 @@ impl Fft1d {
     }
 }
 
-/// Fourier transforms on one queue. Cheap to make: plans are kept with the queue.
+/// Fourier transforms on one queue. Cheap to create: the queue caches the plans.
 #[derive(Clone)]
 pub struct Fft {
     queue: Queue,
@@ -84,10 +82,10 @@ pub struct Fft {
 }
 
 impl Fft {
-    /// For a queue's device.
+    /// Opens the library for a queue's device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a device that has no such library; [`Error::Unavailable`] when it is not installed.
+    /// [`Error::Unsupported`] if the device has no such library, [`Error::Unavailable`] if it is not installed.
     pub fn on(queue: &Queue) -> Result<Fft> {
         let engine = Engine::of(queue, "a Fourier transform")?;
         if let Some(flavor) = engine.native() {
@@ -99,8 +97,8 @@ impl Fft {
     /// Transforms in place. On a GPU the call enqueues and returns; on the host it computes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there is nothing to transform, when it does not fit the view, or when that is
-    /// of another queue: nothing was done then.
+    /// [`Error::InvalidArgument`] if there is nothing to transform, the data does not fit the view, or the view is on another
+    /// queue. The data is unchanged then.
     pub fn transform<T: Sample>(&self, plan: &Fft1d, x: &mut WriteView<'_, T>) -> Result<()> {
         let total = plan.settle()?;
         Wanted::new("x", total, Access::ReadWrite).check::<T>(&self.queue, x.hold())?;
@@ -111,7 +109,7 @@ impl Fft {
         })
     }
 
-    /// Transforms `from` into `to`; `from` stays as it is.
+    /// Transforms `from` into `to`. `from` is unchanged.
     ///
     /// # Errors
     /// As for [`Fft::transform`].

@@ -1,10 +1,9 @@
-//! Libraries on views: matrix products, Fourier transforms, linear systems.
+//! Math libraries on views: matrix products, Fourier transforms, linear systems.
 //!
-//! One call for every device. A queue of the host computes with the CPU (crates `gemm` and `rustfft`, behind
-//! the cargo feature `cpu-libs`, which is off unless asked for); a CUDA queue calls cuBLAS, cuFFT and cuSOLVER, a
-//! HIP queue rocBLAS, rocFFT and rocSOLVER, which are loaded when they are first asked for. Nothing is copied: the
-//! library gets the addresses of the views, on the queue's own stream, so that fences know of its work as of a
-//! kernel's.
+//! The same call works on every device. A host queue computes on the CPU (crates `gemm` and `rustfft`, behind the cargo
+//! feature `cpu-libs`, off by default). A CUDA queue calls cuBLAS, cuFFT and cuSOLVER; a HIP queue calls rocBLAS, rocFFT and
+//! rocSOLVER. These are loaded at first use. Nothing is copied: the library gets the addresses of the views and runs on the
+//! queue's own stream, so fences cover its work like a kernel's.
 //!
 //! **Matrices are column-major everywhere**, as in BLAS: element (i, j) lies at `i + j * ld`. Transforms are not
 //! normalised: forward and back multiplies by the length.
@@ -31,8 +30,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What is wrong with a call is said before the library is called: sizes that the views do not hold, leading
-//! dimensions, views of another queue. What cannot be written is no error at all:
+//! Sizes, leading dimensions and the views' queues are checked before the library is called. Two mistakes do not even
+//! compile: writing through a read view, and an output that is also an input:
 //!
 //! ```compile_fail,E0308
 //! # use onebuf::{libs::{Fft, Fft1d}, Complex32};
@@ -78,7 +77,7 @@ use onebuf_core::{
 };
 use onebuf_hal::{Event, Result, locks::Arc};
 
-/// A call of a library, recorded like a launch.
+/// Runs a library call and records it like a launch.
 fn told<T>(queue: &Queue, name: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     let (before, began) = (mark(queue), queue.tracer().begin(What::Launch));
     let done = call();
@@ -90,7 +89,8 @@ fn told<T>(queue: &Queue, name: &str, call: impl FnOnce() -> Result<T>) -> Resul
     done
 }
 
-/// Where a queue of a device that tells times is now, for a trace. Without one, or on the host, nothing.
+/// A marker at the queue's current point, for a trace. `None` without a trace, on the host, or if the device has no
+/// timestamps.
 fn mark(queue: &Queue) -> Option<Arc<dyn Event>> {
     let native = operand::native(queue);
     let timed = queue.spec().profiling && queue.tracer().has_observer() && native.raw() != 0;

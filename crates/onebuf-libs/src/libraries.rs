@@ -1,4 +1,4 @@
-//! The libraries of one hub: which, and the tables of those that were asked for.
+//! The math libraries of one hub, loaded on demand.
 
 use onebuf_core::{Hub, HubBuilder};
 use onebuf_hal::{
@@ -23,7 +23,7 @@ pub enum Library {
     RocSolver,
 }
 
-/// What [`crate`] adds to [`HubBuilder`].
+/// Adds the math libraries' settings to [`HubBuilder`].
 ///
 /// ```
 /// use onebuf::{libs::Library, prelude::*};
@@ -33,8 +33,8 @@ pub enum Library {
 /// # Ok::<(), onebuf::Error>(())
 /// ```
 pub trait HubBuilderLibs: Sized {
-    /// Loads this file as one of the libraries of [`crate`], whatever the environment says; `none` switches
-    /// it off.
+    /// Loads this file as one of the libraries of [`crate`], regardless of environment variables. `none` disables the
+    /// library.
     fn math_library(self, which: Library, path_or_soname: impl Into<String>) -> Self;
 }
 
@@ -46,7 +46,7 @@ impl HubBuilderLibs for HubBuilder {
     }
 }
 
-/// Loaded when they are first needed, and kept while the hub lives.
+/// The libraries, loaded at first use and kept while the hub lives.
 #[derive(Default)]
 pub(super) struct Libraries {
     instead: BTreeMap<Library, String>,
@@ -73,7 +73,7 @@ impl Libraries {
         Self::load(hub, flavor, which, |all| &all.solver, Solver::load)
     }
 
-    /// A failure is not remembered, so that the next call tries again.
+    /// Returns a loaded library, or loads it. A failure is not cached, so the next call tries again.
     fn load<T>(
         hub: &Hub,
         flavor: Flavor,
@@ -105,7 +105,7 @@ fn unavailable(missing: Missing) -> Error {
     Error::Unavailable { what: format!("the library {api}"), tried, reason }
 }
 
-/// A table that knows its statuses' names.
+/// A library's table that knows the names of its status codes.
 pub(super) trait Named {
     fn api(&self) -> &'static str;
     fn name(&self, status: CuStatus) -> String;
@@ -130,15 +130,15 @@ named! {
     Solver ["cusolver", "rocsolver"];
 }
 
-/// A library's answer as ours.
+/// Converts a library's status to a result.
 pub(super) fn check<T>(table: &impl Named, answer: Result<T, Refused>) -> Result<T> {
     answer.map_err(|refused| refusal(table.api(), table.name(refused.status), refused))
 }
 
-/// A refusal as an error.
+/// Converts a refused call to an error.
 pub(super) fn refusal(api: &'static str, name: String, Refused { call, status }: Refused) -> Error {
     match status {
-        CuStatus::NOT_LOADED => Error::unsupported(call, format!("a release of {api} that has it")),
+        CuStatus::NOT_LOADED => Error::unsupported(call, format!("a version of {api} that has it")),
         CuStatus(code) => Error::Driver { api, call, code, name },
     }
 }

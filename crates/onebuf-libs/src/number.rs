@@ -1,4 +1,4 @@
-//! The kinds of number that libraries compute with.
+//! The element types that the libraries support.
 
 use bytemuck::Pod;
 use onebuf_core::{Complex32, Complex64};
@@ -7,7 +7,7 @@ use std::{
     ops::{AddAssign, Div, Mul, Neg, Sub, SubAssign},
 };
 
-/// As BLAS letters have it.
+/// BLAS's letters for the element types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     S,
@@ -16,11 +16,11 @@ pub enum Kind {
     Z,
 }
 
-/// `f32`, `f64`, [`Complex32`] or [`Complex64`]: what matrices are made of.
-pub trait Number: Pod + Debug + PartialEq + sealed::Number {}
+/// An element type of matrices: `f32`, `f64`, [`Complex32`] or [`Complex64`].
+pub trait Number: Pod + Debug + PartialEq + sealed::SealedNumber {}
 
-/// [`Complex32`] or [`Complex64`]: what transforms are made of.
-pub trait Sample: Number + sealed::Sample {}
+/// An element type of transforms: [`Complex32`] or [`Complex64`].
+pub trait Sample: Number + sealed::SealedSample {}
 
 pub(super) mod sealed {
     use super::*;
@@ -38,16 +38,16 @@ pub(super) mod sealed {
     {
     }
 
-    pub trait Number: Arithmetic {
+    pub trait SealedNumber: Arithmetic {
         const KIND: Kind;
         const ZERO: Self;
         const ONE: Self;
         fn conjugate(self) -> Self;
-        /// How large, cheaply: the sum of the parts, by which LAPACK chooses pivots.
+        /// A cheap magnitude: the sum of the parts' absolute values, by which LAPACK chooses pivots.
         fn size(self) -> f64;
     }
 
-    pub trait Sample {
+    pub trait SealedSample {
         const IS_DOUBLE: bool;
         #[cfg(feature = "cpu-libs")]
         fn transform(work: crate::cpu::Transforms<'_, Self>)
@@ -59,7 +59,7 @@ pub(super) mod sealed {
 macro_rules! number {
     ($type:ty, $kind:ident, $zero:expr, $one:expr, $conjugate:expr, $size:expr) => {
         impl sealed::Arithmetic for $type {}
-        impl sealed::Number for $type {
+        impl sealed::SealedNumber for $type {
             const KIND: Kind = Kind::$kind;
             const ZERO: Self = $zero;
             const ONE: Self = $one;
@@ -87,7 +87,7 @@ number!(Complex64, Z, Self::ZERO, Self::ONE, |x| x.conj(), |x| x.re.abs() + x.im
 
 macro_rules! sample {
     ($type:ty, $double:literal, $planner:ident) => {
-        impl sealed::Sample for $type {
+        impl sealed::SealedSample for $type {
             const IS_DOUBLE: bool = $double;
             #[cfg(feature = "cpu-libs")]
             fn transform(work: crate::cpu::Transforms<'_, Self>) {

@@ -1,4 +1,4 @@
-//! Views as a library's arguments: on which queue, for what, how long.
+//! Checks of views that are passed to a library.
 //!
 //! # Safety
 //! This crate reaches inside views and queues here and nowhere else. A library is given a view's memory only on the view's own
@@ -22,7 +22,7 @@ impl<T: Pod> Operand<T> for WriteView<'_, T> {}
 pub(super) mod sealed {
     use super::*;
 
-    /// What is inside a view, for this crate only.
+    /// The inside of a view, visible to this crate only.
     pub struct Held<'a>(pub(crate) &'a Hold<'a>);
 
     pub trait View {
@@ -75,7 +75,7 @@ pub(super) fn device(queue: &Queue) -> &dyn hal::Device {
     unsafe { internals::device(queue.hub(), queue.device().index()) }
 }
 
-/// One argument: what it is called in messages, how many elements are used of it, and for what.
+/// What a call requires of one argument: its name in messages, how many elements it uses, and how it accesses them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub name: &'static str,
@@ -88,17 +88,19 @@ impl Wanted {
         Self { name, elements, access }
     }
 
-    /// Whether a view of so many elements will do.
+    /// Checks that a view satisfies this requirement.
     pub fn check<T: Pod>(&self, queue: &Queue, hold: &Hold<'_>) -> Result<()> {
         let Self { name, elements, access } = *self;
         let wrong = |why: String| Err(Error::invalid(format!("`{name}`: {why}")));
         let has = hold.bytes() / size_of::<T>();
         if !hold.is_on(queue) {
-            return wrong("the view was taken on another queue: take it on this one".into());
+            return wrong("the view was taken on another queue".into());
         }
         if !hold.allows(access) {
             let made_for = hold.buffer_access();
-            return wrong(format!("a buffer made for {made_for}, where the call does {access}"));
+            return wrong(format!(
+                "the buffer was created for {made_for}, but the call needs {access}"
+            ));
         }
         if has < elements {
             return wrong(format!("the call needs {elements} elements, the view has {has}"));
@@ -112,29 +114,29 @@ pub(super) fn apart(a: (usize, usize), b: (usize, usize)) -> bool {
     a.0.saturating_add(a.1) <= b.0 || b.0.saturating_add(b.1) <= a.0
 }
 
-/// That what is written is not what is read. Views see to it themselves; memory that was wrapped twice under
-/// two handles is what they cannot see.
+/// Checks that an output does not overlap an input. Views guarantee it, except for memory that was wrapped twice under two
+/// handles.
 pub(super) fn check_apart(output: (usize, usize), input: (usize, usize), name: &str) -> Result<()> {
     if apart(output, input) {
         return Ok(());
     }
-    Err(Error::invalid(format!("`{name}` overlaps the output: use memory of its own for it")))
+    Err(Error::invalid(format!("`{name}` overlaps the output: use separate memory")))
 }
 
-/// A size as the libraries take it.
+/// Converts a size to the libraries' 32 bits.
 pub(super) fn narrow(name: &str, size: usize) -> Result<i32> {
     let too_large = |_| Error::invalid(format!("{name} = {size} does not fit 32 bits"));
     i32::try_from(size).map_err(too_large)
 }
 
-/// Elements from the first to the last of a column-major matrix, whose sizes are checked on the way.
+/// Checks a column-major matrix' sizes and returns the number of elements from its first to its last.
 pub(super) fn extent(name: &str, rows: usize, columns: usize, ld: usize) -> Result<usize> {
     let wrong = |why: String| Err(Error::invalid(format!("`{name}`: {why}")));
     if rows == 0 || columns == 0 {
         return wrong(format!("{rows} x {columns} is empty"));
     }
     if ld < rows {
-        return wrong(format!("a leading dimension of {ld} with {rows} rows: it is at least that"));
+        return wrong(format!("a leading dimension of {ld} is less than the {rows} rows"));
     }
     for (what, size) in [("rows", rows), ("columns", columns), ("a leading dimension", ld)] {
         narrow(&format!("`{name}`: {what}"), size)?;

@@ -1,4 +1,4 @@
-//! Linear systems by LU factors with partial pivoting.
+//! Linear systems by LU factorization with partial pivoting.
 
 use super::{
     Op,
@@ -20,12 +20,12 @@ pub struct Square {
 }
 
 impl Square {
-    /// Packed.
+    /// A packed matrix of n rows.
     pub fn new(n: usize) -> Self {
         Self { n, ld: n }
     }
 
-    /// With so many elements from one column to the next.
+    /// Sets the leading dimension.
     pub fn ld(self, ld: usize) -> Self {
         Self { ld, ..self }
     }
@@ -39,18 +39,18 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// So many, packed.
+    /// `count` packed columns.
     pub fn new(count: usize) -> Self {
         Self { count, ld: None }
     }
 
-    /// With so many elements from one to the next.
+    /// Sets the leading dimension.
     pub fn ld(self, ld: usize) -> Self {
         Self { ld: Some(ld), ..self }
     }
 }
 
-/// The row exchanges of a factored matrix, whose factors lie where the matrix was. See [`Solver::factor`].
+/// The pivots of a factored matrix, whose factors replaced the matrix. See [`Solver::factor`].
 pub struct Lu<T> {
     device: Device,
     square: Square,
@@ -61,10 +61,10 @@ pub struct Lu<T> {
 enum Pivots {
     #[cfg(feature = "cpu-libs")]
     Host(Vec<usize>),
-    Native(native::Pivots),
+    Native(native::DevicePivots),
 }
 
-/// Linear systems on one queue. Cheap to make: what the library needs is kept with the queue.
+/// Linear systems on one queue. Cheap to create: the queue caches the library's handle.
 ///
 /// ```
 /// # #[cfg(not(feature = "cpu-libs"))] fn main() {}
@@ -90,10 +90,10 @@ pub struct Solver {
 }
 
 impl Solver {
-    /// For a queue's device.
+    /// Opens the library for a queue's device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a device that has no such library; [`Error::Unavailable`] when it is not installed.
+    /// [`Error::Unsupported`] if the device has no such library, [`Error::Unavailable`] if it is not installed.
     pub fn on(queue: &Queue) -> Result<Solver> {
         let engine = Engine::of(queue, "a linear system")?;
         if let Some(flavor) = engine.native() {
@@ -102,12 +102,12 @@ impl Solver {
         Ok(Solver { queue: queue.clone(), engine })
     }
 
-    /// Replaces a matrix by its factors L (below the diagonal, which is one) and U, rows exchanged as the result says.
-    /// Waits for the device: whether the matrix can be solved with is a number that has to come back.
+    /// Replaces a matrix by its factors L (unit lower triangle) and U, with rows exchanged by the returned pivots. Waits for
+    /// the device, because the host must read whether the matrix is singular.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a singular matrix, whose contents are lost; and when a size is zero or does not
-    /// fit the view, or that is of another queue: nothing was done then.
+    /// [`Error::InvalidArgument`] if the matrix is singular; its contents are lost then. Also if a size is zero or exceeds
+    /// the view, or the view is on another queue; the data is unchanged then.
     pub fn factor<T: Number>(&self, square: Square, a: &mut WriteView<'_, T>) -> Result<Lu<T>> {
         self.check_square::<T>(square, a.hold(), Access::ReadWrite)?;
         let Square { n, ld } = square;
@@ -128,11 +128,11 @@ impl Solver {
         }
     }
 
-    /// Replaces right-hand sides by the solutions of `op(A) X = B`; `a` holds the factors.
+    /// Replaces the right-hand sides by the solutions of `op(A) X = B`. `a` holds the factors.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when a size is zero or does not fit a view, when a view is of another queue, or `lu` of
-    /// another device: nothing was done then.
+    /// [`Error::InvalidArgument`] if a size is zero or exceeds a view, a view is on another queue, or `lu` is of another
+    /// device. The data is unchanged then.
     pub fn solve<T: Number>(
         &self,
         lu: &Lu<T>,
@@ -161,7 +161,7 @@ impl Solver {
         })
     }
 
-    /// Writes the inverse of the matrix whose factors `a` holds, packed, into `inverse`.
+    /// Writes the inverse of the matrix whose factors `a` holds into `inverse`, packed.
     ///
     /// # Errors
     /// As for [`Solver::solve`].
@@ -205,7 +205,7 @@ impl Solver {
 
     fn strange<T>(&self, lu: &Lu<T>) -> Error {
         let (have, own) = (&lu.device, self.queue.device());
-        Error::invalid(format!("a matrix that was factored on {have}, and a queue of {own}"))
+        Error::invalid(format!("the matrix was factored on {have}, but the queue is of {own}"))
     }
 }
 

@@ -1,8 +1,8 @@
-//! The peer's side: a buffer of another process.
+//! The peer's side: attaches to a buffer of another process.
 //!
 //! # Safety
-//! The one unsafe call makes a buffer of pages that another process can write. It is exposed before anybody
-//! has seen it, and so no slices of it are ever made.
+//! The one unsafe call creates a buffer over pages that another process can write. The buffer is exposed before any other
+//! code sees it, so no slice of it is ever created.
 
 #![allow(unsafe_code)]
 
@@ -20,10 +20,10 @@ use onebuf_hal::{Error, HostRange, Result};
 use onebuf_socket::{Deadline, Peer, Socket, socket_path};
 use std::{fmt, os::fd::OwnedFd, sync::Arc, time::Duration};
 
-/// How long the owner may take to give the buffer: it may be busy with another peer.
+/// The default time limit for the owner's grant. The owner may be busy with another peer.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 
-/// How to attach to a buffer that another process offers.
+/// Configures how to attach to a buffer that another process offers.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `open`"]
 pub struct Attach {
@@ -34,43 +34,43 @@ pub struct Attach {
 }
 
 impl Attach {
-    /// By the name or path that the owner gave to [`Offer::open`](super::Offer::open).
+    /// Attaches by the name or path that the owner passed to [`Offer::open`](super::Offer::open).
     pub fn to(name: impl Into<String>) -> Self {
         Self { name: name.into(), allowed: Vec::new(), limit: DEFAULT_LIMIT, element_bytes: None }
     }
 
-    /// Also trusts an owner of this user; those of one's own are.
+    /// Also accepts an owner of this user. Owners of the same user are always accepted.
     pub fn allow_uid(mut self, uid: u32) -> Self {
         self.allowed.push(uid);
         self
     }
 
-    /// How long the owner may take to give the buffer; 10 s otherwise.
+    /// Sets how long the owner may take to grant the buffer: 10 s by default.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// How large the owner's elements are, where they are not seen as such here: for programs that know every buffer as
-    /// one of bytes. Those of `T`, otherwise.
+    /// Sets the owner's element size, for programs that treat every buffer as bytes. The default is the size of `T`.
     pub fn element_bytes(mut self, bytes: u32) -> Self {
         self.element_bytes = Some(bytes);
         self
     }
 
-    /// Attaches. It is the owner's turn then: [`Attached::wait`] for this process's.
+    /// Attaches. It is then the owner's turn: call [`Attached::wait`] for this process's.
     ///
-    /// `builder` says what the buffer shall be here, apart from its length and its memory: who sees it
-    /// ([`BufferBuilder::shared_with`]) and how. Memory of a device is imported by one of those named that is of
-    /// the same chip and takes such descriptors or handles, and by no other: the owner must not choose which driver reads what
-    /// it sent. Drivers that believe what a file says are refused
-    /// ([`Caps::parses_fds`](onebuf_hal::Caps::parses_fds)). Those of other chips have copies.
+    /// `builder` configures the buffer except for its length and memory: which devices use it
+    /// ([`BufferBuilder::shared_with`]) and how. Device memory is imported only by a named device of the same chip that
+    /// supports such descriptors or handles, because the owner must not choose which driver reads what it sent. Drivers that
+    /// trust the contents of a file are refused ([`Caps::parses_fds`](onebuf_hal::Caps::parses_fds)). Devices of other chips
+    /// get copies.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when nobody offers it; [`Error::Timeout`] when the owner does not answer;
-    /// [`Error::PeerRefused`] for one of another user, or whose words or memory fail a check;
-    /// [`Error::InvalidArgument`] for other elements than the owner's; [`Error::Unsupported`] for a kind of
-    /// memory that cannot be attached, or of a chip that no device named is of (the message says which ones are); [`Error::PeerLost`]; and what [`BufferBuilder::build`] has.
+    /// [`Error::Unavailable`] if the buffer is not offered; [`Error::Timeout`] if the owner does not answer;
+    /// [`Error::PeerRefused`] for an owner of another user, or whose messages or memory fail a check;
+    /// [`Error::InvalidArgument`] for another element size; [`Error::Unsupported`] for memory that cannot be attached, or of
+    /// a chip that no named device is on (the message lists those that are); [`Error::PeerLost`]; and the errors of
+    /// [`BufferBuilder::build`].
     pub fn open<'h, T: Pod>(
         &self,
         hub: &'h Hub,
@@ -99,7 +99,7 @@ impl Attach {
     }
 }
 
-/// Says hello, and gets what was asked for.
+/// Sends hello and receives the grant.
 fn ask(
     socket: &Socket,
     element_bytes: u32,
@@ -111,7 +111,7 @@ fn ask(
         (Message::WrongElement { element_bytes: theirs }, _) => {
             return Err(super::other_elements(theirs, element_bytes));
         }
-        _ => return Err(Error::refused("the owner's first word was no grant")),
+        _ => return Err(Error::refused("the owner's first message was not a grant")),
     };
     if grant.element_bytes != element_bytes {
         return Err(super::other_elements(grant.element_bytes, element_bytes));
@@ -119,18 +119,20 @@ fn ask(
     Ok((grant, fds.first()))
 }
 
-/// The buffer in its allocation.
+/// The buffer's range in its allocation.
 fn part(grant: &Grant, range: &HostRange) -> Result<HostRange> {
-    let fits = |number: u64| usize::try_from(number).map_err(|_| Error::refused("it is too large"));
+    let fits = |number: u64| {
+        usize::try_from(number).map_err(|_| Error::refused("its buffer is too large"))
+    };
     range.part(fits(grant.offset)?, fits(grant.bytes)?)
 }
 
 fn elements<T>(bytes: u64) -> Result<usize> {
-    let bytes = usize::try_from(bytes).map_err(|_| Error::refused("it is too large"))?;
+    let bytes = usize::try_from(bytes).map_err(|_| Error::refused("its buffer is too large"))?;
     Ok(bytes / size_of::<T>())
 }
 
-/// The caller's wish for a buffer of that length, here.
+/// Lets the caller configure a buffer of this length on this hub, and checks that it did not replace the builder.
 fn checked<'h, T: Pod>(
     hub: &'h Hub,
     len: usize,
@@ -138,7 +140,7 @@ fn checked<'h, T: Pod>(
 ) -> Result<BufferBuilder<'h, T>> {
     let builder = builder(hub.buffer::<T>(len));
     if builder.len() != len || !builder.hub().is(hub) {
-        return Err(Error::invalid("another builder than the one given"));
+        return Err(Error::invalid("the function must return the builder it was given"));
     }
     Ok(builder)
 }
@@ -150,21 +152,22 @@ fn buffer_over<'h, T: Pod>(
 ) -> Result<Buffer<T>> {
     let pointer = range.pointer.cast::<T>();
     if !pointer.is_aligned() {
-        return Err(Error::refused("its buffer begins where no element can"));
+        return Err(Error::refused("its buffer is not aligned for its elements"));
     }
     let len = range.bytes / size_of::<T>();
     let builder = checked(hub, len, builder)?;
-    // SAFETY: as many elements, mapped while their owner lives. Another process uses them, too: see below.
+    // SAFETY: the pages hold `len` elements and stay mapped while the range's owner lives. Another process can write them, so the
+    // buffer is exposed below.
     let buffer = unsafe { builder.host_memory(pointer, range.owner) }.build()?;
     core(&buffer).expose()?;
     core(&buffer).lend()?;
     Ok(buffer)
 }
 
-/// A buffer of another process, and the connection to it. Dropped, it detaches; the owner's lives on.
+/// A buffer of another process, and the connection to that process. Dropping it detaches; the owner's buffer remains.
 ///
-/// After the owner is gone, what this process had in its turn stays usable; out of turn every use is
-/// [`Error::PeerLost`]. Where the owner is in this process, too, it stays usable until the owner uses the buffer.
+/// If the owner exits during this process's turn, the buffer stays usable; otherwise every use is [`Error::PeerLost`]. If the
+/// owner is in this process, the buffer stays usable until the owner uses its own.
 pub struct Attached<T: Pod> {
     link: Link,
     buffer: Arc<Buffer<T>>,
@@ -172,28 +175,28 @@ pub struct Attached<T: Pod> {
 }
 
 impl<T: Pod> Attached<T> {
-    /// Whose the buffer is.
+    /// The owner's process.
     pub fn owner(&self) -> Peer {
         self.link.peer()
     }
 
-    /// The number of this visit among all of its owner's, the same at both ends.
+    /// The number of this visit within its offer. Both ends have the same.
     pub fn session(&self) -> u64 {
         self.session
     }
 
-    /// How often the buffer was handed over, either way.
+    /// How many times the buffer has been handed over, in either direction.
     pub fn round(&self) -> u64 {
         self.link.round()
     }
 
-    /// The buffer, to be used in this process's turns.
+    /// The buffer, for use during this process's turns.
     pub fn buffer(&self) -> &Buffer<T> {
         &self.buffer
     }
 
-    /// The same for whoever keeps it elsewhere. When this has detached, every use of it is [`Error::PeerLost`], but for
-    /// guards that are held then.
+    /// The buffer, to be kept elsewhere. After this has detached, every use of it is [`Error::PeerLost`], except through
+    /// guards that are still held.
     pub fn shared_buffer(&self) -> Arc<Buffer<T>> {
         self.buffer.clone()
     }
@@ -203,7 +206,7 @@ impl<T: Pod> Attached<T> {
         self.link.is_ours()
     }
 
-    /// Waits for all work on the buffer, and gives it back to the owner.
+    /// Waits for all work on the buffer, and hands it back to the owner.
     ///
     /// # Errors
     /// As for [`Visit::hand_over`](super::Visit::hand_over).
@@ -214,20 +217,20 @@ impl<T: Pod> Attached<T> {
     /// Waits until the owner hands the buffer over.
     ///
     /// # Errors
-    /// As for [`Visit::wait`](super::Visit::wait); but the turn of an owner that is gone falls to nobody.
+    /// As for [`Visit::wait`](super::Visit::wait), except that this process does not get the turn of an owner that is gone.
     pub fn wait(&mut self, timeout: Duration) -> Result<()> {
         self.link.wait(core(&self.buffer), timeout)
     }
 
-    /// Whether the owner is still there, in this process's turn.
+    /// Checks during this process's turn that the owner is still connected.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when it is not.
+    /// [`Error::PeerLost`] if it is not.
     pub fn check(&mut self) -> Result<()> {
         self.link.check(core(&self.buffer))
     }
 
-    /// Whether the owner ended the visit in good order, which one that died does not.
+    /// Whether the owner ended the visit normally instead of dying.
     pub fn has_left(&self) -> bool {
         self.link.has_left()
     }

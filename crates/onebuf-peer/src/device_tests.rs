@@ -1,5 +1,5 @@
-//! Owners that lie about a device's memory, to a peer that has such a device: the stub's, which is as strict as a
-//! driver must be.
+//! Owners that lie about device memory, with a peer that has such a device. The stub device checks as strictly as a driver
+//! must.
 
 use super::{
     tests::{
@@ -11,11 +11,11 @@ use onebuf_cuda::testing::{alone, stub};
 use onebuf_hal::Error;
 use std::os::fd::OwnedFd;
 
-/// What the stub calls its own memory; a large page of it is the least there is.
+/// The stub's name for its memory. Its smallest size is one large page.
 const NAME: &str = "onebuf-stub";
 const PAGE: u64 = 2 << 20;
 
-/// The chip of the stub's first device.
+/// The UUID of the stub's first device.
 fn chip() -> [u8; 16] {
     std::array::from_fn(|i| (i * 16 + 1) as u8)
 }
@@ -42,17 +42,17 @@ fn lies_about_device_memory_are_refused_and_leave_nothing() {
         assert_refused(&attach_from(&hub, &answer, vec![fd]), why);
         assert_eq!((fds_to(NAME), mappings_of(NAME)), (0, 0), "{why}");
     };
-    check(of_device(|g| g.offset = PAGE), memory(), "wrong `offset`");
-    check(of_device(|g| g.offset = u64::MAX - 4), memory(), "wrong `offset`");
-    check(of_device(|g| g.bytes = PAGE + 4), memory(), "wrong `offset`");
-    check(of_device(|g| g.bytes = 6), memory(), "wrong `bytes`");
+    check(of_device(|g| g.offset = PAGE), memory(), "invalid `offset`");
+    check(of_device(|g| g.offset = u64::MAX - 4), memory(), "invalid `offset`");
+    check(of_device(|g| g.bytes = PAGE + 4), memory(), "invalid `offset`");
+    check(of_device(|g| g.bytes = 6), memory(), "invalid `bytes`");
     check(of_device(|g| g.uuid = None), memory(), "which chip");
-    // What only the driver can tell.
-    let not_taken = "cuda:0 does not take its memory";
+    // Only the driver can detect these.
+    let not_taken = "cuda:0 does not import its memory";
     check(of_device(|_| {}), memfd("onebuf-liar", PAGE, ALL_SEALS), not_taken);
     let null = std::fs::File::open("/dev/null").unwrap();
     check(of_device(|_| {}), null.into(), not_taken);
-    // What no driver is asked about.
+    // These are refused before any driver sees them.
     check(of_device(|g| g.allocation_bytes = 2 * PAGE), memory(), "it has 2097152 bytes");
     let file = tempfile::tempfile().unwrap();
     file.set_len(PAGE).unwrap();
@@ -63,7 +63,7 @@ fn lies_about_device_memory_are_refused_and_leave_nothing() {
     check(of_device(|_| {}), socket.into(), "it is no memory, but a socket");
     let folder = std::fs::File::open("/").unwrap();
     check(of_device(|_| {}), folder.into(), "it is no memory, but a directory");
-    // Nor one that the caller did not name: which one is told.
+    // A device that the caller did not name is not used; the error names it.
     for named in [vec![], vec![hub.host()]] {
         let unnamed = attach_naming(&hub, &named, &of_device(|_| {}), vec![memory()]);
         assert!(matches!(unnamed, Error::Unsupported { .. }), "{unnamed}");
@@ -79,7 +79,7 @@ fn lies_about_device_memory_are_refused_and_leave_nothing() {
     let null = std::fs::File::open("/dev/null").unwrap();
     let huge = attach_from(&hub, &huge, vec![null.into()]);
     assert!(matches!(huge, Error::OutOfMemory { .. }), "{huge}");
-    // CUDA takes no dma-buf.
+    // CUDA does not import dma-bufs.
     let other = attach_from(&hub, &of_device(|g| g.kind = Kind::DmaBuf), vec![memory()]);
     assert!(matches!(other, Error::Unsupported { .. }), "{other}");
     let short = of_device(|g| (g.kind, g.allocation_bytes) = (Kind::DmaBuf, 2 * PAGE));

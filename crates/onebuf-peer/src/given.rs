@@ -1,4 +1,4 @@
-//! What an owner gives: a descriptor of its memory, and what must be known of it.
+//! The owner's memory: its descriptor or handle, and the grant that describes it.
 
 use super::wire::{Grant, Kind};
 use bytemuck::Pod;
@@ -9,13 +9,13 @@ use onebuf_core::{
 use onebuf_hal::{DeviceInfo, Error, FdKind, FdRange, IpcRange, MemoryKind, PageFile, Result};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// A buffer's memory, while it is offered.
+/// The memory of an offered buffer.
 pub(super) enum Given {
     /// Host pages.
     Pages(PageFile),
-    /// Memory of a device on that chip.
+    /// Device memory that is exported as a descriptor, on this chip.
     Device { range: FdRange, chip: [u8; 16] },
-    /// Memory that has no descriptor.
+    /// Device memory that is exported as an IPC handle.
     Handle { kind: Kind, range: IpcRange, chip: [u8; 16] },
 }
 
@@ -30,7 +30,7 @@ impl Given {
             let what = format!("sharing memory of {} with another process", node.id);
             Error::unsupported(
                 what,
-                "a driver that tells the chip's UUID, by which the other finds it",
+                "a driver that reports the chip's UUID, by which the peer finds its device",
             )
         })?;
         match kind {
@@ -47,7 +47,7 @@ impl Given {
         }
     }
 
-    /// What its API passes on in place of a descriptor, and where that begins.
+    /// The IPC handle and the allocation's address; empty for descriptors.
     fn handle(&self) -> (Vec<u8>, u64) {
         match self {
             Given::Handle { range, .. } => (range.handle.to_vec(), range.base),
@@ -55,7 +55,7 @@ impl Given {
         }
     }
 
-    /// The words that go with the descriptor.
+    /// The message that describes the memory.
     pub fn grant<T: Pod>(&self, buffer: &Buffer<T>, element_bytes: u32, session: u64) -> Grant {
         let (kind, allocation_bytes, offset, uuid) = match self {
             Given::Pages(file) => (Kind::HostPages, file.bytes, 0, None),
@@ -83,7 +83,7 @@ impl Given {
     }
 }
 
-/// By what handle a device's plain memory goes to another process.
+/// The kind of IPC handle for a device's plain memory.
 fn ipc(info: &DeviceInfo) -> Option<Kind> {
     match info.api.0 {
         _ if !info.caps.ipc => None,

@@ -1,4 +1,4 @@
-//! Handshakes with peers that have come: all at once, so that one that says nothing holds nobody up.
+//! Handshakes with connecting peers, all at once, so that a silent peer delays no other.
 
 use super::{
     messages::Messages,
@@ -11,20 +11,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Handshakes at a time. More peers wait before the door, and are let in as soon as one of these is over.
+/// The maximum number of concurrent handshakes. More peers wait in the listen queue.
 const MOST_AT_ONCE: usize = 16;
 
-/// How many times as long as for its words a peer is waited for while it builds its buffer: a driver's context takes seconds on a
-/// machine with other work.
+/// A peer has this many times the greeting limit to build its buffer: creating a driver's context takes seconds on a busy
+/// machine.
 const BUILDING: u32 = 6;
 
-/// What a peer is given that says hello in the right way.
+/// What a peer receives after a correct hello.
 pub(super) struct Gift<'g> {
     pub element_bytes: u32,
     pub fds: Vec<BorrowedFd<'g>>,
 }
 
-/// A peer whose handshake is under way.
+/// A peer during its handshake.
 #[derive(Debug)]
 pub(super) struct Client {
     pub socket: Socket,
@@ -32,18 +32,18 @@ pub(super) struct Client {
     pub session: u64,
     /// How long it has been waited for. Time in which the owner is busy with another peer does not count.
     waited: Duration,
-    /// It has the memory, and is to say that it has mapped it.
+    /// It has received the memory and must confirm that it has mapped it.
     granted: bool,
 }
 
 impl Client {
-    /// Hears what it has said since; whether it is ready.
+    /// Handles the peer's next message; true if it is ready.
     fn hear(&mut self, gift: &Gift<'_>, grant: impl Fn(u64) -> Grant) -> Result<bool> {
         let Some((message, _)) = self.socket.try_receive()? else { return Ok(false) };
         match message {
             Message::Ready if self.granted => return self.stayed().map(|()| true),
             _ if self.granted => {
-                return Err(Error::refused("its second word was another than ready"));
+                return Err(Error::refused("its second message was not `ready`"));
             }
             Message::Hello { element_bytes } if element_bytes == gift.element_bytes => {
                 self.send(&Message::Grant(Box::new(grant(self.session))), &gift.fds)?;
@@ -54,32 +54,32 @@ impl Client {
                 self.send(&Message::WrongElement { element_bytes: ours }, &[])?;
                 return Err(super::other_elements(ours, element_bytes));
             }
-            _ => return Err(Error::refused("its first word was another than hello")),
+            _ => return Err(Error::refused("its first message was not `hello`")),
         }
         Ok(false)
     }
 
-    /// It may have been ready for long, and be gone by now.
+    /// Checks that the peer is still there: it may have been ready for long.
     fn stayed(&self) -> Result<()> {
         match self.socket.try_receive()? {
             None => Ok(()),
             Some((Message::Bye, _)) => {
-                Err(Error::PeerLost { reason: "it left before its visit began".into() })
+                Err(Error::PeerLost { reason: "the peer left before its visit began".into() })
             }
-            Some(_) => Err(Error::refused("it spoke out of turn")),
+            Some(_) => Err(Error::refused("it sent a message out of turn")),
         }
     }
 
-    /// Its socket has room for what it asked for; if not, it is not waited for.
+    /// Sends without waiting. A peer whose socket buffer is full is refused.
     fn send(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<()> {
         let sent = self.socket.send(message, fds, Deadline::after(Duration::ZERO));
         sent.map_err(|error| match error {
-            Error::Timeout { .. } => Error::refused("it does not read what it asked for"),
+            Error::Timeout { .. } => Error::refused("it does not read its messages"),
             other => other,
         })
     }
 
-    /// How long it is waited for, of which it has used some. With the memory at hand it still has to open its devices.
+    /// The time left until the limit. A peer that has the memory gets longer, because it has to open its devices.
     fn left(&self, limit: Duration) -> Duration {
         self.limit(limit).saturating_sub(self.waited)
     }
@@ -95,17 +95,17 @@ impl Client {
     }
 }
 
-/// Peers whose handshakes are under way, in the order of their coming.
+/// The peers whose handshakes are in progress, in the order of their connections.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     all: Vec<Client>,
-    /// How many have come, ever.
+    /// How many peers have connected in total.
     came: u64,
 }
 
 impl Clients {
-    /// The first peer that is ready. An error is about one peer, which is sent away, or about the time: the others stay, and the
-    /// next call goes on with them.
+    /// Returns the first peer that is ready. An error concerns one peer, which is disconnected, or the deadline. The other
+    /// peers stay, and the next call continues with them.
     pub fn next(
         &mut self,
         listener: &Listener,
@@ -123,7 +123,7 @@ impl Clients {
                 return Err(self.all.remove(slow).too_slow(limit));
             }
             if deadline.left().is_zero() {
-                return Err(deadline.missed("waiting for a peer to come"));
+                return Err(deadline.missed("waiting for a peer to connect"));
             }
             self.wait(listener, deadline, limit)?;
         }
@@ -152,7 +152,7 @@ impl Clients {
                 Ok(true) => return Ok(Some(self.all.remove(at))),
                 Err(error) => {
                     self.all.remove(at);
-                    // A failure of one connection is no failure of this process.
+                    // A failed connection is the peer's failure, not this process's.
                     return Err(match error {
                         Error::Driver { .. } => Error::refused(error.to_string()),
                         other => other,
@@ -163,7 +163,7 @@ impl Clients {
         Ok(None)
     }
 
-    /// Until a peer comes, speaks or leaves, or time is up for one of them or for the caller.
+    /// Waits until a peer connects, sends or disconnects, or until a peer's or the caller's time is up.
     fn wait(&mut self, listener: &Listener, deadline: Deadline, limit: Duration) -> Result<()> {
         let room = self.all.len() < MOST_AT_ONCE;
         let door = room.then(|| listener.as_fd());

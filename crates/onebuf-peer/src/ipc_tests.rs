@@ -1,4 +1,4 @@
-//! Owners that lie about a handle of their device's memory, to a peer in another process: here it would be refused for
+//! Owners that lie about an IPC handle. The peer is another process, because a handle of its own process would be refused for
 //! that alone.
 
 use super::{
@@ -27,7 +27,7 @@ fn hub(library: &str) -> Hub {
     hub.library("nvrtc", library).verdicts(Default::default()).build().unwrap()
 }
 
-/// What attaching says in another process when the owner answers with this.
+/// What attaching reports in another process if the owner sends this answer.
 fn attach_elsewhere(library: &str, answer: &[u8]) -> String {
     let folder = private();
     let listener = Listener::open(&socket(&folder)).unwrap();
@@ -57,7 +57,7 @@ fn client() {
         Ok(attached) => format!("attached: {} elements", attached.buffer().len()),
         Err(error) => format!("error: {error}"),
     };
-    // What was opened is closed by whoever passes by.
+    // Deferred frees run when the hub is dropped.
     drop(hub);
     println!("\n{said}\nleft: {} {}", fds_to("onebuf-stub"), mappings_of("onebuf-stub"));
 }
@@ -93,25 +93,25 @@ fn lies_about_handles_are_refused_and_leave_nothing() {
         let said = attach_elsewhere(library, &answer);
         assert!(said.contains("error: ") && said.contains(why), "no `{why}` in: {said}");
     };
-    // The truth, and a part of it: what the rest is measured by.
+    // The correct grant and a part of it must work.
     let fine = attach_elsewhere(library, &of_device(&range, |_| {}));
     assert!(fine.contains("attached: 1048576 elements"), "{fine}");
     let part = of_device(&range, |g| (g.offset, g.bytes) = (4096, 8192));
     assert!(attach_elsewhere(library, &part).contains("attached: 2048 elements"));
 
-    check(of_device(&range, |g| g.offset = 4), "wrong `offset`");
-    check(of_device(&range, |g| g.offset = u64::MAX - 4), "wrong `offset`");
-    check(of_device(&range, |g| g.bytes = 6), "wrong `bytes`");
-    check(of_device(&range, |g| g.handle.truncate(63)), "wrong `handle`");
+    check(of_device(&range, |g| g.offset = 4), "invalid `offset`");
+    check(of_device(&range, |g| g.offset = u64::MAX - 4), "invalid `offset`");
+    check(of_device(&range, |g| g.bytes = 6), "invalid `bytes`");
+    check(of_device(&range, |g| g.handle.truncate(63)), "invalid `handle`");
     check(of_device(&range, |g| g.uuid = None), "which chip");
     check(of_device(&range, |g| g.kind = Kind::HipIpc), "hip_ipc of cuda:0");
     check(of_device(&range, |g| (g.offset, g.bytes) = (2, 8)), "offset 2");
-    // What only the driver can tell.
+    // Only the driver can detect these.
     let longer = |g: &mut Grant| (g.allocation_bytes, g.bytes) = (2 * BYTES, 2 * BYTES);
     check(of_device(&range, longer), "a handle of 4194304 bytes, where 8388608 were said");
-    check(of_device(&range, |g| g.handle = vec![7; 64]), "does not take its memory");
-    check(of_device(&range, |g| g.handle = vec![0; 64]), "does not take its memory");
-    // The owner's buffer is what it was.
+    check(of_device(&range, |g| g.handle = vec![7; 64]), "does not import its memory");
+    check(of_device(&range, |g| g.handle = vec![0; 64]), "does not import its memory");
+    // The owner's buffer is unaffected.
     buffer.fill(3).unwrap();
     assert!(buffer.to_vec().unwrap().iter().all(|byte| *byte == 3));
 }

@@ -1,9 +1,9 @@
-//! One buffer, two processes.
+//! Sharing a buffer between two processes.
 //!
-//! The owner offers a buffer under a name; another process of the same user attaches to it and gets a
-//! [`Buffer`](onebuf_core::Buffer) over the *same pages*, for its own devices, by its own hub's routes; or over the same
-//! memory of a device ([`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable)), by a device of the same chip. Fences do not
-//! cross processes, so the two take turns: a hand-over waits for all work of the one, and lets the other begin.
+//! The owner offers a buffer under a name. Another process of the same user attaches to it and gets a
+//! [`Buffer`](onebuf_core::Buffer) over the *same pages*, for its own devices and by its own hub's routes; or over the same device
+//! memory ([`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable)), on a device of the same chip. Fences do not cross
+//! processes, so the two processes take turns: a hand-over waits for all work of one process and then lets the other begin.
 //!
 //! ```text
 //!   owner                                          peer
@@ -32,7 +32,7 @@
 //! let mut offer = Offer::open(&buffer, name)?;
 //!
 //! std::thread::scope(|scope| {
-//!     // In another process, as a rule.
+//!     // Usually in another process.
 //!     let peer = scope.spawn(|| -> onebuf::Result<()> {
 //!         let hub = onebuf::discover()?;
 //!         let mut attached = Attach::to(name).open::<u32>(&hub, |builder| builder)?;
@@ -44,37 +44,36 @@
 //!     let mut visit = offer.accept(soon)?;
 //!     buffer.fill(1)?;
 //!     visit.hand_over()?;
-//!     assert!(buffer.fill(3).is_err());                    // busy: it is the peer's turn
-//!     visit.wait(soon)?;                                   // or PeerLost, as soon as it is gone
+//!     assert!(buffer.fill(3).is_err());                    // Busy: it is the peer's turn
+//!     visit.wait(soon)?;                                   // PeerLost as soon as the peer is gone
 //!     assert_eq!(buffer.to_vec()?[7], 2);
 //!     peer.join().unwrap()
 //! })
 //! # }
 //! ```
 //!
-//! # What is not believed
+//! # What is checked
 //!
-//! Everything that comes from the other process is checked before it is used: its user (`SO_PEERCRED`), version,
-//! every size and offset, the number of fds; that the fd is a memfd which can neither shrink nor grow nor be
-//! unsealed, and is exactly as long as was said. The socket lies in a folder of mode 0700. A device's memory is taken only
-//! on a device that the caller named, and never by a driver that believes what the owner's file says. What is no memory
-//! at all, such as a socket, gets to no driver.
+//! Everything from the other process is checked before it is used: its user (`SO_PEERCRED`), the protocol version, every size
+//! and offset, and the number of fds. A memfd must be sealed against shrinking, growing and further sealing, and have exactly
+//! the announced size. The socket lies in a directory of mode 0700. Device memory is imported only on a device that the
+//! caller named, and never by a driver that trusts the contents of the owner's file. A descriptor that is not memory, such as
+//! a socket, never reaches a driver.
 //!
-//! Turns are an agreement. A process that breaks it can spoil the *contents*, at any time, even after it has
-//! detached: it may keep its mapping. It cannot break the memory safety of the other: from the moment that a
-//! buffer is offered or attached, no slice of it is made. `map` and native kernels are refused, `read`, `write`,
-//! `fill` and copies move atomic words. A kernel of a device that runs on it must stay in bounds whatever it reads, also
-//! when it reads the same element twice. The way out is `unsafe`: a view of a host queue has an
-//! [`address`](onebuf_core::WriteView::address).
+//! Turns are cooperative. A process that ignores them can corrupt the *contents* at any time, even after it has detached,
+//! because it may keep its mapping. It cannot break the memory safety of the other process: once a buffer is offered or
+//! attached, no slice of it is created. `map` and native kernels are refused; `read`, `write`, `fill` and copies use atomic
+//! words. A device kernel must stay in bounds whatever it reads, even if two reads of one element differ. Unsafe code can
+//! still use the [`address`](onebuf_core::WriteView::address) of a host queue's view.
 //!
-//! # When the other process ends
+//! # When the other process exits
 //!
-//! However it ends, the kernel closes its end of the socket, and whoever waits gets
-//! [`Error::PeerLost`] at once. The owner has its turn again, and the buffer lives on; it
-//! may hold half of what the peer was writing. A peer that merely hangs is a [`Timeout`](onebuf_hal::Error::Timeout).
-//! A peer that is left behind keeps what it has in its own turn, and gets nothing out of turn. One in the owner's own
-//! process keeps it until the owner uses the buffer, and that waits for it, or is [`Busy`](onebuf_hal::Error::Busy) while it
-//! holds a guard: safe calls of the two never meet.
+//! However it exits, the kernel closes its socket, and the waiting process gets [`Error::PeerLost`] at once. The owner then
+//! has its turn again, and its buffer remains usable; it may hold a partial write of the peer. A peer that hangs causes a
+//! [`Timeout`](onebuf_hal::Error::Timeout). If the owner exits during the peer's turn, the peer keeps its buffer; outside of
+//! its turn it loses it. A peer in the owner's own process keeps it until the owner uses the buffer. That use waits for the
+//! peer's work, and is [`Busy`](onebuf_hal::Error::Busy) while the peer holds a guard. Safe calls of the two therefore never
+//! access the memory at the same time.
 
 #![deny(unsafe_code)]
 
@@ -110,6 +109,6 @@ use onebuf_hal::Error;
 
 fn other_elements(owners: u32, peers: u32) -> Error {
     Error::invalid(format!(
-        "the owner's elements have {owners} bytes, the peer asked for elements of {peers}"
+        "the owner's elements have {owners} bytes, but the peer asked for {peers}"
     ))
 }

@@ -1,4 +1,4 @@
-//! Turns over a connection: who has the buffer, and what becomes of it when the other end is lost.
+//! Turns over a connection: which process may use the buffer, and what happens when the other one is gone.
 
 use super::{messages::Messages, wire::Message};
 use onebuf_core::internals::Core;
@@ -6,33 +6,33 @@ use onebuf_hal::{Error, Result, locks::Arc};
 use onebuf_socket::{Deadline, Peer, Socket};
 use std::time::Duration;
 
-/// How long an end waits for a packet to be taken: the other one has room for many.
+/// How long to wait for a packet to be accepted. The peer's socket buffer has room for many.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
 
-/// One end of two that take turns on a buffer.
+/// One end of a connection whose two ends take turns on a buffer.
 #[derive(Debug)]
 pub(super) struct Link {
     socket: Socket,
     peer: Peer,
     side: Side,
-    /// How often the buffer was handed over between the two.
+    /// How many times the buffer has been handed over.
     round: u64,
     ours: bool,
-    /// Why there is no other end any more.
+    /// Why the connection ended.
     lost: Option<Error>,
-    /// It said that it leaves.
+    /// The other end announced that it leaves.
     left: bool,
-    /// The other end's buffer, where that is a client in this process. It is kept while it may be the client's turn: what
-    /// the client left at work is known to the buffer alone.
+    /// The client's buffer, if the client is in this process. It is kept while it may be the client's turn, because only that
+    /// buffer knows the client's unfinished work.
     clients: Vec<Arc<Core>>,
 }
 
-/// To whom the buffer falls when the other end is lost.
+/// Which end gets the buffer when the connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// This end: it owns the buffer.
+    /// This end owns the buffer and gets it back.
     Owner,
-    /// The owner, though it be gone; but who has it keeps it.
+    /// The client keeps the buffer only if it is its turn.
     Client,
 }
 
@@ -42,7 +42,7 @@ impl Link {
         Self { socket, peer, side, round: 0, ours, lost: None, left: false, clients: Vec::new() }
     }
 
-    /// The owner's end, of a client that may be in this process.
+    /// The owner's end, for a client that may be in this process.
     pub fn of_owner(socket: Socket, peer: Peer, clients: Vec<Arc<Core>>) -> Self {
         Self { clients, ..Self::new(socket, peer, Side::Owner) }
     }
@@ -63,18 +63,18 @@ impl Link {
         self.ours
     }
 
-    /// Waits for everything of ours on the buffer, and gives it to the other end.
+    /// Waits for all of this process's work on the buffer, and hands it to the other end.
     pub fn hand_over(&mut self, core: &Core) -> Result<()> {
         self.check(core)?;
         if !self.ours {
-            let what = "it is the other process's turn already; wait for it".into();
+            let what = "it is already the other process's turn; call `wait` first".into();
             return Err(Error::Busy { what });
         }
         core.lend()?;
         let round = self.round + 1;
         let sent = self.socket.send(&Message::Turn { round }, &[], Deadline::after(SEND_LIMIT));
         if let Err(error) = sent {
-            // A client that its owner put out stays so.
+            // Fails if the owner has already taken the buffer from a client in this process.
             let _ = core.take_back();
             return Err(self.end(core, error));
         }
@@ -82,7 +82,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for our turn. A timeout changes nothing; any other error is the end.
+    /// Waits for this end's turn. A timeout changes nothing; any other error ends the connection.
     pub fn wait(&mut self, core: &Core, timeout: Duration) -> Result<()> {
         if self.ours {
             return self.check(core);
@@ -98,7 +98,7 @@ impl Link {
                     (self.round, self.ours) = (round, true);
                     Ok(())
                 }
-                // An owner in this process said that before it ended the visit.
+                // An owner in this process handed over before it ended the visit.
                 Err(lost) => Err(self.end(core, lost)),
             },
             Err(error @ Error::Timeout { .. }) => Err(error),
@@ -107,7 +107,7 @@ impl Link {
         }
     }
 
-    /// Whether the other end is there still. In our turn it has nothing to say but goodbye.
+    /// Checks that the other end is still connected. During this end's turn it may only say goodbye.
     pub fn check(&mut self, core: &Core) -> Result<()> {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
@@ -122,13 +122,13 @@ impl Link {
         }
     }
 
-    /// The connection failed. A goodbye that came before that is still there to be heard: the kernel tells first that the
-    /// end is closed, when its owner had not heard everything.
+    /// Ends the connection after an error. A goodbye that arrived earlier may still be unread: the kernel reports a closed
+    /// peer first if that peer had unread data.
     fn end(&mut self, core: &Core, error: Error) -> Error {
-        // What the other end does to the connection is a breach of the protocol, never a failure of this end.
+        // Faults of the other end's connection are protocol violations, never failures of this end.
         let error = match error {
             Error::Unsupported { .. } => Error::refused(error.to_string()),
-            Error::Timeout { .. } => Error::refused("it does not read what it is sent"),
+            Error::Timeout { .. } => Error::refused("it does not read its messages"),
             other => other,
         };
         match self.socket.try_receive() {
@@ -140,13 +140,13 @@ impl Link {
     fn unexpected(&mut self, core: &Core, message: &Message) -> Error {
         self.left = *message == Message::Bye;
         let error = match self.left {
-            true => Error::PeerLost { reason: "it left, in good order".into() },
-            false => Error::refused("it spoke out of turn"),
+            true => Error::PeerLost { reason: "it left normally".into() },
+            false => Error::refused("it sent a message out of turn"),
         };
         self.lose(core, error)
     }
 
-    /// From now on there is no other end.
+    /// Records that the connection is lost.
     fn lose(&mut self, core: &Core, error: Error) -> Error {
         self.lost = Some(error.clone());
         match self.side {
@@ -156,21 +156,23 @@ impl Link {
                 self.ours = true;
                 core.claim_back(std::mem::take(&mut self.clients));
             }
-            // Nothing of the client's is at work in the owner's turn.
+            // During the owner's turn no work of the client is in progress.
             Side::Owner => self.clients.clear(),
         }
         error
     }
 
-    /// Leaves in good order. The other end need not be there to hear it.
+    /// Announces that this end leaves. The other end may already be gone.
     pub fn leave(&mut self, core: &Core) {
         if self.side == Side::Client {
-            // The owner has its turn when it hears of this: nothing of a client's may be at work any more.
+            // The owner gets its turn when it receives this, so the client's work must have finished.
             if self.ours {
                 let over = core.lend();
-                over.unwrap_or_else(|error| tracing::warn!(%error, "left in the middle of work"));
+                over.unwrap_or_else(
+                    |error| tracing::warn!(%error, "detached while work was in progress"),
+                );
             }
-            // Others here may still have the buffer: it is not theirs to use now.
+            // Other users in this process may still hold the buffer, and must not use it any more.
             self.ours = false;
             core.orphan();
         }

@@ -1,18 +1,18 @@
-//! Messages over a socket: packets that were decoded and checked, with the fds they may have.
+//! Messages over a socket: decoded and checked packets, with their fds.
 
 use super::wire::{MAX_BYTES, Message};
 use onebuf_hal::{Error, Result};
 use onebuf_socket::{Deadline, Received, Socket};
 use std::os::fd::BorrowedFd;
 
-/// What a [`Socket`] can say of a peer's messages.
+/// Sends and receives a peer's messages over a [`Socket`].
 pub(super) trait Messages {
     fn send(&self, message: &Message, fds: &[BorrowedFd<'_>], deadline: Deadline) -> Result<()>;
 
-    /// The next message. Fds that come with it are closed, and it is refused, where it is none that has any.
+    /// Waits for the next message. If fds come with a message that has none, they are closed and the message is refused.
     fn receive(&self, deadline: Deadline, what: &str) -> Result<(Message, Received)>;
 
-    /// `None` when there is nothing yet.
+    /// Receives a message without waiting; `None` if none has arrived.
     fn try_receive(&self) -> Result<Option<(Message, Received)>>;
 }
 
@@ -37,9 +37,7 @@ impl Messages for Socket {
         let said = if let Message::Grant(grant) = &message { grant.fds.into() } else { 0 };
         if fds.len() != said {
             let sent = fds.len();
-            return Err(Error::refused(format!(
-                "it sent {sent} fds with a message that has {said}"
-            )));
+            return Err(Error::refused(format!("{sent} fds came with a message that has {said}")));
         }
         Ok(Some((message, fds)))
     }

@@ -1,4 +1,4 @@
-//! The owner's side: a buffer of this process for others to attach to.
+//! The owner's side: offers a buffer to other processes.
 
 use super::{
     given::Given,
@@ -13,13 +13,13 @@ use onebuf_hal::{Error, Result};
 use onebuf_socket::{Deadline, Listener, Name, Peer, socket_path};
 use std::{fmt, path::Path, time::Duration};
 
-/// How long the handshake of a peer that has come may take.
+/// The default time limit of a handshake.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
 
-/// A buffer that other processes may attach to, one after the other, while this lives.
+/// A buffer that other processes may attach to, one at a time, while this exists.
 ///
-/// The buffer stays the caller's, and is used as ever in this process's turns. Since another process can write
-/// its memory from now on, `map` and native kernels are refused for good: see [`peer`](super).
+/// The caller keeps the buffer and uses it as usual during this process's turns. Because another process can now write its
+/// memory, `map` and native kernels are refused permanently: see [`peer`](super).
 pub struct Offer<'b, T: Pod> {
     buffer: &'b Buffer<T>,
     given: Given,
@@ -32,7 +32,7 @@ pub struct Offer<'b, T: Pod> {
     _only: Only<'b>,
 }
 
-/// The one offer of a buffer.
+/// Marks a buffer as offered, which it can be only once.
 struct Only<'b>(&'b Core);
 
 impl<'b> Only<'b> {
@@ -43,20 +43,20 @@ impl<'b> Only<'b> {
 
 impl Drop for Only<'_> {
     fn drop(&mut self) {
-        // Only taking it can fail.
+        // Only setting the mark can fail.
         let _ = self.0.set_offered(false);
     }
 }
 
 impl<'b, T: Pod> Offer<'b, T> {
-    /// Opens a socket by a name (see [`socket_path`](super::socket_path)) or a path in a folder of mode 0700. A relative path is
-    /// made absolute, and has at most 107 bytes then.
+    /// Opens a socket by a name (see [`socket_path`](super::socket_path)) or by a path in a directory of mode 0700. A
+    /// relative path is made absolute; the result may have at most 107 bytes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless the buffer lies in host pages of its own, or in memory of a device that exports
-    /// it ([`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable)), or in a device's plain memory of whole 2 MiB that has a
-    /// handle for other processes; [`Error::Busy`] while a guard of it is held, while it is offered already, or while the
-    /// name is another owner's; [`Error::Cache`] for a folder that others can enter.
+    /// [`Error::Unsupported`] unless the buffer lies in host pages of its own, in exportable device memory
+    /// ([`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable)), or in plain device memory of a multiple of 2 MiB
+    /// that has an IPC handle; [`Error::Busy`] while a guard is held, the buffer is already offered, or another owner uses
+    /// the name; [`Error::Cache`] if other users can enter the directory.
     pub fn open(buffer: &'b Buffer<T>, name: &str) -> Result<Self> {
         let core = inside::whole_core(buffer)?;
         let _only = Only::of(core)?;
@@ -78,53 +78,55 @@ impl<'b, T: Pod> Offer<'b, T> {
         })
     }
 
-    /// Also lets processes of this user attach; those of one's own may always. They must be able to reach the
-    /// socket: its folder is closed to them unless somebody opens it.
+    /// Also lets processes of this user attach. Processes of the same user always may. The other user must be able to reach
+    /// the socket, whose directory is closed by default.
     pub fn allow_uid(mut self, uid: u32) -> Self {
         self.allowed.push(uid);
         self
     }
 
-    /// How long a peer that has come may take for its first word, while [`accept`](Self::accept) waits; 5 s otherwise. It has six times as
-    /// long to build its buffer. One that takes longer is refused.
+    /// Sets how long a connected peer may take for its first message while [`accept`](Self::accept) waits: 5 s by default. It
+    /// has six times as long to build its buffer. A slower peer is refused.
     pub fn greeting_limit(mut self, limit: Duration) -> Self {
         self.greeting_limit = limit;
         self
     }
 
-    /// How large the elements are that the buffer's bytes really hold, for peers to agree with: for programs that know
-    /// every buffer as one of bytes. Those of `T`, otherwise.
+    /// Sets the element size that peers must agree with, for programs that treat every buffer as bytes. The default is the
+    /// size of `T`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the buffer is made of whole ones.
+    /// [`Error::InvalidArgument`] if the buffer's size is not a multiple of it.
     pub fn element_bytes(mut self, bytes: usize) -> Result<Self> {
         let whole = bytes > 0 && self.buffer.size_bytes().is_multiple_of(bytes);
         self.element_bytes = match u32::try_from(bytes) {
             Ok(bytes) if whole => bytes,
             _ => {
                 let all = self.buffer.size_bytes();
-                return Err(Error::invalid(format!("{all} bytes are not elements of {bytes}")));
+                return Err(Error::invalid(format!(
+                    "{all} bytes are not a multiple of elements of {bytes}"
+                )));
             }
         };
         Ok(self)
     }
 
-    /// Where peers find it.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.name.socket
     }
 
-    /// Waits for the next peer, checks it, and gives it the memory. It is this process's turn then. After any
-    /// error the next one may be waited for.
+    /// Waits for the next peer, checks it, and grants it the memory. It is then this process's turn. After an error, `accept`
+    /// can be called again.
     ///
-    /// Up to 16 peers are heard at once, and the first that has done its part of the handshake is served. So a peer that connects and says
-    /// nothing holds up no other; it is refused when the [limit](Self::greeting_limit) is over.
+    /// Up to 16 handshakes run at once, and the first peer that completes its handshake is returned. A peer that connects and
+    /// sends nothing delays no other; it is refused when the [limit](Self::greeting_limit) is over.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when no peer has come and done its part within the time; [`Error::PeerRefused`] for one of
-    /// another user, that says nothing, or that does not keep to the protocol; [`Error::Unsupported`] for another version of it;
-    /// [`Error::InvalidArgument`] for one with other elements; [`Error::PeerLost`] for one that went away;
-    /// [`Error::Driver`] when this process cannot let peers in, which lasts until it has descriptors again.
+    /// [`Error::Timeout`] if no peer completed its handshake in time; [`Error::PeerRefused`] for a peer of another user, a
+    /// silent one, or one that violates the protocol; [`Error::Unsupported`] for another protocol version;
+    /// [`Error::InvalidArgument`] for another element size; [`Error::PeerLost`] for a peer that disconnected;
+    /// [`Error::Driver`] if this process cannot accept connections, for example because it has no free descriptors.
     pub fn accept(&mut self, timeout: Duration) -> Result<Visit<'_, 'b, T>> {
         let Self { buffer, given, listener, allowed, greeting_limit, clients, .. } = self;
         let element_bytes = self.element_bytes;
@@ -144,7 +146,7 @@ impl<T: Pod> fmt::Debug for Offer<'_, T> {
     }
 }
 
-/// One peer, while it is attached. Dropped, it ends the visit, and the buffer is this process's again.
+/// An attached peer. Dropping it ends the visit, and the buffer is this process's again.
 pub struct Visit<'o, 'b, T: Pod> {
     offer: &'o Offer<'b, T>,
     link: Link,
@@ -152,17 +154,17 @@ pub struct Visit<'o, 'b, T: Pod> {
 }
 
 impl<T: Pod> Visit<'_, '_, T> {
-    /// Who it is.
+    /// The peer process.
     pub fn peer(&self) -> Peer {
         self.link.peer()
     }
 
-    /// The number of this visit among all of its offer, the same at both ends.
+    /// The number of this visit within its offer. Both ends have the same.
     pub fn session(&self) -> u64 {
         self.session
     }
 
-    /// How often the buffer was handed over, either way.
+    /// How many times the buffer has been handed over, in either direction.
     pub fn round(&self) -> u64 {
         self.link.round()
     }
@@ -177,12 +179,13 @@ impl<T: Pod> Visit<'_, '_, T> {
         self.link.is_ours()
     }
 
-    /// Waits for all work on the buffer (fences do not cross processes), and gives the peer its turn. Until it
-    /// hands the buffer back every use of it here is [`Error::Busy`].
+    /// Waits for all work on the buffer, because fences do not cross processes, and gives the peer its turn. Until the peer
+    /// hands the buffer back, every use of it here is [`Error::Busy`].
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when it is gone, [`Error::PeerRefused`] when it does not keep to the protocol or does not read what
-    /// it is sent: the buffer stays this process's. [`Error::Busy`] while a guard is held; [`Error::Timeout`] of work on the buffer.
+    /// [`Error::PeerLost`] if the peer is gone, [`Error::PeerRefused`] if it violates the protocol or does not read its
+    /// messages; the buffer stays this process's. [`Error::Busy`] while a guard is held; [`Error::Timeout`] if work on the
+    /// buffer does not finish.
     pub fn hand_over(&mut self) -> Result<()> {
         self.link.hand_over(core(self.offer.buffer))
     }
@@ -190,22 +193,22 @@ impl<T: Pod> Visit<'_, '_, T> {
     /// Waits until the peer hands the buffer back.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when it takes longer; it may be waited for again, or dropped. [`Error::PeerLost`] as
-    /// soon as it is gone, however it ended: the buffer is this process's again, and holds what the peer had
-    /// written until then. [`Error::PeerRefused`] when it does not keep to the protocol.
+    /// [`Error::Timeout`] if it takes longer; call `wait` again, or drop the visit. [`Error::PeerLost`] as soon as the peer
+    /// is gone, however it exited: the buffer is this process's again and holds what the peer had written.
+    /// [`Error::PeerRefused`] if it violates the protocol.
     pub fn wait(&mut self, timeout: Duration) -> Result<()> {
         self.link.wait(core(self.offer.buffer), timeout)
     }
 
-    /// Whether the peer is still there, in this process's turn.
+    /// Checks during this process's turn that the peer is still connected.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when it is not.
+    /// [`Error::PeerLost`] if it is not.
     pub fn check(&mut self) -> Result<()> {
         self.link.check(core(self.offer.buffer))
     }
 
-    /// Whether the peer said goodbye, which one that died does not.
+    /// Whether the peer detached normally instead of dying.
     pub fn has_left(&self) -> bool {
         self.link.has_left()
     }

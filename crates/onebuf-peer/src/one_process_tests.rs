@@ -1,7 +1,7 @@
-//! Owner and client in one process: when a visit is over, safe calls of the one never meet those of the other.
+//! Owner and client in one process: after a visit, safe calls of both never access the memory at the same time.
 //!
 //! # Safety
-//! The one kernel stays in its slice.
+//! The only kernel stays within its slice.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ fn assert_busy<T: std::fmt::Debug>(outcome: onebuf_hal::Result<T>, why: &str) {
     assert!(what.contains(why), "no `{why}` in: {what}");
 }
 
-/// Every safe way to the bytes.
+/// Every safe way to access the bytes.
 fn all_ways(buffer: &Buffer<u32>) -> Vec<onebuf_hal::Result<()>> {
     let queue = buffer.hub().host().queue().unwrap();
     let mut batch = buffer.batch();
@@ -59,7 +59,7 @@ fn all_ways(buffer: &Buffer<u32>) -> Vec<onebuf_hal::Result<()>> {
     ]
 }
 
-/// The owner ends the visit in the client's turn, and takes the buffer only when nothing of the client's is left.
+/// The owner ends the visit during the client's turn, and gets the buffer only after the client's guards and work are gone.
 #[test]
 fn a_client_loses_its_turn_when_the_owner_uses_the_buffer() {
     with_both(|buffer, mut visit, mut attached| {
@@ -82,7 +82,7 @@ fn a_client_loses_its_turn_when_the_owner_uses_the_buffer() {
     });
 }
 
-/// A turn that the client has not heard of yet is none when the owner has used the buffer since.
+/// A turn that the client has not received yet is void once the owner has used the buffer.
 #[test]
 fn a_turn_that_was_not_heard_in_time_is_lost() {
     with_both(|buffer, mut visit, mut attached| {
@@ -97,7 +97,7 @@ fn a_turn_that_was_not_heard_in_time_is_lost() {
     with_both(|buffer, mut visit, mut attached| {
         visit.hand_over().unwrap();
         drop(visit);
-        // First come, first served.
+        // The end that uses the buffer first gets it.
         attached.wait(SOON).unwrap();
         attached.buffer().fill(9).unwrap();
         assert_eq!(buffer.to_vec().unwrap(), [9; 2048]);
@@ -105,7 +105,7 @@ fn a_turn_that_was_not_heard_in_time_is_lost() {
     });
 }
 
-/// A guard that outlives its connection keeps the owner away, and lets nobody else in.
+/// A guard that outlives its connection blocks the owner and every other use.
 #[test]
 fn a_guard_that_is_held_at_the_end_keeps_the_owner_away() {
     with_both(|buffer, mut visit, mut attached| {
@@ -126,7 +126,7 @@ fn a_guard_that_is_held_at_the_end_keeps_the_owner_away() {
     });
 }
 
-/// The connection is lost first, and then the client goes: what it shared is lost with it.
+/// The connection is lost first, then the client is dropped: its shared buffer is lost too.
 #[test]
 fn what_was_shared_is_lost_with_its_client() {
     with_both(|buffer, mut visit, mut attached| {
@@ -142,7 +142,7 @@ fn what_was_shared_is_lost_with_its_client() {
     });
 }
 
-/// Both sides at once: from the owner's first success on, nothing that it wrote is ever changed.
+/// Both ends race: from the owner's first success on, nothing that it wrote changes.
 #[test]
 fn what_the_owner_has_taken_back_stays_as_it_wrote_it() {
     for round in 0..20 {
@@ -168,7 +168,7 @@ fn what_the_owner_has_taken_back_stays_as_it_wrote_it() {
                     assert!(matches!(error, Error::Busy { .. }), "{error}");
                     thread::yield_now();
                 }
-                // A client that goes on has to stop before anything is judged.
+                // The client must stop before the result is checked.
                 let kept = (0..50).all(|_| buffer.to_vec().is_ok_and(|all| all == [mine; 2048]));
                 stop.store(true, Ordering::Relaxed);
                 assert!(client.join().unwrap() > 0 && kept, "the client wrote after the owner");
@@ -177,7 +177,7 @@ fn what_the_owner_has_taken_back_stays_as_it_wrote_it() {
     }
 }
 
-/// A hub whose device works as late as that, and a queue of it.
+/// A hub whose device delays its work, and a queue of it.
 fn late_hub(delay: Duration, timeout: Duration) -> (Hub, Queue) {
     let late = FakeConfig {
         shares_host_pages: Sharing::Alias,
@@ -190,21 +190,21 @@ fn late_hub(delay: Duration, timeout: Duration) -> (Hub, Queue) {
     (hub, queue)
 }
 
-/// Gives the queue work that takes as long as its device's delay, and says when it is over.
+/// Enqueues work that takes the device's delay, and returns its fence.
 fn work(hub: &Hub, queue: &Queue) -> Fence {
     let device = hub.device("fake").unwrap();
     let other = hub.buffer::<u32>(64).shared_with([&device]).build().unwrap();
     let source = Source::opencl_c("");
     let source = source.with_native("touch", |args| args.slice_mut::<u32>(0).map(|all| all[0] = 9));
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: it stays in its slice.
+    // SAFETY: the kernel stays within its slice.
     let kernel = unsafe { device.program(&source).unwrap().kernel("touch", signature).unwrap() };
     queue.launch(&kernel, [1], args![other.write_on(queue).unwrap()]).unwrap();
     queue.fence()
 }
 
-/// What a client launched through a view that outlived its connection is over before the owner has the buffer, though the
-/// client's buffer is gone.
+/// Work that a client launched through a view that outlived its connection finishes before the owner gets the buffer, even if
+/// the client's buffer is gone.
 #[test]
 fn work_of_a_client_that_is_gone_is_waited_for() {
     let (hub, queue) = late_hub(Duration::from_secs(1), SOON);
@@ -219,11 +219,15 @@ fn work_of_a_client_that_is_gone_is_waited_for() {
         drop(shared);
         assert_lost(visit.wait(SOON));
         buffer.fill(2).unwrap();
-        assert_eq!(fence.is_done(), Ok(true), "the owner has it while the client's work runs");
+        assert_eq!(
+            fence.is_done(),
+            Ok(true),
+            "the owner has the buffer while the client's work runs"
+        );
     });
 }
 
-/// The client's work outlasts the client's own timeout: the owner gets a timeout, too, until it is over.
+/// If the client's work exceeds the client's timeout, the owner gets a timeout, too, until the work has finished.
 #[test]
 fn work_that_outlasts_the_timeout_keeps_the_owner_away() {
     let (hub, queue) = late_hub(Duration::from_secs(3), Duration::from_millis(200));
@@ -238,11 +242,15 @@ fn work_that_outlasts_the_timeout_keeps_the_owner_away() {
         while let Err(error) = buffer.fill(2) {
             assert!(matches!(error, Error::Timeout { .. }), "{error}");
         }
-        assert_eq!(fence.is_done(), Ok(true), "the owner has it while the client's work runs");
+        assert_eq!(
+            fence.is_done(),
+            Ok(true),
+            "the owner has the buffer while the client's work runs"
+        );
     });
 }
 
-/// Releasing for a device is a use as any other: the first one after a visit, too.
+/// `release_to` is a use like any other, also as the first one after a visit.
 #[test]
 fn a_release_after_a_visit_takes_the_buffer_back() {
     with_both(|buffer, mut visit, mut attached| {

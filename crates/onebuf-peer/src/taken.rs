@@ -1,7 +1,7 @@
-//! What a peer makes of a device's memory that it was given: the same memory, on a device of its own of that chip.
+//! Imports the owner's device memory on a device of the same chip.
 //!
-//! The owner picks kind and chip, so it must not pick the driver that takes its descriptor: only a device that the caller
-//! named does, and none whose driver believes what a file says (`Caps::parses_fds`).
+//! The owner chooses the kind of memory and the chip. It must not choose the driver that reads its descriptor: only devices
+//! that the caller named are used, and none whose driver trusts the contents of a file (`Caps::parses_fds`).
 
 use super::{
     inside::{self, core},
@@ -17,7 +17,7 @@ use onebuf_hal::{
 use onebuf_socket::{Peer, close_aside};
 use std::os::fd::OwnedFd;
 
-/// What was given.
+/// The memory that the owner granted.
 pub(super) enum Came {
     /// Host pages.
     Pages(OwnedFd),
@@ -25,7 +25,7 @@ pub(super) enum Came {
     Device(Export),
 }
 
-/// By what it comes. How many descriptors a kind has was checked when the grant was heard.
+/// Converts a grant and its descriptor. The number of descriptors was checked when the grant was decoded.
 pub(super) fn sort(grant: &Grant, file: Option<OwnedFd>, owner: Peer) -> Result<Came> {
     let file = || file.ok_or_else(|| Error::refused("it sent no descriptor"));
     Ok(match grant.kind {
@@ -36,7 +36,7 @@ pub(super) fn sort(grant: &Grant, file: Option<OwnedFd>, owner: Peer) -> Result<
     })
 }
 
-/// A descriptor that is pages of the kernel's, whatever its size and seals are.
+/// Checks that a descriptor is a memfd. Its size and seals are checked later.
 fn memfd(fd: OwnedFd) -> Result<OwnedFd> {
     if rustix::fs::fcntl_get_seals(&fd).is_ok() {
         return Ok(fd);
@@ -45,7 +45,7 @@ fn memfd(fd: OwnedFd) -> Result<OwnedFd> {
     Err(Error::refused("its fd is not a memfd"))
 }
 
-/// The API whose handle it is; any for descriptors.
+/// The API of an IPC handle; `None` for descriptors.
 fn api(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::CudaIpc => Some("cuda"),
@@ -57,15 +57,15 @@ fn api(kind: Kind) -> Option<&'static str> {
 fn handle(grant: &Grant, owner: Peer) -> Result<IpcRange> {
     let [offset, bytes, allocation_bytes] = numbers(grant)?;
     let handle = grant.handle.as_slice().try_into();
-    let handle = handle.map_err(|_| Error::refused("its handle has another length"))?;
-    // Which process it is the kernel says, and not the owner.
+    let handle = handle.map_err(|_| Error::refused("its handle has the wrong length"))?;
+    // The process id comes from the kernel, not from the owner.
     let (process, base) = (owner.pid, grant.base);
     let range = IpcRange { handle, process, base, allocation_bytes, offset, bytes };
     range.check_process()?;
     Ok(range)
 }
 
-/// The buffer, on the first device of the wish that takes it, those of the owner's API first.
+/// Builds the buffer on the first requested device that imports the memory. Devices of the owner's API come first.
 pub(super) fn buffer_on<T: Pod>(
     hub: &Hub,
     grant: &Grant,
@@ -73,15 +73,15 @@ pub(super) fn buffer_on<T: Pod>(
     builder: &BufferBuilder<'_, T>,
 ) -> Result<Buffer<T>> {
     let chip =
-        grant.uuid.ok_or_else(|| Error::refused("it does not say which chip's memory it is"))?;
-    let mut outcome = Err(Error::refused("no device takes its memory"));
+        grant.uuid.ok_or_else(|| Error::refused("it does not say which chip the memory is on"))?;
+    let mut outcome = Err(Error::refused("no device imports its memory"));
     for device in candidates(hub, grant, from, chip, builder.devices())? {
         outcome = inside::build_imported(builder.clone(), device, from);
         match &outcome {
             Err(error @ (Error::Driver { .. } | Error::Unsupported { .. })) => {
                 let id = &hub.topology().node(device).id;
-                tracing::warn!(device = %id, %error, "it does not take the owner's memory");
-                outcome = Err(Error::refused(format!("{id} does not take its memory: {error}")));
+                tracing::warn!(device = %id, %error, "the device does not import the owner's memory");
+                outcome = Err(Error::refused(format!("{id} does not import its memory: {error}")));
             }
             _ => break,
         }
@@ -91,13 +91,13 @@ pub(super) fn buffer_on<T: Pod>(
     Ok(buffer)
 }
 
-/// The bytes, which a grant that was heard has inside of its allocation. What is no memory of such a kind never gets to a
-/// driver.
+/// The descriptor's range. The grant's decoder has checked that it lies inside the allocation. A descriptor that is not
+/// memory of this kind never reaches a driver.
 fn range(grant: &Grant, fd: OwnedFd, kind: FdKind) -> Result<FdRange> {
     let [offset, bytes, allocation_bytes] = numbers(grant)?;
     let wrong = match descriptor::check(&fd, kind, grant.allocation_bytes) {
         Ok(Sort::Memfd | Sort::Driver) => None,
-        Ok(Sort::File) => Some("it is a file of a file system, which no driver exports".to_owned()),
+        Ok(Sort::File) => Some("it is a regular file, which no driver exports".to_owned()),
         Err(why) => Some(why),
     };
     if let Some(why) = wrong {
@@ -107,13 +107,15 @@ fn range(grant: &Grant, fd: OwnedFd, kind: FdKind) -> Result<FdRange> {
     Ok(FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes, memory_type: None })
 }
 
-/// Its offset, length and allocation.
+/// The grant's offset, size and allocation size.
 fn numbers(grant: &Grant) -> Result<[usize; 3]> {
-    let fits = |number: u64| usize::try_from(number).map_err(|_| Error::refused("it is too large"));
+    let fits = |number: u64| {
+        usize::try_from(number).map_err(|_| Error::refused("its buffer is too large"))
+    };
     Ok([fits(grant.offset)?, fits(grant.bytes)?, fits(grant.allocation_bytes)?])
 }
 
-/// Whether a device says that it takes such memory.
+/// Whether a device declares that it imports such memory.
 fn takes(info: &DeviceInfo, grant: &Grant, from: &Export) -> bool {
     match from {
         Export::Fd(range) => info.caps.imports.contains(&range.kind),
@@ -122,7 +124,7 @@ fn takes(info: &DeviceInfo, grant: &Grant, from: &Export) -> bool {
     }
 }
 
-/// The devices named that are of that chip and import such memory, the best first.
+/// The named devices of that chip that import such memory, best first.
 fn candidates(
     hub: &Hub,
     grant: &Grant,
@@ -158,7 +160,7 @@ fn of_chip(grant: &Grant, chip: &PhysicalId) -> String {
 fn nobody(grant: &Grant, chip: &PhysicalId) -> Error {
     Error::unsupported(
         of_chip(grant, chip),
-        "a device of this hub on that chip which imports such memory: see `onebuf devices`",
+        "a device of this hub on that chip that imports such memory; see `onebuf devices`",
     )
 }
 
@@ -168,7 +170,7 @@ fn unnamed(grant: &Grant, chip: &PhysicalId, fitting: &[Device]) -> Error {
     Error::unsupported(
         of_chip(grant, chip),
         format!(
-            "the device named that shall take it, since the owner must not choose a driver: one of {ids}, by \
+            "naming the device that imports it, because the owner must not choose a driver: one of {ids}, with \
              `shared_with` or `onebuf attach --devices`"
         ),
     )
@@ -177,7 +179,7 @@ fn unnamed(grant: &Grant, chip: &PhysicalId, fitting: &[Device]) -> Error {
 fn parses(grant: &Grant, device: &Device) -> Error {
     Error::unsupported(
         format!("attaching to {} of another process on {device}", grant.kind.name()),
-        "a driver that does not believe what the owner's file says, as this one does: a forged file would reach any \
+        "a driver that does not trust the contents of the owner's file, as this one does: a forged file could reach any \
          memory of this process. Host pages can be shared (`onebuf share --memory pages`)",
     )
 }

@@ -1,8 +1,8 @@
-//! Clients in the process of their owner.
+//! Clients in the same process as their owner.
 //!
-//! An owner that ends a visit has its turn at once, and a client in another process may go on writing: it spoils contents, and
-//! nothing else. In one process both ends are safe code, so the owner's buffer has to know the client's, which then loses its
-//! turn before the owner gets it. The two find each other by the address of the owner's socket and the number of the visit.
+//! An owner that ends a visit has its turn at once. A client in another process may go on writing, which corrupts contents
+//! and nothing else. In one process both ends are safe code, so the owner's buffer must know the client's and end its turn
+//! first. The two are matched by the address of the owner's socket and the number of the visit.
 
 use onebuf_core::internals::Core;
 use onebuf_hal::locks::Arc;
@@ -20,7 +20,7 @@ fn all() -> MutexGuard<'static, Vec<Tenant>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client has a buffer now. To be said before the owner is told.
+/// Registers a client's buffer. Must be called before the owner is told that the client is ready.
 pub(super) fn enter(socket: &Socket, owner: Peer, session: u64, core: Weak<Core>) {
     let Some(address) = socket.their_address().filter(|_| owner.is_here()) else { return };
     let mut all = all();
@@ -28,9 +28,9 @@ pub(super) fn enter(socket: &Socket, owner: Peer, session: u64, core: Weak<Core>
     all.push(Tenant { address, session, core });
 }
 
-/// The client of a visit, where that is in this process. An earlier offer at the same address may have left a client with
-/// the same number behind, which was never found: it goes with this one, and loses a buffer whose owner is gone. A client that is
-/// gone before it was found never had a turn.
+/// The clients of a visit that are in this process. An earlier offer at the same address may have left a client with the same
+/// number that was never found. It is returned too, and loses a buffer whose owner is gone. A client that exited before it
+/// was found never had a turn.
 pub(super) fn find(socket: &Socket, client: Peer, session: u64) -> Vec<Arc<Core>> {
     let Some(address) = socket.own_address().filter(|_| client.is_here()) else {
         return Vec::new();

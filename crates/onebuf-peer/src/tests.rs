@@ -1,7 +1,7 @@
-//! Peers and owners that lie, fall silent or die: each gets its own error, and leaves nothing behind.
+//! Peers and owners that lie, hang or die: each case has its own error and leaks nothing.
 //!
 //! # Safety
-//! The one kernel stays in its slice, and the memory of this file's own outlives its buffer.
+//! The only kernel stays within its slice, and memory allocated here outlives its buffer.
 
 #![allow(unsafe_code)]
 
@@ -45,7 +45,7 @@ pub(super) fn socket(folder: &TempDir) -> PathBuf {
     folder.path().join("x.sock")
 }
 
-/// How many fds of this process lead to something whose name has this in it.
+/// How many fds of this process refer to an object with this text in its name.
 pub(super) fn fds_to(what: &str) -> usize {
     let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
@@ -56,7 +56,7 @@ pub(super) fn mappings_of(what: &str) -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains(what)).count()
 }
 
-/// What the kernel calls an fd's object.
+/// The kernel's name of an fd's object.
 fn object(fd: impl AsFd) -> String {
     let link = fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())).unwrap();
     link.to_string_lossy().into_owned()
@@ -95,17 +95,17 @@ pub(super) fn packet(change: impl FnOnce(&mut Grant)) -> Vec<u8> {
     Message::Grant(Box::new(grant)).encode()
 }
 
-/// What attaching says when the owner answers with this; nothing of the answer may be left then.
+/// What attaching reports if the owner sends this answer. Nothing of the answer may be left afterwards.
 fn attach_to(answer: &[u8], fds: Vec<OwnedFd>) -> Error {
     attach_from(&hub(), answer, fds)
 }
 
-/// The same with a hub that has devices, all of them named.
+/// Like `attach_to`, with all devices of a hub named.
 pub(super) fn attach_from(hub: &Hub, answer: &[u8], fds: Vec<OwnedFd>) -> Error {
     attach_naming(hub, &hub.devices(), answer, fds)
 }
 
-/// The same with some devices named.
+/// Like `attach_to`, with some devices of a hub named.
 pub(super) fn attach_naming(
     hub: &Hub,
     named: &[Device],
@@ -146,19 +146,19 @@ fn owners_that_lie_are_refused_and_leave_nothing() {
     let cases: [(Vec<u8>, usize, &str); 16] = [
         (b"HTTP/1.1 200 OK".to_vec(), 1, "does not speak"),
         (packet(|_| {})[..40].to_vec(), 1, "wrong length"),
-        (vec![7; 2000], 1, "more than a message"),
-        (packet(|g| g.offset = u64::MAX - 4), 1, "wrong `offset`"),
-        (packet(|g| g.offset = 4096), 1, "wrong `offset`"),
-        (packet(|g| g.bytes = 0), 1, "wrong `bytes`"),
-        (packet(|g| g.bytes = 4098), 1, "wrong `bytes`"),
+        (vec![7; 2000], 1, "too long"),
+        (packet(|g| g.offset = u64::MAX - 4), 1, "invalid `offset`"),
+        (packet(|g| g.offset = 4096), 1, "invalid `offset`"),
+        (packet(|g| g.bytes = 0), 1, "invalid `bytes`"),
+        (packet(|g| g.bytes = 4098), 1, "invalid `bytes`"),
         (packet(|g| g.allocation_bytes = u64::MAX), 1, "`allocation_bytes`"),
-        (packet(|g| g.fds = 2), 2, "wrong `fds`"),
-        (packet(|_| {}), 0, "0 fds with a message that has 1"),
-        (packet(|_| {}), 2, "2 fds with a message that has 1"),
-        (packet(|_| {}), 9, "more than a message"),
-        (Message::Ready.encode(), 0, "no grant"),
-        (Message::Bye.encode(), 1, "1 fds with a message that has 0"),
-        (packet(|g| (g.offset, g.bytes) = (2, 4096)), 1, "no element can"),
+        (packet(|g| g.fds = 2), 2, "invalid `fds`"),
+        (packet(|_| {}), 0, "0 fds came with a message that has 1"),
+        (packet(|_| {}), 2, "2 fds came with a message that has 1"),
+        (packet(|_| {}), 9, "too long"),
+        (Message::Ready.encode(), 0, "not a grant"),
+        (Message::Bye.encode(), 1, "1 fds came with a message that has 0"),
+        (packet(|g| (g.offset, g.bytes) = (2, 4096)), 1, "not aligned"),
         (packet(|g| g.allocation_bytes = 4096 + BYTES), 1, "has 8192 bytes"),
     ];
     let check = |answer: &[u8], fds, why| {
@@ -178,9 +178,9 @@ fn owners_that_lie_are_refused_and_leave_nothing() {
     for (fd, why) in no_memory {
         check(&packet(|_| {}), vec![fd], why);
     }
-    // What a terminal would obey, and what no id of a device has.
+    // Control characters that a terminal interprets, and characters that no device id has.
     for device in ["\x1b]0;x\x07", "cuda:0\n", "\u{9b}2J", "\u{202e}0:aduc", "a b"] {
-        check(&packet(|g| g.device = device.into()), good(1), "wrong `device`");
+        check(&packet(|g| g.device = device.into()), good(1), "invalid `device`");
     }
 }
 
@@ -238,7 +238,7 @@ fn nobody_there_is_told() {
     assert!(attach().to_string().contains("gone"));
 }
 
-/// An offer, and peers that speak for themselves.
+/// An offer, for peers that the tests drive by hand.
 struct Stage {
     folder: TempDir,
     buffer: Buffer<u32>,
@@ -272,7 +272,7 @@ fn hear(socket: &Socket) -> Message {
     socket.receive(Deadline::after(SOON), "a word").unwrap().0
 }
 
-/// A peer that does as it should until it is attached; then it is the test's.
+/// A peer that attaches correctly and then leaves its socket to the test.
 fn client(path: &Path) -> Socket {
     let socket = knock(path);
     say(&socket, &Message::Hello { element_bytes: 4 });
@@ -281,7 +281,7 @@ fn client(path: &Path) -> Socket {
     socket
 }
 
-/// What accepting says of a peer that speaks these packets and then hangs, or hangs up.
+/// What `accept` reports of a peer that sends these packets and then hangs or disconnects.
 fn accept(offer: &mut Offer<'_, u32>, packets: &[Vec<u8>], hangs_up: bool) -> Error {
     let path = offer.path().to_owned();
     thread::scope(|scope| {
@@ -310,11 +310,11 @@ fn peers_that_lie_are_refused_and_the_next_one_is_served() {
     let mut newer = hello();
     newer[4] = 2;
     assert_refused(&accept(&mut offer, &[b"ssh-2.0".to_vec()], false), "does not speak");
-    assert_refused(&accept(&mut offer, &[Message::Ready.encode()], false), "first word");
-    assert_refused(&accept(&mut offer, &[hello(), hello()], false), "second word");
+    assert_refused(&accept(&mut offer, &[Message::Ready.encode()], false), "first message");
+    assert_refused(&accept(&mut offer, &[hello(), hello()], false), "second message");
     assert_refused(&accept(&mut offer, &[hello()[..10].to_vec()], false), "wrong length");
-    // An empty packet stands for a hello with an fd that nobody asked for.
-    assert_refused(&accept(&mut offer, &[vec![]], false), "1 fds with a message that has 0");
+    // An empty packet stands for a hello with an unexpected fd.
+    assert_refused(&accept(&mut offer, &[vec![]], false), "1 fds came with a message that has 0");
     assert_eq!(fds_to("onebuf-gift"), 0);
     assert!(matches!(accept(&mut offer, &[newer], false), Error::Unsupported { .. }));
     assert_refused(&accept(&mut offer, &[], false), "did not say hello within 500 ms");
@@ -334,7 +334,7 @@ fn peers_that_lie_are_refused_and_the_next_one_is_served() {
     assert_eq!(stage.buffer.to_vec().unwrap(), [5; 2048]);
 }
 
-/// Peers that say nothing, or half of what they should, hold up no other: it is served before the time of the first is over.
+/// Peers that send nothing, or only half of the handshake, delay no other.
 #[test]
 fn silent_peers_hold_nobody_up() {
     let stage = Stage::new();
@@ -349,11 +349,11 @@ fn silent_peers_hold_nobody_up() {
         assert_eq!(visit.session(), session, "in the order of their coming");
         drop((visit, peer.join().unwrap()));
     }
-    // One of the others may still become a peer.
+    // One of the others can still complete its handshake.
     assert!(matches!(hear(&halves[2]), Message::Grant(_)));
     say(&halves[2], &Message::Ready);
     assert_eq!(offer.accept(SOON).unwrap().session(), 11);
-    // The time to come is not that of a handshake, which goes on in the next call.
+    // The timeout of `accept` does not end handshakes; the next call continues them.
     assert!(matches!(offer.accept(MOMENT).map(drop), Err(Error::Timeout { .. })));
     say(&silent[7], &Message::Hello { element_bytes: 4 });
     assert!(matches!(offer.accept(MOMENT).map(drop), Err(Error::Timeout { .. })));
@@ -362,7 +362,7 @@ fn silent_peers_hold_nobody_up() {
     assert_eq!(offer.accept(SOON).unwrap().session(), 8);
 }
 
-/// More silent peers than are heard at once: each is refused in its time, and who waits behind them is served.
+/// More silent peers than concurrent handshakes: each is refused after its limit, and a good peer behind them is served.
 #[test]
 fn a_crowd_of_silent_peers_is_sent_away() {
     let stage = Stage::new();
@@ -370,7 +370,7 @@ fn a_crowd_of_silent_peers_is_sent_away() {
     let path = stage.path();
     thread::scope(|scope| {
         let crowd = scope.spawn(|| Vec::from_iter((0..20).map(|_| knock(&path))));
-        // The first 16 are inside before the last four and the good one can be.
+        // The first 16 occupy all handshakes before the last four and the good one.
         let mut refused = vec![offer.accept(SOON).map(drop).unwrap_err()];
         let crowd = crowd.join().unwrap();
         let peer = scope.spawn(|| client(&path));
@@ -396,7 +396,7 @@ fn another_user_is_refused_unless_allowed() {
     assert!(super::Peer { pid: 1, uid: mine }.check(&[]).is_ok());
 }
 
-/// A visit by a peer that is the test's own socket, and the buffer handed over to it.
+/// A visit by a peer that is the test's own socket.
 fn with_visit(test: impl FnOnce(&Buffer<u32>, &mut Visit<'_, '_, u32>, Socket)) {
     let stage = Stage::new();
     let mut offer = stage.offer();
@@ -411,7 +411,7 @@ fn with_visit(test: impl FnOnce(&Buffer<u32>, &mut Visit<'_, '_, u32>, Socket)) 
     assert_eq!(fs::read_dir(stage.folder.path()).unwrap().count(), 0, "the socket is removed");
 }
 
-/// It left before it heard that it was its turn: a goodbye all the same.
+/// The peer left before it received its turn; its goodbye still counts.
 #[test]
 fn a_goodbye_is_heard_from_an_end_that_is_closed() {
     with_visit(|_, visit, peer| {
@@ -470,7 +470,7 @@ fn words_out_of_turn_end_the_visit() {
         with_visit(|buffer, visit, peer| {
             visit.hand_over().unwrap();
             if word == (Message::Turn { round: 1 }) {
-                return; // what is wrong here is the number
+                return; // wrong here only by its number
             }
             say(&peer, &word);
             assert_refused(&visit.wait(SOON).unwrap_err(), "out of turn");
@@ -479,7 +479,7 @@ fn words_out_of_turn_end_the_visit() {
     }
 }
 
-/// Whatever it sends or does not read, the visit ends by a fault of the peer's, and the owner goes on.
+/// Whatever the peer sends or does not read, the visit ends by the peer's fault, and the owner continues.
 #[test]
 fn what_a_peer_does_to_its_connection_is_its_own_fault() {
     let mut newer = Message::Turn { round: 2 }.encode();
@@ -495,7 +495,7 @@ fn what_a_peer_does_to_its_connection_is_its_own_fault() {
             assert!(visit.is_our_turn() && buffer.fill(1).is_ok());
         });
     }
-    // It hands back every turn, and hears of none.
+    // The peer hands back every turn but reads none of the owner's messages.
     with_visit(|buffer, visit, peer| {
         let ended = (1..10_000).find_map(|round| {
             visit.hand_over().err().or_else(|| {
@@ -508,7 +508,7 @@ fn what_a_peer_does_to_its_connection_is_its_own_fault() {
     });
 }
 
-/// A peer that was ready and is gone when its turn to be served comes is no visit.
+/// A peer that was ready but disconnected before `accept` is not returned.
 #[test]
 fn a_peer_that_left_at_the_door_is_no_visit() {
     let stage = Stage::new();
@@ -564,7 +564,7 @@ pub(super) fn with_both(test: impl FnOnce(&Buffer<u32>, Visit<'_, '_, u32>, Atta
     with_client_of(&hub(), test);
 }
 
-/// The same with a hub of the client's that has devices, all of which see the buffer.
+/// Like `with_both`, with a client's hub whose devices all share the buffer.
 pub(super) fn with_client_of(
     hub: &Hub,
     test: impl FnOnce(&Buffer<u32>, Visit<'_, '_, u32>, Attached<u32>),
@@ -620,12 +620,12 @@ fn what_is_left_when_the_owner_leaves() {
     });
 }
 
-/// A kernel that gets a slice of its one argument.
+/// Launches a native kernel, which gets a slice of its argument.
 fn native(buffer: &Buffer<u32>) -> Result<()> {
     let (device, source) = (buffer.hub().host(), Source::opencl_c(""));
     let source = source.with_native("touch", |args| args.slice_mut::<u32>(0).map(|all| all[0] = 1));
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: it stays in its slice.
+    // SAFETY: the kernel stays within its slice.
     let kernel = unsafe { device.program(&source)?.kernel("touch", signature)? };
     let queue = device.queue()?;
     queue.launch(&kernel, [1], args![buffer.write_on(&queue)?])
@@ -651,7 +651,7 @@ fn no_slices_of_memory_that_another_process_can_write() {
         assert!(matches!(region.map().map(drop), Err(Error::Unsupported { .. })));
         let why = native(buffer).unwrap_err().to_string();
         assert!(why.contains("another process can write"), "{why}");
-        // The way out: an address, for unsafe code.
+        // Unsafe code can still get an address.
         let queue = buffer.hub().host().queue().unwrap();
         let (first, second) = (buffer.write_on(&queue), buffer.write_on(&queue));
         assert!(first.unwrap().address().is_ok() && second.is_err());
@@ -665,7 +665,7 @@ fn no_slices_of_memory_that_another_process_can_write() {
     });
 }
 
-/// A device that runs native kernels late, on the very pages.
+/// A device that runs native kernels late, directly on the host pages.
 #[test]
 fn work_that_has_slices_is_over_before_the_memory_is_exposed() {
     use onebuf_core::fake::{Delay, FakeConfig, Sharing};
@@ -682,7 +682,7 @@ fn work_that_has_slices_is_over_before_the_memory_is_exposed() {
     let source = Source::opencl_c("");
     let source = source.with_native("touch", |args| args.slice_mut::<u32>(0).map(|all| all[0] = 9));
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: it stays in its slice.
+    // SAFETY: the kernel stays within its slice.
     let kernel = unsafe { fake.program(&source).unwrap().kernel("touch", signature).unwrap() };
     let queue = fake.queue().unwrap();
     queue.launch(&kernel, [1], args![buffer.write_on(&queue).unwrap()]).unwrap();
@@ -707,7 +707,7 @@ fn only_whole_pages_of_its_own_are_offered() {
     struct Own([u32; 64]);
     let mut own = Own([0; 64]);
     let pointer = std::ptr::NonNull::from(&mut own.0).cast::<u32>();
-    // SAFETY: the array outlives the buffer, and nobody else uses it.
+    // SAFETY: the array outlives the buffer and has no other user.
     let adopted =
         unsafe { hub.buffer::<u32>(64).host_memory(pointer, onebuf_hal::locks::Arc::new(())) };
     for buffer in [&pooled, &adopted.build().unwrap()] {
@@ -754,14 +754,14 @@ fn another_builder_is_refused() {
     peer.join().unwrap();
 }
 
-/// A program that knows only bytes says how large the other's elements are, and both see one memory.
+/// A program that treats buffers as bytes states the other's element size, and both share one memory.
 #[test]
 fn bytes_are_told_as_the_elements_that_they_hold() {
     let (hub, folder) = (hub(), private());
     let (path, bytes) = (socket(&folder), hub.buffer::<u8>(4096).build().unwrap());
     let name = path.to_str().unwrap();
     let odd = Offer::open(&bytes, name).unwrap().element_bytes(7).map(drop).unwrap_err();
-    assert!(odd.to_string().contains("not elements of 7"), "{odd}");
+    assert!(odd.to_string().contains("not a multiple of elements of 7"), "{odd}");
     let mut offer = Offer::open(&bytes, name).unwrap().element_bytes(4).unwrap();
     thread::scope(|scope| {
         let client = scope.spawn(|| {
@@ -780,7 +780,7 @@ fn bytes_are_told_as_the_elements_that_they_hold() {
     });
 }
 
-/// Whoever shares an attached buffer has nothing more of it when the connection was given up.
+/// A shared handle to an attached buffer is unusable after the connection was closed.
 #[test]
 fn a_shared_buffer_is_lost_with_its_connection() {
     with_both(|_, mut visit, mut attached| {

@@ -1,76 +1,76 @@
-//! What two processes say to each other: one message per packet, every field checked.
+//! The protocol between two processes: one message per packet, every field checked.
 //!
 //! ```text
-//!   "1buf"  version u16  what u16  length u32 | body of that length          little-endian
+//!   "1buf"  version u16  message u16  length u32 | body of that length          little-endian
 //! ```
 //!
-//! Decoding is a pure function of the bytes. It neither panics nor allocates more than a message has.
+//! Decoding is a pure function of the bytes. It never panics, and allocates no more than the message's size.
 
 use onebuf_hal::Error;
 
-/// Other versions are refused: there is one.
+/// The only supported version. Others are refused.
 pub(super) const VERSION: u16 = 1;
 
-/// No message is longer.
+/// The longest message.
 pub(super) const MAX_BYTES: usize = 512;
 
 const MAGIC: [u8; 4] = *b"1buf";
 const HEAD_BYTES: usize = 12;
-/// The handle that both APIs pass between processes.
+/// The size of an IPC handle in CUDA and HIP.
 const HANDLE_BYTES: usize = 64;
-/// As long as that, and as the longest device id.
+/// The longest variable field: an IPC handle, or the longest device id.
 const MAX_TAIL: usize = 64;
 
 /// One packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The peer asks for the buffer, as elements of so many bytes.
+    /// The peer requests the buffer, with elements of this size.
     Hello { element_bytes: u32 },
-    /// The owner gives it; its fds come in the same packet.
+    /// The owner grants the buffer. Its fds come in the same packet.
     Grant(Box<Grant>),
-    /// The owner does not, since its elements have so many bytes.
+    /// The owner refuses, because its elements have this size.
     WrongElement { element_bytes: u32 },
-    /// The peer has mapped it.
+    /// The peer has mapped the buffer.
     Ready,
-    /// The buffer is handed over, for the nth time between the two.
+    /// The buffer is handed over. `round` counts the hand-overs of this connection.
     Turn { round: u64 },
-    /// Leaves, in good order.
+    /// The sender leaves normally.
     Bye,
 }
 
-/// What a peer needs to know of a buffer in order to see it.
+/// What a peer needs to know to import a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub kind: Kind,
-    /// How many fds come with it.
+    /// How many fds come with the grant.
     pub fds: u8,
     pub element_bytes: u32,
-    /// Of the whole allocation.
+    /// The size of the whole allocation.
     pub allocation_bytes: u64,
-    /// Where in the allocation the buffer begins, and how long it is.
+    /// The offset and size of the buffer in the allocation.
     pub offset: u64,
     pub bytes: u64,
-    /// The address of the allocation, where its kind is told by one; zero otherwise.
+    /// The allocation's address for IPC handles; zero otherwise.
     pub base: u64,
-    /// A number that no other visit to this owner has.
+    /// The number of this visit, unique for this owner.
     pub session: u64,
-    /// Of the chip that the memory is on, where it is on one.
+    /// The UUID of the chip, for device memory.
     pub uuid: Option<[u8; 16]>,
-    /// The owner's name for the device.
+    /// The owner's id of the device.
     pub device: String,
-    /// What the API passes on, where that is no fd.
+    /// The IPC handle; empty for fds.
     pub handle: Vec<u8>,
 }
 
-/// By what a peer gets at the memory.
+/// How a peer accesses the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     /// A sealed memfd.
     HostPages = 1,
-    /// An fd that the same driver on the same chip imports.
+    /// An fd that only the same driver on the same chip can import.
     OpaqueFd = 2,
-    /// An fd that the kernel knows.
+    /// A dma-buf fd.
     DmaBuf = 3,
     CudaIpc = 4,
     HipIpc = 5,
@@ -80,7 +80,7 @@ impl Kind {
     const ALL: [Kind; 5] =
         [Kind::HostPages, Kind::OpaqueFd, Kind::DmaBuf, Kind::CudaIpc, Kind::HipIpc];
 
-    /// As the messages of errors name it.
+    /// The name in error messages.
     pub fn name(self) -> &'static str {
         match self {
             Kind::HostPages => "host_pages",
@@ -91,25 +91,25 @@ impl Kind {
         }
     }
 
-    /// How long its handle is; nothing but such a kind has one.
+    /// The handle's size; zero for kinds without a handle.
     fn handle_bytes(self) -> usize {
         if matches!(self, Kind::CudaIpc | Kind::HipIpc) { HANDLE_BYTES } else { 0 }
     }
 
-    /// How many fds come with it.
+    /// How many fds come with this kind.
     fn fds(self) -> u8 {
         u8::from(matches!(self, Kind::HostPages | Kind::OpaqueFd | Kind::DmaBuf))
     }
 }
 
-/// Why a packet is no message.
+/// Why a packet is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It does not begin like one.
+    /// It does not begin with the protocol's magic.
     Foreign,
     Version(u16),
     Unknown(u16),
-    /// Longer or shorter than it says, or than its kind is.
+    /// Its length differs from its header's, or from that of its kind.
     Length,
     Field(&'static str),
 }
@@ -120,11 +120,11 @@ impl From<Fault> for Error {
             Fault::Foreign => "it does not speak onebuf's protocol".into(),
             Fault::Version(version) => {
                 let what = format!("version {version} of the protocol between processes");
-                return Error::unsupported(what, format!("version {VERSION}, as here"));
+                return Error::unsupported(what, format!("version {VERSION}"));
             }
-            Fault::Unknown(what) => format!("it sent an unknown message ({what})"),
+            Fault::Unknown(what) => format!("it sent an unknown message type ({what})"),
             Fault::Length => "it sent a message of a wrong length".into(),
-            Fault::Field(name) => format!("its message has a wrong `{name}`"),
+            Fault::Field(name) => format!("its message has an invalid `{name}`"),
         })
     }
 }
@@ -217,7 +217,7 @@ impl Grant {
             _ => return Err(Fault::Field("uuid")),
         };
         let device = rest.tail()?.to_vec();
-        // Errors repeat it, and terminals obey some bytes. Ids of devices have none of those.
+        // Error messages repeat the id, and terminals interpret control characters. Device ids have none.
         let device = String::from_utf8(device)
             .ok()
             .filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic()))
@@ -239,7 +239,7 @@ impl Grant {
         grant.check()
     }
 
-    /// What holds of every allocation, whatever it is.
+    /// Checks the rules for all kinds of memory.
     fn check(self) -> Result<Self, Fault> {
         let end = self.offset.checked_add(self.bytes);
         let rules = [
@@ -256,7 +256,7 @@ impl Grant {
     }
 }
 
-/// What is left of a packet.
+/// The unread rest of a packet.
 struct Reader<'p>(&'p [u8]);
 
 impl<'p> Reader<'p> {
@@ -281,7 +281,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// A length, and so many bytes.
+    /// A length byte, and that many bytes.
     fn tail(&mut self) -> Result<&'p [u8], Fault> {
         let [len] = self.array()?;
         let len = usize::from(len);
@@ -358,7 +358,7 @@ mod tests {
             prop_assert_eq!(Message::decode(&packet), Err(Fault::Length));
         }
 
-        /// Whatever comes, what is taken for a message is one: said again, it is the same bytes.
+        /// Whatever arrives, an accepted message encodes to the same bytes.
         #[test]
         fn noise_is_harmless(mut packet in prop::collection::vec(any::<u8>(), 0..600), head in 0..4) {
             let known = Message::Hello { element_bytes: 4 }.encode();
@@ -369,7 +369,7 @@ mod tests {
             }
         }
 
-        /// One byte or number of a grant is changed: what is still heard is inside its allocation.
+        /// After changing one byte or number, an accepted grant still lies inside its allocation.
         #[test]
         fn a_grant_is_never_outside_of_itself(
             grant in grants(), at in 0_usize..64, value in any::<u64>(), wide in any::<bool>()

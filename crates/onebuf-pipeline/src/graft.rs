@@ -1,4 +1,4 @@
-//! Whose queue each stage works in: its own device's, or that of a neighbour which takes its kernels.
+//! Chooses the queue of each stage: its own device's, or that of a neighbour which runs its grafted kernels.
 
 use super::Wanted;
 use onebuf_core::{Device, Queue, observe::What};
@@ -6,14 +6,14 @@ use onebuf_hal::Result;
 use serde::Serialize;
 use std::fmt;
 
-/// What became of a stage's OpenCL kernels beside a stage of another API of the same chip; see
+/// Whether a stage's OpenCL kernels were grafted onto a neighbouring stage's API on the same chip; see
 /// [`Builder::launches`](super::Builder::launches).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Graft {
-    /// They run in the neighbour's queue, and nothing is handed over. They are those of this device.
+    /// The kernels of this device run in the neighbour's queue. No hand-over takes place.
     From(String),
-    /// They run on the stage's own device, for this reason.
+    /// The kernels run on the stage's own device, for this reason.
     Not(String),
 }
 
@@ -26,14 +26,14 @@ impl fmt::Display for Graft {
     }
 }
 
-/// Where a stage works.
+/// Where a stage runs.
 pub(super) struct Placement {
     pub device: Device,
-    /// The stage whose queue it is.
+    /// The index of the stage whose queue it uses.
     queue_of: usize,
-    /// The device that it was asked for.
+    /// The device that the caller asked for.
     own: Device,
-    /// Nothing where there is no neighbour that could take its kernels.
+    /// `None` if no neighbour could run its kernels.
     pub graft: Option<Graft>,
 }
 
@@ -47,8 +47,8 @@ impl Placement {
     }
 }
 
-/// Where each stage works. From the last one on, so that a stage knows where the next one went; then the same from the
-/// first one on, for those whose neighbour is before them.
+/// Decides where each stage runs. The first pass goes from the last stage to the first, so that a stage knows where the next
+/// one went. The second pass goes from the first to the last and tries the preceding stage as the neighbour.
 pub(super) fn placements<S>(stages: &[Wanted<'_, S>], allowed: bool) -> Vec<Placement> {
     let own = |(at, stage): (usize, &Wanted<'_, S>)| Placement::own(at, &stage.device);
     let mut placements: Vec<Placement> = stages.iter().enumerate().map(own).collect();
@@ -71,7 +71,7 @@ pub(super) fn placements<S>(stages: &[Wanted<'_, S>], allowed: bool) -> Vec<Plac
     placements
 }
 
-/// All of its kernels, or why not.
+/// Grafts all kernels of a stage, or says why not.
 fn attempt<S>(stage: &Wanted<'_, S>, to: &Device, allowed: bool) -> Result<(), String> {
     if !allowed {
         return Err("turned off".into());
@@ -82,7 +82,7 @@ fn attempt<S>(stage: &Wanted<'_, S>, to: &Device, allowed: bool) -> Result<(), S
     stage.kernels.iter().try_for_each(|kernel| kernel.graft_if_proven(to))
 }
 
-/// One for each stage; those that work in another's queue have a clone of it.
+/// One queue per stage. Stages that share a queue hold clones of it.
 pub(super) fn queues(placements: &[Placement]) -> Result<Vec<Queue>> {
     let mut queues: Vec<Option<Queue>> = placements.iter().map(|_| None).collect();
     let one = |placement: &Placement| match &mut queues[placement.queue_of] {
@@ -92,7 +92,7 @@ pub(super) fn queues(placements: &[Placement]) -> Result<Vec<Queue>> {
     placements.iter().map(one).collect()
 }
 
-/// Says what became of them, in the log and in the trace.
+/// Records each stage's graft in the log and in the trace.
 pub(super) fn tell(
     names: impl Iterator<Item = String>,
     placements: &[Placement],

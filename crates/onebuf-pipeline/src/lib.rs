@@ -1,4 +1,4 @@
-//! Frames that come without pause: a source, stages on devices, a sink, and a ring of slots between them.
+//! Continuous streaming: a source, stages on devices, a sink, and a ring of slots between them.
 //!
 //! ```text
 //!            ┌──────────────── free slots ◄───────────────┐
@@ -6,10 +6,10 @@
 //!   source ─ fills ─► stage ─ enqueues ─► stage ─ … ─► sink reads
 //! ```
 //!
-//! A slot is whatever one frame needs: a buffer, or a structure of several, made once. Each part has a thread of its own
-//! and works on another slot; nobody waits for a device but who needs the bytes, since a buffer's own fences order the
-//! stages' queues. Stages can take several frames at once ([`Builder::batch`]), for devices that are slow to change
-//! from one API to another.
+//! A slot holds what one frame needs: one buffer, or a struct of several. Slots are allocated once. The source, each stage
+//! and the sink run on their own threads, each on a different slot. The fences of the buffers order the stages' queues, so
+//! only a thread that reads the bytes waits for a device. [`Builder::batch`] lets a stage take several frames at once, for
+//! devices that are slow to switch from one API to another.
 //!
 //! ```
 //! use onebuf::{Access, Signature, Source, args, pipeline::{Filled, Pipeline}};
@@ -86,7 +86,7 @@ use onebuf_core::{
     observe::{Progress, ProgressSource, StageProgress},
 };
 use onebuf_hal::{Error, Result};
-use report::Counters;
+use report::RunCounters;
 use run::Run;
 use slot_ring::{Failed, SlotRing};
 use std::{
@@ -94,32 +94,32 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// A hand-over on one chip that is slower than this is a change of context, which is worth a batch.
+/// If a hand-over between two APIs on one chip takes longer than this, the chip switches contexts, and batches pay off.
 const SWITCH_US: f64 = 50.0;
-/// Frames for one change of context: measured on an H200, where more gained little.
+/// Frames per context switch. Measured on an H200: larger batches gained little.
 const BATCH: usize = 8;
 
 /// What a source did with a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// It holds the next frame.
+    /// The slot holds the next frame.
     Frame,
-    /// Something of the frame is missing: it is counted, and not passed on.
+    /// Part of the frame is missing. The frame is counted and not passed on.
     Incomplete,
-    /// Nothing came for a while. The source is asked again, unless somebody wants to stop.
+    /// No data arrived for a while. The source is called again, unless the pipeline was asked to stop.
     Idle,
-    /// There are no more.
+    /// The source has no more frames.
     End,
 }
 
-/// What a stage works on.
+/// The input of one stage call.
 #[derive(Debug)]
 pub struct Work<'w, S> {
-    /// The slot, which nobody else has.
+    /// The slot. No other part of the pipeline uses it during the call.
     pub slot: &'w S,
     /// The stage's queue.
     pub queue: &'w Queue,
-    /// The frame's number, from zero. Those of frames that were dropped or incomplete are left out.
+    /// The frame's number, from zero. Numbers of dropped and incomplete frames are skipped.
     pub frame: u64,
 }
 
@@ -133,16 +133,16 @@ struct Stage<'f, S> {
     run: Box<StageFn<'f, S>>,
 }
 
-/// A stage as it was asked for.
+/// A stage as requested, before its placement is known.
 struct Wanted<'f, S> {
     name: String,
     device: Device,
-    /// All that it launches, where it says so.
+    /// All kernels that the stage launches, if declared with [`Builder::launches`].
     kernels: Vec<Kernel>,
     run: Box<StageFn<'f, S>>,
 }
 
-/// What a [`Pipeline`] shall be.
+/// Configures a [`Pipeline`].
 #[must_use = "nothing is made until `build`"]
 pub struct Builder<'f, S> {
     depth: usize,
@@ -152,22 +152,22 @@ pub struct Builder<'f, S> {
     sink: Option<Box<SinkFn<'f, S>>>,
     batch: Option<usize>,
     when_full: WhenFull,
-    /// Whether on one thread, where that was said.
+    /// Set by `one_thread` and `threads`; `None` lets the devices decide.
     one_thread: Option<bool>,
     grafts: bool,
-    /// What was said before there was anything to say it of.
+    /// A builder call that came before the stage it applies to.
     too_early: Option<&'static str>,
 }
 
 impl<'f, S: Send + Sync> Builder<'f, S> {
-    /// What fills a slot with the frame of this number. It runs on a thread of its own.
+    /// Sets the function that fills a slot with the frame of the given number. It runs on its own thread.
     pub fn source(mut self, fill: impl FnMut(&S, u64) -> Result<Filled> + Send + 'f) -> Self {
         self.source = Some(Box::new(fill));
         self
     }
 
-    /// The next stage: a function that enqueues one frame's work on a queue of the device. It runs on a thread of its
-    /// own, and waits for nothing.
+    /// Appends a stage: a function that enqueues one frame's work on a queue of the device. It runs on its own thread and
+    /// should not wait for the device.
     pub fn stage(
         mut self,
         name: impl Into<String>,
@@ -179,11 +179,11 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         self
     }
 
-    /// Which kernels the stage before launches, and that it does nothing else with its queue. Then it need not be its
-    /// own device's: kernels of OpenCL beside a stage of CUDA or HIP on the same chip run in that stage's queue, where
-    /// the doctor has proven that they compute the same there ([`Kernel::graft_if_proven`]). Nothing is handed over then,
-    /// and the chip does not change from one API to the other. The stage's buffers have to be shared with both devices;
-    /// its code stays as it is. [`StageReport::graft`] and [`Pipeline::explain`] tell what became of it.
+    /// Declares which kernels the preceding stage launches, and that it uses its queue for nothing else. The stage may then
+    /// run on a neighbour's device: OpenCL kernels next to a CUDA or HIP stage on the same chip run in that stage's queue, if
+    /// the doctor has proven that they compute the same results there ([`Kernel::graft_if_proven`]). This saves the hand-over
+    /// and the chip's context switch between the two APIs. The stage's buffers must be shared with both devices; the stage's
+    /// code does not change. [`StageReport::graft`] and [`Pipeline::explain`] report the outcome.
     ///
     /// ```
     /// # use onebuf::{Buffer, Hub, Kernel, Result, args, libs::{Blas, Gemm}, pipeline::{Filled, Pipeline}};
@@ -207,58 +207,58 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     pub fn launches<'k>(mut self, kernels: impl IntoIterator<Item = &'k Kernel>) -> Self {
         match self.stages.last_mut() {
             Some(stage) => stage.kernels.extend(kernels.into_iter().cloned()),
-            None => self.too_early = Some("kernels that are launched before there is a stage"),
+            None => self.too_early = Some("`launches` must follow a `stage`"),
         }
         self
     }
 
-    /// Every stage's kernels run on its own device, whatever is proven.
+    /// Runs every stage's kernels on the stage's own device, even where a graft is proven.
     pub fn no_graft(mut self) -> Self {
         self.grafts = false;
         self
     }
 
-    /// What takes the results, in the order of the frames. It runs on the thread that calls [`Pipeline::run`].
+    /// Sets the function that consumes the results, in frame order. It runs on the thread that calls [`Pipeline::run`].
     pub fn sink(mut self, take: impl FnMut(&S, u64) -> Result<()> + Send + 'f) -> Self {
         self.sink = Some(Box::new(take));
         self
     }
 
-    /// How many frames a stage enqueues before it passes them on. Otherwise eight where two neighbours are two APIs of
-    /// one chip that the doctor found slow to change between, and one elsewhere.
+    /// Sets how many frames a stage enqueues before it passes them on. The default is eight if two neighbouring stages use
+    /// two APIs of one chip and the doctor measured a slow switch between them, otherwise one.
     pub fn batch(mut self, frames: usize) -> Self {
         self.batch = Some(frames);
         self
     }
 
-    /// What to do when the source is faster than the rest; it waits, unless something else is said.
+    /// Sets what happens when the source is faster than the stages and the sink. By default the source blocks.
     pub fn when_full(mut self, what: WhenFull) -> Self {
         self.when_full = what;
         self
     }
 
-    /// Everything runs on the thread that calls [`Pipeline::run`]: frames are still enqueued ahead of those that the
-    /// sink waits for, but the functions do not run beside each other. For functions that are cheap, and for slots whose
-    /// buffers are shared with a device that two threads at once crash while no stage is on it: a pipeline with a stage on
-    /// such a device (`caps.one_thread` of its info) does so by itself, with a warning. The source is asked when there is
-    /// a slot, so nothing is dropped.
+    /// Runs everything on the thread that calls [`Pipeline::run`]. Frames are still enqueued ahead of the one that the sink
+    /// waits for, but the functions do not run in parallel. Use it for cheap functions, or if the slots' buffers are shared
+    /// with a device whose driver crashes when two threads call it and no stage runs on that device. A pipeline with a stage
+    /// on such a device (`caps.one_thread` of its info) switches to one thread by itself and logs a warning. The source is
+    /// called only when a slot is free, so no frame is dropped.
     pub fn one_thread(mut self) -> Self {
         self.one_thread = Some(true);
         self
     }
 
-    /// Each part has a thread of its own, also where a stage's driver is known to crash when two threads call it at once.
-    /// For functions that see to it themselves that only one of them is inside of that driver at a time.
+    /// Runs each part on its own thread, even if a stage's driver is known to crash when two threads call it at once. The
+    /// caller's functions must then ensure that only one of them is inside that driver at a time.
     pub fn threads(mut self) -> Self {
         self.one_thread = Some(false);
         self
     }
 
-    /// Opens the queues and makes the slots.
+    /// Creates the queues and the slots.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] without a source, a sink or a slot, or for a batch that the ring has no room for;
-    /// those of the slots and queues.
+    /// [`Error::InvalidArgument`] if the source, the sink or the slots are missing, or if the batch is larger than the ring;
+    /// errors from creating slots and queues.
     pub fn build(mut self) -> Result<Pipeline<'f, S>> {
         if let Some(what) = self.too_early {
             return Err(Error::invalid(what));
@@ -268,14 +268,14 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         let missing = |what: &str| Error::invalid(format!("a pipeline without a {what}"));
         let source = self.source.take().ok_or_else(|| missing("source"))?;
         let sink = self.sink.take().ok_or_else(|| missing("sink"))?;
-        // Whoever drops always has a slot to fill: that is one more.
+        // With a dropping policy the source must always have a slot to fill: that takes one more.
         let slots = self.depth + usize::from(self.when_full != WhenFull::Block);
         let slots = (0..slots).map(&mut self.make).collect::<Result<Vec<S>>>()?;
         let queues = graft::queues(&placements)?;
         let alone = self.alone(&placements);
         let names = self.stages.iter().map(|stage| stage.name.clone());
         graft::tell(names.clone(), &placements, &queues);
-        let counters = Arc::new(Counters::new(names.zip(placements), alone));
+        let counters = Arc::new(RunCounters::new(names.zip(placements), alone));
         let runs = self.stages.into_iter().map(|stage| stage.run);
         let stages =
             queues.into_iter().zip(runs).map(|(queue, run)| Stage { queue, run }).collect();
@@ -283,15 +283,12 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         Ok(Pipeline { slots, source, stages, sink, batch, when_full, counters })
     }
 
-    /// Why everything is to run on one thread; none where it is not.
+    /// Why everything must run on one thread; `None` if each part gets its own thread.
     fn alone(&self, placements: &[Placement]) -> Option<String> {
         let fragile = placements.iter().find(|placement| placement.device.info().caps.one_thread);
         let crashes = fragile.map(|Placement { device, .. }| {
             let platform = device.info().platform.trim();
-            format!(
-                "{platform}'s driver of {} does not survive calls from two threads",
-                device.id()
-            )
+            format!("{platform}'s driver of {} crashes when two threads call it", device.id())
         });
         match (self.one_thread, crashes) {
             (Some(true), _) => Some("asked for".into()),
@@ -306,11 +303,13 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     fn batch_for(&self, placements: &[Placement]) -> Result<usize> {
         let depth = self.depth;
         if depth == 0 {
-            return Err(Error::invalid("a pipeline without a slot: two or more keep it busy"));
+            return Err(Error::invalid(
+                "a pipeline needs at least one slot, two for double buffering",
+            ));
         }
         match self.batch {
             Some(batch) if batch == 0 || batch > depth => Err(Error::invalid(format!(
-                "batches of {batch} frames in a ring of {depth} slots: from 1 to {depth} fit"
+                "a batch of {batch} frames in a ring of {depth} slots: the batch must be 1 to {depth}"
             ))),
             Some(batch) => Ok(batch),
             None if placements
@@ -324,7 +323,7 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     }
 }
 
-/// Whether two APIs of one chip were measured to take long for changing between them.
+/// Whether the measured hand-over between two APIs of one chip is slow.
 fn is_slow_to_change(a: &Device, b: &Device) -> bool {
     if a.id() == b.id() || !a.info().physical.same_chip(&b.info().physical) {
         return false;
@@ -336,7 +335,7 @@ fn is_slow_to_change(a: &Device, b: &Device) -> bool {
 
 /// A source, stages, a sink, and the ring between them; see the [module](self).
 ///
-/// It can be run again and again: the slots stay.
+/// A pipeline can run repeatedly. It keeps its slots.
 pub struct Pipeline<'f, S> {
     slots: Vec<S>,
     source: Box<SourceFn<'f, S>>,
@@ -344,11 +343,12 @@ pub struct Pipeline<'f, S> {
     sink: Box<SinkFn<'f, S>>,
     batch: usize,
     when_full: WhenFull,
-    counters: Arc<Counters>,
+    counters: Arc<RunCounters>,
 }
 
 impl<'f, S: Send + Sync> Pipeline<'f, S> {
-    /// A ring of so many slots (two are double buffering), each made once by a function that is given its number.
+    /// Starts a pipeline with a ring of `depth` slots (two is double buffering). `make` creates each slot once and receives
+    /// its number.
     pub fn builder(depth: usize, make: impl FnMut(usize) -> Result<S> + 'f) -> Builder<'f, S> {
         Builder {
             depth,
@@ -369,9 +369,9 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         self.batch
     }
 
-    /// Where each stage runs, and why there, a line for each; and why all of it runs on one thread, where it does.
+    /// Says where each stage runs and why, one line per stage, and why the pipeline runs on one thread if it does.
     pub fn explain(&self) -> String {
-        let stage = |place: &report::Place| {
+        let stage = |place: &report::StageCounters| {
             let why = place.graft.as_ref().map_or_else(String::new, |graft| format!(": {graft}"));
             format!("{} on {}{why}\n", place.name, place.device)
         };
@@ -384,19 +384,19 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         &self.slots
     }
 
-    /// For whoever wants to stop it, or to see how it does, from another thread.
+    /// Returns a handle that stops or observes the pipeline from another thread.
     pub fn handle(&self) -> Handle {
         Handle(self.counters.clone())
     }
 
-    /// Runs until the source ends, somebody stops it, or something fails. What is on its way then comes out first,
-    /// unless something failed.
+    /// Runs until the source ends, a [`Handle`] stops the pipeline, or a part fails. Frames in flight are finished first,
+    /// unless a part failed.
     ///
     /// # Errors
-    /// The first failure, with where it was; the slots can be used again as far as their buffers can.
+    /// The first failure, with the part and the frame. The slots remain usable as far as their buffers do.
     ///
     /// # Panics
-    /// When one of the functions does; the others have ended then.
+    /// If one of the functions panics. All other threads have ended by then.
     pub fn run(&mut self) -> Result<Report, Failure> {
         let Self { slots, source, stages, sink, batch, when_full, counters } = self;
         counters.clear();
@@ -434,28 +434,28 @@ impl<S> fmt::Debug for Pipeline<'_, S> {
     }
 }
 
-/// Stops a [`Pipeline`] and sees how it does. Cheap to clone.
+/// Stops or observes a [`Pipeline`] from another thread. Cheap to clone.
 #[derive(Clone)]
-pub struct Handle(Arc<Counters>);
+pub struct Handle(Arc<RunCounters>);
 
 impl Handle {
-    /// Asks the pipeline that runs to end: the source is not asked again, and what is on its way comes out.
+    /// Asks a running pipeline to stop: the source is not called again, and frames in flight are finished.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
 
-    /// How it has done so far.
+    /// The counters and latencies so far.
     pub fn report(&self) -> Report {
         self.0.report()
     }
 
-    /// How it does now: its state, its rate in the last seconds, and whether it has stalled.
+    /// The current state: lifecycle state, frame rate over the last seconds, and whether the pipeline has stalled.
     pub fn pulse(&self) -> Pulse {
         self.0.beats.pulse()
     }
 }
 
-/// What a live view shows of it.
+/// What the live view shows of the pipeline.
 impl ProgressSource for Handle {
     fn progress(&self) -> Progress {
         let (report, pulse) = (self.report(), self.pulse());

@@ -1,21 +1,21 @@
-//! The head of a NumPy file (`.npy`): read strictly, and written.
+//! The header of a NumPy file (`.npy`): a strict parser, and a writer.
 //!
-//! Magic, version, the length of a text, the text: a Python dictionary with `descr`, `fortran_order` and `shape`.
+//! Layout: magic, version, length of the dictionary, then a Python dictionary with `descr`, `fortran_order` and `shape`.
 
 use bytemuck::Pod;
 use onebuf_core::{Complex32, Complex64};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// What is written is padded so that the data begins at a multiple of this.
+/// The writer pads the header so that the data begins at a multiple of this.
 const ALIGN: usize = 64;
 
-/// No head of ours or of NumPy's is longer.
+/// The longest header accepted. NumPy and this writer never exceed it.
 pub(super) const MOST: usize = 1 << 16;
 
-/// An element that a `.npy` file can have.
+/// An element type that `.npy` files support.
 pub trait NpyElement: Pod {
-    /// What NumPy calls it, little-endian: `<f4`, `<c8` …
+    /// NumPy's name of the type, little-endian: `<f4`, `<c8` …
     const DESCR: &'static str;
 }
 
@@ -41,46 +41,52 @@ elements!(
     Complex64 = "<c16"
 );
 
-/// What a file says of itself.
+/// The parsed header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub descr: String,
     pub fortran_order: bool,
     pub shape: Vec<u64>,
-    /// Where the data begins.
+    /// The offset of the data.
     pub data: u64,
 }
 
 impl Head {
-    /// Reads the head out of a file's first bytes; what is wrong names the offset.
+    /// Parses the header from a file's first bytes. Errors name the offset.
     pub fn parse(file: &[u8]) -> Result<Self, String> {
         if file.get(..6) != Some(MAGIC) {
-            return Err("no NumPy file: it does not begin with `\\x93NUMPY`".into());
+            return Err("not a NumPy file: it does not begin with `\\x93NUMPY`".into());
         }
-        let short = || format!("it ends at offset {}, within its head", file.len());
+        let short = || format!("the file ends at offset {}, inside its header", file.len());
         let number = |range| file.get(range).ok_or_else(short);
         let version = number(6..8)?[0];
         let (begin, length) = match version {
             1 => (10, number(8..10)?.iter().rev().fold(0, |sum, &b| sum << 8 | usize::from(b))),
             2 | 3 => (12, number(8..12)?.iter().rev().fold(0, |sum, &b| sum << 8 | usize::from(b))),
-            other => return Err(format!("version {other} at offset 6: 1, 2 and 3 are known")),
+            other => {
+                return Err(format!(
+                    "version {other} at offset 6: versions 1, 2 and 3 are supported"
+                ));
+            }
         };
         if length > MOST - begin {
-            return Err(format!("a head of {length} bytes at offset 8: {MOST} at most"));
+            return Err(format!(
+                "a header of {length} bytes at offset 8: at most {MOST} are allowed"
+            ));
         }
         let text = file.get(begin..begin + length).ok_or_else(short)?;
         let text = std::str::from_utf8(text).map_err(|error| {
-            format!("the head is no text at offset {}", begin + error.valid_up_to())
+            format!("the header is not UTF-8 at offset {}", begin + error.valid_up_to())
         })?;
         Reader { text, at: 0 }
             .dictionary((begin + length) as u64)
-            .map_err(|(at, wanted)| format!("{wanted} is wanted at offset {}", begin + at))
+            .map_err(|(at, wanted)| format!("expected {wanted} at offset {}", begin + at))
     }
 
-    /// Whether it has these elements, in C's order.
+    /// Checks the element type, and that the order is C's.
     pub fn check(&self, descr: &str) -> Result<(), String> {
         if self.descr != descr {
-            return Err(format!("field `descr` is `{}`, and `{descr}` is wanted", self.descr));
+            return Err(format!("field `descr` is `{}`, expected `{descr}`", self.descr));
         }
         match self.fortran_order {
             true => Err("field `fortran_order` is True: save it in C order (`order=\"C\"`)".into()),
@@ -88,28 +94,27 @@ impl Head {
         }
     }
 
-    /// Where the data begins and ends.
+    /// The offsets of the data's begin and end.
     pub fn extent(&self, element: usize) -> Result<(u64, u64), String> {
         let times = |bytes: u64, &axis| bytes.checked_mul(axis);
         let bytes = self.shape.iter().try_fold(element as u64, times);
         let end = bytes.and_then(|bytes| self.data.checked_add(bytes));
         let end = end.filter(|&end| end > self.data);
-        let what =
-            || format!("field `shape` is {:?}: nothing, or more than there can be", self.shape);
+        let what = || format!("field `shape` is {:?}: empty or too large", self.shape);
         end.map(|end| (self.data, end)).ok_or_else(what)
     }
 
-    /// A head of version 1 for so many frames of a shape. It is equally long for every number of frames.
+    /// Writes a version 1 header for `frames` frames of a shape. Its length does not depend on the number of frames.
     pub fn write(descr: &str, frames: u64, frame: &[usize]) -> Result<Vec<u8>, String> {
         let axes: String = frame.iter().map(|axis| format!(", {axis}")).collect();
         let first = if frame.is_empty() { format!("{frames},") } else { frames.to_string() };
         let text =
             format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({first}{axes}), }}");
-        // Room for any number of frames.
+        // Reserves space for any number of frames.
         let most = 10 + text.len() - frames.to_string().len() + 20 + 1;
         let whole = most.next_multiple_of(ALIGN);
         let length =
-            u16::try_from(whole - 10).map_err(|_| "a shape of too many axes".to_owned())?;
+            u16::try_from(whole - 10).map_err(|_| "the shape has too many axes".to_owned())?;
         let mut head = [MAGIC, &[1, 0][..], &length.to_le_bytes(), text.as_bytes()].concat();
         head.resize(whole - 1, b' ');
         head.push(b'\n');
@@ -117,7 +122,7 @@ impl Head {
     }
 }
 
-/// What is read of a text, from an offset on. Failures say where, and what was wanted.
+/// A position in the header's text. Errors hold the offset and what was expected.
 struct Reader<'t> {
     text: &'t str,
     at: usize,
@@ -134,7 +139,7 @@ impl<'t> Reader<'t> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    /// Whether this comes next; then it is read.
+    /// Reads `what` if it comes next, and says whether it did.
     fn takes(&mut self, what: &str) -> bool {
         self.skip_space();
         let takes = self.rest().starts_with(what);
@@ -146,7 +151,7 @@ impl<'t> Reader<'t> {
         if self.takes(what) { Ok(()) } else { Err((self.at, what)) }
     }
 
-    /// All three fields, in any order, and nothing behind them.
+    /// Reads all three fields, in any order, and nothing after them.
     fn dictionary(mut self, data: u64) -> Read<Head> {
         let (mut descr, mut order, mut shape) = (None, None, None);
         self.wants("{")?;
@@ -171,7 +176,7 @@ impl<'t> Reader<'t> {
         self.skip_space();
         let end = self.at;
         if !self.rest().is_empty() {
-            return Err((end, "the end of the head"));
+            return Err((end, "the end of the header"));
         }
         let fortran_order = order.ok_or((end, "a field `fortran_order`"))?;
         let shape = shape.ok_or((end, "a field `shape`"))?;
@@ -203,7 +208,7 @@ impl<'t> Reader<'t> {
         while !self.takes(")") {
             axes.push(self.number()?);
             if !self.takes(",") {
-                // `(3)` is a number in Python.
+                // `(3)` is a number in Python, not a tuple.
                 if axes.len() == 1 {
                     return Err((self.at, ","));
                 }
@@ -261,16 +266,16 @@ mod tests {
         says(&file(9, TEXT), "version 9 at offset 6");
         says(&file(1, TEXT)[..9], "ends at offset 9");
         says(&file(1, TEXT)[..40], "ends at offset 40");
-        says(&file(1, "{'descr': <f4}"), "' is wanted at offset 20");
-        says(&file(1, "{'descr': '<f4', 'descr': '<f4'}"), "another field is wanted at offset 27");
+        says(&file(1, "{'descr': <f4}"), "expected ' at offset 20");
+        says(&file(1, "{'descr': '<f4', 'descr': '<f4'}"), "expected another field at offset 27");
         says(&file(1, "{'name': 1}"), "at offset 11");
-        says(&file(1, "{'shape': (3)}"), ", is wanted at offset 22");
-        says(&file(1, "{'shape': (3, -1)}"), "a number is wanted at offset 24");
+        says(&file(1, "{'shape': (3)}"), "expected , at offset 22");
+        says(&file(1, "{'shape': (3, -1)}"), "expected a number at offset 24");
         says(&file(1, "{'descr': '<f4'}"), "a field `fortran_order`");
-        says(&file(1, &format!("{TEXT}x")), "the end of the head");
+        says(&file(1, &format!("{TEXT}x")), "the end of the header");
         let mut broken = file(1, TEXT);
         broken[12] = 0xff;
-        says(&broken, "no text at offset 12");
+        says(&broken, "not UTF-8 at offset 12");
         for shape in ["(0, 3)", "(18446744073709551615, 2)"] {
             let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}");
             assert!(Head::parse(&file(1, &text)).unwrap().extent(4).unwrap_err().contains("shape"));
@@ -299,7 +304,7 @@ mod tests {
         use onebuf_hal::testing::fuzz::{Bound, Form, Target};
         let seeds = [TEXT.as_bytes().to_vec()];
         Target {
-            name: "heads of .npy files",
+            name: "headers of .npy files",
             bound: Bound { per_byte: 32, fixed: 4096 },
             input: &|random, most| {
                 let text = Form::Text.changed(random, &seeds, most.min(MOST));

@@ -1,4 +1,4 @@
-//! What a pipeline does now: running, stalled or over, and its rate up to this moment.
+//! A pipeline's current activity: running, stalled or ended, and its current frame rate.
 
 use onebuf_core::observe::RunState as State;
 use std::{
@@ -6,38 +6,38 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Every state, by its number.
+/// All states, indexed by their discriminants.
 const STATES: [State; 4] = [State::Ready, State::Running, State::Finished, State::Failed];
 
-/// How a pipeline does now.
+/// A pipeline's current activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Pulse {
-    /// Where it is in its life.
+    /// The lifecycle state.
     pub state: State,
-    /// Frames per second that came out during the last five seconds, or since it was started; 0 unless it runs.
+    /// Frames per second over the last five seconds, or since the start if that is shorter; 0 unless running.
     pub frames_per_second: f64,
-    /// How long ago the last frame came out, or it was started before one did; zero unless it runs.
+    /// Time since the last frame came out, or since the start if none has; zero unless running.
     pub since_last: Duration,
-    /// The same, where it is a stall: it runs, frames had come out, and none has for two seconds and for three times as long as
-    /// is usual between two.
+    /// `since_last` if the pipeline has stalled: it is running, frames have come out, and none has for at least two seconds
+    /// and for at least three times the average interval.
     pub stalled: Option<Duration>,
 }
 
-/// The rate is counted in parts of a second,
+/// The rate is counted in intervals of this many nanoseconds.
 const PART: u64 = 250_000_000;
-/// of which so many are over, and one is not.
+/// The rate covers this many complete intervals and the current one.
 const PARTS: u64 = 20;
 
-/// No shorter silence is a stall.
+/// The shortest silence, in nanoseconds, that counts as a stall.
 const SHORTEST_STALL: u64 = 2_000_000_000;
-/// Nor one that is not so much longer than usual.
+/// A silence counts as a stall only if it is at least this many times the average interval.
 const UNUSUAL: u64 = 3;
 
-/// No such moment yet.
+/// This event has not happened yet.
 const NEVER: u64 = u64::MAX;
 
-/// When what happened, in ns since the first of it could. One thread, that of the sink, counts frames; any reads.
+/// Timestamps in nanoseconds since `epoch`. Only the sink's thread counts frames; any thread may read.
 pub(super) struct Beats {
     epoch: Instant,
     state: AtomicU8,
@@ -46,7 +46,7 @@ pub(super) struct Beats {
     first: AtomicU64,
     last: AtomicU64,
     frames: AtomicU64,
-    /// For each part of a second, by its number: the number's low half, and how many frames came out in it.
+    /// One entry per interval, in a ring: the low half of the interval's number, and the number of frames in it.
     parts: [AtomicU64; PARTS as usize + 1],
 }
 
@@ -66,7 +66,7 @@ impl Default for Beats {
     }
 }
 
-/// A run, until it is dropped. It has failed unless somebody says that it finished.
+/// A run in progress. Dropping it records a failure unless `finish` was called.
 pub(super) struct Life<'b>(&'b Beats, State);
 
 impl Life<'_> {
@@ -90,13 +90,13 @@ fn set(counter: &AtomicU64, value: u64) {
 }
 
 impl Beats {
-    /// A run begins.
+    /// Records the start of a run.
     pub fn live(&self) -> Life<'_> {
         self.begin(self.now());
         Life(self, State::Failed)
     }
 
-    /// A frame came out.
+    /// Records that a frame came out.
     pub fn note(&self) {
         self.beat(self.now());
     }
@@ -105,7 +105,7 @@ impl Beats {
         self.at(self.now())
     }
 
-    /// How long it has been running; how long it ran, when it is over.
+    /// The run's duration, up to now or to its end.
     pub fn elapsed(&self) -> Duration {
         self.elapsed_at(self.now())
     }
@@ -142,7 +142,7 @@ impl Beats {
         set(&self.frames, get(&self.frames) + 1);
     }
 
-    /// The low half of a part's number, and where it is counted.
+    /// The low half of an interval's number, and its counter.
     fn part(&self, number: u64) -> (u64, &AtomicU64) {
         (number & 0xffff_ffff, &self.parts[(number % (PARTS + 1)) as usize])
     }
@@ -194,7 +194,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// Frames at a steady rate, from one second to another.
+    /// Records frames at a steady rate between two times, in seconds.
     fn frames(beats: &Beats, per_s: u64, from: u64, to: u64) {
         (from * per_s..to * per_s).for_each(|n| beats.beat(n * S / per_s));
     }
@@ -216,7 +216,7 @@ mod tests {
         assert!(rates.is_sorted_by(|before, after| before >= after), "{rates:?}");
         assert!((1.0..180.0).contains(&rates[3]), "{rates:?}");
         assert_eq!((rates[6], rate(56 * S)), (0.0, 0.0), "nothing came for so long");
-        // The numbers of parts have halves of 32 bits: others are not taken for these.
+        // Only the low 32 bits of an interval's number are stored. An interval 2^32 later must not match.
         assert_eq!(rate(40 * S + (PART << 32)), 0.0);
     }
 
@@ -237,7 +237,7 @@ mod tests {
         let after = Pulse { state: State::Finished, ..Pulse::default() };
         assert_eq!((beats.at(99 * S), beats.elapsed_at(99 * S)), (after, Duration::from_secs(36)));
 
-        // One frame in five seconds: ten without one are no stall, but twenty are.
+        // At one frame in five seconds, ten seconds of silence are no stall, but twenty are.
         beats.begin(100 * S);
         (0..4).for_each(|n| beats.beat((100 + 5 * n) * S));
         assert_eq!((beats.at(125 * S).stalled, beats.at(135 * S).stalled.is_some()), (None, true));

@@ -1,4 +1,4 @@
-//! What a pipeline tells of itself, while it runs and afterwards.
+//! Statistics of a pipeline, during and after a run.
 
 use super::{
     graft::{Graft, Placement},
@@ -13,51 +13,51 @@ use std::{
     time::Duration,
 };
 
-/// Counters of one run. Whoever works counts; whoever looks may see frames half-way.
+/// Counters of one run. They are updated one by one, so a reader may see a frame counted in some of them only.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct RunCounters {
     pub frames: AtomicU64,
     pub dropped: AtomicU64,
     pub incomplete: AtomicU64,
     pub latency: Times,
     pub source: Times,
-    pub stages: Vec<Place>,
+    pub stages: Vec<StageCounters>,
     pub sink: Times,
     /// Frames that the source has filled.
     pub entered: AtomicU64,
     pub beats: Beats,
-    /// Somebody wants it to stop.
+    /// A handle asked the pipeline to stop.
     pub stop: AtomicBool,
-    /// Why it runs on one thread, where it does.
+    /// Why the pipeline runs on one thread, if it does.
     pub alone: Option<String>,
 }
 
-/// One stage's.
-pub(super) struct Place {
+/// Counters of one stage.
+pub(super) struct StageCounters {
     pub name: String,
     pub device: String,
     pub graft: Option<Graft>,
-    /// From coming before the stage to being passed on.
+    /// From a frame's arrival before the stage to its being passed on.
     pub times: Times,
-    /// In the stage's own function.
+    /// Time spent in the stage's function.
     pub busy: Times,
     pub frames: AtomicU64,
 }
 
-/// How a pipeline did: frames, what was lost, and how long they took.
+/// Statistics of a run: frames, losses and latencies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Frames that came out at the sink.
     pub frames: u64,
-    /// Frames that were dropped because the rest was slower than the source.
+    /// Frames dropped because the stages or the sink were slower than the source.
     pub dropped: u64,
-    /// Frames that the source could not complete; they were not passed on.
+    /// Frames that the source could not complete. They were not passed on.
     pub incomplete: u64,
-    /// Frames that are on their way.
+    /// Frames in flight.
     pub on_the_way: u64,
-    /// How long it has been running, up to now; how long it ran, when it is over.
+    /// The run's duration, up to now or to its end.
     pub elapsed: Duration,
-    /// From the source's having filled a frame to the sink's being done with it.
+    /// From the moment the source filled a frame until the sink returned.
     pub latency: Latency,
     /// The source's function, for each frame.
     pub source: Latency,
@@ -65,32 +65,32 @@ pub struct Report {
     pub stages: Vec<StageReport>,
     /// The sink's function, for each frame.
     pub sink: Latency,
-    /// Why everything ran on one thread: it was asked for, or a stage's driver does not survive two. None where each part
-    /// had its own.
+    /// Why everything ran on one thread: the caller asked for it, or a stage's driver crashes when two threads call it.
+    /// `None` if each part had its own thread.
     pub one_thread: Option<String>,
 }
 
 /// One stage's part of a [`Report`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StageReport {
-    /// Its name.
+    /// The stage's name.
     pub name: String,
     /// The device that runs it.
     pub device: String,
-    /// Whether that is its neighbour's, where it could be.
+    /// Whether the stage's kernels were grafted onto a neighbour; `None` if no neighbour could run them.
     pub graft: Option<Graft>,
-    /// Frames that it passed on.
+    /// Frames that the stage passed on.
     pub frames: u64,
-    /// From a frame's coming to its being passed on, on the host: the device's work may still be under way.
+    /// From a frame's arrival to its being passed on, measured on the host. The device may still be working on it.
     pub latency: Latency,
-    /// All the time that its function ran.
+    /// Total time spent in the stage's function.
     pub busy: Duration,
 }
 
-/// Half of all times, and 99 of 100, were no longer than this; an eighth too long at most.
+/// Quantiles of a duration, at most an eighth too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
-    /// The median; none before there was anything.
+    /// The median; `None` without samples.
     pub p50: Option<Duration>,
     /// The 99th percentile.
     pub p99: Option<Duration>,
@@ -103,18 +103,18 @@ impl From<&Times> for Latency {
 }
 
 impl Report {
-    /// Frames in a second, since the start. [`Handle::pulse`](super::Handle::pulse) has the rate of the last seconds.
+    /// Frames per second since the start. [`Handle::pulse`](super::Handle::pulse) has the current rate.
     pub fn frames_per_second(&self) -> f64 {
         self.frames as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
-impl Counters {
+impl RunCounters {
     pub fn new(
         stages: impl IntoIterator<Item = (String, Placement)>,
         alone: Option<String>,
     ) -> Self {
-        let place = |(name, Placement { device, graft, .. }): (_, Placement)| Place {
+        let place = |(name, Placement { device, graft, .. }): (_, Placement)| StageCounters {
             name,
             device: device.id().into(),
             graft,
@@ -125,7 +125,7 @@ impl Counters {
         Self { stages: stages.into_iter().map(place).collect(), alone, ..Self::default() }
     }
 
-    /// Before another run.
+    /// Resets everything before another run.
     pub fn clear(&self) {
         let Self { frames, dropped, incomplete, entered, .. } = self;
         let stages = self.stages.iter().map(|place| &place.frames);
@@ -139,7 +139,7 @@ impl Counters {
 
     pub fn report(&self) -> Report {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let stage = |place: &Place| StageReport {
+        let stage = |place: &StageCounters| StageReport {
             name: place.name.clone(),
             device: place.device.clone(),
             graft: place.graft.clone(),
@@ -163,16 +163,16 @@ impl Counters {
     }
 }
 
-/// What stopped a pipeline, and how far it had come.
+/// Why a pipeline stopped, and how far it got.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which part of it: `source`, a stage's name, or `sink`.
+    /// The part that failed: `source`, a stage's name, or `sink`.
     pub at: String,
-    /// At which frame.
+    /// The frame at which it failed.
     pub frame: u64,
-    /// What went wrong.
+    /// The cause.
     pub error: Error,
-    /// What had been done.
+    /// The statistics up to the failure.
     pub report: Box<Report>,
 }
 
@@ -188,7 +188,7 @@ impl std::error::Error for Failure {
     }
 }
 
-/// The cause alone.
+/// Keeps the cause alone.
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         failure.error

@@ -1,8 +1,8 @@
-//! One run of a pipeline: each part on a thread of its own, or all on one.
+//! One run of a pipeline: each part on its own thread, or all parts on one.
 
 use super::{
     Filled, SinkFn, SourceFn, Stage, WhenFull, Work,
-    report::Counters,
+    report::RunCounters,
     slot_ring::{Failed, FrameInFlight, SlotRing},
 };
 use onebuf_core::{
@@ -18,43 +18,43 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a stage that takes several frames at once waits for the last of them.
+/// How long a stage waits for its batch to fill up.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// One run, as its threads see it.
+/// One run, shared by its threads.
 pub(super) struct Run<'r, S> {
     pub slots: &'r [S],
     pub slot_ring: &'r SlotRing,
-    pub counters: &'r Counters,
-    /// Where the source and the sink are recorded.
+    pub counters: &'r RunCounters,
+    /// Records the calls of the source and the sink.
     pub tracer: &'r Tracer,
 }
 
-/// What came of asking the source.
+/// The outcome of calling the source.
 enum Came {
-    /// A frame; nothing in it where it is incomplete.
+    /// A frame, or `None` if it was incomplete.
     Frame(Option<FrameInFlight>),
-    /// It has none now.
+    /// The source has no frame now.
     Silence,
-    /// It has no more.
+    /// The source has no more frames.
     End,
 }
 
-/// The frame that the source is asked for, and its slot where the source has begun with it.
+/// The next frame to ask the source for. `slot` is set if the source has started filling one.
 #[derive(Default)]
 struct Next {
     frame: u64,
     slot: Option<usize>,
 }
 
-/// What a source has behind a batch.
+/// What the source can deliver after a batch.
 #[derive(PartialEq, Eq)]
 enum More {
-    /// Frames, as far as is known.
+    /// More frames may follow at once.
     Frames,
-    /// None now.
+    /// No frame now, perhaps later.
     Later,
-    /// No more.
+    /// No more frames.
     Nothing,
 }
 
@@ -85,7 +85,7 @@ impl<S: Send + Sync> Run<'_, S> {
         });
     }
 
-    /// A batch through all stages; then the sink takes so many of the oldest that the next batch has room.
+    /// Sends a batch through all stages, then lets the sink take the oldest frames until the next batch has free slots.
     pub fn alone(
         self,
         source: &mut SourceFn<'_, S>,
@@ -101,7 +101,7 @@ impl<S: Send + Sync> Run<'_, S> {
                     self.enqueue(at, stage, &mut in_flight)?;
                 }
                 on_the_way.extend(in_flight);
-                // While the source has nothing, the sink gets everything that is on the way.
+                // While the source is idle, the sink gets every frame in flight.
                 let room = if more == More::Frames { batch } else { self.slots.len() };
                 while on_the_way.len() + room > self.slots.len()
                     && let Some(in_flight) = on_the_way.pop_front()
@@ -115,7 +115,7 @@ impl<S: Send + Sync> Run<'_, S> {
         });
     }
 
-    /// The next frames, and what comes after them. A source that has nothing now ends the batch.
+    /// The next frames, and what the source can deliver after them. An idle source ends the batch.
     fn fill_batch(
         &self,
         source: &mut SourceFn<'_, S>,
@@ -153,7 +153,8 @@ impl<S: Send + Sync> Run<'_, S> {
         Ok(())
     }
 
-    /// Asks the source for a frame, so often while it has none. The slot is free again at the end and for an incomplete frame.
+    /// Calls the source up to `times` times while it is idle. Frees the slot at the end of the stream and for an incomplete
+    /// frame.
     fn fill(
         &self,
         source: &mut SourceFn<'_, S>,
@@ -178,7 +179,7 @@ impl<S: Send + Sync> Run<'_, S> {
         Ok(Came::End)
     }
 
-    /// Asks the source until there is something, or so often, or until the pipeline is stopped.
+    /// Calls the source until it returns something other than `Idle`, `times` times at most, or until the pipeline stops.
     fn ask(
         &self,
         source: &mut SourceFn<'_, S>,
@@ -211,7 +212,8 @@ impl<S: Send + Sync> Run<'_, S> {
         Ok(())
     }
 
-    /// One stage's work on some frames. It is flushed once for all of them: the next stage's queue may wait for it.
+    /// Runs one stage on some frames and flushes its queue once for all of them, because the next stage's queue may wait for
+    /// it.
     fn enqueue(
         &self,
         at: usize,
@@ -263,7 +265,7 @@ impl<S: Send + Sync> Run<'_, S> {
         Ok(())
     }
 
-    /// Runs one part; when it fails, or panics, the others stop: they would wait for it.
+    /// Runs one part. If it fails or panics, all others stop, because they would wait for it.
     fn guard(&self, name: &str, part: impl FnOnce() -> Result<(), Failed>) {
         let _alarm = Alarm(self.slot_ring, name);
         if let Err(failed) = part() {
@@ -273,7 +275,7 @@ impl<S: Send + Sync> Run<'_, S> {
         }
     }
 
-    /// The source and the sink are the host's.
+    /// Records a call of the source or the sink, which run on the host.
     fn tell(&self, began: Began<'_>, part: &'static str, frame: u64) {
         began.end_at(DeviceIx::HOST, part, |event| {
             event.name = part.into();
@@ -287,7 +289,7 @@ fn failed(at: &str, frame: u64) -> impl FnOnce(Error) -> Failed {
     move |error| Failed { at, frame, error }
 }
 
-/// Rings when a thread panics.
+/// Stops the pipeline if its thread panics.
 struct Alarm<'r>(&'r SlotRing, &'r str);
 
 impl Drop for Alarm<'_> {

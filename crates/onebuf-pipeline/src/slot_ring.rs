@@ -1,6 +1,6 @@
-//! Where every slot of a ring is: free, waiting before a stage, or in somebody's hands.
+//! The location of every slot of a ring: free, waiting before a stage, or held by a thread.
 //!
-//! Whoever has a slot is the only one who has its number, so the slots themselves need no locks.
+//! Only the thread that holds a slot has its number, so the slots themselves need no locks.
 
 use onebuf_hal::{
     Error,
@@ -11,32 +11,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What to do when the source is faster than the rest.
+/// What happens when the source is faster than the stages and the sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The source waits. For sources that can: files, memory, a sender that is told to wait.
+    /// The source waits. For files, memory, and senders with flow control.
     #[default]
     Block,
-    /// The frame that has waited longest before the first stage is dropped, and counted.
+    /// Drops and counts the frame that has waited longest before the first stage.
     DropOldest,
-    /// The frame that has just come is dropped, and counted.
+    /// Drops and counts the frame that has just arrived.
     DropNewest,
 }
 
-/// One frame on its way.
+/// A frame in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameInFlight {
-    /// Which slot it lies in.
+    /// The slot that holds the frame.
     pub slot: usize,
-    /// Its number, from zero.
+    /// The frame's number, from zero.
     pub frame: u64,
-    /// When the source had filled it.
+    /// When the source finished filling the slot.
     pub filled: Instant,
-    /// When it came to where it is.
+    /// When the frame arrived at its current stage.
     pub came: Instant,
 }
 
-/// Somebody failed, at a frame.
+/// A part that failed, and its frame.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub at: String,
@@ -44,29 +44,29 @@ pub(super) struct Failed {
     pub error: Error,
 }
 
-struct State {
+struct RingState {
     free: Vec<usize>,
-    /// What waits before each stage; the last is the sink.
+    /// The frames that wait before each stage; the last entry is the sink's.
     waiting: Vec<VecDeque<FrameInFlight>>,
-    /// How many, from the source on, will pass nothing more on.
+    /// How many parts, counted from the source, have ended and pass on nothing more.
     ended: usize,
     failed: Option<Failed>,
 }
 
 pub(super) struct SlotRing {
-    state: Mutex<State>,
+    state: Mutex<RingState>,
     moved: Condvar,
 }
 
 impl SlotRing {
-    /// Every slot free, before so many stages and the sink.
+    /// Creates a ring with all slots free, for `stages` stages and the sink.
     pub fn new(slots: usize, stages: usize) -> Self {
         let waiting = (0..=stages).map(|_| VecDeque::with_capacity(slots)).collect();
-        let state = State { free: (0..slots).rev().collect(), waiting, ended: 0, failed: None };
+        let state = RingState { free: (0..slots).rev().collect(), waiting, ended: 0, failed: None };
         Self { state: Mutex::new(state), moved: Condvar::new() }
     }
 
-    /// A free slot, waited for; `None` when everything stops.
+    /// Waits for a free slot. Returns `None` if the pipeline has failed.
     pub fn take_free(&self) -> Option<usize> {
         let mut state = lock(&self.state);
         loop {
@@ -85,7 +85,7 @@ impl SlotRing {
         self.moved.notify_all();
     }
 
-    /// A frame enters. Returns how many had to be dropped for the next one to have a slot.
+    /// Adds a frame before the first stage. Returns how many frames were dropped so that the next one has a slot.
     pub fn enter(&self, in_flight: FrameInFlight, when_full: WhenFull) -> u64 {
         let mut state = lock(&self.state);
         state.waiting[0].push_back(in_flight);
@@ -95,8 +95,8 @@ impl SlotRing {
         dropped.is_some().into()
     }
 
-    /// The next frames for a stage: as many as it wants at once, or those that have waited long enough, or the last
-    /// ones. `None` when nothing will come any more.
+    /// The next frames for a stage: a full batch, or fewer if the first has waited for `linger` or no more will come. `None`
+    /// if nothing will come any more.
     pub fn take(&self, stage: usize, batch: usize, linger: Duration) -> Option<Vec<FrameInFlight>> {
         let mut state = lock(&self.state);
         loop {
@@ -116,19 +116,19 @@ impl SlotRing {
         }
     }
 
-    /// Frames go on to the next stage.
+    /// Passes frames on to the next stage.
     pub fn pass(&self, to: usize, in_flight: Vec<FrameInFlight>) {
         lock(&self.state).waiting[to].extend(in_flight);
         self.moved.notify_all();
     }
 
-    /// Whoever stands at this place passes nothing more on: the source at zero, the first stage at one.
+    /// Marks a part as ended: the source is 0, the first stage is 1.
     pub fn end(&self, place: usize) {
         lock(&self.state).ended = place + 1;
         self.moved.notify_all();
     }
 
-    /// Everything stops; the first reason stays.
+    /// Stops the pipeline. Only the first reason is kept.
     pub fn fail(&self, why: Failed) {
         lock(&self.state).failed.get_or_insert(why);
         self.moved.notify_all();
@@ -143,7 +143,7 @@ impl SlotRing {
         state.failed
     }
 
-    /// How many frames are on their way, in whosever hands.
+    /// How many frames are in flight, including those that a thread holds.
     #[cfg(test)]
     pub fn fill(&self, slots: usize) -> usize {
         slots - lock(&self.state).free.len()
@@ -151,9 +151,9 @@ impl SlotRing {
 
     fn wait<'s>(
         &self,
-        state: MutexGuard<'s, State>,
+        state: MutexGuard<'s, RingState>,
         most: Option<Duration>,
-    ) -> MutexGuard<'s, State> {
+    ) -> MutexGuard<'s, RingState> {
         let Some(most) = most else {
             return self.moved.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         };
@@ -162,8 +162,8 @@ impl SlotRing {
     }
 }
 
-impl State {
-    /// The slot of a frame that goes for others to come; nobody has begun with it.
+impl RingState {
+    /// Drops a waiting frame that no stage has started, and returns its slot.
     fn drop_one(&mut self, when_full: WhenFull) -> Option<usize> {
         let entrance = &mut self.waiting[0];
         let dropped = match when_full {
@@ -222,7 +222,7 @@ mod tests {
             }
             assert_eq!((dropped, slot_ring.fill(3)), (1, 2), "{when_full:?}");
             assert_eq!(frames(slot_ring.take(0, 2, LONG)), Some(left.to_vec()), "{when_full:?}");
-            // Now that others hold the slots, what comes has to go again.
+            // Other threads hold all slots now, so the next frame is dropped.
             let slot = slot_ring.take_free().unwrap();
             assert_eq!(slot_ring.enter(in_flight(slot, 3), when_full), 1);
         }

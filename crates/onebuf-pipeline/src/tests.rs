@@ -1,4 +1,4 @@
-//! What holds on any device, on the host: order, drops, failures, stops.
+//! Behaviour that does not depend on the device, tested on the host: order, drops, failures, stops.
 
 use super::*;
 use onebuf_core::{Buffer, Hub, fake::FakeConfig};
@@ -17,7 +17,7 @@ fn ring<'f>(hub: &'f Hub, depth: usize) -> Builder<'f, Buffer<u32>> {
     Pipeline::builder(depth, move |_| hub.buffer(N).shared_with([&host]).build())
 }
 
-/// A source that writes the frame's number everywhere, so often.
+/// A source of `count` frames that fills each with its number.
 fn numbers(count: u64) -> impl FnMut(&Buffer<u32>, u64) -> Result<Filled> + Send {
     move |slot, frame| {
         if frame == count {
@@ -28,7 +28,7 @@ fn numbers(count: u64) -> impl FnMut(&Buffer<u32>, u64) -> Result<Filled> + Send
     }
 }
 
-/// A stage that changes every element in a way that tells how often, and in which order, it was done.
+/// A stage whose result shows how often, and in which order, it ran.
 fn add(by: u32) -> impl FnMut(Work<'_, Buffer<u32>>) -> Result<()> + Send {
     move |work| {
         work.slot.map_mut()?.iter_mut().for_each(|x| *x = x.wrapping_mul(3).wrapping_add(by));
@@ -36,12 +36,12 @@ fn add(by: u32) -> impl FnMut(Work<'_, Buffer<u32>>) -> Result<()> + Send {
     }
 }
 
-/// What two of them make of a frame's number.
+/// The result of two such stages on a frame.
 fn expected(frame: u64) -> u32 {
     (frame as u32).wrapping_mul(9).wrapping_add(3 * 5 + 7)
 }
 
-/// A sink that checks contents, and remembers which frames came.
+/// A sink that checks contents and records which frames arrived.
 fn checked(seen: &Mutex<Vec<u64>>) -> impl FnMut(&Buffer<u32>, u64) -> Result<()> + Send + '_ {
     |slot, frame| {
         let wrong = slot.to_vec()?.into_iter().find(|&x| x != expected(frame));
@@ -97,7 +97,7 @@ fn what_is_too_much_is_dropped_and_counted() {
     let hub = hub();
     for when_full in [WhenFull::DropOldest, WhenFull::DropNewest] {
         let seen = Mutex::default();
-        // The sink lets nothing through before the source has ended: the slots are all there is.
+        // The sink blocks until the source has ended, so only the slots can hold frames.
         let (ended, go) = std::sync::mpsc::channel::<()>();
         let mut ended = Some(ended);
         let mut source = numbers(100);
@@ -110,7 +110,7 @@ fn what_is_too_much_is_dropped_and_counted() {
         };
         let mut check = checked(&seen);
         let sink = move |slot: &Buffer<u32>, frame| {
-            let _ = go.recv(); // which ends when the sender goes
+            let _ = go.recv(); // ends when the sender is dropped
             check(slot, frame)
         };
         let pipeline = two_stages(&hub, 4).when_full(when_full).source(source).sink(sink);
@@ -215,13 +215,13 @@ fn what_cannot_be_a_pipeline_is_refused() {
     };
     says(ring(&hub, 1).source(numbers(1)), "without a sink");
     says(ring(&hub, 1).sink(|_, _| Ok(())), "without a source");
-    says(whole(0), "without a slot");
-    says(whole(4).batch(5), "batches of 5");
-    says(whole(4).batch(0), "batches of 0");
+    says(whole(0), "at least one slot");
+    says(whole(4).batch(5), "a batch of 5");
+    says(whole(4).batch(0), "a batch of 0");
     assert_eq!(whole(4).build().unwrap().batch(), 1, "one device has nothing to change to");
 }
 
-/// A device that says so gets one thread, with the reason in the report; whoever insists gets what they asked for.
+/// A device with `one_thread` gets one thread, with the reason in the report; the caller can override it.
 #[test]
 fn a_driver_that_two_threads_crash_gets_one() {
     let fake = |one_thread| FakeConfig { one_thread, ..FakeConfig::default() };
@@ -253,15 +253,15 @@ fn a_driver_that_two_threads_crash_gets_one() {
     assert_eq!(run(&sound, |pipeline| pipeline.one_thread()).as_deref(), Some("asked for"));
 }
 
-/// On one thread too, frames do not wait for those that a source may never have; and a source that had nothing is asked
-/// again for the same slot.
+/// With one thread, too, frames do not wait for later ones that the source may never deliver. An idle source is called again
+/// with the same slot.
 #[test]
 fn frames_come_out_while_the_source_has_none() {
     let hub = hub();
     for one_thread in [false, true] {
         let seen = Mutex::new(Vec::new());
         let mut asked = Vec::new();
-        // The second burst comes when the first is out.
+        // The second burst arrives after the first has left the pipeline.
         let source = |slot: &Buffer<u32>, frame: u64| {
             let slot_is = std::ptr::from_ref(slot).addr();
             if frame == 2 && seen.lock().unwrap().len() < 2 {

@@ -1,16 +1,16 @@
-//! Durations, counted in buckets: cheap enough to be always on.
+//! Histograms of durations, cheap enough to be always on.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// Buckets for each doubling: what is told is at most an eighth too long.
+/// Buckets per power of two: a reported quantile is at most an eighth too long.
 const STEPS: u64 = 8;
-/// Up to 2^40 ns, which is 18 minutes; what is longer counts as that.
+/// Covers 2^40 ns, which is 18 minutes. Longer durations count as that.
 const BUCKETS: usize = 40 * STEPS as usize;
 
-/// How long something took, many times over.
+/// A histogram of durations.
 pub(super) struct Times {
     buckets: Box<[AtomicU64]>,
     total_ns: AtomicU64,
@@ -39,7 +39,7 @@ impl Times {
         Duration::from_nanos(self.total_ns.load(Ordering::Relaxed))
     }
 
-    /// What so large a part of them did not take longer than; nothing when there were none.
+    /// The duration that a fraction `part` of all samples did not exceed; `None` without samples.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
         let all: u64 = counts.iter().sum();
@@ -53,14 +53,14 @@ impl Times {
     }
 }
 
-/// The first eight hold one number each, then each doubling has eight.
+/// The first eight buckets hold one value each; then each power of two has eight.
 fn bucket(ns: u64) -> usize {
     let Some(doubling) = (ns / STEPS).checked_ilog2() else { return ns as usize };
     let within = (ns >> doubling) - STEPS;
     ((u64::from(doubling) + 1) * STEPS + within).min(BUCKETS as u64 - 1) as usize
 }
 
-/// The largest number of a bucket.
+/// The largest value of a bucket.
 fn end_of(bucket: usize) -> u64 {
     let (doubling, within) = (bucket as u64 / STEPS, bucket as u64 % STEPS);
     if doubling == 0 { within } else { ((STEPS + within + 1) << (doubling - 1)) - 1 }

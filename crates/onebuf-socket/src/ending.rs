@@ -1,9 +1,9 @@
-//! Leaving nothing behind when a signal ends the process.
+//! Removes sockets when a signal ends the process.
 //!
 //! # Safety
 //!
-//! The handler only loads atomics and calls `getpid`, `write`, `sigaction` and `raise`, all of which a handler may call;
-//! everything else happens on a thread. The structures given to the kernel are zeroed, and then filled as it wants them.
+//! The handler only loads atomics and calls `getpid`, `write`, `sigaction` and `raise`, which are async-signal-safe.
+//! Everything else happens on a thread. Structures for the kernel are zeroed first and then filled in.
 
 #![allow(unsafe_code)]
 
@@ -22,59 +22,60 @@ use std::{
     thread,
 };
 
-/// Those that end a process by default, and that users and service managers send.
+/// Signals that end a process by default and that users and service managers send.
 const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// The sockets that a process has, each with its lock and the process's id: a forked child has its parent's list.
+/// The sockets of a process, each with its lock file and the process's id: a forked child inherits its parent's list.
 static NAMES: Mutex<Vec<(u32, [PathBuf; 2])>> = Mutex::new(Vec::new());
 
-/// The process that last had a new socket.
+/// The process that created the last socket.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 fn names() -> MutexGuard<'static, Vec<(u32, [PathBuf; 2])>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A socket and its lock that are this process's from now on.
+/// Registers a socket and its lock file of this process.
 pub(crate) fn note(paths: [PathBuf; 2]) {
     let process = process::id();
     OWNER.store(process, Ordering::Relaxed);
     names().push((process, paths));
 }
 
-/// They were removed.
+/// Unregisters them after they were removed.
 pub(super) fn forget(paths: &[PathBuf; 2]) {
     names().retain(|(_, other)| other != paths);
 }
 
-/// Removes every socket and lock file that this process has in a folder. For programs that end without dropping what has
-/// them; [`remove_sockets_on_signals`] calls it by itself. In a forked child the parent's files stay.
+/// Removes every socket and lock file that this process has created. For programs that exit without dropping their owners;
+/// [`remove_sockets_on_signals`] calls it by itself. In a forked child the parent's files stay.
 pub fn remove_sockets() {
     let process = process::id();
-    // A child that has none of its own must not wait for a lock that another thread of its parent held.
+    // A child without sockets must not wait for a lock that another thread of its parent held.
     if OWNER.load(Ordering::Relaxed) != process {
         return;
     }
     let all = mem::take(&mut *names());
     let own = all.iter().filter(|(owner, _)| *owner == process);
-    // The lock last: without it the socket may be the next owner's.
+    // The lock file goes last: without it the socket may already be the next owner's.
     for path in own.flat_map(|(_, paths)| paths) {
         if let Err(error) = fs::remove_file(path) {
-            tracing::debug!(path = %path.display(), %error, "not removed");
+            tracing::debug!(path = %path.display(), %error, "could not remove a socket");
         }
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP end the process as before, but its sockets and lock files are removed first.
+/// Makes SIGINT, SIGTERM and SIGHUP remove the process's sockets and lock files before they end the process as usual.
 ///
-/// Signals that the process ignores (`nohup`) or handles itself stay as they are. For a program's `main`; a library should leave
-/// signals to the program. What SIGKILL leaves behind is taken over by the next owner of the name. As the first process of a
-/// container, which signals do not end by default, the process exits with 128 and the signal's number, or ends by the signal.
+/// Signals that the process ignores (`nohup`) or handles itself stay as they are. Call this from a program's `main`; a
+/// library should leave signals to the program. Files left by SIGKILL are taken over by the next owner of the name. Signals
+/// do not end the first process of a container by default; it exits with 128 plus the signal's number, or ends by the signal.
 ///
-/// A forked child ends by these signals as by default, and leaves the parent and its files alone; it may call this itself.
+/// These signals end a forked child as by default, without touching the parent or its files. The child may call this function
+/// itself.
 ///
 /// # Errors
-/// [`Error::Driver`] when there is no descriptor or thread for it; no signal is handled then.
+/// [`Error::Driver`] if no descriptor or thread is available. No signal is handled then.
 pub fn remove_sockets_on_signals() -> Result<()> {
     if HANDLED_BY.load(Ordering::Relaxed) == process::id() {
         return Ok(());
@@ -85,9 +86,9 @@ pub fn remove_sockets_on_signals() -> Result<()> {
     thread.map_err(failed("pthread_create"))?;
     let write = OwnedFd::from(write);
     SIGNALLED.store(write.as_raw_fd(), Ordering::Release);
-    // Open as long as the process lives: the handler writes there.
+    // Stays open while the process lives, because the handler writes to it.
     mem::forget(write);
-    // After the pipe: until then a child's handler must not write to its parent's.
+    // Set after the pipe: before that a child's handler must not write to its parent's pipe.
     HANDLED_BY.store(process::id(), Ordering::Release);
     SIGNALS.into_iter().filter(|&signal| is_default(signal)).for_each(|signal| {
         set(signal, handler as *const () as libc::sighandler_t);
@@ -98,20 +99,21 @@ pub fn remove_sockets_on_signals() -> Result<()> {
 /// The process whose thread waits for signals.
 static HANDLED_BY: AtomicU32 = AtomicU32::new(0);
 
-/// Where the handler writes the number of its signal.
+/// Where the handler writes the signal's number.
 static SIGNALLED: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn handler(signal: i32) {
     let byte = signal as u8;
-    // SAFETY: one byte to a descriptor that is never closed, or a signal to this very thread; both may be done in a handler.
-    // `errno` is what it was afterwards, for what was interrupted.
+    // SAFETY: writes one byte to a descriptor that is never closed, or raises a signal in this thread; both are
+    // async-signal-safe. `errno` is restored for the interrupted code.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
         if HANDLED_BY.load(Ordering::Acquire) == process::id() {
             libc::write(SIGNALLED.load(Ordering::Relaxed), ptr::from_ref(&byte).cast(), 1);
         } else {
-            // A forked child: the pipe and its thread are the parent's. The signal comes when the handler has returned.
+            // In a forked child the pipe and its thread are the parent's. The raised signal is delivered when the handler
+            // returns.
             set(signal, libc::SIG_DFL);
             libc::raise(signal);
         }
@@ -119,7 +121,7 @@ extern "C" fn handler(signal: i32) {
     }
 }
 
-/// Waits for a signal, cleans up, and ends the process by that signal.
+/// Waits for a signal, removes the sockets, and ends the process by that signal.
 fn end_by(mut signals: File) {
     let mut byte = [0; 1];
     if signals.read_exact(&mut byte).is_err() {
@@ -128,8 +130,8 @@ fn end_by(mut signals: File) {
     let signal = i32::from(byte[0]);
     remove_sockets();
     set(signal, libc::SIG_DFL);
-    // SAFETY: all-zero is a valid set, to which the signal is added; then a signal for this very process, which ends it. Only
-    // the first process of a container survives that: it exits, without its handlers.
+    // SAFETY: all-zero is a valid set, to which the signal is added. The signal to this process then ends it. Only the first
+    // process of a container survives that; it exits without running exit handlers.
     unsafe {
         let mut only: libc::sigset_t = mem::zeroed();
         libc::sigaddset(&raw mut only, signal);
@@ -139,9 +141,9 @@ fn end_by(mut signals: File) {
     }
 }
 
-/// Or what a parent has set by this file.
+/// Whether the signal has its default action, or a handler that a parent set with this module.
 fn is_default(signal: i32) -> bool {
-    // SAFETY: all-zero is a valid structure; the kernel fills it.
+    // SAFETY: all-zero is a valid structure, which the kernel fills in.
     let now = unsafe {
         let mut now: libc::sigaction = mem::zeroed();
         if libc::sigaction(signal, ptr::null(), &raw mut now) != 0 {
@@ -153,7 +155,7 @@ fn is_default(signal: i32) -> bool {
 }
 
 fn set(signal: i32, action: libc::sighandler_t) {
-    // SAFETY: an empty mask, a handler of this file or the default; calls that can go on after it do.
+    // SAFETY: the mask is empty, and the action is this module's handler or the default; interrupted calls restart.
     unsafe {
         let mut new: libc::sigaction = mem::zeroed();
         new.sa_sigaction = action;

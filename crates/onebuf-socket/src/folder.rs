@@ -1,4 +1,4 @@
-//! Where sockets lie: in a folder that nobody else can enter.
+//! The private directory of the sockets, and the ownership of names.
 
 use super::ending;
 use onebuf_hal::{Error, Result};
@@ -10,8 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the sockets of names lie: `onebuf` in `$XDG_RUNTIME_DIR`, or `onebuf-<uid>` in the folder for
-/// temporary files.
+/// The directory of named sockets: `onebuf` in `$XDG_RUNTIME_DIR`, or `onebuf-<uid>` in the directory for temporary files.
 pub fn folder() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     let set = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -21,11 +20,10 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// The socket of a name, or the path itself where it is one (it has a `/`).
+/// The socket path of a name; a name that contains `/` is itself a path.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] unless a name has 1 to 64 letters, digits, `-`, `_` or `.`, and does not begin
-/// with a dot.
+/// [`Error::InvalidArgument`] unless the name has 1 to 64 letters, digits, `-`, `_` or `.`, and does not begin with a dot.
 pub fn socket_path(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));
@@ -34,13 +32,13 @@ pub fn socket_path(name: &str) -> Result<PathBuf> {
     let fits = (1..=64).contains(&name.len()) && name.chars().all(plain);
     if !fits || name.starts_with('.') {
         return Err(Error::invalid(format!(
-            "the name `{name}` of a shared buffer: 1 to 64 letters, digits, `-`, `_`, `.`, no dot first; or a path"
+            "invalid name `{name}`: use 1 to 64 letters, digits, `-`, `_` and `.`, without a leading dot; or a path"
         )));
     }
     Ok(folder().join(format!("{name}.sock")))
 }
 
-/// Makes the folder of a socket where it is one of ours, and checks it.
+/// Creates the default directory if needed, and checks a socket's directory.
 pub(super) fn prepare(socket: &Path) -> Result<()> {
     let parent = socket.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -48,7 +46,7 @@ pub(super) fn prepare(socket: &Path) -> Result<()> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
         made.map_err(|error| unusable(parent, error))?;
     }
-    // Not what a link points to: who made the link could make another.
+    // Does not follow links: the creator of a link could replace it.
     let meta = fs::symlink_metadata(parent).map_err(|error| unusable(parent, error))?;
     let ours = meta.uid() == rustix::process::geteuid().as_raw();
     if meta.is_dir() && ours && meta.mode() & 0o077 == 0 {
@@ -56,7 +54,7 @@ pub(super) fn prepare(socket: &Path) -> Result<()> {
     }
     Err(unusable(
         parent,
-        "a socket's folder must be yours, and closed to everybody else (chmod 700)",
+        "a socket's directory must be yours and inaccessible to other users (chmod 700)",
     ))
 }
 
@@ -64,14 +62,14 @@ pub(super) fn unusable(path: &Path, reason: impl ToString) -> Error {
     Error::Cache { path: path.display().to_string(), reason: reason.to_string() }
 }
 
-/// A socket's name, while its owner lives: whoever has the lock of the file beside it may replace the socket
-/// that a dead one left. The kernel unlocks it when its process ends, however that ends.
+/// Ownership of a socket's name. The owner holds a lock on the file next to the socket and may replace a socket that a dead
+/// owner left. The kernel releases the lock when the process exits for any reason.
 #[derive(Debug)]
 pub struct Name {
     /// Where the socket lies.
     pub socket: PathBuf,
     lock: PathBuf,
-    /// A forked child has it too, and is not its owner.
+    /// The owner's process id: a forked child inherits this value but does not own the name.
     process: u32,
     file: File,
 }
@@ -79,7 +77,7 @@ pub struct Name {
 impl Name {
     /// Takes the name, and keeps it until it is dropped.
     pub fn take(socket: PathBuf) -> Result<Self> {
-        // The program may change its folder, and offer another buffer by the same relative path.
+        // The program may change its working directory and later use the same relative path.
         let socket = std::path::absolute(&socket).map_err(|error| unusable(&socket, error))?;
         prepare(&socket)?;
         let mut lock = socket.clone().into_os_string();
@@ -87,7 +85,8 @@ impl Name {
         let lock = PathBuf::from(lock);
         let file = lock_file(&lock).map_err(|error| unusable(&lock, error))?;
         let Some(file) = file else {
-            let what = format!("{} is another owner's; choose another name", socket.display());
+            let what =
+                format!("{} is in use by another owner; choose another name", socket.display());
             return Err(Error::Busy { what });
         };
         let name = Self { socket, lock, process: std::process::id(), file };
@@ -100,12 +99,12 @@ impl Name {
         [self.socket.clone(), self.lock.clone()]
     }
 
-    /// Removes the socket that a dead owner left; nothing else.
+    /// Removes the socket that a dead owner left, and nothing else.
     fn clear(&self) -> io::Result<()> {
         match fs::symlink_metadata(&self.socket) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Ok(meta) if meta.file_type().is_socket() => fs::remove_file(&self.socket),
-            Ok(_) => Err(io::Error::other("there is something else than a socket")),
+            Ok(_) => Err(io::Error::other("the path exists and is not a socket")),
             Err(error) => Err(error),
         }
     }
@@ -116,20 +115,20 @@ impl Drop for Name {
         if self.process != std::process::id() {
             return;
         }
-        // After `remove_sockets` both may be the next owner's.
+        // After `remove_sockets` both files may be the next owner's.
         let has_name = leads_to(&self.lock, &self.file).unwrap_or(false);
         let cleared = if has_name { self.clear() } else { Ok(()) };
-        // Until here a signal removes what is there; from here on the files may be another owner's.
+        // Up to here a signal removes the files; from here on they may be another owner's.
         ending::forget(&self.paths());
-        // Last: without the lock the socket may be the next owner's.
+        // The lock file goes last: without it the socket may already be the next owner's.
         let unlock = |()| if has_name { fs::remove_file(&self.lock) } else { Ok(()) };
         if let Err(error) = cleared.and_then(unlock) {
-            tracing::debug!(path = %self.socket.display(), %error, "not removed");
+            tracing::debug!(path = %self.socket.display(), %error, "could not remove a socket");
         }
     }
 }
 
-/// Opens and locks; `None` when somebody else has it.
+/// Opens and locks the file; `None` if another process holds the lock.
 fn lock_file(path: &Path) -> io::Result<Option<File>> {
     loop {
         let mut how = OpenOptions::new();
@@ -139,14 +138,14 @@ fn lock_file(path: &Path) -> io::Result<Option<File>> {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             locked => locked?,
         }
-        // Its last owner may have removed it between our two calls: then it locks nothing any more.
+        // The last owner may have removed the file between the two calls; then this lock has no effect.
         if leads_to(path, &file)? {
             return Ok(Some(file));
         }
     }
 }
 
-/// Whether the path still has this very file.
+/// Whether the path still refers to this file.
 fn leads_to(path: &Path, file: &File) -> io::Result<bool> {
     let mine = file.metadata()?;
     Ok(fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (mine.dev(), mine.ino())))
@@ -190,9 +189,9 @@ mod tests {
         let folder = tempfile::Builder::new().permissions(rights).tempdir().unwrap();
         let path = folder.path().join("x.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(Name::take(path.clone()).unwrap_err().to_string().contains("something else"));
+        assert!(Name::take(path.clone()).unwrap_err().to_string().contains("not a socket"));
         fs::remove_file(&path).unwrap();
-        // What a dead owner left.
+        // A socket left by a dead owner.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let first = Name::take(path.clone()).unwrap();
         assert!(!path.exists());
@@ -200,7 +199,7 @@ mod tests {
         drop(first);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let first = Name::take(path.clone()).unwrap();
-        // As by `remove_sockets`: the name is free, and its last owner still there.
+        // As after `remove_sockets`: the name is free while its last owner still exists.
         fs::remove_file(&first.lock).unwrap();
         let next = Name::take(path.clone()).unwrap();
         let door = std::os::unix::net::UnixListener::bind(&path).unwrap();

@@ -1,9 +1,10 @@
-//! Unix sockets of one user's processes: packets and fds, each wait with an end; the folder they lie in; and their removal.
+//! Unix sockets between processes of one user: packets with fds, timeouts on every wait, the sockets' directory, and their
+//! removal.
 //!
-//! Sharing buffers and the live view both build on this. It knows of neither.
+//! Shared buffers and the live view build on this module. It depends on neither.
 //!
 //! # Safety
-//! The one unsafe call asks the kernel who is at the other end.
+//! The one unsafe call asks the kernel for the peer's credentials.
 
 #![allow(unsafe_code)]
 
@@ -34,27 +35,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Packets keep their bounds, fds come with the packet they belong to, and a closed end is told.
+/// Packets keep their boundaries, fds arrive with their packet, and a closed peer is reported.
 const KIND: SocketType = SocketType::SEQPACKET;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Peers that may wait for their turn to be accepted.
+/// The length of the listen queue.
 const BACKLOG: i32 = 16;
 
-/// Room for more fds than any message has, so that too many are seen.
+/// Room for more fds than any message has, to detect too many.
 const MOST_FDS: usize = 4;
 
-/// How long to wait before knocking again at a full door.
+/// The pause before connecting again to a full listen queue.
 const KNOCK_AGAIN: Duration = Duration::from_millis(10);
 
-/// When a wait ends, whatever happened.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     end: Instant,
     limit: Duration,
 }
 
-/// No wait is longer.
+/// The longest wait.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Deadline {
@@ -69,38 +70,38 @@ impl Deadline {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// What it is when the time was over before this.
+    /// The timeout error for a wait.
     pub fn missed(&self, what: impl Into<String>) -> Error {
         Error::timeout(what, self.limit)
     }
 }
 
-/// The process at the other end, as the kernel knows it.
+/// The process at the other end, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process id; 0 where this process cannot see it.
+    /// The process id; 0 if this process cannot see it.
     pub pid: u32,
-    /// Its user.
+    /// The user id.
     pub uid: u32,
 }
 
 impl Peer {
-    /// Whether it is this very process.
+    /// Whether it is this process itself.
     pub fn is_here(self) -> bool {
         self.pid == std::process::id()
     }
 
-    /// Whether its user is this process's own, or one of those.
+    /// Accepts a peer of the same user, or of an allowed one.
     pub fn check(self, allowed: &[u32]) -> Result<Self> {
         let uid = self.uid;
         if uid == rustix::process::geteuid().as_raw() || allowed.contains(&uid) {
             return Ok(self);
         }
-        Err(Error::refused(format!("it is of user {uid}, which was not allowed")))
+        Err(Error::refused(format!("it belongs to user {uid}, which is not allowed")))
     }
 }
 
-/// Where an owner waits for peers.
+/// A listening socket.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -118,18 +119,18 @@ impl Listener {
     /// Waits for a peer, and takes it.
     pub fn accept(&self, deadline: Deadline) -> Result<Socket> {
         loop {
-            wait(self.0.as_fd(), PollFlags::IN, deadline, "a peer to come")?;
+            wait(self.0.as_fd(), PollFlags::IN, deadline, "a peer to connect")?;
             if let Some(socket) = self.try_accept()? {
                 return Ok(socket);
             }
         }
     }
 
-    /// Who has come already; `None` when nobody has.
+    /// Accepts a waiting connection; `None` if there is none.
     pub fn try_accept(&self) -> Result<Option<Socket>> {
         match accept_with(&self.0, FLAGS) {
             Ok(socket) => Ok(Some(Socket(socket))),
-            // Who knocked is gone again, or somebody else opened.
+            // The client has disconnected, or another thread accepted it.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
             Err(errno) => Err(failed("accept")(errno)),
         }
@@ -177,18 +178,18 @@ impl Socket {
         self.0.as_fd()
     }
 
-    /// Who is at the other end: whoever connected, or listened.
+    /// The credentials of the process that connected or listened.
     pub fn peer(&self) -> Result<Peer> {
         let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: the option is a `ucred`, which `who` is, and `len` says how long.
+        // SAFETY: the option's type is `ucred`, and `len` is the size of `who`.
         let answer = unsafe {
             let to = (&raw mut who).cast();
             libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &mut len)
         };
         match answer {
             0 => Ok(Peer { pid: who.pid.unsigned_abs(), uid: who.uid }),
-            _ => Err(Error::refused("the kernel does not say whose it is")),
+            _ => Err(Error::refused("the kernel does not report its user")),
         }
     }
 
@@ -213,7 +214,7 @@ impl Socket {
             let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(fds.len()))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-                return Err(Error::invalid("more fds than a message takes"));
+                return Err(Error::invalid("too many fds for one message"));
             }
             match sendmsg(&self.0, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL) {
                 Ok(_) => return Ok(()),
@@ -225,7 +226,7 @@ impl Socket {
         }
     }
 
-    /// Sends a packet if there is room for it now; false when there is none.
+    /// Sends a packet without waiting; false if the socket buffer is full.
     pub fn try_send(&self, packet: &[u8]) -> Result<bool> {
         let mut none = SendAncillaryBuffer::default();
         match sendmsg(&self.0, &[IoSlice::new(packet)], &mut none, SendFlags::NOSIGNAL) {
@@ -235,7 +236,7 @@ impl Socket {
         }
     }
 
-    /// The next packet, whatever it says, and how long it is. Fds that come with it are closed.
+    /// Waits for the next packet and returns its length. Fds that come with it are closed.
     pub fn packet(&self, into: &mut [u8], deadline: Deadline, what: &str) -> Result<usize> {
         loop {
             wait(self.0.as_fd(), PollFlags::IN, deadline, what)?;
@@ -245,7 +246,7 @@ impl Socket {
         }
     }
 
-    /// The same; `None` when there is nothing yet.
+    /// Receives a packet without waiting; `None` if there is none.
     pub fn try_packet(&self, into: &mut [u8]) -> Result<Option<usize>> {
         let mut none = RecvAncillaryBuffer::default();
         let got =
@@ -254,15 +255,15 @@ impl Socket {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Ok(got) if got.bytes == 0 => Err(closed()),
             Ok(got) if got.flags.intersects(ReturnFlags::TRUNC) => {
-                Err(Error::refused("it sent more than a message has"))
+                Err(Error::refused("it sent a message that is too long"))
             }
             Ok(got) => Ok(Some(got.bytes)),
             Err(errno) => Err(gone(errno)),
         }
     }
 
-    /// The next packet and the fds that came with it, of which there may be four; `None` when there is nothing yet.
-    /// A packet longer than `into`, or with more fds, is refused.
+    /// Receives a packet and up to four fds without waiting; `None` if there is none. A packet longer than `into`, or
+    /// with more fds, is refused.
     pub fn try_packet_with_fds(&self, into: &mut [u8]) -> Result<Option<(usize, Received)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -281,12 +282,12 @@ impl Socket {
             return Err(closed());
         }
         if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(Error::refused("it sent more than a message has"));
+            return Err(Error::refused("it sent a message that is too long or has too many fds"));
         }
         Ok(Some((got.bytes, fds)))
     }
 
-    /// Waits until there is something to read; a closed other end is something.
+    /// Waits until the socket is readable or the other end has closed it.
     pub fn wait_readable(&self, deadline: Deadline, what: &str) -> Result<()> {
         wait(self.0.as_fd(), PollFlags::IN, deadline, what)
     }
@@ -314,17 +315,17 @@ impl Drop for Received {
     }
 }
 
-/// Closes a descriptor of another process that was refused. What is no memfd is closed on a thread of its own: closing a
-/// socket that lingers, or a file of a file system in user space, can take as long as that process likes.
+/// Closes a refused descriptor of another process. Unless it is a memfd, it is closed on its own thread: closing a lingering
+/// socket, or a file of a user-space file system, can take as long as the other process likes.
 pub fn close_aside(fd: OwnedFd) {
     if rustix::fs::fcntl_get_seals(&fd).is_ok() {
         return;
     }
-    // Where there is no thread to be had, it is closed with the closure, here.
+    // If no thread can be started, dropping the closure closes it here.
     let _ = std::thread::Builder::new().name("onebuf close".into()).spawn(move || drop(fd));
 }
 
-/// Waits until something can be done with the fd; a closed other end is something.
+/// Waits until the fd is ready or the other end has closed it.
 fn wait(fd: BorrowedFd<'_>, what_for: PollFlags, deadline: Deadline, what: &str) -> Result<()> {
     loop {
         let limit = timespec(deadline.left());
@@ -339,7 +340,7 @@ fn wait(fd: BorrowedFd<'_>, what_for: PollFlags, deadline: Deadline, what: &str)
     }
 }
 
-/// Waits until one of these has something to read, or for so long. A closed other end is something.
+/// Waits until one of the fds is readable or closed by its other end, for a limited time.
 pub fn wait_for_any<'f>(fds: impl Iterator<Item = BorrowedFd<'f>>, limit: Duration) -> Result<()> {
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     match poll(&mut fds, Some(&timespec(limit))) {
@@ -359,12 +360,12 @@ fn path_of(address: SocketAddrAny) -> Option<Vec<u8>> {
 
 fn address(path: &Path) -> Result<SocketAddrUnix> {
     SocketAddrUnix::new(path).map_err(|_| {
-        Error::invalid(format!("{}: a socket's path has at most 107 bytes", path.display()))
+        Error::invalid(format!("{}: a socket's path may have at most 107 bytes", path.display()))
     })
 }
 
 fn closed() -> Error {
-    Error::PeerLost { reason: "it closed its end, or died".into() }
+    Error::PeerLost { reason: "it closed the connection or died".into() }
 }
 
 fn gone(errno: Errno) -> Error {
@@ -376,8 +377,8 @@ fn gone(errno: Errno) -> Error {
 
 fn nobody(path: &Path, errno: Errno) -> Error {
     let reason = match errno {
-        Errno::NOENT => "nobody shares a buffer under this name: see `onebuf share`".into(),
-        Errno::CONNREFUSED => "whoever shared a buffer here is gone".into(),
+        Errno::NOENT => "no process shares a buffer under this name; see `onebuf share`".into(),
+        Errno::CONNREFUSED => "the process that shared this buffer is gone".into(),
         errno => text(errno),
     };
     let tried = vec![path.display().to_string()];

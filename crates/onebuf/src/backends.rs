@@ -1,9 +1,9 @@
-//! What users depend on: the list of backends, and what joins a backend's foreign objects with a hub.
+//! The library's front: the list of backends, and each API's foreign objects on a hub.
 //!
-//! Nothing else above `hal` names a backend.
+//! This is the only module above `hal` that names backends.
 //!
 //! # Safety
-//! The backends of the list are ours, and keep to the contract of [`Backend`].
+//! The listed backends belong to this project and fulfil the contract of [`Backend`].
 
 #![allow(unsafe_code)]
 
@@ -15,8 +15,8 @@ use onebuf_host::HostBackend;
 use onebuf_opencl::OpenClBackend;
 use onebuf_vulkan::VulkanBackend;
 
-/// Every backend of this library. OpenCL stands before those that ask it: runtimes that are built on it, and OpenGL, whose
-/// chips it knows.
+/// All backends of this library. OpenCL comes before those that depend on it: runtimes that are built on OpenCL, and OpenGL,
+/// whose chips it identifies.
 fn backends() -> Vec<Box<dyn Backend>> {
     vec![
         Box::new(HostBackend),
@@ -28,8 +28,8 @@ fn backends() -> Vec<Box<dyn Backend>> {
     ]
 }
 
-/// Finds what is installed and loads what experiments have shown before. A missing API is a fact,
-/// not an error; nothing is spawned and nothing is tried.
+/// Discovers the installed drivers and loads cached verdicts. A missing API is reported, not an error. No process is started
+/// and no experiment is made.
 ///
 /// ```
 /// let hub = onebuf::discover()?;
@@ -43,7 +43,7 @@ pub fn discover() -> Result<Hub> {
     builder().build()
 }
 
-/// A hub that is not the default one: says which APIs are used, from which libraries, and how the hub behaves.
+/// Configures a hub: which APIs it uses, from which libraries, and how it behaves.
 ///
 /// ```
 /// let hub = onebuf::builder().only(["opencl"]).build()?; // no other driver is loaded
@@ -51,7 +51,7 @@ pub fn discover() -> Result<Hub> {
 /// # Ok::<(), onebuf::Error>(())
 /// ```
 pub fn builder() -> HubBuilder {
-    // SAFETY: our own backends keep to the contract.
+    // SAFETY: this library's backends fulfil the contract.
     unsafe { HubBuilder::new(backends()) }
 }
 

@@ -273,7 +273,7 @@ static void mistakes(void) {
     OK(make(other, sink, &pipeline));
     OK(onebuf_source_free(other));
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_pipeline_run(pipeline, NULL));
-    TRUE(strstr(onebuf_last_error_message(), "not whole frames"));
+    TRUE(strstr(onebuf_last_error_message(), "not a multiple of the frame"));
     OK(onebuf_pipeline_free(pipeline));
     onebuf_string address = {1};
     ENDS(ONEBUF_UNSUPPORTED, onebuf_source_address(source, &address));

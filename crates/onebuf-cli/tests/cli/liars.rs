@@ -173,7 +173,7 @@ fn forged(hub: &Hub) -> File {
     file
 }
 
-const BELIEVES: &str = "a driver that does not believe what the owner's file says";
+const BELIEVES: &str = "a driver that does not trust the contents of the owner's file";
 
 #[test]
 fn forged_files_of_a_software_renderer_are_refused() {
@@ -234,7 +234,7 @@ fn no_escape_of_an_owner_reaches_the_terminal() {
     let memory = memfd(BYTES, SEALS);
     for device in ["\x1b]0;pwned\x07", "\u{9b}2J", "a\u{202e}b", "x\ny"] {
         let ran = liar.attach("", &grant(OPAQUE, Some([7; 16]), device), memory.as_fd());
-        let ran = ran.failed(1, "wrong `device`");
+        let ran = ran.failed(1, "invalid `device`");
         assert!(!ran.stderr.contains(device), "{:?}", ran.stderr);
     }
     liar.attach("", &grant(OPAQUE, Some([7; 16]), "cuda:0"), memory.as_fd()).failed(1, "of cuda:0");

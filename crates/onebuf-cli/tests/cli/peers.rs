@@ -333,7 +333,7 @@ fn refused_peers_do_not_prolong_the_wait() {
     crowd.iter().for_each(|noise| say(noise, b"noise"));
     thread::sleep(Duration::from_secs(3));
     kill_process(pid, Signal::CONT).unwrap();
-    owner.until("waiting for a peer to come");
+    owner.until("waiting for a peer to connect");
     assert_eq!(owner.heard.matches("warning").count(), 1, "{}", owner.heard);
     owner.end().failed(1, "timed out after 2000 ms");
 }
@@ -353,14 +353,14 @@ fn a_closed_standard_error_does_not_end_the_service() {
 #[test]
 fn what_cannot_be_done_is_told() {
     let two = Two::new();
-    two.attach("").failed(1, "nobody shares a buffer under this name");
+    two.attach("").failed(1, "no process shares a buffer under this name");
     let run = |args: &str| Ran::from(two.command(args).output().unwrap());
     run("share --bytes 6").failed(1, "multiple of 4");
     run("share --name /nonsuch/x").failed(1, "/nonsuch");
     run("share --name .x").failed(1, "no dot first");
     run("share --devices nonsuch").failed(1, "nonsuch");
     let owner = two.share("");
-    run("share --name both").failed(1, "another owner's");
+    run("share --name both").failed(1, "another owner");
     two.attach("--rounds 1").ok();
     owner.end().ok();
     std::fs::set_permissions(

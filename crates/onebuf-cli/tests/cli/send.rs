@@ -110,7 +110,7 @@ fn a_file_is_played_over_and_over() {
     assert_eq!(once.frames().len(), 2);
     once.end().ok();
     let wrong = cli.run(&format!("send --to udp:127.0.0.1:9 --samples 1000 {file}"));
-    wrong.failed(1, "shape [2, 4096] has no frames of 1000 elements");
+    wrong.failed(1, "shape [2, 4096] does not divide into frames of 1000 elements");
 }
 
 /// `kill -9` in the middle, and another sender: the receiver goes on, all frames are right, and the report says so.
@@ -175,6 +175,6 @@ fn wrong_usage_is_told() {
     let send = |args: &str| cli.run(&format!("send --to udp:127.0.0.1:9 {args}"));
     send("--samples 64 --channels 7").failed(1, "--channels 7 do not divide --samples 64");
     send("--file no/such").failed(1, "no/such");
-    send("--samples 65536 --payload 65535").failed(1, "from 1 to 65467 fit");
+    send("--samples 65536 --payload 65535").failed(1, "must be 1 to 65467");
     cli.run("send --to udp:nonsense:9 --samples 64").failed(1, "HOST:PORT");
 }

@@ -1,18 +1,18 @@
-//! Sizes rounded up, so that buffers of nearly one size can stand in for each other.
+//! Rounds sizes up, so that buffers of similar sizes can replace each other.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use onebuf_hal::{Error, Result};
 
-/// Rounds capacities up to a size class: four to each power of two, so that at most a fifth of a buffer is
-/// unused. Classes from 16 KiB on are whole pages, smaller ones whole cache lines.
+/// Rounds capacities up to size classes: four per power of two, so that at most a fifth of a buffer is unused. Classes from
+/// 16 KiB on are whole pages, smaller ones whole cache lines.
 #[derive(Debug, Default)]
 pub struct SizeClasses<S>(pub S);
 
-/// One cache line, and the smallest class.
+/// One cache line: the smallest class.
 const SMALLEST: usize = 64;
 
 impl<S: MemoryResource> SizeClasses<S> {
-    /// The class of a size: the smallest that holds it.
+    /// The smallest class that holds this size.
     ///
     /// ```
     /// use onebuf::pool::{Fresh, SizeClasses};
@@ -24,7 +24,7 @@ impl<S: MemoryResource> SizeClasses<S> {
         if bytes <= 4 * SMALLEST {
             return bytes.max(1).next_multiple_of(SMALLEST);
         }
-        // A quarter of the power of two below.
+        // A quarter of the next lower power of two.
         let step = 1 << ((bytes - 1).ilog2() - 2);
         bytes.checked_next_multiple_of(step).unwrap_or(bytes)
     }
@@ -34,7 +34,7 @@ impl<S: MemoryResource> MemoryResource for SizeClasses<S> {
     fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
         let class = Self::class_of(request.capacity);
         match self.0.take(&request.with_capacity(class)) {
-            // Only the rounding can never be had.
+            // Only the rounded size exceeds the limit, so the exact size is tried.
             Err(Error::OutOfMemory { limit: Some(limit), .. }) if class as u64 > limit => {
                 self.0.take(request)
             }

@@ -1,4 +1,4 @@
-//! Buffers that came back, by what they are, ready for the next who requests the same.
+//! Returned buffers, listed by kind and size, for reuse.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use crate::buffer::Shape;
@@ -11,35 +11,35 @@ use std::{
     hash::{BuildHasherDefault, Hash, Hasher},
 };
 
-/// Keeps what comes back, in one list for each form of memory and size, newest first: it is the likeliest
-/// to be in a cache.
+/// Keeps returned buffers in one list per kind of memory and size. The newest is reused first, because it is the likeliest to
+/// be in a cache.
 ///
-/// Idle memory never makes the pool larger than its program: on a miss, what was idle longest is freed as
-/// long as the pool would otherwise exceed the largest amount ever in use by more than a sixteenth.
+/// Idle memory is bounded: on a miss, buffers that were idle longest are freed if the pool would otherwise exceed the peak of
+/// memory in use by more than a sixteenth.
 #[derive(Debug, Default)]
 pub struct FreeLists<S> {
     below: S,
     lists: Mutex<Lists>,
 }
 
-/// How much larger than what it served the pool may get: one part of so many.
+/// The pool may exceed the peak of memory in use by one part in `SLACK`.
 const SLACK: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Lists {
     shelves: Vec<Shelf>,
-    /// The shelf that was asked for last.
+    /// The list that was used last.
     last: u32,
-    /// Shelves by the hash of what they hold.
+    /// Lists by the hash of their key.
     numbers: HashMap<u64, Vec<u32>, BuildHasherDefault<Mix>>,
-    /// Counts returns: how long something was idle.
+    /// Counts returns, to order buffers by idle time.
     clock: u64,
     hits: u64,
     misses: u64,
     lost: u64,
     live: Amount,
     idle: Amount,
-    /// Being made now. What comes of it is not known yet: a request that fails leaves no trace.
+    /// The size of buffers being created. They are not counted yet, so that a failed request leaves no trace.
     pending_bytes: u64,
     peak_live_bytes: u64,
     peak_held_bytes: u64,
@@ -63,12 +63,12 @@ impl Amount {
     }
 }
 
-/// Buffers of one kind.
+/// Idle buffers of one kind and size.
 #[derive(Debug)]
 struct Shelf {
     shape: Shape,
     capacity: usize,
-    /// The last came back last, at that time.
+    /// Idle buffers with the time of their return, oldest first.
     idle: Vec<(u64, Block)>,
 }
 
@@ -80,12 +80,12 @@ impl Shelf {
 }
 
 impl<S: MemoryResource> FreeLists<S> {
-    /// Lists above another memory resource.
+    /// Creates free lists above another memory resource.
     pub fn new(below: S) -> Self {
         Self { below, lists: Mutex::default() }
     }
 
-    /// A miss: memory from below, once there is room for it.
+    /// Handles a miss: frees the evicted buffers, then takes memory from below.
     fn fetch(
         &self,
         request: &AllocationRequest<'_>,
@@ -95,41 +95,41 @@ impl<S: MemoryResource> FreeLists<S> {
         victims.into_iter().for_each(|block| self.below.give(block));
         let taken = match self.below.take(request) {
             Err(error @ Error::OutOfMemory { .. }) => self.after_all(request, shelf, error),
-            taken => taken.map(Available::New),
+            taken => taken.map(MissOutcome::New),
         };
         let mut lists = lock(&self.lists);
         lists.pending_bytes -= request.capacity as u64;
         let block = match taken? {
-            Available::Idle(block) => return Ok(block),
-            Available::New(block) => block,
+            MissOutcome::Idle(block) => return Ok(block),
+            MissOutcome::New(block) => block,
         };
         lists.note_made(block.capacity());
         Ok(Block { shelf, ..block })
     }
 
-    /// Below there is nothing left. What came back meanwhile may be just what is wished; else what is idle
-    /// may be what is missing.
+    /// The resource below is out of memory. A matching buffer may have been returned meanwhile; otherwise freeing all idle
+    /// buffers may help.
     fn after_all(
         &self,
         request: &AllocationRequest<'_>,
         shelf: u32,
         error: Error,
-    ) -> Result<Available> {
+    ) -> Result<MissOutcome> {
         let mut lists = lock(&self.lists);
         if let Some(block) = lists.pop(shelf) {
-            return Ok(Available::Idle(block));
+            return Ok(MissOutcome::Idle(block));
         }
         let victims = lists.evict(0);
         drop(lists);
         let mut freed = !victims.is_empty();
         victims.into_iter().for_each(|block| self.below.give(block));
         freed |= self.below.trim(0) > 0;
-        if freed { self.below.take(request).map(Available::New) } else { Err(error) }
+        if freed { self.below.take(request).map(MissOutcome::New) } else { Err(error) }
     }
 }
 
-/// What a miss ended with.
-enum Available {
+/// The result of a miss.
+enum MissOutcome {
     Idle(Block),
     New(Block),
 }
@@ -161,7 +161,7 @@ impl<S: MemoryResource> MemoryResource for FreeLists<S> {
     fn trim(&self, keep_bytes: u64) -> u64 {
         let victims = lock(&self.lists).evict(keep_bytes);
         let freed: u64 = victims.iter().map(|block| block.capacity() as u64).sum();
-        // Outside of the lock: freeing asks the driver.
+        // Without the lock, because freeing calls the driver.
         victims.into_iter().for_each(|block| self.below.give(block));
         freed + self.below.trim(keep_bytes)
     }
@@ -175,7 +175,7 @@ impl<S: MemoryResource> MemoryResource for FreeLists<S> {
 impl Lists {
     #[inline]
     fn shelf_for(&mut self, request: &AllocationRequest<'_>) -> u32 {
-        // Most programs ask for the same again.
+        // Most programs request the same kind again.
         if self.shelves.get(self.last as usize).is_some_and(|shelf| shelf.fits(request)) {
             return self.last;
         }
@@ -207,7 +207,7 @@ impl Lists {
         Some(block)
     }
 
-    /// Whether it is one of ours: another stack's lists have numbers of their own.
+    /// Whether the block came from these lists. Another stack has its own list numbers.
     #[inline]
     fn knows(&self, block: &Block) -> bool {
         let shelf = self.shelves.get(block.shelf as usize);
@@ -226,7 +226,7 @@ impl Lists {
         self.peak_live_bytes = self.peak_live_bytes.max(self.live.bytes);
     }
 
-    /// Counts a buffer that is about to be made, and gives what has to go for it.
+    /// Counts a buffer that is about to be created, and returns the idle buffers to free for it.
     fn make_room(&mut self, capacity: usize) -> Vec<Block> {
         self.pending_bytes = self.pending_bytes.saturating_add(capacity as u64);
         let needed = self.live.bytes.saturating_add(self.pending_bytes);
@@ -234,14 +234,14 @@ impl Lists {
         self.evict((peak - needed).saturating_add(peak / SLACK))
     }
 
-    /// Counts one that was made: what it was made for may be less than it has.
+    /// Counts a created buffer. Its capacity may exceed the request.
     fn note_made(&mut self, capacity: usize) {
         self.misses += 1;
         self.take_up(capacity);
         self.peak_held_bytes = self.peak_held_bytes.max(self.live.bytes + self.idle.bytes);
     }
 
-    /// Takes out what was idle longest, until no more than so many bytes are idle.
+    /// Removes the buffers that were idle longest, until at most `keep_bytes` are idle.
     fn evict(&mut self, keep_bytes: u64) -> Vec<Block> {
         let mut victims = Vec::new();
         while self.idle.bytes > keep_bytes {
@@ -272,8 +272,7 @@ impl Lists {
     }
 }
 
-/// A hash for a few small numbers, in a few instructions: what it loses in quality the comparison after it
-/// makes good.
+/// A fast hash for a few small numbers. Its weak distribution is harmless, because keys are compared afterwards.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mix(u64);
 

@@ -7,7 +7,7 @@ use onebuf_hal::{
     locks::{AtomicU64, Ordering},
 };
 
-/// Makes each buffer anew, and frees it when it comes back.
+/// Allocates every buffer, and frees it when it is returned.
 #[derive(Debug, Default)]
 pub struct Fresh {
     made: AtomicU64,

@@ -1,4 +1,4 @@
-//! What was taken and has not come back.
+//! Tracks buffers that have not been returned.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use onebuf_hal::{
@@ -7,12 +7,12 @@ use onebuf_hal::{
 };
 use std::{collections::HashMap, fmt, panic::Location};
 
-/// A buffer that has not come back.
+/// A buffer that has not been returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outstanding {
-    /// How many bytes were asked for.
+    /// The requested size in bytes.
     pub bytes: usize,
-    /// Where in the program.
+    /// The requesting source location.
     pub place: &'static Location<'static>,
 }
 
@@ -22,16 +22,16 @@ impl fmt::Display for Outstanding {
     }
 }
 
-/// Remembers each buffer that is out, and where in the program it was asked for.
+/// Records every buffer in use and the source location that requested it.
 #[derive(Debug, Default)]
 pub struct Leaks<S> {
     below: S,
-    /// By the address of the block: numbers are those of one bottom, and a stack may have several.
+    /// Keyed by the block's address: numbers are unique within one `Fresh` only, and a stack may have several.
     out: Mutex<HashMap<usize, Outstanding>>,
 }
 
 impl<S: MemoryResource> Leaks<S> {
-    /// A memory for what is out, above another memory resource.
+    /// Creates a tracker above another memory resource.
     pub fn new(below: S) -> Self {
         Self { below, out: Mutex::default() }
     }

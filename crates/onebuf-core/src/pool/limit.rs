@@ -1,4 +1,4 @@
-//! No more than so many bytes.
+//! Limits the total size.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use onebuf_hal::{
@@ -6,7 +6,7 @@ use onebuf_hal::{
     locks::{Mutex, lock},
 };
 
-/// Refuses what would make everything that came through here larger than a limit.
+/// Refuses requests that would exceed a limit on everything allocated through it.
 #[derive(Debug)]
 pub struct Limit<S> {
     below: S,
@@ -15,12 +15,12 @@ pub struct Limit<S> {
 }
 
 impl<S: MemoryResource> Limit<S> {
-    /// A limit above another memory resource.
+    /// Creates a limit above another memory resource.
     pub fn new(below: S, limit_bytes: u64) -> Self {
         Self { below, limit_bytes, used_bytes: Mutex::new(0) }
     }
 
-    /// Counts so many bytes, of a buffer of `asked`.
+    /// Reserves bytes for a buffer of `asked` bytes.
     fn reserve(&self, bytes: u64, asked: u64) -> Result<()> {
         let mut used = lock(&self.used_bytes);
         match used.checked_add(bytes).filter(|&sum| sum <= self.limit_bytes) {
@@ -33,7 +33,8 @@ impl<S: MemoryResource> Limit<S> {
         Ok(())
     }
 
-    /// A memory resource below may have rounded up: what counts is what was made, since that is what comes back.
+    /// Corrects the reservation, because a resource below may have rounded up. The actual capacity counts, since that is what
+    /// is returned.
     fn correct(&self, block: Block, reserved: u64) -> Result<Block> {
         let made = block.capacity() as u64;
         if let Err(error) = self.reserve(made.saturating_sub(reserved), made) {
@@ -53,7 +54,7 @@ impl<S: MemoryResource> Limit<S> {
 impl<S: MemoryResource> MemoryResource for Limit<S> {
     fn take(&self, request: &AllocationRequest<'_>) -> Result<Block> {
         let bytes = request.capacity as u64;
-        // Before asking, so that two threads cannot pass the limit together.
+        // Reserves first, so that two threads cannot exceed the limit together.
         self.reserve(bytes, bytes)?;
         let block = self.below.take(request).inspect_err(|_| self.release(bytes))?;
         self.correct(block, bytes)

@@ -1,9 +1,9 @@
-//! Who took and gave what.
+//! Logs allocations and returns.
 
 use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
 use onebuf_hal::Result;
 
-/// Logs every take and give at debug level, with the place in the program that asked.
+/// Logs every take and give at debug level, with the requesting source location.
 #[derive(Debug, Default)]
 pub struct Log<S>(pub S);
 
@@ -17,7 +17,7 @@ impl<S: MemoryResource> MemoryResource for Log<S> {
                 tracing::debug!(target: "onebuf::pool", number, bytes, capacity, %place, "pool: taken");
             }
             Err(error) => {
-                tracing::debug!(target: "onebuf::pool", bytes, %place, %error, "pool: not to be had")
+                tracing::debug!(target: "onebuf::pool", bytes, %place, %error, "pool: request failed")
             }
         }
         taken
@@ -50,7 +50,7 @@ mod tests {
     };
     use tracing::{Event, Metadata, Subscriber, field, span};
 
-    /// Keeps every line.
+    /// Records every line.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -103,7 +103,7 @@ mod tests {
             format!("log.rs:{line}")
         });
         let lines = lines.0.lock().unwrap();
-        let told = ["pool: taken", "pool: given back", "pool: not to be had", "pool: trimmed"];
+        let told = ["pool: taken", "pool: given back", "pool: request failed", "pool: trimmed"];
         assert_eq!(lines.len(), told.len(), "{lines:?}");
         for (line, told) in lines.iter().zip(told) {
             assert!(line.contains(told), "{line}");

@@ -1,9 +1,9 @@
-//! Buffers that are used again instead of made again.
+//! Pools: reuse of buffers instead of reallocation.
 //!
-//! A [`Pool`] hands out [`Buffer`]s and gets them back when they are dropped, whole: memory, the other
-//! devices' views of it, and the fences of the work that still uses it. Nothing waits when one comes back;
-//! whoever gets it next is ordered behind that work like behind any other. A buffer with a forgotten guard,
-//! one whose fence timed out and one that was [detached](Buffer::detach) never come back.
+//! A [`Pool`] hands out [`Buffer`]s and gets them back when they are dropped, complete with memory, the other devices'
+//! imports of it, and the fences of unfinished work. Returning a buffer does not wait; its next user is ordered after that
+//! work like after any other. A buffer with a leaked guard, one whose fence timed out and one that was
+//! [detached](Buffer::detach) are not reused.
 //!
 //! ```
 //! use onebuf::Pool;
@@ -13,7 +13,7 @@
 //! let frame = hub.buffer::<f32>(4096).shared_with([&hub.host()]); // a request, used again and again
 //! pool.prepare(&frame, 2)?;
 //! for _ in 0..10 {
-//!     let samples = pool.get(&frame)?; // contents: whatever the last user left
+//!     let samples = pool.get(&frame)?; // contents are unspecified
 //!     samples.fill(1.0)?;
 //! }
 //! assert_eq!(pool.statistics().made, 2);
@@ -22,8 +22,8 @@
 //! ```
 //!
 //! A pool is a stack of memory resources, each with one behaviour: [`SizeClasses`] on [`FreeLists`] on [`Limit`] on
-//! [`Fresh`], with [`Log`] and [`Leaks`] on top for those who look for something. [`Pool::over`] takes any
-//! other stack, and memory resources of one's own.
+//! [`Fresh`]. [`Log`] and [`Leaks`] on top help with debugging. [`Pool::over`] accepts any other stack, including custom
+//! memory resources.
 
 mod classes;
 mod free_lists;
@@ -58,14 +58,14 @@ use wait::WaitingRoom;
 
 /// Hands out buffers and gets them back. Shared by reference among threads.
 ///
-/// Dropping it frees what is idle, and tells in the log what is still out; those buffers stay usable and
-/// are freed when they are dropped.
+/// Dropping the pool frees its idle buffers and logs those still in use. These stay usable and are freed when they are
+/// dropped.
 pub struct Pool {
-    inner: Arc<PoolState>,
+    inner: Arc<PoolShared>,
 }
 
-/// What buffers of the pool keep.
-pub(crate) struct PoolState {
+/// The shared part, which buffers of the pool keep alive.
+pub(crate) struct PoolShared {
     hub: Hub,
     top: Box<dyn MemoryResource>,
     room: WaitingRoom,
@@ -73,17 +73,17 @@ pub(crate) struct PoolState {
 }
 
 impl Pool {
-    /// The usual stack: size classes on free lists, without a limit.
+    /// Creates the default stack: size classes on free lists, without a limit.
     pub fn new(hub: &Hub) -> Self {
         Self::over(hub, SizeClasses(FreeLists::new(Fresh::default())))
     }
 
-    /// The usual stack with a limit on what it holds, idle buffers included.
+    /// Creates the default stack with a limit on its total size, idle buffers included.
     pub fn with_limit(hub: &Hub, limit_bytes: u64) -> Self {
         Self::over(hub, SizeClasses(FreeLists::new(Limit::new(Fresh::default(), limit_bytes))))
     }
 
-    /// A stack of the caller's.
+    /// Creates a pool over a custom stack.
     ///
     /// ```
     /// # use onebuf::{Pool, pool::{Fresh, FreeLists, Leaks, Limit, Log, SizeClasses}};
@@ -95,11 +95,11 @@ impl Pool {
     /// ```
     pub fn over(hub: &Hub, resource: impl MemoryResource + 'static) -> Self {
         let (hub, top, closed) = (hub.clone(), Box::new(resource), AtomicBool::new(false));
-        Self { inner: Arc::new(PoolState { hub, top, room: WaitingRoom::default(), closed }) }
+        Self { inner: Arc::new(PoolShared { hub, top, room: WaitingRoom::default(), closed }) }
     }
 
-    /// A buffer as wished. Contents given with [`BufferBuilder::init`] are written; otherwise they are
-    /// unspecified: zeroes in a new buffer, what the last user left in one that was used before.
+    /// Returns a buffer as requested. Contents given with [`BufferBuilder::init`] are written; otherwise they are
+    /// unspecified: zeroes in a new buffer, the last user's data in a reused one.
     ///
     /// # Errors
     /// As for [`BufferBuilder::build`]; [`Error::OutOfMemory`] at the pool's limit.
@@ -108,7 +108,7 @@ impl Pool {
         self.get_now(request, Location::caller())
     }
 
-    /// The same, zeroed.
+    /// Returns a zeroed buffer.
     ///
     /// # Errors
     /// As for [`Pool::get`], and for [`Buffer::fill`].
@@ -119,12 +119,11 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// Like [`Pool::get`]; at the limit it waits for buffers to come back. Those who wait are served in the
-    /// order in which they came; a plain `get` waits for nobody.
+    /// Like [`Pool::get`], but waits at the limit until buffers are returned. Waiting callers are served in order of arrival;
+    /// a plain `get` does not queue.
     ///
     /// # Errors
-    /// As for [`Pool::get`]; [`Error::OutOfMemory`] when the time has run out, or at once when more is asked
-    /// for than the limit allows at all.
+    /// As for [`Pool::get`]; [`Error::OutOfMemory`] after the timeout, or at once if the request exceeds the limit itself.
     #[track_caller]
     pub fn get_within<T: Pod>(
         &self,
@@ -135,8 +134,8 @@ impl Pool {
         self.inner.room.wait(timeout, bytes, || self.get_from(request, place))
     }
 
-    /// One try that stands in no line. Whether it worked or not it may have freed idle buffers, or held a
-    /// part of the limit for a moment: those who wait try again.
+    /// Tries once, without queueing. Whether or not it succeeds, it may have freed idle buffers or held part of the limit for
+    /// a moment, so waiting callers try again.
     fn get_now<T: Pod>(
         &self,
         request: &BufferBuilder<'_, T>,
@@ -155,7 +154,7 @@ impl Pool {
         let bytes = request.bytes()?;
         request.check_poolable()?;
         if !request.hub.is(&self.inner.hub) {
-            return Err(Error::invalid("a request of another hub: make it with the pool's"));
+            return Err(Error::invalid("the request belongs to another hub than the pool"));
         }
         let (hub, shape) = (&request.hub, &request.shape);
         let block = self.inner.top.take(&AllocationRequest {
@@ -172,10 +171,10 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// Sees to it that so many buffers are ready.
+    /// Allocates buffers until `count` of this kind are ready.
     ///
     /// # Errors
-    /// As for [`Pool::get`]; those that were made stay.
+    /// As for [`Pool::get`]. Buffers already allocated stay in the pool.
     #[track_caller]
     pub fn prepare<T: Pod>(&self, request: &BufferBuilder<'_, T>, count: usize) -> Result<()> {
         let place = Location::caller();
@@ -183,14 +182,14 @@ impl Pool {
         all.map(drop)
     }
 
-    /// Frees what is idle, until no more than so many bytes of it are left; returns how many bytes went.
+    /// Frees idle buffers until at most `keep_bytes` of them are left. Returns how many bytes were freed.
     pub fn trim(&self, keep_bytes: u64) -> u64 {
         let freed = self.inner.top.trim(keep_bytes);
         self.inner.room.wake();
         freed
     }
 
-    /// What the pool has done and holds.
+    /// The pool's counters and current sizes.
     pub fn statistics(&self) -> PoolStatistics {
         let mut statistics = PoolStatistics::default();
         self.inner.top.count(&mut statistics);
@@ -198,8 +197,8 @@ impl Pool {
     }
 }
 
-impl PoolState {
-    /// A block becomes the core of a buffer.
+impl PoolShared {
+    /// Turns a block into the core of a buffer.
     #[inline]
     fn lend(self: &Arc<Self>, block: Block, bytes: usize) -> Result<Box<Core>> {
         self.check(&block, bytes)?;
@@ -208,21 +207,21 @@ impl PoolState {
         let tag = Tag { place: shelf, number };
         match &mut core.loan {
             Some(loan) if loan.is_by(self) => loan.tag = tag,
-            // A core that is idle keeps its pool alive: closing frees those.
+            // An idle core keeps its pool alive; closing the pool frees it.
             loan => *loan = Some(Loan { owner: self.clone(), lender: Lender::Pool, tag }),
         }
         Ok(core)
     }
 
-    /// Memory resources may be anybody's: what would let a buffer reach beyond its memory is checked here.
+    /// Memory resources may be custom code, so anything that could let a buffer exceed its memory is checked here.
     #[inline]
     fn check(&self, block: &Block, bytes: usize) -> Result<()> {
         match block.capacity() {
             _ if !block.core.hub.is(&self.hub) => {
-                Err(Error::invalid("a memory resource gave a block of another hub"))
+                Err(Error::invalid("a memory resource returned a block of another hub"))
             }
             room if room < bytes => Err(Error::invalid(format!(
-                "a memory resource gave a block of {room} bytes for a request of {bytes}: give the request's capacity"
+                "a memory resource returned a block of {room} bytes for a request of {bytes}: it must have the request's capacity"
             ))),
             _ => Ok(()),
         }
@@ -238,7 +237,7 @@ impl PoolState {
     }
 }
 
-impl Owner for PoolState {
+impl Owner for PoolShared {
     fn take_back(&self, core: Box<Core>, Tag { place: shelf, number }: Tag) {
         self.give(Block { core, shelf, number });
     }
@@ -250,7 +249,7 @@ impl Drop for Pool {
         self.inner.top.trim(0);
         let statistics = self.statistics();
         if statistics.live_buffers > 0 || !statistics.outstanding.is_empty() {
-            tracing::warn!("a pool was dropped before its buffers: {}", statistics.leak_report());
+            tracing::warn!("the pool was dropped before its buffers: {}", statistics.leak_report());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a pool is made of: memory resources, stacked.
+//! Memory resources, the layers of a pool.
 
 use super::PoolStatistics;
 use crate::{
@@ -8,84 +8,83 @@ use crate::{
 use onebuf_hal::{MemoryKind, Result};
 use std::{fmt, panic::Location};
 
-/// Where buffers come from and go back to. Each memory resource has one behaviour and another memory resource below it;
-/// [`Fresh`](super::Fresh) is the bottom. All of it is called by many threads at once.
+/// A source of buffers that also takes them back. Each memory resource has one behaviour and another one below it;
+/// [`Fresh`](super::Fresh) is the bottom. All methods are called by many threads at once.
 pub trait MemoryResource: Send + Sync {
-    /// A buffer as wished, from here or from below.
+    /// Returns a buffer as requested, from this resource or from below.
     fn take(&self, request: &AllocationRequest<'_>) -> Result<Block>;
 
-    /// Takes a buffer back. Nothing here waits for work that still uses it: whoever takes it next is
-    /// ordered behind that.
+    /// Takes a buffer back. It must not wait for work that still uses the buffer; the next user is ordered after it.
     fn give(&self, block: Block);
 
-    /// Frees idle buffers until no more than so many bytes of them are left; returns how many bytes went.
+    /// Frees idle buffers until at most `keep_bytes` of them are left. Returns how many bytes were freed.
     fn trim(&self, keep_bytes: u64) -> u64;
 
-    /// Adds what is counted here, and below.
+    /// Adds the counters of this resource and of those below.
     fn count(&self, statistics: &mut PoolStatistics);
 }
 
-/// What is asked of a memory resource.
+/// A request to a memory resource.
 #[derive(Clone, Copy)]
 pub struct AllocationRequest<'w> {
     pub(crate) hub: &'w Hub,
     pub(crate) shape: &'w Shape,
-    /// What the buffer will use.
+    /// The size that the buffer uses.
     pub(crate) bytes: usize,
-    /// What shall be allocated: at least as much.
+    /// The size to allocate, at least `bytes`.
     pub(crate) capacity: usize,
     pub(crate) place: &'static Location<'static>,
 }
 
 impl AllocationRequest<'_> {
-    /// How many bytes the buffer will use.
+    /// The size that the buffer uses.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many bytes shall be allocated for it.
+    /// The size to allocate.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The same request, with more room.
+    /// The same request with a larger capacity.
     pub fn with_capacity(self, capacity: usize) -> Self {
         Self { capacity: capacity.max(self.bytes), ..self }
     }
 
-    /// Where in the program it was wished.
+    /// The requesting source location.
     pub fn place(&self) -> &'static Location<'static> {
         self.place
     }
 }
 
-/// A buffer between two lives.
+/// A buffer that is not in use.
 pub struct Block {
     pub(crate) core: Box<Core>,
-    /// Which list of [`FreeLists`](super::FreeLists) it belongs to.
+    /// The list of [`FreeLists`](super::FreeLists) that it belongs to.
     pub(crate) shelf: u32,
-    /// Of all blocks of one [`Fresh`](super::Fresh).
+    /// Its number among all blocks of one [`Fresh`](super::Fresh).
     pub(crate) number: u64,
 }
 
 impl Block {
-    /// How many bytes were allocated.
+    /// The allocated size in bytes.
     pub fn capacity(&self) -> usize {
         self.core.capacity
     }
 
-    /// What no other block has meanwhile.
+    /// An address that is unique while the block lives.
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(&*self.core).addr()
     }
 
-    /// In what form.
+    /// The memory kind.
     pub fn memory_kind(&self) -> MemoryKind {
         self.core.plan.memory_kind
     }
 
-    /// Whether nobody can still use it but work that is fenced: no guard was forgotten, no wait ran out
-    /// of time, its memory was not detached. A memory resource that keeps blocks passes any other on to the one below.
+    /// Whether only fenced work can still use the block: no guard was leaked, no wait timed out, and its memory was not
+    /// detached. A memory resource that keeps blocks must pass all others to the one below.
     pub fn is_reusable(&mut self) -> bool {
         self.core.is_reusable()
     }

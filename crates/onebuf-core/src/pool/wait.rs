@@ -1,4 +1,4 @@
-//! Waiting for a buffer to come back, first come, first served.
+//! A fair queue for buffers at the limit.
 
 use onebuf_hal::{
     Error, Result,
@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Those who wait, in the order in which they came.
+/// Waiting callers, in order of arrival.
 #[derive(Default)]
 pub(super) struct WaitingRoom {
     state: Mutex<WaitState>,
     changed: Condvar,
-    /// How many there are, for those who only want to know whether there are any.
+    /// The number of waiting callers, readable without the lock.
     waiting: AtomicU64,
 }
 
@@ -22,31 +22,31 @@ pub(super) struct WaitingRoom {
 struct WaitState {
     line: VecDeque<u64>,
     tickets: u64,
-    /// Counts returns, so that none is missed between a try and a wait.
+    /// Counts returns, so that none is missed between an attempt and a wait.
     returns: u64,
 }
 
-/// A place in the line, given up in every case: an attempt that panics must not stop those behind it.
-struct WaitTurn<'r> {
+/// A place in the queue, released even if an attempt panics, so that those behind are not blocked.
+struct QueuePlace<'r> {
     room: &'r WaitingRoom,
     ticket: u64,
 }
 
-impl Drop for WaitTurn<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         self.room.leave(self.ticket);
     }
 }
 
-/// Time ran out behind others.
+/// The timeout error of a caller that others precede.
 fn still_in_line(bytes: usize) -> Error {
-    let device = "the pool, where others wait in front".to_owned();
+    let device = "the pool, where other requests are queued".to_owned();
     Error::OutOfMemory { device, asked: bytes as u64, limit: None }
 }
 
 impl WaitingRoom {
-    /// Tries until it works, whenever something has come back and it is our turn. Nobody tries out of turn,
-    /// not even when time has run out: what came back then is for those who came before.
+    /// Tries until it succeeds: whenever a buffer was returned and the caller is first in the queue. No caller tries out of
+    /// order, not even after its timeout, because a returned buffer belongs to those before it.
     pub fn wait<T>(
         &self,
         timeout: Duration,
@@ -54,7 +54,7 @@ impl WaitingRoom {
         mut attempt: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let deadline = Instant::now().checked_add(timeout);
-        let turn = WaitTurn { room: self, ticket: self.enter() };
+        let turn = QueuePlace { room: self, ticket: self.enter() };
         loop {
             let Some(seen) = self.until_first(turn.ticket, deadline) else {
                 return Err(still_in_line(bytes));
@@ -71,7 +71,7 @@ impl WaitingRoom {
         }
     }
 
-    /// Something has come back.
+    /// Notifies waiting callers that a buffer was returned.
     #[inline]
     pub fn wake(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -93,16 +93,16 @@ impl WaitingRoom {
         let mut state = lock(&self.state);
         state.line.retain(|other| *other != ticket);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        // The next in line may have been waiting for its turn only.
+        // The next caller may have been waiting only to become first.
         self.changed.notify_all();
     }
 
-    /// Waits for our turn; gives the number of returns so far, or `None` when time ran out first.
+    /// Waits until the caller is first. Returns the number of returns so far, or `None` after the deadline.
     fn until_first(&self, ticket: u64, deadline: Option<Instant>) -> Option<u64> {
         self.until(deadline, |state| state.line.front() == Some(&ticket))
     }
 
-    /// Waits for a return after those seen; false when time ran out first.
+    /// Waits for a return after those seen; false after the deadline.
     fn until_return(&self, seen: u64, deadline: Option<Instant>) -> bool {
         self.until(deadline, |state| state.returns > seen).is_some()
     }
@@ -127,7 +127,7 @@ impl WaitingRoom {
 mod room {
     use super::*;
 
-    /// Something of which there are so many, and who got it, by ticket.
+    /// A limited stock of items, and the tickets of those who got one.
     #[derive(Default)]
     pub struct Shop {
         pub room: WaitingRoom,
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(shop.room.waiting.load(Ordering::SeqCst), 0);
     }
 
-    /// Its time is over before its turn came: what is there is for the one in front.
+    /// A caller whose time is over before its turn does not take what belongs to the one in front.
     #[test]
     fn nobody_jumps_the_line() {
         let (shop, tries) = (&Shop::default(), &AtomicU64::new(0));
@@ -214,7 +214,7 @@ mod tests {
                 Ok(())
             });
             assert!(matches!(late, Err(Error::OutOfMemory { asked: 77, .. })), "{late:?}");
-            // Let the first see two in line, whether or not it has looked already.
+            // Lets the first caller see two in the queue, whether or not it has looked already.
             shop.room.waiting.fetch_add(1, Ordering::SeqCst);
             first.join().unwrap().unwrap();
         });
@@ -247,8 +247,8 @@ mod shuttle_tests {
     use super::{room::Shop, *};
     use onebuf_hal::locks::{Arc, thread};
 
-    /// Whatever the schedule, everybody is served, in the order of their tickets. A return that is missed
-    /// shows as a deadlock: shuttle's clock stands still.
+    /// In every schedule all callers are served in the order of their tickets. A missed return would show as a deadlock,
+    /// because shuttle's clock stands still.
     #[test]
     fn everybody_in_their_order() {
         let run = || {

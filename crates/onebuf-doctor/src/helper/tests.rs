@@ -1,4 +1,4 @@
-//! What the end of a helper says of its route. The helpers here are scripts that say and do what is written down.
+//! What the end of a helper says about its route. The helpers are scripts.
 
 use super::*;
 use onebuf_core::fake::FakeConfig;
@@ -7,7 +7,7 @@ use std::{fs, io, os::unix::fs::PermissionsExt};
 
 const BEGIN: &str = "say stage sharing";
 
-/// The verdict on a route whose helper does this. It begins with `say devices …` where `$DEVICES` are.
+/// The verdict on a route whose helper runs this script. `$DEVICES` holds the expected devices.
 fn verdict(script: &str) -> Verdict {
     let builder = onebuf::builder().only(["host"]);
     let hub = builder.verdicts(Default::default()).fake(FakeConfig::default()).build().unwrap();
@@ -45,7 +45,7 @@ fn in_the_experiment_what_a_driver_can_do_refutes() {
     let begun = |script: &str| format!("say devices $DEVICES\n{BEGIN}\n{script}");
     expect(&begun("sleep 600"), State::Refuted, "hung: nothing for 0.6 s while sharing");
     expect(&begun("kill -SEGV $$"), State::Refuted, "crashed: signal 11 (SIGSEGV) while sharing");
-    // And what others do to it does not.
+    // Signals from other processes do not refute.
     expect(&begun("kill -STOP $$"), State::Declared, "not known: the helper was stopped");
     expect(&begun("kill -KILL $$"), State::Declared, "not tried: ended by signal 9");
     expect(&begun("kill -TERM $$"), State::Declared, "not tried: ended by signal 15");
@@ -61,7 +61,7 @@ fn a_wait_that_timed_out_is_excused_by_a_stop() {
     expect(&format!("{begun}\n{end}"), State::Refuted, "timed out");
     let stop = "(sleep 0.4; kill -CONT $$) & kill -STOP $$";
     expect(&format!("{begun}\n{stop}\n{end}"), State::Declared, "could not run meanwhile");
-    // What is wrong after a stop is wrong.
+    // A failure other than a timeout counts even after a stop.
     let wrong = format!("{begun}\n{stop}\nsay verdict '{refuted}'");
     expect(&wrong, State::Refuted, "timed out");
 }

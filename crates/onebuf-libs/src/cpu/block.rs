@@ -1,9 +1,9 @@
-//! Parts of matrices, and their product.
+//! Submatrices and their product.
 //!
 //! # Safety
-//! A block is made of a slice that holds all of its elements, and its parts lie inside. A `BlockMut` is
-//! made of an exclusive slice and has no copies; [`BlockMut::quarters`] takes it apart into blocks that have no
-//! element in common. So every address below is in bounds, and what is written is read by nobody else.
+//! A block is created from a slice that holds all of its elements, and its parts lie inside. A `BlockMut` is created from an
+//! exclusive slice and is never copied; [`BlockMut::quarters`] splits it into disjoint blocks. Every address below is
+//! therefore in bounds, and written elements have no other reader.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use crate::{Op, number::Number};
 use gemm::Parallelism;
 use std::marker::PhantomData;
 
-/// Where elements lie.
+/// The layout of a matrix in memory.
 #[derive(Clone, Copy, Debug)]
 struct Shape<T> {
     at: *mut T,
@@ -31,7 +31,7 @@ impl<T> Shape<T> {
     fn part(&self, row: usize, column: usize, rows: usize, columns: usize) -> Self {
         assert!(row + rows <= self.rows && column + columns <= self.columns);
         let Shape { at, row_step, column_step, .. } = *self;
-        // Never out of bounds by more than an empty part needs, and not followed there.
+        // The address may be out of bounds for an empty part only, and is not dereferenced then.
         let at = at.wrapping_add(row * row_step + column * column_step);
         Shape { at, rows, columns, row_step, column_step }
     }
@@ -43,7 +43,7 @@ impl<T> Shape<T> {
     }
 }
 
-/// A matrix that is read.
+/// A read-only matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a, T> {
     shape: Shape<T>,
@@ -52,13 +52,13 @@ pub struct Block<'a, T> {
 }
 
 impl<'a, T: Number> Block<'a, T> {
-    /// Column-major.
+    /// A column-major matrix.
     pub fn new(slice: &'a [T], sizes: [usize; 2], ld: usize) -> Self {
         let shape = Shape::of(slice.as_ptr().cast_mut(), slice.len(), sizes, ld);
         Block { shape, conjugate: false, of: PhantomData }
     }
 
-    /// As the operation has it.
+    /// Applies the operation to the layout.
     pub fn transposed(self, op: Op) -> Self {
         let Shape { at, rows, columns, row_step, column_step } = self.shape;
         let turned = Shape {
@@ -79,20 +79,20 @@ impl<'a, T: Number> Block<'a, T> {
         self.shape.rows
     }
 
-    /// From a row and a column on, so many of each.
+    /// The submatrix of the given sizes that starts at a row and a column.
     pub fn part(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2]) -> Self {
         Block { shape: self.shape.part(row, column, rows, columns), ..*self }
     }
 
     #[inline]
     pub fn get(&self, row: usize, column: usize) -> T {
-        // SAFETY: see the head of this file.
+        // SAFETY: see the module's safety section.
         let value = unsafe { *self.shape.place(row, column) };
         if self.conjugate { value.conjugate() } else { value }
     }
 }
 
-/// A matrix that is written.
+/// A mutable matrix.
 #[derive(Debug)]
 pub struct BlockMut<'a, T> {
     shape: Shape<T>,
@@ -100,7 +100,7 @@ pub struct BlockMut<'a, T> {
 }
 
 impl<'a, T: Number> BlockMut<'a, T> {
-    /// Column-major.
+    /// A column-major matrix.
     pub fn new(slice: &'a mut [T], sizes: [usize; 2], ld: usize) -> Self {
         let shape = Shape::of(slice.as_mut_ptr(), slice.len(), sizes, ld);
         BlockMut { shape, of: PhantomData }
@@ -114,17 +114,17 @@ impl<'a, T: Number> BlockMut<'a, T> {
         self.shape.columns
     }
 
-    /// To be read for a while.
+    /// Reborrows for reading.
     pub fn read(&self) -> Block<'_, T> {
         Block { shape: self.shape, conjugate: false, of: PhantomData }
     }
 
-    /// To be written by somebody else for a while.
+    /// Reborrows for writing.
     pub fn again(&mut self) -> BlockMut<'_, T> {
         BlockMut { shape: self.shape, of: PhantomData }
     }
 
-    /// Above and below a row, left and right of a column: top left, top right, bottom left, bottom right.
+    /// Splits at a row and a column into top left, top right, bottom left and bottom right.
     pub fn quarters(self, row: usize, column: usize) -> [BlockMut<'a, T>; 4] {
         let (rows, columns) = (self.rows() - row, self.columns() - column);
         let part = |r, c, rows, columns| BlockMut {
@@ -141,17 +141,17 @@ impl<'a, T: Number> BlockMut<'a, T> {
 
     #[inline]
     pub fn get(&self, row: usize, column: usize) -> T {
-        // SAFETY: see the head of this file.
+        // SAFETY: see the module's safety section.
         unsafe { *self.shape.place(row, column) }
     }
 
     #[inline]
     pub fn set(&mut self, row: usize, column: usize, value: T) {
-        // SAFETY: see the head of this file.
+        // SAFETY: see the module's safety section.
         unsafe { *self.shape.place(row, column) = value };
     }
 
-    /// Takes `factor` times a column of the other from rows of a column of ours.
+    /// Subtracts `factor` times a column of `other` from a column of this block.
     pub fn subtract(&mut self, column: usize, factor: T, other: &Block<'_, T>, of: usize) {
         for row in 0..self.rows() {
             let value = self.get(row, column) - factor * other.get(row, of);
@@ -171,7 +171,7 @@ impl<'a, T: Number> BlockMut<'a, T> {
     }
 }
 
-/// `C = alpha A B + beta C`; with `beta` zero what was in C is not read.
+/// `C = alpha A B + beta C`. If `beta` is zero, C is not read.
 pub fn gemm<T: Number>(
     alpha: T,
     a: Block<'_, T>,
@@ -186,7 +186,7 @@ pub fn gemm<T: Number>(
     }
     let step = |n: usize| n as isize;
     let ((cs, rs), reads) = ((c.shape.column_step, c.shape.row_step), beta != T::ZERO);
-    // SAFETY: see the head of this file; the library reads and writes the elements that the sizes and steps name.
+    // SAFETY: see the module's safety section; the library accesses only the elements given by sizes and strides.
     unsafe {
         gemm::gemm(
             m,

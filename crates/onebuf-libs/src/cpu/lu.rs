@@ -1,13 +1,13 @@
-//! LU factors with partial pivoting, by halves: nearly all work is matrix products.
+//! Recursive LU factorization with partial pivoting. Nearly all work is matrix products.
 
 use super::block::{Block, BlockMut, gemm};
 use crate::{Op, number::Number};
 
-/// Below so many columns halving costs more than it saves.
+/// With this many columns or fewer, recursion costs more than it saves.
 const SMALL: usize = 16;
 
-/// Replaces the block by its factors, and says which rows were exchanged: row i with `pivots[i]`, in this order.
-/// Returns the first column that had no pivot.
+/// Replaces the block by its factors. Row i was exchanged with row `pivots[i]`, in this order. Returns the first column
+/// without a pivot.
 pub fn factor<T: Number>(mut a: BlockMut<'_, T>, pivots: &mut [usize]) -> Option<usize> {
     let columns = a.columns();
     if columns <= SMALL {
@@ -53,7 +53,7 @@ fn factor_small<T: Number>(a: &mut BlockMut<'_, T>, pivots: &mut [usize]) -> Opt
     zero
 }
 
-/// The row of the largest element of a column, from the diagonal on.
+/// The row of a column's largest element, from the diagonal down.
 fn largest<T: Number>(a: &BlockMut<'_, T>, column: usize) -> usize {
     let size = |row: usize| a.get(row, column).size();
     (column + 1..a.rows()).fold(column, |best, row| if size(row) > size(best) { row } else { best })
@@ -70,14 +70,14 @@ pub fn solve<T: Number>(op: Op, lu: Block<'_, T>, pivots: &[usize], mut b: Block
         solve_lower(lu, true, b.again());
         return solve_upper(lu, false, b);
     }
-    // (L U)' = U' L', and the exchanges come last, backwards.
+    // (L U)' = U' L', and the row exchanges come last, in reverse order.
     let turned = lu.transposed(op);
     solve_lower(turned, false, b.again());
     solve_upper(turned, true, b.again());
     pivots.iter().enumerate().rev().for_each(|(row, with)| b.swap_rows(row, *with));
 }
 
-/// Replaces B by the solution of `L X = B`; only the lower triangle is read, and its diagonal unless it is one.
+/// Replaces B by the solution of `L X = B`. Reads the lower triangle only, without the diagonal if `is_unit`.
 fn solve_lower<T: Number>(l: Block<'_, T>, is_unit: bool, mut b: BlockMut<'_, T>) {
     let n = l.rows();
     if n <= SMALL {
@@ -91,7 +91,7 @@ fn solve_lower<T: Number>(l: Block<'_, T>, is_unit: bool, mut b: BlockMut<'_, T>
     solve_lower(l.part([half, half], [n - half, n - half]), is_unit, bottom);
 }
 
-/// The same of an upper triangle.
+/// Replaces B by the solution of `U X = B`. Reads the upper triangle only, without the diagonal if `is_unit`.
 fn solve_upper<T: Number>(u: Block<'_, T>, is_unit: bool, mut b: BlockMut<'_, T>) {
     let n = u.rows();
     if n <= SMALL {
@@ -105,7 +105,7 @@ fn solve_upper<T: Number>(u: Block<'_, T>, is_unit: bool, mut b: BlockMut<'_, T>
     solve_upper(u.part([0, 0], [half, half]), is_unit, top);
 }
 
-/// Finishes row i of B, and takes it from the rows that follow.
+/// Finishes row i of B and eliminates it from the `others`.
 fn eliminate<T: Number>(
     triangle: &Block<'_, T>,
     is_unit: bool,

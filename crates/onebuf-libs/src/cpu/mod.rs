@@ -1,5 +1,5 @@
-//! The same calls on the CPU, for queues of the host. They compute on the calling thread and on as many more as the
-//! machine has, and are done when they return.
+//! The CPU implementation, for host queues. Calls compute on the calling thread and on further threads up to the number of
+//! cores, and are complete when they return.
 
 mod block;
 mod lu;
@@ -21,7 +21,7 @@ use bytemuck::Pod;
 use onebuf_core::{Queue, internals::Hold};
 use onebuf_hal::{Error, Result};
 
-/// What a view's queue sees, as numbers. On an out-of-order queue what has to come first is waited for.
+/// A view's bytes as numbers. On an out-of-order queue this waits for preceding work.
 fn input<'a, T: Pod>(hold: &'a Hold<'_>) -> Result<&'a [T]> {
     hold.raw()?;
     let bytes = hold.host_bytes().ok_or_else(not_ours)?;
@@ -35,11 +35,11 @@ fn output<'a, T: Pod>(hold: &'a mut Hold<'_>) -> Result<&'a mut [T]> {
 }
 
 fn not_ours() -> Error {
-    Error::invalid("a view that is not the host's own")
+    Error::invalid("the view is not on the host")
 }
 
 fn misaligned(why: bytemuck::PodCastError) -> Error {
-    Error::invalid(format!("a view whose bytes are not numbers of its type: {why}"))
+    Error::invalid(format!("the view's bytes cannot be read as its element type: {why}"))
 }
 
 fn range<T>(slice: &[T]) -> (usize, usize) {
@@ -60,7 +60,7 @@ pub fn gemm<T: Number>(
     Ok(())
 }
 
-/// The product of slices that are long enough.
+/// Multiplies slices whose lengths are checked.
 fn multiply<T: Number>(product: &Product<T>, a: &[T], b: &[T], c: &mut [T]) {
     let ([m, n, k], [lda, ldb, ldc]) = (product.sizes, product.lds);
     let used = |op: Op, slice, rows, columns, ld| match op {
@@ -90,7 +90,7 @@ pub fn fft<T: Sample>(
     Ok(())
 }
 
-/// The row exchanges, and the first column without a pivot.
+/// Factors a matrix. Returns the pivots, and the first column without a pivot.
 pub fn factor<T: Number>(
     n: usize,
     ld: usize,

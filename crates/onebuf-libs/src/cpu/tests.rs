@@ -1,4 +1,4 @@
-//! The CPU's side against references that are slow and plain, and every call that must be refused.
+//! The CPU implementation against simple reference code, and every call that must be refused.
 
 use crate::{Blas, Columns, Fft, Fft1d, Gemm, Number, Op, Sample, Solver, Square};
 use onebuf_core::{Buffer, Complex32, Complex64, Hub, Queue};
@@ -7,7 +7,7 @@ use std::{f64::consts::TAU, fmt::Debug};
 
 const OPS: [Op; 3] = [Op::None, Op::Transpose, Op::Adjoint];
 
-/// Numbers that nobody can guess, and that are the same in every run.
+/// Deterministic pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// Numbers as the reference computes with them.
+/// Element types as the reference computes with them.
 trait Plain: Number + Debug {
     const CLOSE: f64;
     fn of(z: Complex64) -> Self;
@@ -100,12 +100,12 @@ fn products<T: Plain>(seed: u64) {
         let [alpha, beta] = random.vec::<T>(2)[..] else { unreachable!() };
         let beta = if round % 4 == 0 { T::of(0.0.into()) } else { beta };
         if round % 4 == 0 {
-            c.fill(T::of(Complex64::new(f64::NAN, f64::NAN))); // not to be read
+            c.fill(T::of(Complex64::new(f64::NAN, f64::NAN))); // must not be read
         }
         let what = format!("{op_a:?} {op_b:?} {m} {n} {k} by {lda} {ldb} {ldc}");
         let wanted: Vec<_> = (0..ldc * n)
             .map(|i| match (i % ldc, i / ldc) {
-                (row, _) if row >= m => c[i].wide(), // between columns nothing changes
+                (row, _) if row >= m => c[i].wide(), // padding between columns is unchanged
                 (row, column) => {
                     let product =
                         |l| element(op_a, &a, lda, row, l) * element(op_b, &b, ldb, l, column);
@@ -193,7 +193,7 @@ fn transforms_are_those_of_the_definition() {
     transforms::<Complex64>(6);
 }
 
-/// As many samples as are divided among threads, in shares that do not come out even.
+/// Enough samples to be divided among threads, in uneven shares.
 #[test]
 fn large_batches_come_back() {
     let (hub, mut random) = (host(), Random(7));
@@ -282,7 +282,7 @@ fn singular_matrices_are_named() {
         let mut view = matrix.write_on(&queue).unwrap();
         solver.factor(Square::new(n), &mut view).map(drop).map_err(|e| e.to_string())
     };
-    factor(3, &[0.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 4.0, 0.0]).unwrap(); // rows out of order only
+    factor(3, &[0.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 4.0, 0.0]).unwrap(); // needs row exchanges only
     assert!(factor(1, &[0.0]).unwrap_err().contains("1 x 1 matrix is singular: pivot 0"));
     let ones = factor(40, &[1.0; 1600]).unwrap_err();
     assert!(ones.contains("pivot 1 (counted"), "{ones}");
@@ -292,7 +292,7 @@ fn singular_matrices_are_named() {
     assert!(last.contains("pivot 39 (counted"), "{last}");
 }
 
-/// That a call is refused as a wrong argument, with these words.
+/// Asserts that a call fails as an invalid argument with this message.
 fn refused(outcome: Result<()>, words: &str) {
     match outcome {
         Err(Error::InvalidArgument(said)) => assert!(said.contains(words), "{said}, not {words}"),
@@ -315,8 +315,8 @@ fn wrong_products_are_refused() {
         (Gemm::new(0, 4, 3), "`a`: 0 x 3 is empty"),
         (Gemm::new(2, 0, 3), "`b`: 3 x 0 is empty"),
         (Gemm::new(2, 4, 0), "`a`: 2 x 0 is empty"),
-        (good.lda(1), "`a`: a leading dimension of 1 with 2 rows"),
-        (good.a(Op::Transpose).lda(2), "`a`: a leading dimension of 2 with 3 rows"),
+        (good.lda(1), "`a`: a leading dimension of 1 is less than the 2 rows"),
+        (good.a(Op::Transpose).lda(2), "`a`: a leading dimension of 2 is less than the 3 rows"),
         (good.ldb(2), "`b`: a leading dimension of 2"),
         (good.ldc(1), "`c`: a leading dimension of 1"),
         (good.lda(3), "`a`: the call needs 8 elements, the view has 6"),
@@ -346,10 +346,10 @@ fn buffers_that_kernels_may_not_write_are_refused() {
     let (read_only, write_only) = (made_for(Access::Read), made_for(Access::Write));
     let fft = Fft::on(&queue).unwrap();
     let plan = Fft1d::forward(8, 1);
-    // Either taking the view or the call must refuse.
+    // Either taking the view or the call must fail.
     let in_place = |x: &Buffer<Complex32>| fft.transform(&plan, &mut x.write_on(&queue)?);
     assert!(in_place(&read_only).is_err());
-    refused(in_place(&write_only), "`x`: a buffer made for");
+    refused(in_place(&write_only), "`x`: the buffer was created for");
 }
 
 #[test]
@@ -415,5 +415,5 @@ fn wrong_systems_are_refused() {
     let (view, mut sides) = (a.read_on(&theirs).unwrap(), b.write_on(&theirs).unwrap());
     let outcome =
         Solver::on(&theirs).unwrap().solve(&lu, Op::None, &view, Columns::new(1), &mut sides);
-    refused(outcome, "factored on host, and a queue of host");
+    refused(outcome, "factored on host, but the queue is of host");
 }

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, thread};
 /// Fewer samples than this are not worth a thread.
 const PER_THREAD: usize = 1 << 16;
 
-/// The plans of one queue, kept.
+/// The cached plans of one queue.
 #[derive(Default)]
 pub struct Planners {
     pub single: Planner<f32>,
@@ -23,7 +23,7 @@ impl fmt::Debug for Planners {
     }
 }
 
-/// What is to be transformed, in place.
+/// A batch to transform in place.
 pub struct Transforms<'a, T> {
     pub planners: &'a Planners,
     pub plan: &'a Fft1d,
@@ -43,7 +43,7 @@ impl<R: FftNum> Transforms<'_, Complex<R>> {
     }
 }
 
-/// Whole transforms for each thread; the calling thread takes the first share.
+/// Gives each thread whole transforms. The calling thread takes the first share.
 fn divide<R: FftNum>(fft: &Arc<dyn Fft<R>>, data: &mut [Complex<R>], len: usize) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let shares = (data.len() / PER_THREAD).clamp(1, cores);

@@ -1,6 +1,6 @@
 //! cuBLAS and rocBLAS.
 
-#![allow(unsafe_code)] // See the head of `mod.rs`.
+#![allow(unsafe_code)] // See the safety section of `mod.rs`.
 
 use super::{Kept, Shelf, Things, address, address_of, range, within};
 use crate::operand::native;
@@ -22,26 +22,26 @@ use onebuf_sys::{
 };
 use std::ffi::c_void;
 
-/// One queue's handle and the table to call it by.
+/// One queue's library handle, and the function table.
 #[derive(Debug)]
-pub(super) struct Handle {
+pub(super) struct QueueBlas {
     pub table: Arc<Blas>,
     kept: Kept<BlasHandle>,
 }
 
-impl Handle {
-    fn new(queue: &Queue, flavor: Flavor) -> Result<Handle> {
+impl QueueBlas {
+    fn new(queue: &Queue, flavor: Flavor) -> Result<QueueBlas> {
         let table = Libraries::blas(queue.hub(), flavor)?;
         let to_free = table.clone();
-        // SAFETY: the context is current.
+        // SAFETY: `within` makes the context current.
         let made = within(queue, &[], |_| check(&*table, unsafe { table.create() }))?;
         let kept = Kept::new(queue, made, move |handle| {
-            // SAFETY: made above, destroyed once.
+            // SAFETY: created above, destroyed once.
             check(&*to_free, unsafe { to_free.destroy(handle) })
         });
-        // SAFETY: a live handle and a stream of the context that is current.
+        // SAFETY: the handle is live, and the stream belongs to the current context.
         within(queue, &[], |stream| check(&*table, unsafe { table.set_stream(made, stream) }))?;
-        Ok(Handle { table, kept })
+        Ok(QueueBlas { table, kept })
     }
 
     pub fn raw(&self) -> BlasHandle {
@@ -50,11 +50,11 @@ impl Handle {
 }
 
 impl Things {
-    /// The queue's handle, made now if it is the first to be asked for.
-    pub(super) fn blas(&mut self, queue: &Queue, flavor: Flavor) -> Result<&Handle> {
+    /// The queue's handle, created at first use.
+    pub(super) fn blas(&mut self, queue: &Queue, flavor: Flavor) -> Result<&QueueBlas> {
         let handle = match self.blas.take() {
             Some(handle) => handle,
-            None => Handle::new(queue, flavor)?,
+            None => QueueBlas::new(queue, flavor)?,
         };
         Ok(self.blas.insert(handle))
     }
@@ -64,7 +64,7 @@ pub fn open_blas(queue: &Queue, flavor: Flavor) -> Result<()> {
     lock(&Shelf::of(queue).things).blas(queue, flavor).map(drop)
 }
 
-/// As the libraries number it.
+/// The library's number of an operation.
 pub(super) fn number(op: Op, flavor: Flavor) -> i32 {
     let Operation(numbers) = match op {
         Op::None => Operation::NONE,
@@ -94,7 +94,7 @@ pub fn gemm<T: Number>(
     let handle = things.blas(queue, flavor)?;
     let (h, table) = (handle.raw(), &*handle.table);
     within(queue, &views.map(Hold::memory), |_| {
-        // SAFETY: see the head of `mod.rs`; the numbers are on the host, and read by the call.
+        // SAFETY: see `mod.rs`; `alpha` and `beta` are on the host and read during the call.
         let answer = unsafe {
             match T::KIND {
                 Kind::S => table.sgemm(h, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc),
@@ -107,7 +107,7 @@ pub fn gemm<T: Number>(
     })
 }
 
-/// Copies elements by a kernel of the library's: for memory that the API's own calls do not know.
+/// Copies elements with a kernel of the library, for memory that the API's own copy calls do not accept.
 pub(super) fn copy<T: Number>(
     queue: &Queue,
     flavor: Flavor,
@@ -118,15 +118,15 @@ pub(super) fn copy<T: Number>(
     let (n, x, y) = (narrow("a length", elements)?, address_of(from)?, address_of(to)?);
     let handle = things.blas(queue, flavor)?;
     within(queue, &[from, to], |_| {
-        // SAFETY: see the head of `mod.rs`; both have so many elements, which the callers have checked.
+        // SAFETY: see `mod.rs`; the callers have checked that both have `elements` elements.
         unsafe { copy_strided::<T>(handle, n, (x, 1), (y, 1)) }
     })
 }
 
 /// # Safety
-/// The contract of the library's call: so many elements, with these steps, are in both.
+/// The contract of the library's call: both vectors have `n` elements with the given strides.
 unsafe fn copy_strided<T: Number>(
-    handle: &Handle,
+    handle: &QueueBlas,
     n: i32,
     (x, dx): (DevicePtr, i32),
     (y, dy): (DevicePtr, i32),
@@ -144,8 +144,7 @@ unsafe fn copy_strided<T: Number>(
     check(table, answer)
 }
 
-/// Ones on the diagonal of a packed matrix, zeros elsewhere: all zeros, then a column of ones copied with a
-/// step from each diagonal element to the next.
+/// Writes a packed identity matrix: zeros everywhere, then a column of ones copied with the diagonal's stride.
 pub fn set_identity<T: Number>(
     queue: &Queue,
     flavor: Flavor,
@@ -158,7 +157,7 @@ pub fn set_identity<T: Number>(
     let known = to.memory().takes_transfers();
     let ones = things.scratch(queue, if known { column } else { all })?;
     let x = address_of(&*ones)?;
-    // What the API's calls do not know is zeroed by a copy of zeros.
+    // Memory that the API's fill does not accept is zeroed by copying zeros.
     native(queue).fill(if known { to.memory() } else { &*ones }, 0, all, &[0])?;
     if !known {
         copy::<T>(queue, flavor, &mut things, n * n, [&*ones, to.memory()])?;
@@ -166,7 +165,7 @@ pub fn set_identity<T: Number>(
     native(queue).fill(&*ones, 0, column, bytemuck::bytes_of(&T::ONE))?;
     let handle = things.blas(queue, flavor)?;
     within(queue, &[&*ones, to.memory()], |_| {
-        // SAFETY: see the head of `mod.rs`; n elements with a step of n + 1 end with the last of n x n.
+        // SAFETY: see `mod.rs`; n elements with a stride of n + 1 end at the last of n x n.
         unsafe { copy_strided::<T>(handle, rows, (x, 1), (at, step)) }
     })
 }

@@ -1,6 +1,6 @@
 //! cuFFT and rocFFT.
 
-#![allow(unsafe_code)] // See the head of `mod.rs`.
+#![allow(unsafe_code)] // See the safety section of `mod.rs`.
 
 use super::{Kept, Shelf, address, address_of, blas, range, within};
 use crate::operand::native;
@@ -24,10 +24,10 @@ use onebuf_sys::{
 };
 use std::ptr;
 
-/// So many plans are kept per queue; each may hold device memory.
+/// The maximum number of cached plans per queue. Each may hold device memory.
 const MOST_PLANS: usize = 32;
 
-/// The queue's plans, the last used one last.
+/// The queue's plans, most recently used last.
 #[derive(Debug, Default)]
 pub(super) struct Plans(Vec<(Key, Plan)>);
 
@@ -37,7 +37,7 @@ struct Key {
     len: usize,
     batch: usize,
     is_double: bool,
-    /// cuFFT's plans go both ways.
+    /// `None` for cuFFT, whose plans serve both directions.
     direction: Option<Direction>,
 }
 
@@ -47,12 +47,12 @@ enum Plan {
     Hip(Arc<Fft>, Rocfft),
 }
 
-/// A plan of rocFFT's, and what it is run with.
+/// A rocFFT plan and its execution info.
 #[derive(Debug)]
 struct Rocfft {
     plan: Kept<RocfftPlan>,
     info: Kept<RocfftInfo>,
-    /// What the plan works in.
+    /// The plan's work memory.
     work: Option<Arc<dyn Memory>>,
 }
 
@@ -79,7 +79,7 @@ impl Plan {
         }
     }
 
-    /// The memory that a run uses beside the data.
+    /// The work memory of a run.
     fn work(&self) -> Option<&dyn Memory> {
         match self {
             Plan::Cuda(..) => None,
@@ -87,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// The context is current.
+    /// Executes the plan. The context must be current.
     fn run(
         &self,
         is_double: bool,
@@ -101,7 +101,7 @@ impl Plan {
                     Direction::Forward => cufft::FORWARD,
                     Direction::Inverse => cufft::INVERSE,
                 };
-                // SAFETY: see the head of `mod.rs`.
+                // SAFETY: see `mod.rs`.
                 let answer = unsafe {
                     match is_double {
                         false => table.exec_c2c(plan.handle, from, to, way),
@@ -113,7 +113,7 @@ impl Plan {
             Plan::Hip(table, roc) => {
                 let (mut data, info) = (to, roc.info.handle);
                 let data = &raw mut data;
-                // SAFETY: see the head of `mod.rs`; one address for data in place.
+                // SAFETY: see `mod.rs`; in place, with one address for input and output.
                 let answer = unsafe { table.roc_execute(roc.plan.handle, data, data, info) };
                 check(&**table, answer)
             }
@@ -124,16 +124,16 @@ impl Plan {
 fn cufft_plan(queue: &Queue, table: &Arc<Fft>, key: Key) -> Result<Kept<CufftPlan>> {
     let (mut len, batch) = (narrow("a length", key.len)?, narrow("a batch", key.batch)?);
     let kind = if key.is_double { cufft::Z2Z } else { cufft::C2C };
-    // SAFETY: the context is current.
+    // SAFETY: `within` makes the context current.
     let made = within(queue, &[], |_| check(&**table, unsafe { table.create() }))?;
     let to_free = table.clone();
-    // SAFETY: made above, destroyed once.
+    // SAFETY: created above, destroyed once.
     let plan =
         Kept::new(queue, made, move |plan| check(&*to_free, unsafe { to_free.destroy(plan) }));
     within(queue, &[], |stream| {
         let (mut work, none) = (0usize, ptr::null_mut());
-        // Without embedding, data is packed: strides and distances are not looked at.
-        // SAFETY: a live plan; one length for one dimension, a place for a size.
+        // Without `inembed` and `onembed` the data is packed; strides and distances are ignored.
+        // SAFETY: the plan is live, with one length for one dimension and memory for a size.
         let answer = unsafe {
             let (len, work) = (&raw mut len, &raw mut work);
             table
@@ -156,20 +156,20 @@ fn rocfft_plan(queue: &Queue, table: &Arc<Fft>, key: Key) -> Result<Rocfft> {
     let place = rocfft::PLACEMENT_INPLACE;
     let made = within(queue, &[], |_| {
         let (len, none) = (&raw const len, ptr::null());
-        // SAFETY: one length for one dimension; no description, so data is packed.
+        // SAFETY: one length for one dimension; without a description the data is packed.
         let made = unsafe { table.roc_plan_create(place, kind, precision, 1, len, batch, none) };
         check(&**table, made)
     })?;
     let to_free = table.clone();
     let plan = Kept::new(queue, made, move |plan| {
-        // SAFETY: made above, destroyed once.
+        // SAFETY: created above, destroyed once.
         check(&*to_free, unsafe { to_free.roc_plan_destroy(plan) })
     });
-    // SAFETY: needs nothing.
+    // SAFETY: the call has no preconditions.
     let info = within(queue, &[], |_| check(&**table, unsafe { table.roc_info_create() }))?;
     let to_free = table.clone();
     let info = Kept::new(queue, info, move |info| {
-        // SAFETY: made above, destroyed once.
+        // SAFETY: created above, destroyed once.
         check(&*to_free, unsafe { to_free.roc_info_destroy(info) })
     });
     let mut roc = Rocfft { plan, info, work: None };
@@ -178,12 +178,12 @@ fn rocfft_plan(queue: &Queue, table: &Arc<Fft>, key: Key) -> Result<Rocfft> {
 }
 
 impl Rocfft {
-    /// Gives it the stream, and memory to work in.
+    /// Sets the stream and allocates the work memory.
     fn prepare(&mut self, queue: &Queue, table: &Fft) -> Result<()> {
         let (plan, info) = (self.plan.handle, self.info.handle);
         let mut bytes = 0usize;
         within(queue, &[], |stream| {
-            // SAFETY: live objects, a stream of the context that is current, a place for a size.
+            // SAFETY: the objects are live, the stream belongs to the current context, and `bytes` holds a size.
             let answer = unsafe {
                 let set = table.roc_info_set_stream(info, stream);
                 set.and_then(|()| table.roc_work_bytes(plan, &raw mut bytes))
@@ -195,19 +195,19 @@ impl Rocfft {
         }
         let work = super::allocate(queue, bytes, onebuf_hal::MemoryKind::Device)?;
         let at = address_of(&*work)?;
-        // SAFETY: memory of so many bytes, which is kept beside the plan.
+        // SAFETY: the memory has `bytes` bytes and is kept with the plan.
         within(queue, &[], |_| check(table, unsafe { table.roc_info_set_work(info, at, bytes) }))?;
         self.work = Some(work);
         Ok(())
     }
 }
 
-/// rocFFT wants this once per process, before anything else. It is never undone: the library stays loaded.
+/// rocFFT requires this once per process before any other call. It is never undone, because the library stays loaded.
 fn set_up(queue: &Queue, table: &Fft) -> Result<()> {
     static IS_UP: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
     let mut is_up = IS_UP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if !*is_up {
-        // SAFETY: needs nothing.
+        // SAFETY: the call has no preconditions.
         within(queue, &[], |_| check(table, unsafe { table.roc_setup() }))?;
         *is_up = true;
     }
@@ -235,11 +235,11 @@ pub fn fft<T: Sample>(
         direction: flavor.pick([None, Some(direction)]),
     };
     let mut things = lock(&Shelf::of(queue).things);
-    // Before anything is written: it may fail.
+    // Creates the plan before anything is written, because it may fail.
     things.plans.get(queue, flavor, key)?;
     let from = from.map(Hold::memory);
     if let (Flavor::Hip, Some(from)) = (flavor, from) {
-        // rocFFT may overwrite its input even when the result goes elsewhere, and others may be reading it.
+        // rocFFT may overwrite its input even if the result goes elsewhere, and others may be reading the input.
         let (hal, ends) = (native(queue), [from, to.memory()]);
         match ends.iter().all(|memory| memory.takes_transfers()) {
             true => hal.copy(from, 0, to.memory(), 0, total * size_of::<T>())?,

@@ -1,9 +1,9 @@
-//! The libraries of CUDA and HIP on a queue's own stream.
+//! The CUDA and HIP libraries, on a queue's own stream.
 //!
 //! # Safety
-//! Every call below has arguments whose sizes were checked against their views; each view's guard keeps
-//! others from its bytes until the queue's position behind the call is noted; memory of our own is kept by the
-//! queue that uses it. Handles are made and destroyed once, with their device's context current.
+//! The arguments' sizes are checked against their views before every call. Each view's guard blocks other users of its bytes
+//! until the queue point after the call is recorded. Internal memory is kept by the queue that uses it. Handles are created
+//! and destroyed once, with their device's context current.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ mod solver;
 
 pub use blas::{gemm, open_blas, set_identity};
 pub use fft::fft;
-pub use solver::{Pivots, System, factor, open_solver, solve};
+pub use solver::{DevicePivots, System, factor, open_solver, solve};
 
 use super::libraries::refusal;
 use super::operand::native;
@@ -29,7 +29,7 @@ use std::{fmt, time::Duration};
 const LAST_WAIT: Duration = Duration::from_secs(10);
 const ALIGN: usize = 256;
 
-/// What the libraries keep with a queue.
+/// What the libraries cache per queue.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     things: Mutex<Things>,
@@ -39,28 +39,28 @@ pub(crate) struct Shelf {
 
 #[derive(Debug, Default)]
 struct Things {
-    blas: Option<blas::Handle>,
-    solver: Option<solver::Handle>,
+    blas: Option<blas::QueueBlas>,
+    solver: Option<solver::QueueSolver>,
     plans: fft::Plans,
-    /// Device memory that calls on this queue use one after the other.
+    /// Device memory that calls on this queue use in turn.
     scratch: Option<Arc<dyn Memory>>,
     /// A number that a library writes and the host reads.
     info: Option<Arc<dyn Memory>>,
 }
 
 impl Shelf {
-    /// A queue's; made when it is first needed, and dropped with the queue.
+    /// A queue's cache, created at first use and dropped with the queue.
     pub fn of(queue: &Queue) -> &Self {
         queue.extensions().get()
     }
 }
 
 impl Things {
-    /// At least so many bytes.
+    /// Scratch memory of at least `bytes` bytes.
     fn scratch(&mut self, queue: &Queue, bytes: usize) -> Result<Arc<dyn Memory>> {
         match &self.scratch {
             Some(memory) if memory.bytes() >= bytes => Ok(memory.clone()),
-            // What was there is freed behind the work that uses it.
+            // The old scratch memory is freed after the work that uses it.
             _ => Ok(self.scratch.insert(allocate(queue, bytes, MemoryKind::Device)?).clone()),
         }
     }
@@ -76,14 +76,15 @@ impl Things {
     }
 }
 
-/// Memory of our own on the queue's device, not of a buffer: that would keep the queue that keeps it.
+/// Allocates internal memory on the queue's device. It is not a buffer, because a buffer would keep the queue alive that
+/// keeps it.
 fn allocate(queue: &Queue, bytes: usize, memory_kind: MemoryKind) -> Result<Arc<dyn Memory>> {
     let (access, host) = (Access::ReadWrite, HostAccess::default());
     let spec = AllocSpec { bytes, align: ALIGN, memory_kind, access, host, hint: None };
     super::operand::device(queue).allocate(&spec, None)
 }
 
-/// The address of a memory of the device's.
+/// The device address of a memory.
 fn address_of(memory: &dyn Memory) -> Result<DevicePtr> {
     match memory.raw() {
         RawHandle::Address(at) => Ok(DevicePtr(at as u64)),
@@ -91,7 +92,8 @@ fn address_of(memory: &dyn Memory) -> Result<DevicePtr> {
     }
 }
 
-/// The address of a view, given away: from here on its end is told by a mark behind everything.
+/// The address of a view. The library's work has no event of its own, so the view's end is marked after everything in the
+/// queue.
 fn address(hold: &Hold<'_>) -> Result<DevicePtr> {
     hold.raw()?;
     address_of(hold.memory())
@@ -102,7 +104,7 @@ fn range<T>(at: DevicePtr, elements: usize) -> (usize, usize) {
     (at.0 as usize, elements * size_of::<T>())
 }
 
-/// Something of a library, destroyed once, in its device's context, behind the work that uses it.
+/// A library object that is destroyed once, in its device's context, after the work that uses it.
 struct Kept<H: Copy> {
     handle: H,
     queue: Arc<dyn hal::Queue>,
@@ -121,9 +123,9 @@ impl<H: Copy> Kept<H> {
 
 impl<H: Copy> Drop for Kept<H> {
     fn drop(&mut self) {
-        // Once more: a question that failed says nothing of the work.
+        // Asks twice, because a failed query says nothing about the work.
         if !(has_ended(&*self.queue) || has_ended(&*self.queue)) {
-            tracing::error!("a library's handle is leaked: its work does not end");
+            tracing::error!("leaking a library handle: its work does not finish");
             return;
         }
         let mut answer = None;
@@ -131,16 +133,16 @@ impl<H: Copy> Drop for Kept<H> {
             answer = Some((self.destroy)(self.handle));
             Ok(())
         };
-        // Trying again is better than losing what is to be freed.
+        // Retries once instead of leaking the handle.
         let entered = self.queue.call_native(&[], &mut destroy);
         let entered = entered.or_else(|_| self.queue.call_native(&[], &mut destroy));
         if let Err(error) = answer.unwrap_or(entered) {
-            tracing::warn!(%error, "a library's handle was not destroyed");
+            tracing::warn!(%error, "a library handle could not be destroyed");
         }
     }
 }
 
-/// Whether the queue's work is over, well or not, or its device is lost and the work with it.
+/// Whether the queue's work has finished or failed, or the device is lost.
 fn has_ended(queue: &dyn hal::Queue) -> bool {
     match queue.mark() {
         Ok(mark) => mark.wait(LAST_WAIT).is_ok() || mark.is_over(),
@@ -154,7 +156,7 @@ impl<H: Copy + fmt::Debug> fmt::Debug for Kept<H> {
     }
 }
 
-/// Runs something with the device's context current, and gives what it made.
+/// Runs `call` with the device's context current and returns its result.
 fn within<T>(
     queue: &Queue,
     uses: &[&dyn Memory],

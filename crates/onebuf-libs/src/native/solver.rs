@@ -1,6 +1,6 @@
 //! cuSOLVER and rocSOLVER.
 
-#![allow(unsafe_code)] // See the head of `mod.rs`.
+#![allow(unsafe_code)] // See the safety section of `mod.rs`.
 
 use super::{
     Kept, Shelf, Things, address, address_of, allocate, blas::number, range, refusal, within,
@@ -21,9 +21,9 @@ use onebuf_sys::{
     cuda_like::{Blas, BlasHandle, DevicePtr, Solver, SolverHandle},
 };
 
-/// One queue's handle and the table to call it by.
+/// One queue's library handle, and the function table.
 #[derive(Debug)]
-pub(super) struct Handle {
+pub(super) struct QueueSolver {
     table: Arc<Solver>,
     own: Own,
 }
@@ -31,40 +31,40 @@ pub(super) struct Handle {
 #[derive(Debug)]
 enum Own {
     Cuda(Kept<SolverHandle>),
-    /// rocSOLVER works on rocBLAS's handle, and answers with its statuses. The handle is the queue's own one.
+    /// rocSOLVER uses rocBLAS's handle and returns rocBLAS's status codes. The handle is the queue's own.
     Hip(BlasHandle, Arc<Blas>),
 }
 
-/// The row exchanges of a matrix, on the device.
-pub struct Pivots(Arc<dyn Memory>);
+/// The pivots of a matrix, on the device.
+pub struct DevicePivots(Arc<dyn Memory>);
 
-/// A system to be solved, its sizes checked.
+/// A system to solve, with checked sizes.
 pub struct System<'a> {
     pub op: Op,
     pub n: usize,
     pub ld: usize,
     pub columns: usize,
     pub ldb: usize,
-    pub pivots: &'a Pivots,
+    pub pivots: &'a DevicePivots,
 }
 
-impl Handle {
-    fn new(queue: &Queue, flavor: Flavor, things: &mut Things) -> Result<Handle> {
+impl QueueSolver {
+    fn new(queue: &Queue, flavor: Flavor, things: &mut Things) -> Result<QueueSolver> {
         let table = Libraries::solver(queue.hub(), flavor)?;
         if flavor == Flavor::Hip {
             let blas = things.blas(queue, flavor)?;
-            return Ok(Handle { table, own: Own::Hip(blas.raw(), blas.table.clone()) });
+            return Ok(QueueSolver { table, own: Own::Hip(blas.raw(), blas.table.clone()) });
         }
-        // SAFETY: the context is current.
+        // SAFETY: `within` makes the context current.
         let made = within(queue, &[], |_| check(&*table, unsafe { table.create() }))?;
         let to_free = table.clone();
         let kept = Kept::new(queue, made, move |handle| {
-            // SAFETY: made above, destroyed once.
+            // SAFETY: created above, destroyed once.
             check(&*to_free, unsafe { to_free.destroy(handle) })
         });
-        // SAFETY: a live handle and a stream of the context that is current.
+        // SAFETY: the handle is live, and the stream belongs to the current context.
         within(queue, &[], |stream| check(&*table, unsafe { table.set_stream(made, stream) }))?;
-        Ok(Handle { table, own: Own::Cuda(kept) })
+        Ok(QueueSolver { table, own: Own::Cuda(kept) })
     }
 
     fn check<T>(&self, answer: Result<T, Refused>) -> Result<T> {
@@ -76,12 +76,12 @@ impl Handle {
         }
     }
 
-    /// How many elements factoring works in. The context is current.
+    /// The size of the work memory for factoring, in elements. The context must be current.
     fn work(&self, kind: Kind, n: i32, a: DevicePtr, ld: i32) -> Result<i32> {
         let Own::Cuda(kept) = &self.own else { return Ok(0) };
         let (h, table, mut size) = (kept.handle, &*self.table, 0i32);
         let at = &raw mut size;
-        // SAFETY: a live handle, a place for a size.
+        // SAFETY: the handle is live, and `size` is live.
         let answer = unsafe {
             match kind {
                 Kind::S => table.sgetrf_size(h, n, n, a, ld, at),
@@ -93,7 +93,7 @@ impl Handle {
         self.check(answer).map(|()| size)
     }
 
-    /// The context is current.
+    /// Calls `getrf`. The context must be current.
     fn factor(
         &self,
         kind: Kind,
@@ -103,8 +103,7 @@ impl Handle {
         info: DevicePtr,
     ) -> Result<()> {
         let table = &*self.table;
-        // SAFETY: see the head of `mod.rs`; there are n pivots, one number of information, and as much to work
-        // in as was asked for.
+        // SAFETY: see `mod.rs`; `pivots` has n elements, `info` one, and `work` as many as `Self::work` returned.
         let answer = unsafe {
             match (&self.own, kind) {
                 (Own::Cuda(h), Kind::S) => table.sgetrf(h.handle, n, n, a, ld, work, pivots, info),
@@ -120,7 +119,7 @@ impl Handle {
         self.check(answer)
     }
 
-    /// The context is current.
+    /// Calls `getrs`. The context must be current.
     fn solve(
         &self,
         kind: Kind,
@@ -131,7 +130,7 @@ impl Handle {
         info: DevicePtr,
     ) -> Result<()> {
         let (t, p) = (&*self.table, pivots);
-        // SAFETY: see the head of `mod.rs`; the pivots are those of a matrix of n rows.
+        // SAFETY: see `mod.rs`; the pivots belong to a matrix of n rows.
         let answer = unsafe {
             match (&self.own, kind) {
                 (Own::Cuda(h), Kind::S) => t.sgetrs(h.handle, op, n, m, a, ld, p, b, ldb, info),
@@ -149,10 +148,10 @@ impl Handle {
 }
 
 impl Things {
-    fn solver(&mut self, queue: &Queue, flavor: Flavor) -> Result<&Handle> {
+    fn solver(&mut self, queue: &Queue, flavor: Flavor) -> Result<&QueueSolver> {
         let handle = match self.solver.take() {
             Some(handle) => handle,
-            None => Handle::new(queue, flavor, self)?,
+            None => QueueSolver::new(queue, flavor, self)?,
         };
         Ok(self.solver.insert(handle))
     }
@@ -162,15 +161,15 @@ pub fn open_solver(queue: &Queue, flavor: Flavor) -> Result<()> {
     lock(&Shelf::of(queue).things).solver(queue, flavor).map(drop)
 }
 
-/// Factors and waits. The row exchanges, and the first column without a pivot.
+/// Factors and waits. Returns the pivots, and the first column without a pivot.
 pub fn factor<T: Number>(
     queue: &Queue,
     flavor: Flavor,
     [n, ld]: [usize; 2],
     view: &Hold<'_>,
-) -> Result<(Pivots, Option<usize>)> {
+) -> Result<(DevicePivots, Option<usize>)> {
     let (rows, lda, a) = (narrow("n", n)?, narrow("lda", ld)?, address(view)?);
-    // The lock is held until the number is read: it is the next call's too.
+    // The lock is held until `info` is read, because the next call uses it too.
     let mut things = lock(&Shelf::of(queue).things);
     let info = things.info(queue)?;
     let pivots = allocate(queue, n * size_of::<i32>(), MemoryKind::Device)?;
@@ -185,8 +184,8 @@ pub fn factor<T: Number>(
     })?;
     queue.finish()?;
     match read(&*info)? {
-        0 => Ok((Pivots(pivots), None)),
-        column @ 1.. => Ok((Pivots(pivots), Some(column as usize - 1))),
+        0 => Ok((DevicePivots(pivots), None)),
+        column @ 1.. => Ok((DevicePivots(pivots), Some(column as usize - 1))),
         wrong => Err(Error::Driver {
             api: handle.table.api(),
             call: flavor.pick(["cusolverDn<t>getrf", "rocsolver_<t>getrf"]),
@@ -196,12 +195,15 @@ pub fn factor<T: Number>(
     }
 }
 
-/// The number that a library wrote, which is done.
+/// Reads the number that a finished library call wrote.
 fn read(info: &dyn Memory) -> Result<i32> {
     let at = info.host_pointer().ok_or_else(|| {
-        Error::unsupported("a number from this device", "pinned memory that both sides see")
+        Error::unsupported(
+            "reading a result of this device",
+            "pinned memory that host and device share",
+        )
     })?;
-    // SAFETY: pinned memory of four bytes, aligned, whose only writer has run.
+    // SAFETY: pinned, aligned memory of four bytes, whose only writer has finished.
     Ok(unsafe { at.cast::<i32>().as_ptr().read_volatile() })
 }
 
@@ -211,7 +213,7 @@ pub fn solve<T: Number>(
     system: &System<'_>,
     [a_view, b_view]: [&Hold<'_>; 2],
 ) -> Result<()> {
-    let System { op, n, ld, columns, ldb, pivots: Pivots(pivots) } = *system;
+    let System { op, n, ld, columns, ldb, pivots: DevicePivots(pivots) } = *system;
     let (rows, lda, a) = (narrow("n", n)?, narrow("lda", ld)?, address(a_view)?);
     let (count, ldb_, b) = (narrow("columns", columns)?, narrow("ldb", ldb)?, address(b_view)?);
     let (a_len, b_len) = (ld * (n - 1) + n, ldb * (columns - 1) + n);

@@ -1,7 +1,7 @@
-//! A running program, seen from another terminal: `onebuf top`.
+//! A live view of a running program, from another terminal: `onebuf top`.
 //!
-//! A program that wants to be seen says so, and is seen by processes of the same user alone: by the rules of
-//! `onebuf::peer`, through a socket in a folder of mode 0700.
+//! A program opts in by publishing its hub. Only processes of the same user can see it, by the rules of `onebuf::peer`,
+//! through a socket in a directory of mode 0700.
 //!
 //! ```
 //! use onebuf::{live::Viewer, prelude::*};
@@ -17,25 +17,25 @@
 //! # /*
 //! let name = "radar";
 //! # */
-//! let published = hub.publish(name)?;                      // first: buffers made from now on are listed
+//! let published = hub.publish(name)?;                      // lists buffers created from now on
 //! let frame = hub.buffer::<f32>(1024).name("frame").build()?;
 //!
-//! // In another process, as a rule; or `onebuf top radar`.
+//! // Usually in another process; or run `onebuf top radar`.
 //! let mut viewer = Viewer::attach(name, Duration::from_secs(5))?;
 //! let seen = viewer.next(Duration::from_secs(5))?;
 //! assert_eq!((seen.buffers[0].name.as_str(), seen.buffers[0].bytes), ("frame", 4096));
 //! # drop(frame);
-//! drop(published);                                         // nobody sees it any more
+//! drop(published);                                         // ends the live view
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What it costs
+//! # Overhead
 //!
-//! A thread sleeps until somebody comes. Then it looks twice a second at counters that the program keeps anyway, and at
-//! a list whose lock is held while the list is copied. It calls no driver and takes no lock of a buffer, so the program
-//! never waits for whoever watches. A viewer that does not read misses what it does not read, and is
-//! left after ten seconds. Not published, a buffer that is made or handed over costs one load more.
+//! A thread sleeps until a viewer connects. Then it reads, twice a second, counters that the program keeps anyway, and copies
+//! a list under its lock. It calls no driver and takes no buffer's lock, so the program never waits for a viewer. A viewer
+//! that does not read misses snapshots, and is disconnected after ten seconds. If the hub is not published, creating or
+//! handing over a buffer costs one additional load.
 
 mod server;
 mod snapshot;
@@ -56,23 +56,23 @@ use onebuf_hal::Result;
 use onebuf_socket::socket_path;
 use std::path::PathBuf;
 
-/// What the names of these sockets end with: a shared buffer may have the same name.
+/// The suffix of these sockets' names, because a shared buffer may have the same name.
 const SUFFIX: &str = ".top";
 
-/// Where a program of this name is seen, or the path itself where it is one.
+/// The socket path of a published program, or the name itself if it is a path.
 fn path_of(name: &str) -> Result<PathBuf> {
     if name.contains('/') { socket_path(name) } else { socket_path(&format!("{name}{SUFFIX}")) }
 }
 
 /// The live view of a [`Hub`].
 pub trait HubLiveExt {
-    /// Lets other processes of the same user look at this hub while what is returned lives: see [`live`](self).
-    /// A name is as for `onebuf::peer::socket_path`, a few characters shorter. Buffers that were made
-    /// before are not listed.
+    /// Lets other processes of the same user watch this hub while the returned value lives: see [`live`](self). Names follow
+    /// the rules of `onebuf::peer::socket_path` and are a few characters shorter. Buffers created earlier are not listed.
     ///
     /// # Errors
-    /// [`Error::Busy`](onebuf_hal::Error::Busy) while the name is another's; [`Error::Cache`](onebuf_hal::Error::Cache) for a folder that
-    /// others can enter; [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for what is no name.
+    /// [`Error::Busy`](onebuf_hal::Error::Busy) if another program uses the name; [`Error::Cache`](onebuf_hal::Error::Cache)
+    /// if other users can enter the directory; [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) if the name is
+    /// invalid.
     fn publish(&self, name: &str) -> Result<Published>;
 }
 

@@ -1,4 +1,4 @@
-//! The publisher's side: a thread that tells whoever comes, and waits for nobody.
+//! The publisher's side: a thread that sends snapshots to viewers and never waits for them.
 
 use super::{Snapshot, StatisticsTable, path_of};
 use onebuf_core::{Hub, internals::WeakHub, observe::ProgressSource};
@@ -16,24 +16,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often viewers are told.
+/// The interval of snapshots.
 pub(super) const EVERY: Duration = Duration::from_millis(500);
-/// So many snapshots in a row that a viewer has not read are enough: ten seconds.
+/// A viewer that misses this many snapshots in a row (ten seconds) is disconnected.
 pub(super) const MOST_MISSED: u32 = 20;
-/// No more viewers at a time.
+/// The maximum number of viewers.
 const MOST_VIEWERS: usize = 8;
 
-/// Each with what the program calls it.
+/// The published pipelines and their names.
 type Pipelines = Arc<Mutex<Vec<(String, Arc<dyn ProgressSource>)>>>;
 
-/// A hub that other processes of the same user can look at, while this lives. Keeps the hub alive.
+/// A hub that other processes of the same user can watch while this lives. Keeps the hub alive.
 pub struct Published {
     name: Name,
     pipelines: Pipelines,
-    /// Closed, it wakes the thread, which ends then.
+    /// Closing it wakes and ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
-    /// So that the thread never has the last reference: drivers are let go of where the program does.
+    /// Keeps the thread from holding the last reference, so that drivers are unloaded on the program's thread.
     _hub: Hub,
 }
 
@@ -56,12 +56,12 @@ impl Published {
         Ok(Self { name, pipelines, stop: Some(pair.0), thread, _hub: hub.clone() })
     }
 
-    /// Where viewers find it.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.name.socket
     }
 
-    /// Lets a pipeline be seen, too, by its handle. One of the same name is replaced.
+    /// Also publishes a pipeline, by its handle. A pipeline of the same name is replaced.
     pub fn pipeline(&self, name: impl Into<String>, handle: impl ProgressSource + 'static) {
         let (name, mut all) = (name.into(), lock(&self.pipelines));
         all.retain(|(other, _)| *other != name);
@@ -72,7 +72,7 @@ impl Published {
 impl Drop for Published {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // It waits for nobody, so this is soon over.
+        // The thread never blocks on a viewer, so this returns soon.
         let ended = self.thread.take().map(JoinHandle::join);
         if let Some(Err(_)) = ended {
             tracing::error!("the thread for viewers panicked");
@@ -108,11 +108,11 @@ impl Server {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    return tracing::error!(%error, "nobody can look at this hub any more");
+                    return tracing::error!(%error, "the live view has ended");
                 }
             }
             self.greet(listener);
-            // Viewers have nothing to say: whoever does, or has gone, is left.
+            // Viewers send nothing. One that does, or that has disconnected, is dropped.
             self.viewers.retain(|viewer| matches!(viewer.socket.try_packet(&mut [0; 1]), Ok(None)));
             if told.elapsed() >= EVERY && !self.viewers.is_empty() {
                 told = Instant::now();
@@ -121,7 +121,7 @@ impl Server {
         }
     }
 
-    /// Until somebody comes or goes, or it is time; false at the end.
+    /// Waits until a viewer connects or disconnects, or a snapshot is due. Returns false at the end.
     fn wait(&self, listener: &Listener, stop: &UnixStream, due: Option<Duration>) -> Result<bool> {
         let mut all = vec![PollFd::new(stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
         all.extend(self.viewers.iter().map(|v| PollFd::new(&v.socket, PollFlags::IN)));
@@ -135,14 +135,14 @@ impl Server {
         }
     }
 
-    /// Lets in who has come, if it is one of this user's, and tells it at once how things are.
+    /// Accepts a viewer of the same user, and sends it a snapshot at once.
     fn greet(&mut self, listener: &Listener) {
         let came = match listener.try_accept() {
             Ok(Some(came)) => came,
             Ok(None) => return,
             Err(error) => {
-                tracing::debug!(%error, "a viewer that did not come in");
-                // It waits before the door still: asking again at once would be all that is done.
+                tracing::debug!(%error, "a viewer could not be accepted");
+                // The viewer still waits in the listen queue; without a pause this would be a busy loop.
                 return thread::sleep(EVERY);
             }
         };
@@ -151,7 +151,7 @@ impl Server {
             return tracing::warn!(%error, "a viewer was refused");
         }
         if self.viewers.len() == MOST_VIEWERS {
-            return tracing::warn!("a viewer was refused: there are {MOST_VIEWERS} already");
+            return tracing::warn!("a viewer was refused: at most {MOST_VIEWERS} are allowed");
         }
         let mut viewer = Visitor::new(came);
         if self.packet().is_some_and(|packet| viewer.tell(&packet)) {
@@ -169,7 +169,9 @@ impl Server {
         let hub = self.hub.upgrade()?;
         let pipelines = lock(&self.pipelines).clone();
         let seen = Snapshot::of(&hub, &self.statistics_table, &pipelines, self.start.elapsed());
-        seen.encode().inspect_err(|error| tracing::warn!(%error, "viewers see nothing")).ok()
+        seen.encode()
+            .inspect_err(|error| tracing::warn!(%error, "a snapshot could not be sent"))
+            .ok()
     }
 }
 
@@ -178,7 +180,7 @@ impl Visitor {
         Self { socket, missed: 0 }
     }
 
-    /// Whether it is worth telling it again.
+    /// Sends a snapshot without waiting. Returns false if the viewer should be dropped.
     pub fn tell(&mut self, packet: &[u8]) -> bool {
         match self.socket.try_send(packet) {
             Ok(true) => self.missed = 0,

@@ -1,4 +1,4 @@
-//! What a viewer is told, in one packet of JSON.
+//! The snapshot that viewers receive, as one packet of JSON.
 
 use super::{StatisticsTable, statistics::BufferStatistics};
 use onebuf_core::{
@@ -10,160 +10,160 @@ use onebuf_hal::{Error, Result, RouteKind, SyncMethod, locks::Arc, printable};
 use serde::{Deserialize, Serialize};
 use std::{sync::atomic::Ordering, time::Duration};
 
-/// No packet is longer: half of what a socket's buffer holds by default.
+/// The longest packet: half of a socket buffer's default size.
 pub(super) const MOST_BYTES: usize = 96 << 10;
-/// The version of its shape.
+/// The version of the snapshot's format.
 const SCHEMA: u32 = 2;
-/// No more buffers are listed at first.
+/// The maximum number of listed buffers.
 const MOST_BUFFERS: usize = 256;
-/// Names are cut there.
+/// Longer names are cut.
 const MOST_NAME: usize = 64;
 
-/// How a program does, now.
+/// The current state of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The version of this shape.
+    /// The version of this format.
     pub schema: u32,
-    /// Its process.
+    /// The program's process id.
     pub pid: u32,
-    /// Its program's name.
+    /// The program's name.
     pub program: String,
-    /// Since when it has been published.
+    /// Time since the hub was published.
     pub uptime_us: u64,
-    /// The devices that its buffers and its ledger speak of.
+    /// The devices that the buffers and the ledger refer to.
     pub devices: Vec<DeviceSeen>,
-    /// Its buffers, the oldest first.
+    /// The buffers, oldest first.
     pub buffers: Vec<BufferSeen>,
-    /// How many more there are.
+    /// How many buffers are not listed.
     pub buffers_left_out: usize,
-    /// How many hand-overs were ordered by each sync method.
+    /// The number of hand-overs by each sync method.
     pub fences: Vec<(SyncMethod, u64)>,
-    /// What was moved between each pair.
+    /// Bytes moved between each pair of devices.
     pub ledger: Vec<Moved>,
-    /// Its pipelines.
+    /// The pipelines.
     pub pipelines: Vec<PipelineSeen>,
 }
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceSeen {
-    /// Its id.
+    /// The device's id.
     pub id: String,
-    /// Its name.
+    /// The device's name.
     pub name: String,
 }
 
 /// A buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferSeen {
-    /// Its name, or its number.
+    /// The buffer's name, or its number.
     pub name: String,
-    /// By which it is known as long as the process lives.
+    /// The buffer's number, unique within the process.
     pub number: u64,
-    /// How large it is.
+    /// The buffer's size.
     pub bytes: u64,
     /// The device that allocated it.
     pub home: String,
-    /// How the others see it.
+    /// The routes of the other devices.
     pub routes: Vec<RouteSeen>,
-    /// How often it went from one queue to another.
+    /// How many times it was handed over between queues.
     pub hand_overs: u64,
-    /// The last time.
+    /// The last hand-over.
     pub last: Option<HandOver>,
-    /// Bytes that were copied for it although nobody asked.
+    /// Bytes of implied copies.
     pub implied_bytes: u64,
 }
 
-/// How a device sees a buffer.
+/// A device's route to a buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteSeen {
     /// The device.
     pub to: String,
-    /// By which route, now.
+    /// The current kind of the route.
     pub kind: RouteKind,
 }
 
-/// A buffer's way from one device to another.
+/// A buffer's hand-over from one device to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOver {
-    /// Who had it.
+    /// The previous user.
     pub from: String,
-    /// Who got it.
+    /// The next user.
     pub to: String,
     /// The sync method that ordered it.
     pub sync: SyncMethod,
 }
 
-/// What was moved between one ordered pair for one cause.
+/// Bytes moved between one ordered pair of devices for one cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
-    /// Where the bytes came from.
+    /// The source device.
     pub from: String,
-    /// Where they went.
+    /// The destination device.
     pub to: String,
-    /// Whether anybody asked.
+    /// Whether the caller asked for the copy.
     pub cause: Cause,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
-    /// In how many operations.
+    /// The number of operations.
     pub operations: u64,
 }
 
 /// A pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PipelineSeen {
-    /// What the program calls it.
+    /// The pipeline's name.
     pub name: String,
-    /// Frames that came out.
+    /// Frames that came out at the sink.
     pub frames: u64,
     /// Frames that were dropped.
     pub dropped: u64,
     /// Frames that were incomplete.
     pub incomplete: u64,
-    /// Frames that are on their way.
+    /// Frames in flight.
     pub on_the_way: u64,
-    /// How long it has been running; how long it ran, when it is over.
+    /// The run's duration, up to now or to its end.
     pub elapsed_us: u64,
-    /// Where it is in its life.
+    /// The lifecycle state.
     #[serde(default)]
     pub state: RunState,
-    /// Over the last five seconds up to now; 0 unless it runs.
+    /// Frames per second over the last five seconds; 0 unless running.
     pub frames_per_second: f64,
-    /// Since its start, up to now or to its end.
+    /// Frames per second since the start, up to now or to the end.
     #[serde(default)]
     pub average_per_second: f64,
-    /// How long ago the last frame came out, or it was started before one did; 0 unless it runs.
+    /// Time since the last frame came out, or since the start if none has; 0 unless running.
     #[serde(default)]
     pub since_last_us: u64,
-    /// How long no frame has come out, where that is a stall: see [`Progress::stalled`].
+    /// How long no frame has come out, if that is a stall: see [`Progress::stalled`].
     #[serde(default)]
     pub stalled_us: Option<u64>,
-    /// Half of all frames took no longer.
+    /// The median latency of a frame.
     pub p50_us: Option<u64>,
-    /// 99 of 100 took no longer.
+    /// The 99th percentile.
     pub p99_us: Option<u64>,
-    /// Its stages, in their order.
+    /// The stages, in order.
     pub stages: Vec<StageSeen>,
 }
 
 /// A stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageSeen {
-    /// Its name.
+    /// The stage's name.
     pub name: String,
-    /// Its device.
+    /// The stage's device.
     pub device: String,
-    /// Frames that it passed on.
+    /// Frames that the stage passed on.
     pub frames: u64,
-    /// Half of all frames took no longer in it, on the host.
+    /// The median time of a frame in the stage, on the host.
     pub p50_us: Option<u64>,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_us: Option<u64>,
-    /// All the time that its function ran.
+    /// Total time spent in the stage's function.
     pub busy_us: u64,
 }
 
-/// Enough of a name that somebody chose.
+/// Limits the length of a name.
 fn cut(name: &str) -> String {
     name.chars().take(MOST_NAME).collect()
 }
@@ -173,7 +173,7 @@ fn us(time: Duration) -> u64 {
 }
 
 impl Snapshot {
-    /// Of a hub and its pipelines.
+    /// Takes a snapshot of a hub and its pipelines.
     pub(super) fn of(
         hub: &Hub,
         statistics_table: &StatisticsTable,
@@ -214,7 +214,7 @@ impl Snapshot {
         }
     }
 
-    /// As one packet. Buffers are left out until it fits.
+    /// Encodes as one packet. Buffers are removed until it fits.
     pub(super) fn encode(mut self) -> Result<Vec<u8>> {
         loop {
             let packet = serde_json::to_vec(&self);
@@ -224,29 +224,30 @@ impl Snapshot {
             }
             let half = self.buffers.len() / 2;
             if self.buffers.is_empty() {
-                return Err(Error::invalid("more pipelines and devices than a packet holds"));
+                return Err(Error::invalid("too many pipelines and devices for one packet"));
             }
             self.buffers_left_out += self.buffers.len() - half;
             self.buffers.truncate(half);
         }
     }
 
-    /// What a publisher said, who may be anybody of this user's.
+    /// Decodes a snapshot. The publisher may be any process of the same user.
     pub(super) fn decode(packet: &[u8]) -> Result<Self> {
-        // The parser repeats what it does not know.
-        let wrong =
-            |what: String| Error::refused(format!("it sent no snapshot: {}", printable(&what)));
+        // The parser's errors repeat parts of its input.
+        let wrong = |what: String| {
+            Error::refused(format!("it sent an invalid snapshot: {}", printable(&what)))
+        };
         let said: Snapshot =
             serde_json::from_slice(packet).map_err(|error| wrong(error.to_string()))?;
         match said.schema {
             SCHEMA => Ok(said.printable()),
-            other => Err(wrong(format!("version {other}, this program knows {SCHEMA}"))),
+            other => Err(wrong(format!("version {other}, but this program supports {SCHEMA}"))),
         }
     }
 }
 
 impl Snapshot {
-    /// Every name in it as a terminal can show it: the publisher chose them.
+    /// Makes all names printable, because the publisher chose them and terminals show them.
     fn printable(mut self) -> Self {
         let names = self.buffers.iter_mut().flat_map(|buffer| {
             let ends = buffer.last.iter_mut().flat_map(|last| [&mut last.from, &mut last.to]);
@@ -266,7 +267,7 @@ impl Snapshot {
     }
 }
 
-/// What the process calls itself.
+/// The name of the program's file.
 fn program() -> String {
     let path = std::env::current_exe().ok();
     let name = path.as_ref().and_then(|path| path.file_name());

@@ -1,4 +1,4 @@
-//! What is kept of a buffer for whoever watches: written by the program without a lock, read by the server's thread.
+//! Statistics of each buffer for viewers: the program updates them without a lock, and the server's thread reads them.
 
 use onebuf_core::{
     observe::{BufferObserver, NewBuffer, Observer},
@@ -26,7 +26,7 @@ pub(super) const SYNC_METHODS: [SyncMethod; 6] = [
 /// No hand-over yet.
 const NEVER: u64 = u64::MAX;
 
-/// One buffer's.
+/// The statistics of one buffer.
 #[derive(Debug)]
 pub(super) struct BufferStatistics {
     pub name: String,
@@ -40,12 +40,12 @@ pub(super) struct BufferStatistics {
     sync_methods: Arc<[AtomicU64; SYNC_METHODS.len()]>,
 }
 
-/// How a device sees the buffer.
+/// A device's route to the buffer.
 #[derive(Debug)]
 pub(super) struct Sight {
     pub device: DeviceIx,
     kind: RouteKind,
-    /// Its route failed: by staged copies from then on.
+    /// The route failed; staged copies replace it.
     failed: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ impl BufferObserver for BufferStatistics {
 }
 
 impl BufferStatistics {
-    /// The last one.
+    /// The last hand-over: from, to, sync method.
     pub fn last(&self) -> Option<(DeviceIx, DeviceIx, SyncMethod)> {
         let packed = self.last.load(Ordering::Relaxed);
         let sync_method =
@@ -88,7 +88,7 @@ impl BufferStatistics {
     }
 }
 
-/// Those of all buffers that live, and what all hand-overs were.
+/// The statistics of all live buffers, and the totals of all hand-overs.
 #[derive(Debug, Default)]
 pub(super) struct StatisticsTable {
     all: Mutex<Vec<Weak<BufferStatistics>>>,
@@ -114,7 +114,7 @@ impl Observer for StatisticsTable {
             sync_methods: self.sync_methods.clone(),
         });
         let mut all = lock(&self.all);
-        // Those of buffers that are gone go when the list would grow: nothing is to be done when a buffer is dropped.
+        // Entries of dropped buffers are removed when the list would grow, so that dropping a buffer costs nothing.
         if all.len() == all.capacity() {
             all.retain(|statistics| statistics.strong_count() > 0);
         }
@@ -124,12 +124,12 @@ impl Observer for StatisticsTable {
 }
 
 impl StatisticsTable {
-    /// Those of buffers that live, in the order of their making.
+    /// The statistics of live buffers, in the order of creation.
     pub fn living(&self) -> Vec<Arc<BufferStatistics>> {
         lock(&self.all).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// How many hand-overs there were by each sync method.
+    /// The number of hand-overs by each sync method.
     pub fn sync_methods(&self) -> [(SyncMethod, u64); SYNC_METHODS.len()] {
         SYNC_METHODS.map(|sync_method| {
             (sync_method, self.sync_methods[sync_method as usize].load(Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! What is seen, by whom, and that nobody who looks is waited for.
+//! What viewers see, which viewers are accepted, and that the program never waits for them.
 
 use super::{server::EVERY, snapshot::MOST_BYTES, *};
 use onebuf::pipeline::{Filled, Pipeline};
@@ -27,7 +27,7 @@ fn hub() -> Hub {
     builder.verdicts(Default::default()).fake(fake.clone()).fake(fake).build().unwrap()
 }
 
-/// A folder that nobody else can enter, and the path of a socket in it.
+/// A private directory, and the path of a socket in it.
 fn place() -> (TempDir, String) {
     let rights = fs::Permissions::from_mode(0o700);
     let folder = tempfile::Builder::new().permissions(rights).tempdir().unwrap();
@@ -40,7 +40,7 @@ fn shared(hub: &Hub, name: &str) -> Buffer<u32> {
     hub.buffer::<u32>(N).shared_with(&devices).name(name).build().unwrap()
 }
 
-/// The first of what a viewer is told that fits.
+/// The first snapshot that satisfies the condition.
 #[track_caller]
 fn until(viewer: &mut Viewer, fits: impl Fn(&Snapshot) -> bool) -> Snapshot {
     for _ in 0..20 {
@@ -90,11 +90,11 @@ fn buffers_come_and_go_before_the_viewers_eyes() {
     drop((signal, early));
     until(&mut viewer, |seen| seen.buffers.is_empty());
     drop(published);
-    // What was sent before may still come.
+    // Snapshots sent earlier may still arrive.
     let lost = (0..20).find_map(|_| viewer.next(SOON).err()).unwrap();
     assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
     let gone = Viewer::attach(&path, SOON).unwrap_err();
-    assert!(gone.to_string().contains("nobody can be seen"), "{gone}");
+    assert!(gone.to_string().contains("no program has published"), "{gone}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_viewer_that_never_reads_holds_nobody_up() {
     let (_folder, path) = place();
     let hub = hub();
     let published = hub.publish(&path).unwrap();
-    // Large snapshots, so that its socket is soon full.
+    // Large snapshots, so that the viewer's socket is soon full.
     let _many: Vec<_> = (0..200).map(|n| shared(&hub, &format!("{n:064}"))).collect();
     let deaf: Vec<Socket> =
         (0..3).map(|_| Socket::connect(path.as_ref(), Deadline::after(SOON)).unwrap()).collect();
@@ -133,7 +133,7 @@ fn a_viewer_that_never_reads_holds_nobody_up() {
     let first = viewer.next(SOON).unwrap();
     let buffer = shared(&hub, "busy");
     (0..1000).for_each(|n| buffer.fill(n).unwrap());
-    // The others would be full by now.
+    // A slow viewer's socket would be full by now.
     for _ in 0..6 {
         assert_eq!(viewer.next(SOON).unwrap().pid, first.pid);
     }
@@ -169,7 +169,7 @@ fn only_so_many_look_at_a_time() {
     let mut all: Vec<_> = (0..9).map(|_| Viewer::attach(&path, SOON).unwrap()).collect();
     let refused = all.iter_mut().filter_map(|viewer| viewer.next(SOON).err()).count();
     assert_eq!(refused, 1);
-    // One leaves, another may come.
+    // After one viewer leaves, another is accepted.
     drop(all);
     let came = (0..20).any(|_| {
         std::thread::sleep(EVERY / 10);
@@ -194,7 +194,7 @@ fn names_have_one_owner_and_folders_are_closed() {
     assert!(refused.to_string().contains("chmod 700"), "{refused}");
 }
 
-/// Says this to whoever comes, and closes.
+/// Sends this to the first viewer, and closes.
 fn liar(path: &str, says: Vec<u8>) -> std::thread::JoinHandle<()> {
     let listener = Listener::open(path.as_ref()).unwrap();
     std::thread::spawn(move || {
@@ -208,12 +208,12 @@ fn what_a_hostile_publisher_says_is_an_error() {
     let deep = "[".repeat(MOST_BYTES);
     let other = br#"{"schema":3,"pid":1,"program":"","uptime_us":0,"devices":[],"buffers":[],"buffers_left_out":0,"fences":[],"ledger":[],"pipelines":[]}"#;
     let lies: [(&[u8], &str); 6] = [
-        (b"", "closed its end"),
-        (b"\0\xff\xfe", "no snapshot"),
-        (b"{}", "no snapshot"),
-        (deep.as_bytes(), "no snapshot"),
+        (b"", "closed the connection"),
+        (b"\0\xff\xfe", "invalid snapshot"),
+        (b"{}", "invalid snapshot"),
+        (deep.as_bytes(), "invalid snapshot"),
         (other, "version 3"),
-        (&[b' '; MOST_BYTES + 2], "more than a message has"),
+        (&[b' '; MOST_BYTES + 2], "too long"),
     ];
     for (says, why) in lies {
         let (_folder, path) = place();
@@ -228,7 +228,7 @@ fn what_a_hostile_publisher_says_is_an_error() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
 
-/// What a publisher calls things is shown on terminals, and what is wrong with it too.
+/// A publisher's names, and errors about its packets, are shown on terminals.
 #[test]
 fn names_of_a_publisher_come_without_what_a_terminal_obeys() {
     let evil = "x\x1b[2J\u{9b}\u{202e}y";
@@ -265,7 +265,7 @@ fn names_of_a_publisher_come_without_what_a_terminal_obeys() {
     let liar = liar(&path, text.into_bytes());
     let error = Viewer::attach(&path, SOON).unwrap().next(SOON).unwrap_err().to_string();
     liar.join().unwrap();
-    assert!(error.contains("no snapshot") && !error.contains('\x1b'), "{error:?}");
+    assert!(error.contains("invalid snapshot") && !error.contains('\x1b'), "{error:?}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! The viewer's side. Nothing that the other says is believed before it was checked.
+//! The viewer's side. Everything received is checked before it is used.
 
 use super::{SUFFIX, Snapshot, path_of, snapshot::MOST_BYTES};
 use onebuf_hal::{Error, Result};
 use onebuf_socket::{Deadline, Peer, Socket, folder};
 use std::{path::Path, time::Duration};
 
-/// Looks at a program that published itself.
+/// Watches a program that has published its hub.
 #[derive(Debug)]
 pub struct Viewer {
     socket: Socket,
@@ -13,10 +13,10 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    /// Attaches to a program of this user's by the name that it gave itself, or by the path of its socket.
+    /// Attaches to a program of the same user, by its published name or the path of its socket.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when there is none; [`Error::PeerRefused`] when it is another user's.
+    /// [`Error::Unavailable`] if there is none; [`Error::PeerRefused`] if it belongs to another user.
     pub fn attach(name: &str, timeout: Duration) -> Result<Self> {
         let path = path_of(name)?;
         let socket = Socket::connect(&path, Deadline::after(timeout));
@@ -25,29 +25,29 @@ impl Viewer {
         Ok(Self { socket, peer })
     }
 
-    /// Whose program it is.
+    /// The program's process.
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// What it tells next: at once after attaching, and then twice a second.
+    /// The next snapshot: one at once after attaching, then two per second.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when the program has ended; [`Error::PeerRefused`] when it says something else than how it
-    /// does; [`Error::Timeout`] when it says nothing.
+    /// [`Error::PeerLost`] if the program has exited; [`Error::PeerRefused`] if it sends anything but a snapshot;
+    /// [`Error::Timeout`] if it sends nothing.
     pub fn next(&mut self, timeout: Duration) -> Result<Snapshot> {
-        // One more, so that a longer one is seen.
+        // One byte more, to detect longer packets.
         let mut packet = vec![0; MOST_BYTES + 1];
         let got = self.socket.packet(
             &mut packet,
             Deadline::after(timeout),
-            "a program to tell how it does",
+            "the program's next snapshot",
         )?;
         Snapshot::decode(&packet[..got])
     }
 }
 
-/// The names of programs that can be seen, dead ones' perhaps among them.
+/// The names of published programs. Names of programs that have died may be among them.
 pub fn names() -> Vec<String> {
     let entries = std::fs::read_dir(folder()).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -57,17 +57,15 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The words of the other sockets are about shared buffers.
+/// Replaces the socket's error text, which is about shared buffers.
 fn nobody(path: &Path, error: Error) -> Error {
     match error {
         Error::Unavailable { tried, .. } => Error::Unavailable {
-            what: "a program to look at".into(),
+            what: "a program to watch".into(),
             tried,
             reason: match path.exists() {
-                true => "whoever could be seen here is gone".into(),
-                false => {
-                    "nobody can be seen under this name: programs say `hub.publish(name)`".into()
-                }
+                true => "the program that published this name is gone".into(),
+                false => "no program has published this name with `hub.publish(name)`".into(),
             },
         },
         other => other,

@@ -1,4 +1,4 @@
-//! Where the time of a stretch went: to work on devices, and, while none of them worked, to what kept them from it.
+//! Where time went: work on devices, and the causes of idle time.
 
 use super::{Clock, Event, Trace, What};
 use onebuf_core::topology::DeviceIx;
@@ -8,23 +8,23 @@ use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 /// Why no device worked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Idle {
-    /// The next work had been enqueued, after work of another device: both are APIs of one chip, which changes from the
-    /// one to the other, or a fence between two chips.
+    /// The next work was enqueued and followed work of another device: the chip switched between two of its APIs, or a fence
+    /// joined two chips.
     Switch,
-    /// The next work had been enqueued, behind work of the same device: what a device takes from one to the next.
+    /// The next work was enqueued and followed work of the same device: the device's gap between two pieces of work.
     Begin,
-    /// The host was about to enqueue the next work.
+    /// The host was enqueueing the next work.
     Enqueue,
     /// The host was handing a buffer over: release, fence, acquire.
     HandOver,
-    /// A thread waited, and had not learned yet that the work was done.
+    /// A thread was waiting for work that had finished, and had not noticed yet.
     Learn,
     /// The host did something else.
     Elsewhere,
 }
 
 impl Idle {
-    /// All of them, in the order in which they are listed.
+    /// All causes, in the order of listings.
     pub const ALL: [Idle; 6] =
         [Idle::Switch, Idle::Begin, Idle::Enqueue, Idle::HandOver, Idle::Learn, Idle::Elsewhere];
 }
@@ -42,41 +42,42 @@ impl fmt::Display for Idle {
     }
 }
 
-/// Where the time of some stretches went. The parts are the whole: work of two devices at the same time counts once, as
-/// that of the one which began first.
+/// Where the time of some intervals went. The parts add up to the total: work of two devices at the same time counts once,
+/// for the one that began first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// How long they were together.
+    /// The total duration of the intervals.
     pub total: Duration,
     /// Work by the devices' own clocks, by device and name.
     pub work: BTreeMap<(DeviceIx, String), Duration>,
-    /// No work, by its cause.
+    /// Idle time, by its cause.
     pub idle: BTreeMap<Idle, Duration>,
 }
 
 impl Trace {
-    /// The time on the clock of this trace's events.
+    /// The current time on the clock of this trace's events.
     pub fn now(&self) -> Duration {
         self.hub.tracer().now()
     }
 
-    /// Asks the devices for the times of what is done by now. They are asked now and then anyway, which takes time: after this
-    /// not for the next few dozens of launches.
+    /// Queries the device times of completed work. The recorder does so occasionally, which takes time; after this call it
+    /// does not for the next few dozen launches.
     pub fn catch_up(&self) {
         self.recorder.catch_up();
     }
 
-    /// Where the time of these stretches went, as far as the devices' own times are there
-    /// ([`HubBuilder::trace_devices`](super::HubBuilderTraceExt::trace_devices)): what began in a stretch counts for it.
+    /// Accounts for the time of these intervals, if device times were recorded
+    /// ([`HubBuilder::trace_devices`](super::HubBuilderTraceExt::trace_devices)). Work counts for the interval in which its
+    /// launch began.
     ///
-    /// Clocks of devices and of the host are joined as well as they can be (see the [module](super)), so what is said to
-    /// be before the first work and after the last may be apart by a launch's way to the device; the sum is right.
+    /// Device and host clocks are aligned as well as possible (see the [module](super)). Idle time before the first and after
+    /// the last work may be off by a launch's latency to the device; the sum is right.
     ///
     /// ```
     /// # use onebuf::prelude::*;
     /// # fn main() -> onebuf::Result<()> {
     /// let hub = onebuf::builder().trace(1 << 12).trace_devices().build()?;
-    /// let trace = hub.trace().expect("it was asked for");
+    /// let trace = hub.trace().expect("tracing is on");
     /// let start = trace.now();
     /// // … launches, and a wait for them …
     /// let account = trace.account([start..trace.now()]);
@@ -94,7 +95,7 @@ impl Trace {
 /// A piece of work on a device.
 struct Work<'e> {
     event: &'e Event,
-    /// When the call that enqueued it had returned.
+    /// When the call that enqueued it returned.
     enqueued: Duration,
 }
 
@@ -120,7 +121,7 @@ impl Account {
         self.total += stretch.end.saturating_sub(stretch.start);
     }
 
-    /// A stretch in which the devices waited for the host: by what it did there.
+    /// Attributes an interval in which the devices waited for the host to what the host did.
     fn explain(&mut self, calls: &[&Event], stretch: Range<Duration>) {
         let inside = |at: &Duration| stretch.start < *at && *at < stretch.end;
         let edges = calls.iter().flat_map(|call| [call.start, call.end]).filter(inside);
@@ -140,8 +141,8 @@ impl Account {
     }
 }
 
-/// What a call of the host is. Of several, one inside of the other, the greatest is the innermost: a thread waits
-/// in a hand-over, which may be a part of what is enqueued.
+/// The cause of a host call. Of nested calls the greatest cause is the innermost: a thread waits within a hand-over, which
+/// may be part of an enqueue.
 fn cause(call: &Event) -> Option<Idle> {
     match call.what {
         What::Launch => Some(Idle::Enqueue),
@@ -152,8 +153,8 @@ fn cause(call: &Event) -> Option<Idle> {
     }
 }
 
-/// What was enqueued in a stretch and run by a device, in its order. The event by the host's clock stands before its twin
-/// by the device's; on the host's own queues a call is the work.
+/// The work that was enqueued in an interval and executed by a device, in order of execution. The event by the host's clock
+/// precedes its twin by the device's clock. On the host's own queues the call is the work.
 fn works<'e>(events: &'e [Event], stretch: &Range<Duration>) -> Vec<Work<'e>> {
     let mut works = Vec::new();
     for (at, call) in events.iter().enumerate() {
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn a_host_between_two_devices() {
         let mut events = launch("fft", 1, [100, 104], [104, 150]).to_vec();
-        // A hand-over in which a thread waits for the first, which has been done for 30 µs when it learns of it.
+        // A hand-over in which a thread waits for the first device, and notices its end 30 µs late.
         events.push(wait(1, [110, 180]));
         events.push(call(What::HandOver, 2, [108, 190]));
         events.extend(launch("gemm", 2, [200, 220], [230, 400]));

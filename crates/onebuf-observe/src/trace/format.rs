@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// A thread of the picture: a device, what of it, and by whose clock.
+/// A row in the viewer: a device, its queue or part, and a clock.
 type Row = (DeviceIx, Track, Clock);
 
 /// Writes the events, one line each.
@@ -30,11 +30,11 @@ pub(super) fn write(
     writeln!(to, "\n]}}")
 }
 
-/// Events with their places.
+/// Events with their rows and lanes.
 struct Picture<'e> {
-    /// In the order of their starts.
+    /// Sorted by start.
     placed: Vec<(&'e Event, usize)>,
-    /// Which row and lane each thread is.
+    /// The row and lane of each thread in the viewer.
     threads: Vec<(Row, usize)>,
 }
 
@@ -46,7 +46,7 @@ impl<'e> Picture<'e> {
         }
         let mut picture = Self { placed: Vec::with_capacity(events.len()), threads: Vec::new() };
         for (row, mut events) in rows {
-            // What lies inside of something else ended first, and was recorded first.
+            // Nested events end first and are recorded first, so they must be sorted.
             events.sort_by_key(|event| (event.start, std::cmp::Reverse(event.end)));
             let (lanes, first) = (lanes::assign(&events), picture.threads.len());
             let count = lanes.iter().max().map_or(0, |most| most + 1);
@@ -57,7 +57,7 @@ impl<'e> Picture<'e> {
         picture
     }
 
-    /// What processes and threads are called, and in which order they stand.
+    /// Names and sort order of processes and threads.
     fn names(&self, topology: &Topology, own: &BTreeSet<usize>) -> Vec<Value> {
         let mut names = Vec::new();
         let mut last = None;
@@ -91,7 +91,7 @@ impl<'e> Picture<'e> {
         })
     }
 
-    /// From what the other queue did last to the hand-over.
+    /// Arrows from the other queue's last event to the hand-over.
     fn arrows(&self) -> impl Iterator<Item = Value> {
         let mut latest: BTreeMap<usize, (&Event, usize)> = BTreeMap::new();
         let mut arrows = Vec::new();
@@ -114,7 +114,7 @@ fn arrow(ph: &str, id: usize, at: &Event, thread: usize) -> Value {
     let (pid, name) = (pid(at.device), What::HandOver.name());
     let mut arrow = json!({ "ph": ph, "id": id, "cat": name, "name": name, "pid": pid, "tid": thread + 1, "ts": us(at.start) });
     if ph == "f" {
-        // To the slice around it, not to the next.
+        // Binds to the enclosing slice instead of the next one.
         arrow["bp"] = json!("e");
     }
     arrow
@@ -135,7 +135,7 @@ fn row_name(track: Track, clock: Clock, lane: usize, own: &BTreeSet<usize>) -> S
     format!("{row}{clock}{lane}")
 }
 
-/// What is known of an event beside its time and its place.
+/// The fields of an event other than its time and place.
 fn args(event: &Event, topology: &Topology) -> Value {
     let id = |device: Option<DeviceIx>| device.map(|device| json!(topology.node(device).id));
     let fields = [
@@ -158,7 +158,7 @@ fn args(event: &Event, topology: &Topology) -> Value {
     Value::Object(known.collect::<Map<_, _>>())
 }
 
-/// No process has the number zero.
+/// Process numbers start at one.
 fn pid(device: DeviceIx) -> usize {
     device.get() + 1
 }

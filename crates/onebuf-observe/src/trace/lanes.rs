@@ -1,12 +1,12 @@
-//! Events side by side: of two in one lane, one lies inside of the other or they do not meet.
+//! Lanes for concurrent events: two events in one lane are nested or disjoint.
 //!
-//! Viewers draw a thread's events as a stack. Several threads use one queue, and what they do at the same time would not
-//! be one.
+//! Viewers draw a thread's events as a stack. Several threads may use one queue at the same time, and their events would not
+//! nest.
 
 use super::Event;
 use std::time::Duration;
 
-/// For each event the number of its lane. They are in the order of their starts, the longer one first.
+/// The lane of each event. The events must be sorted by start, the longer one first.
 pub(super) fn assign(events: &[&Event]) -> Vec<usize> {
     let mut lanes: Vec<Vec<Duration>> = Vec::new();
     events.iter().map(|event| place(&mut lanes, event)).collect()

@@ -1,9 +1,8 @@
-//! What happened when: every launch, hand-over, wait and copy, and the stages of pipelines.
+//! Traces: every launch, hand-over, wait and copy, and the stages of pipelines, with their times.
 //!
-//! A hub that was made with [`HubBuilder::trace`](HubBuilderTraceExt::trace) keeps the newest events, so many and no
-//! more, and writes them in the Trace Event format: Perfetto (<https://ui.perfetto.dev>) and `chrome://tracing` open
-//! it. Devices are processes there, queues are threads, and an arrow leads from a queue to the one that it handed a
-//! buffer to.
+//! A hub built with [`HubBuilder::trace`](HubBuilderTraceExt::trace) keeps a limited number of the newest events and writes
+//! them in the Trace Event format, which Perfetto (<https://ui.perfetto.dev>) and `chrome://tracing` open. Devices appear as
+//! processes and queues as threads. An arrow leads from a queue to the queue that it handed a buffer to.
 //!
 //! ```
 //! use onebuf::{prelude::*, trace::What};
@@ -13,7 +12,7 @@
 //! let signal = hub.buffer::<f32>(1024).name("signal").build()?;
 //! signal.write(&[1.0; 1024])?;
 //!
-//! let trace = hub.trace().expect("it was asked for");
+//! let trace = hub.trace().expect("tracing is on");
 //! let copy = &trace.events()[0];
 //! assert_eq!((copy.what, copy.bytes, copy.buffer.as_deref()), (What::Copy, Some(4096), Some("signal")));
 //!
@@ -24,19 +23,19 @@
 //! # }
 //! ```
 //!
-//! # Whose clock
+//! # Clocks
 //!
-//! Times are the host's: from before a call to after it, so a launch is as long as its enqueueing took, and on the
-//! host's own queues as long as it ran. Where a queue was opened with [`QueueSpec::profiling`](onebuf_hal::QueueSpec), a launch
-//! has a second event, when it ran by the device's clock ([`Clock::Device`]). The two clocks are joined so that of all
-//! launches of a queue none was queued before its call began; they may be apart by as long as that call took, and more
-//! where an API does not tell when work was queued, and the device always had some.
+//! Times are the host's, from before a call to after it. A launch is therefore as long as its enqueueing took, and on the
+//! host's own queues as long as it ran. If a queue was created with [`QueueSpec::profiling`](onebuf_hal::QueueSpec), a launch
+//! has a second event with the times of the device's clock ([`Clock::Device`]). The two clocks are aligned so that no launch
+//! of a queue was queued before its call began. The remaining error is up to the duration of that call. It is larger if an
+//! API does not report when work was queued and the device was never idle.
 //!
-//! # What it costs
+//! # Overhead
 //!
-//! Without a trace one load and a branch for each of these. With one, two looks at the clock, a lock that is held
-//! for a few stores, and the names. With the cargo feature `tracing`, every event is a span of the `tracing` crate as
-//! well, target `onebuf`, level `TRACE`, whether or not the hub has a trace.
+//! Without a trace: one load and one branch per event. With a trace: two clock reads, a lock that is held for a few stores,
+//! and the names. With the cargo feature `tracing`, every event is also a span of the `tracing` crate (target `onebuf`, level
+//! `TRACE`), whether or not the hub has a trace.
 
 mod account;
 mod format;
@@ -58,21 +57,21 @@ use std::{
     path::Path,
 };
 
-/// What a hub has recorded; see the [module](self). Keeps the hub alive.
+/// The recorded events of a hub; see the [module](self). Keeps the hub alive.
 #[derive(Clone)]
 pub struct Trace {
     recorder: Arc<Recorder>,
     hub: Hub,
 }
 
-/// Traces of a [`HubBuilder`].
+/// Turns on traces in a [`HubBuilder`].
 pub trait HubBuilderTraceExt: Sized {
-    /// Records what happens, and keeps so many of the newest events: see [`trace`](self). Without it nothing is recorded.
+    /// Records events and keeps the newest `events` of them: see [`trace`](self). Without it nothing is recorded.
     #[must_use = "nothing is discovered until `build`"]
     fn trace(self, events: usize) -> Self;
 
-    /// With a trace, opens queues that nothing else was said of for profiling, so that launches are recorded by their
-    /// device's clock, too. Some drivers take longer for such queues.
+    /// With a trace, creates queues with profiling by default, so that launches are also recorded by their device's clock.
+    /// Some drivers are slower with such queues.
     #[must_use = "nothing is discovered until `build`"]
     fn trace_devices(self) -> Self;
 }
@@ -89,7 +88,7 @@ impl HubBuilderTraceExt for HubBuilder {
 
 /// The trace of a [`Hub`].
 pub trait HubTraceExt {
-    /// What was recorded so far; `None` unless the hub was made with [`HubBuilder::trace`](HubBuilderTraceExt::trace).
+    /// The events recorded so far; `None` unless the hub was built with [`HubBuilder::trace`](HubBuilderTraceExt::trace).
     fn trace(&self) -> Option<Trace>;
 }
 
@@ -100,35 +99,35 @@ impl HubTraceExt for Hub {
 }
 
 impl Trace {
-    /// What is kept, in the order in which it ended.
+    /// The recorded events, in the order in which they ended.
     pub fn events(&self) -> Vec<Event> {
         self.recorder.events()
     }
 
-    /// How many events had to go for later ones.
+    /// How many events were overwritten by later ones.
     pub fn dropped(&self) -> u64 {
         self.recorder.dropped()
     }
 
-    /// Forgets everything, also how much was dropped.
+    /// Deletes all events and resets the count of dropped ones.
     pub fn clear(&self) {
         self.recorder.clear();
     }
 
-    /// Writes what is kept as one JSON object in the Trace Event format. What a device has not finished yet has
-    /// the host's times alone.
+    /// Writes the events as one JSON object in the Trace Event format. Work that a device has not finished yet has only the
+    /// host's times.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The writer's errors.
     pub fn write(&self, to: impl Write) -> io::Result<()> {
         let own = self.recorder.service_queues();
         format::write(to, &self.events(), self.dropped(), self.hub.topology(), &own)
     }
 
-    /// The same, to a file, which is replaced.
+    /// Writes the events to a file, as [`Trace::write`] does. An existing file is replaced.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let mut file = BufWriter::new(File::create(path)?);
         self.write(&mut file)?;

@@ -1,4 +1,4 @@
-//! Where events are kept: the newest, so many and no more.
+//! The event buffer, which keeps a limited number of the newest events.
 
 use super::{Clock, Event};
 use onebuf_core::observe::{Observer, Timed};
@@ -12,17 +12,17 @@ use std::{
     time::Duration,
 };
 
-/// Launches whose device times are not known yet are looked at again when there are so many more.
+/// Pending device times are queried again when this many more launches are pending.
 const LOOK_AGAIN: usize = 64;
-/// No more of them are kept: each holds an object of the driver's.
+/// The maximum number of pending launches. Each holds a driver's object.
 const MOST_RUNNING: usize = 4096;
 
-/// Where in the picture an event stands.
+/// The row of an event in the viewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Track {
-    /// At a queue, by its number.
+    /// A queue, by its number.
     Queue(usize),
-    /// At a part of a pipeline that has no queue.
+    /// A part of a pipeline that has no queue.
     Part(&'static str),
 }
 
@@ -36,16 +36,16 @@ impl Track {
 pub(super) struct Recorder {
     most: usize,
     kept: Mutex<Kept>,
-    /// The queues that are not the program's.
+    /// The internal queues, which the program did not create.
     own: Mutex<BTreeSet<usize>>,
 }
 
 #[derive(Default)]
 struct Kept {
     events: VecDeque<(Event, Option<Profile>)>,
-    /// How many came before the first of them.
+    /// How many events were dropped before the first one kept.
     dropped: u64,
-    /// The device's work that is still to be timed, by its event's number from the beginning.
+    /// Launches whose device times are pending, by their event's absolute number.
     running: VecDeque<(u64, Timed)>,
     look_at: usize,
 }
@@ -60,7 +60,7 @@ impl Recorder {
         lock(&self.kept).look();
     }
 
-    /// Queues that the program does not know are told apart.
+    /// The numbers of the internal queues.
     pub fn service_queues(&self) -> BTreeSet<usize> {
         lock(&self.own).clone()
     }
@@ -89,7 +89,7 @@ impl Recorder {
         }
     }
 
-    /// Everything that is kept. Launches that a device has timed are there a second time, by its clock.
+    /// All events kept. A launch with device times appears a second time, by the device's clock.
     pub fn events(&self) -> Vec<Event> {
         let mut kept = lock(&self.kept);
         kept.look();
@@ -112,14 +112,14 @@ impl Recorder {
 }
 
 impl Kept {
-    /// Asks for the times of what is done by now.
+    /// Queries the device times of completed launches.
     fn look(&mut self) {
         for (number, timed) in std::mem::take(&mut self.running) {
             match timed.profile() {
                 Ok(profile) => self.note(number, profile),
                 Err(onebuf_hal::Error::Busy { .. }) => self.running.push_back((number, timed)),
-                // It failed, or this driver has no times.
-                Err(error) => tracing::debug!(%error, "no times of a launch"),
+                // The launch failed, or the driver reports no times.
+                Err(error) => tracing::debug!(%error, "no device times for a launch"),
             }
         }
         let many = self.running.len().saturating_sub(MOST_RUNNING);
@@ -134,7 +134,7 @@ impl Kept {
         }
     }
 
-    /// How much later a queue's clock has to be for its launches to be queued no earlier than they were.
+    /// The offset of each queue's clock: the smallest one for which no launch was queued before its call began.
     fn shifts(&self) -> BTreeMap<Track, i64> {
         let mut shifts = BTreeMap::new();
         for (event, profile) in &self.events {

@@ -1,4 +1,4 @@
-//! What a known program leaves in its trace, and that the file is what viewers read.
+//! The trace of a known program, and that viewers can read the file.
 
 use super::*;
 use onebuf::pipeline::{Filled, Pipeline};
@@ -40,7 +40,7 @@ fn add(device: &Device, name: &'static str) -> Kernel {
         Ok(())
     });
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: it touches the elements of its slice, whatever the grid.
+    // SAFETY: the kernel only touches elements of its slice, whatever the grid.
     #[allow(unsafe_code)]
     unsafe {
         device.program(&source).unwrap().kernel(name, signature).unwrap()
@@ -51,7 +51,7 @@ fn launch(kernel: &Kernel, queue: &Queue, buffer: &Buffer<u32>) {
     queue.launch(kernel, [N], args![buffer.write_on(queue).unwrap()]).unwrap();
 }
 
-/// Up on the host, through both devices, and back.
+/// Uploads from the host, runs on both devices, and reads back.
 fn program(hub: &Hub) -> Buffer<u32> {
     let [one, two] = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap());
     let buffer = hub.buffer::<u32>(N).shared_with([&one, &two]).name("signal").build().unwrap();
@@ -168,7 +168,7 @@ fn a_queue_that_times_its_work_tells_when_it_ran() {
     let queue = device.queue_with(QueueSpec { profiling: true, ..QueueSpec::default() }).unwrap();
     let buffer = hub.buffer::<u32>(N).shared_with([&device]).build().unwrap();
     let kernel = add(&device, "timed");
-    // So many that some are looked at while others run.
+    // Enough launches that some are queried while others run.
     (0..100).for_each(|_| launch(&kernel, &queue, &buffer));
     queue.finish().unwrap();
     let events = hub.trace().unwrap().events();
@@ -183,7 +183,7 @@ fn a_queue_that_times_its_work_tells_when_it_ran() {
             "less than the device takes"
         );
     }
-    // One after the other, as the queue is.
+    // In order, because the queue is in-order.
     assert!(on_device.windows(2).all(|pair| pair[0].end <= pair[1].start));
     check(&file(&hub.trace().unwrap()));
 }
@@ -224,7 +224,7 @@ fn events_are_spans() {
     use std::sync::{Arc, Mutex};
     use tracing::{Event as Log, Metadata, Subscriber, field, span};
 
-    /// What spans are told.
+    /// The fields of the spans.
     #[derive(Clone, Default)]
     struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -315,7 +315,7 @@ fn stages_are_told_with_their_frames() {
     check(&file(&trace));
 }
 
-/// The whole file, and nothing that is not of the format.
+/// Parses the whole file and rejects unknown fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TraceFile {
@@ -400,7 +400,7 @@ fn file(trace: &Trace) -> TraceFile {
     serde_json::from_slice(&json).unwrap()
 }
 
-/// Everything that viewers need; the numbers of slices and of arrows.
+/// Checks what viewers need, and returns the numbers of slices and arrows.
 fn check(file: &TraceFile) -> (usize, usize) {
     assert_eq!((file.unit.as_str(), file.other_data.schema), ("ns", 2));
     assert_eq!(file.other_data.program, "onebuf");
@@ -446,7 +446,7 @@ fn check(file: &TraceFile) -> (usize, usize) {
     (slices.values().map(Vec::len).sum(), arrows.len())
 }
 
-/// Two slices of one thread do not overlap, or one lies inside of the other.
+/// Two slices of one thread are disjoint or nested.
 fn assert_stacked(slices: &[(f64, f64)]) {
     let (mut open, rounding) = (Vec::<f64>::new(), 1e-4);
     for &(start, end) in slices {

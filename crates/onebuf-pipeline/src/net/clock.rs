@@ -1,18 +1,18 @@
-//! A clock that costs next to nothing to read, and is right to a few milliseconds.
+//! A coarse monotonic clock: very cheap to read, accurate to a few milliseconds.
 //!
 //! # Safety
-//! The kernel is given the address of a variable of this function's.
+//! The kernel writes to a local variable whose address it is given.
 
 #![allow(unsafe_code)]
 
 use std::time::Duration;
 
-/// Since some time before. For whoever asks at every packet, and wants to know of tenths of a second.
+/// Time since an arbitrary start. For code that checks the time at every packet and needs tenths of a second.
 pub(crate) fn coarse() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a live variable of the type that is written. This clock is always there on Linux, so nothing can fail.
+    // SAFETY: `now` is live and has the type that the kernel writes. Linux always has this clock, so the call cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
-    // Neither is negative; how wide they are depends on the target.
+    // Neither field is negative. Their widths depend on the target.
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 

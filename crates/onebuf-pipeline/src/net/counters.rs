@@ -1,10 +1,10 @@
-//! Counts that one thread makes, and any may read without waiting for it.
+//! Counters that one thread updates and any thread may read without waiting.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Plain numbers, and `Counters` that they are read from.
+/// Declares a struct of plain numbers, and the struct of atomics that it is read from.
 macro_rules! counters {
-    ($(#[$about:meta])* $plain:ident { $($(#[$each:meta])* $name:ident,)* }) => {
+    ($(#[$about:meta])* $plain:ident, $atomic:ident { $($(#[$each:meta])* $name:ident,)* }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
         #[non_exhaustive]
@@ -13,11 +13,11 @@ macro_rules! counters {
         }
 
         #[derive(Debug, Default)]
-        pub(super) struct Counters {
+        pub(super) struct $atomic {
             $(pub $name: std::sync::atomic::AtomicU64,)*
         }
 
-        impl Counters {
+        impl $atomic {
             pub fn get(&self) -> $plain {
                 $plain { $($name: self.$name.load(std::sync::atomic::Ordering::Relaxed),)* }
             }
@@ -26,7 +26,7 @@ macro_rules! counters {
 }
 pub(crate) use counters;
 
-/// Adds to a counter, which one thread alone does.
+/// Adds to a counter. Only one thread may do so.
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

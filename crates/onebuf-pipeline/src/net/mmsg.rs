@@ -1,7 +1,7 @@
-//! Many packets by one call.
+//! Receives and sends many packets with one system call.
 //!
 //! # Safety
-//! The kernel is given arrays of addresses: of slices that are borrowed for the whole call.
+//! The kernel gets arrays of addresses. They point to slices that are borrowed for the whole call.
 
 #![allow(unsafe_code)]
 
@@ -13,39 +13,39 @@ use std::{
     ptr,
 };
 
-/// Packets of one call at most.
+/// The maximum number of packets per call.
 pub(crate) const BATCH: usize = 64;
 
-/// The address and port that a packet came from, as the kernel writes them: a `sockaddr_in` and zeros, or a `sockaddr_in6`.
+/// The sender's address and port as the kernel writes them: a `sockaddr_in` followed by zeros, or a `sockaddr_in6`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin([u32; size_of::<libc::sockaddr_in6>() / 4]);
 
 impl Origin {
-    /// Lets the kernel write it with the message that is received next.
+    /// Makes the kernel write the sender here with the next message.
     fn ask(&mut self, message: &mut libc::msghdr) {
         message.msg_name = (&raw mut self.0).cast();
         message.msg_namelen = size_of_val(&self.0) as _;
     }
 }
 
-/// What came as one packet.
+/// A received packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Got {
     pub bytes: usize,
-    /// It was longer than its places.
+    /// The packet was longer than its buffers.
     pub cut_off: bool,
     pub from: Origin,
 }
 
-/// Waits for one packet, as long as the socket's timeout says, and takes those that are there already. Each fills its places one
-/// after the other.
+/// Waits for one packet, up to the socket's timeout, and also takes all packets that have already arrived. Each packet fills
+/// its own buffers in order.
 pub(crate) fn receive<const N: usize>(
     socket: BorrowedFd<'_>,
     places: &mut [[IoSliceMut<'_>; N]],
     got: &mut [Got; BATCH],
 ) -> io::Result<usize> {
     let parts = places.iter_mut().map(|place| {
-        // What is empty at the end is left out: each part costs the kernel about 40 ns.
+        // Empty buffers at the end are left out: each buffer costs the kernel about 40 ns.
         let used = place.iter().rposition(|part| !part.is_empty()).map_or(0, |last| last + 1);
         (place.as_mut_ptr().cast(), used)
     });
@@ -54,8 +54,9 @@ pub(crate) fn receive<const N: usize>(
     for (message, got) in messages[..many as usize].iter_mut().zip(&mut *got) {
         got.from.ask(&mut message.msg_hdr);
     }
-    // SAFETY: `many` of the messages have been set, each to at most `N` places, which are `iovec`s by the standard library's word
-    // and exclusively borrowed; and each to memory for the sender's address, of which the length is told. No control data.
+    // SAFETY: `many` of the messages are set, each to at most `N` buffers. `IoSliceMut` is guaranteed to be ABI-compatible
+    // with `iovec`, and the buffers are exclusively borrowed. Each message also points to memory for the sender's address and
+    // states its length. There is no control data.
     let came = unsafe {
         let (fd, none) = (socket.as_raw_fd(), ptr::null_mut());
         libc::recvmmsg(fd, messages.as_mut_ptr(), many, libc::MSG_WAITFORONE as _, none)
@@ -68,10 +69,10 @@ pub(crate) fn receive<const N: usize>(
     Ok(came)
 }
 
-/// Waits for one message, which may be several packets that came close together and that the kernel did not take apart
-/// (`UDP_GRO`): all but the last have the same size. They fill the places one after the other; `packet` is how long those of one
-/// are, whoever's they are otherwise is told as cut off. Once packets are not to come together any more, those that waited still do,
-/// without the kernel's word on how long each is (`marked`).
+/// Waits for one message, which may be several packets that the kernel joined (`UDP_GRO`); all but the last have the same
+/// size. The packets fill the buffers in order. `packet` is the expected packet size; a message of packets of any other size
+/// is reported as one packet that was cut off. Once joining is turned off, packets that already waited still arrive joined,
+/// but without the packet size from the kernel (`marked` is false).
 pub(crate) fn receive_joined(
     socket: BorrowedFd<'_>,
     places: &mut [IoSliceMut<'_>],
@@ -97,30 +98,30 @@ pub(crate) fn receive_joined(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     pub bytes: usize,
-    /// How long each of its packets is, but for the last.
+    /// The size of each packet in the message, except the last.
     pub each: usize,
-    /// It was longer than its places.
+    /// The message was longer than its buffers.
     pub cut_off: bool,
-    /// The kernel joins packets of one sender only.
+    /// The sender. The kernel joins packets of one sender only.
     pub from: Origin,
 }
 
-/// Waits for one message, of one packet or of several.
+/// Waits for one message of one or several packets.
 pub(crate) fn receive_whole(
     socket: BorrowedFd<'_>,
     places: &mut [IoSliceMut<'_>],
 ) -> io::Result<Whole> {
-    // Aligned, and longer than the one word that is asked for.
+    // Aligned, and larger than the one word that the kernel writes.
     let mut control = [0u64; 8];
-    // SAFETY: numbers and pointers, for which zero means that there is nothing.
+    // SAFETY: the struct has only integers and pointers, for which zero means absent.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     (message.msg_iov, message.msg_iovlen) = (places.as_mut_ptr().cast(), places.len() as _);
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
     let mut from = Origin::default();
     from.ask(&mut message);
-    // SAFETY: places are `iovec`s and exclusively borrowed, and so is the memory for control data and for the sender's address, of
-    // which the lengths are told.
+    // SAFETY: `IoSliceMut` is ABI-compatible with `iovec`, and the buffers are exclusively borrowed. So is the memory for
+    // control data and for the sender's address; their lengths are stated.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, 0) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
     let cut_off = message.msg_flags & libc::MSG_TRUNC != 0;
@@ -128,9 +129,9 @@ pub(crate) fn receive_whole(
     Ok(Whole { bytes, each, cut_off, from })
 }
 
-/// How long the packets are that came together, when several did.
+/// The size of the joined packets, if the kernel joined several.
 fn joined_size(message: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel has filled the message's control data, and said how long it is; a head is as long as it says.
+    // SAFETY: the kernel has filled the control data and set its length; `CMSG_FIRSTHDR` checks that a header fits.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(message);
         if head.is_null()
@@ -144,12 +145,12 @@ fn joined_size(message: &libc::msghdr) -> Option<usize> {
     }
 }
 
-/// Sends messages, each of its parts one after the other. Returns how many went, which is at least one.
+/// Sends messages, each the concatenation of its parts. Returns how many were sent, which is at least one.
 pub(crate) fn send(socket: BorrowedFd<'_>, sent: &[&[IoSlice<'_>]]) -> io::Result<usize> {
     let parts = sent.iter().map(|parts| (parts.as_ptr().cast_mut().cast(), parts.len()));
     let mut messages = messages(parts);
     let many = sent.len().min(BATCH) as u32;
-    // SAFETY: as for `receive`; what is sent is only read.
+    // SAFETY: as for `receive`; the kernel only reads the data.
     let went = unsafe {
         let flags = libc::MSG_NOSIGNAL as _;
         libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), many, flags)
@@ -157,10 +158,10 @@ pub(crate) fn send(socket: BorrowedFd<'_>, sent: &[&[IoSlice<'_>]]) -> io::Resul
     usize::try_from(went).map_err(|_| io::Error::last_os_error())
 }
 
-/// Messages of these parts: where they begin, and how many they are.
+/// Builds messages from parts, each given by its first element and its length.
 fn messages(mut parts: impl Iterator<Item = (*mut libc::iovec, usize)>) -> [libc::mmsghdr; BATCH] {
     array::from_fn(|_| {
-        // SAFETY: numbers and pointers, for which zero means that there is nothing.
+        // SAFETY: the struct has only integers and pointers, for which zero means absent.
         let mut message: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
         if let Some((first, many)) = parts.next() {
             message.msg_hdr.msg_iov = first;

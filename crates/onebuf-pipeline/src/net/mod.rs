@@ -1,4 +1,4 @@
-//! What the network's sources and sinks share: packets, and calls that move many of them.
+//! What network sources and sinks share: the packet format, and system calls that move many packets.
 
 pub(super) mod clock;
 pub(super) mod counters;
@@ -12,7 +12,7 @@ use std::{
     net::{SocketAddr, ToSocketAddrs},
 };
 
-/// A call to the kernel that failed.
+/// Wraps the error of a failed system call.
 pub(super) fn failed(call: &'static str) -> impl Fn(io::Error) -> Error {
     move |error| Error::Driver {
         api: "host",
@@ -22,13 +22,13 @@ pub(super) fn failed(call: &'static str) -> impl Fn(io::Error) -> Error {
     }
 }
 
-/// The first address of a name.
+/// Resolves a name to its first address.
 pub(super) fn resolve(name: impl ToSocketAddrs) -> Result<SocketAddr> {
     let found = name.to_socket_addrs().map(|mut all| all.next());
     let why = match found {
         Ok(Some(address)) => return Ok(address),
-        Ok(None) => "a name without an address: write HOST:PORT".to_owned(),
-        Err(error) => format!("no address, which is HOST:PORT: {error}"),
+        Ok(None) => "the name has no address; expected HOST:PORT".to_owned(),
+        Err(error) => format!("expected HOST:PORT: {error}"),
     };
     Err(Error::invalid(why))
 }

@@ -1,4 +1,4 @@
-//! One packet: a head of forty bytes, and a part of a frame.
+//! The packet format: a header of 40 bytes and a part of a frame.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -13,9 +13,9 @@
 //! | 24 | 8 | frame; at the end, how many frames there were |
 //! | 32 | 8 | a frame's bytes |
 //!
-//! Little-endian. Everything that comes from the network is checked here, and fits together afterwards.
+//! All fields are little-endian. Everything received is validated here and consistent afterwards.
 
-/// The head's bytes.
+/// The header's size in bytes.
 pub(crate) const HEADER: usize = 40;
 
 /// The longest payload that fits a UDP packet over IPv4.
@@ -24,10 +24,10 @@ pub(crate) const MOST: usize = 65_507 - HEADER;
 const MAGIC: [u8; 4] = *b"1BUF";
 const VERSION: u8 = 1;
 
-/// No stream is so long: numbers behind it are not computed with.
+/// Frame numbers above this are rejected, so that arithmetic on them cannot overflow.
 pub(crate) const MOST_FRAMES: u64 = 1 << 62;
 
-/// How a frame is cut.
+/// How a frame is divided into packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     frame_bytes: u64,
@@ -36,14 +36,14 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// `None` for what cannot be cut so.
+    /// `None` if a frame of this size cannot be divided so.
     pub fn new(frame_bytes: usize, stride: usize) -> Option<Self> {
         let packets = u32::try_from(frame_bytes.div_ceil(stride.max(1))).ok()?;
         let (frame_bytes, stride) = (frame_bytes as u64, u16::try_from(stride).ok()?);
         Some(Self { frame_bytes, stride, packets }).filter(|cut| cut.fits())
     }
 
-    /// Whether its numbers fit together. Asked for each packet, so without a division.
+    /// Whether the fields are consistent. Checked for each packet, so it avoids a division.
     fn fits(self) -> bool {
         let (stride, packets) = (u64::from(self.stride), u64::from(self.packets));
         (1..=MOST as u64).contains(&stride)
@@ -61,30 +61,30 @@ impl Cut {
         usize::from(self.stride)
     }
 
-    /// Packets of one frame.
+    /// Packets per frame.
     pub fn packets(self) -> u32 {
         self.packets
     }
 
-    /// The payload's bytes in one packet.
+    /// The payload size of one packet.
     pub fn len(self, packet: u32) -> usize {
         let offset = u64::from(packet) * u64::from(self.stride);
         self.frame_bytes.saturating_sub(offset).min(u64::from(self.stride)) as usize
     }
 
-    /// Where one packet's payload lies in its frame.
+    /// The byte range of one packet's payload in its frame.
     pub fn range(self, packet: u32) -> std::ops::Range<usize> {
         let offset = packet as usize * self.stride();
         offset..offset + self.len(packet)
     }
 }
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// This part of a frame.
+    /// The part of a frame with this number.
     Part(u32),
-    /// There were so many frames as its number says.
+    /// The end of the stream. The header's frame number is the number of frames sent.
     End,
 }
 
@@ -114,7 +114,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a head, of a packet with so many bytes of payload. `None` unless everything fits together.
+    /// Decodes the header of a packet with `payload` bytes of payload. `None` if any field is inconsistent.
     pub fn decode(bytes: &[u8; HEADER], payload: usize) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -158,7 +158,7 @@ mod tests {
         let good = header.encode();
         assert_eq!(Header::decode(&good, 100), Some(header));
         assert_eq!((Header::decode(&good, 99), Header::decode(&good, 300)), (None, None));
-        // Magic, version, kind, stride, packet, packets, reserved, frame, bytes: each by one bit.
+        // Magic, version, kind, stride, packet, packets, reserved, frame, bytes: one flipped bit each.
         for (at, bit) in
             [(0, 1), (4, 2), (5, 1), (6, 1), (12, 4), (16, 1), (20, 1), (31, 128), (33, 1)]
         {
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(Header::decode(&end.encode(), 1), None);
     }
 
-    /// A head takes no memory at all.
+    /// Decoding a header allocates nothing.
     #[cfg(not(any(onebuf_shuttle, miri)))]
     #[test]
     fn fuzz_packets() {

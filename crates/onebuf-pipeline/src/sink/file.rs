@@ -1,4 +1,4 @@
-//! Frames that are written to a file, without anything around them.
+//! A sink that writes raw frames to a file.
 
 use super::Sink;
 use bytemuck::Pod;
@@ -10,19 +10,19 @@ use std::{
     path::Path,
 };
 
-/// Writes frames one behind the other, as they lie in memory. [`source::File`](super::super::source::File) reads them.
+/// Writes frames one after another, as they lie in memory. [`source::File`](super::super::source::File) reads them.
 #[derive(Debug)]
 pub struct File {
     file: fs::File,
-    /// For messages.
+    /// The path, for error messages.
     name: String,
 }
 
 impl File {
-    /// Makes a file, or empties the one that there is.
+    /// Creates a file, or truncates an existing one.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for one that cannot be written.
+    /// [`Error::Unavailable`] if the file cannot be written.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let name = path.as_ref().display().to_string();
         let file = fs::File::create(path).map_err(|error| unwritable(&name, &error))?;
@@ -33,7 +33,7 @@ impl File {
         self.file.write_all(bytes).map_err(|error| unwritable(&self.name, &error))
     }
 
-    /// Writes the first bytes anew.
+    /// Overwrites the first bytes.
     pub(super) fn rewrite_head(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, 0).map_err(|error| unwritable(&self.name, &error))
     }

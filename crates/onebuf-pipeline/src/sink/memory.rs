@@ -1,14 +1,14 @@
-//! Frames that are kept in memory.
+//! A sink that keeps frames in memory.
 
 use super::Sink;
 use onebuf_hal::Result;
 
-/// Puts frames one behind the other into a vector.
+/// Appends frames to a vector.
 #[derive(Debug)]
 pub struct Memory<'m, T>(&'m mut Vec<T>);
 
 impl<'m, T> Memory<'m, T> {
-    /// Behind what the vector has.
+    /// Appends to the vector's present contents.
     pub fn new(all: &'m mut Vec<T>) -> Self {
         Self(all)
     }

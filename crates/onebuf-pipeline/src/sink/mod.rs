@@ -1,7 +1,7 @@
-//! Where frames go: memory, files, the network.
+//! Sinks: memory, files, the network.
 //!
-//! A [`Sink`] is given one frame after the other. [`Builder::drain`] makes one the sink of a pipeline, and gives it the ring's own memory
-//! wherever the host sees that. A function that takes a slice and the frame's number is a sink too.
+//! A [`Sink`] receives one frame after another. [`Builder::drain`] makes it the sink of a pipeline; it reads the slots' own
+//! memory where the host can map it. A function that takes a slice and the frame's number is also a sink.
 
 mod file;
 mod memory;
@@ -20,12 +20,12 @@ use bytemuck::Pod;
 use onebuf_core::Buffer;
 use onebuf_hal::Result;
 
-/// Something that takes one frame after the other.
+/// Consumes one frame after another.
 pub trait Sink<T> {
-    /// Takes a frame with this number: see [`Work::frame`](super::Work::frame).
+    /// Takes the frame with this number; see [`Work::frame`](super::Work::frame).
     ///
     /// # Errors
-    /// The sink's own; they stop the pipeline.
+    /// The sink's own errors. They stop the pipeline.
     fn take(&mut self, frame: &[T], number: u64) -> Result<()>;
 }
 
@@ -36,8 +36,8 @@ impl<T, F: FnMut(&[T], u64) -> Result<()>> Sink<T> for F {
 }
 
 impl<'f, S: Send + Sync> Builder<'f, S> {
-    /// A sink of the library, or one like them, and which buffer of a slot it takes: in place where the host sees that buffer,
-    /// else by one download, which the ledger counts as asked for.
+    /// Sets a [`Sink`] and selects which buffer of a slot it reads. The sink reads the buffer in place if the host can map
+    /// it; otherwise each frame costs one download, which the ledger counts as an explicit copy.
     pub fn drain<T: Pod + Send>(
         self,
         mut sink: impl Sink<T> + Send + 'f,

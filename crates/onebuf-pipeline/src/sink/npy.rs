@@ -1,11 +1,12 @@
-//! Frames that are written to a NumPy file.
+//! A sink that writes frames to a NumPy file.
 
 use super::{File, Sink};
 use crate::npy::{Head, NpyElement};
 use onebuf_hal::{Error, Result};
 use std::{marker::PhantomData, path::Path};
 
-/// Writes frames to a `.npy` file whose first axis counts them. The file is whole after each of them, whatever happens later.
+/// Writes frames to a `.npy` file whose first axis counts them. The header is updated after each frame, so the file is always
+/// valid.
 #[derive(Debug)]
 pub struct Npy<T> {
     file: File,
@@ -15,10 +16,10 @@ pub struct Npy<T> {
 }
 
 impl<T: NpyElement> Npy<T> {
-    /// Makes a file, or empties the one that there is, for frames of this shape.
+    /// Creates a file, or truncates an existing one, for frames of this shape.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for one that cannot be written, [`Error::InvalidArgument`] for a shape that fits no head.
+    /// [`Error::Unavailable`] if the file cannot be written, [`Error::InvalidArgument`] if the shape does not fit a header.
     pub fn create(path: impl AsRef<Path>, shape: &[usize]) -> Result<Self> {
         let head = Head::write(T::DESCR, 0, shape).map_err(Error::invalid)?;
         let mut file = File::create(path)?;
@@ -32,7 +33,9 @@ impl<T: NpyElement> Sink<T> for Npy<T> {
         let wanted = self.shape.iter().try_fold(1usize, |all, &axis| all.checked_mul(axis));
         if wanted != Some(frame.len()) {
             let (have, shape) = (frame.len(), &self.shape);
-            return Err(Error::invalid(format!("a frame of {have} elements of shape {shape:?}")));
+            return Err(Error::invalid(format!(
+                "a frame of {have} elements does not have the shape {shape:?}"
+            )));
         }
         self.file.append(bytemuck::cast_slice(frame))?;
         self.frames += 1;

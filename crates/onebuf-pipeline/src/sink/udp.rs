@@ -1,4 +1,4 @@
-//! Frames that are sent in packets, over UDP.
+//! A sink that sends frames as UDP packets.
 
 mod faults;
 mod pace;
@@ -18,7 +18,7 @@ use bytemuck::Pod;
 use faults::Order;
 use onebuf_hal::{Error, Result};
 use pace::Pace;
-use sent::{Counters, add};
+use sent::{SendCounters, add};
 use std::{
     io::{self, ErrorKind, IoSlice},
     net::{SocketAddr, ToSocketAddrs, UdpSocket},
@@ -27,21 +27,21 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// No wait for the network's queue is longer.
+/// The longest wait for the network's send queue.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A payload at most, unless said otherwise: what jumbo frames have room for.
+/// The default limit of the payload: it fits jumbo frames.
 const USUAL_MOST: usize = 8192;
 
 /// The longest message of several packets.
 const LONGEST: usize = 65_507;
 
-/// How often the end is said, since that can be lost too.
+/// How many times the end of the stream is sent, because packets may be lost.
 const FAREWELLS: usize = 3;
 
-/// Sends frames to a [`source::Udp`](super::super::source::Udp), straight out of their memory.
+/// Sends frames to a [`source::Udp`](super::super::source::Udp), directly from their memory.
 ///
-/// Each frame is cut into packets; dropping the sink, or [`Udp::finish`], says that there are no more.
+/// Each frame is split into packets. Dropping the sink, or calling [`Udp::finish`], announces the end of the stream.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
@@ -51,16 +51,16 @@ pub struct Udp {
     faults: Faults,
     order: Order,
     cut: Option<Cut>,
-    /// How many packets the kernel takes at once, to cut them apart itself.
+    /// How many packets go to the kernel as one message that it splits itself.
     together: usize,
-    sent: Arc<Counters>,
+    sent: Arc<SendCounters>,
 }
 
 impl Udp {
-    /// Sends to an address, as fast as it goes, in packets that fit the way there.
+    /// Sends to an address, without a rate limit, in packets that fit the path MTU.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what is no address, [`Error::Driver`] from the kernel.
+    /// [`Error::InvalidArgument`] if the address is invalid, [`Error::Driver`] from the kernel.
     pub fn connect(to: impl ToSocketAddrs) -> Result<Self> {
         let to = resolve(to)?;
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -80,63 +80,64 @@ impl Udp {
         })
     }
 
-    /// The stream's number; some number otherwise.
+    /// Sets the stream's number. The default is random.
     pub fn stream(mut self, stream: u32) -> Self {
         self.stream = stream;
         self
     }
 
-    /// How many bytes of a frame a packet carries at most. Otherwise as many as fit the way there, and no more than 8192.
+    /// Sets the maximum payload of a packet. The default is what fits the path MTU, at most 8192 bytes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for none, or more than a packet can have.
+    /// [`Error::InvalidArgument`] if it is zero or more than a UDP packet can carry.
     pub fn payload(mut self, bytes: usize) -> Result<Self> {
         if !(1..=MOST).contains(&bytes) {
-            let what = format!("a payload of {bytes} bytes: from 1 to {MOST} fit");
+            let what = format!("a payload of {bytes} bytes: it must be 1 to {MOST}");
             return Err(Error::invalid(what));
         }
         self.payload = bytes;
         Ok(self)
     }
 
-    /// So many bytes of frames per second and no more, evenly.
+    /// Limits the rate to this many bytes of frame data per second, evenly paced.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what is no rate.
+    /// [`Error::InvalidArgument`] if the rate is not a finite number of at least 1.
     pub fn rate(mut self, bytes_per_s: f64) -> Result<Self> {
-        self.pace = Pace::new(bytes_per_s)
-            .ok_or_else(|| Error::invalid(format!("a rate of {bytes_per_s} bytes per second")))?;
+        self.pace = Pace::new(bytes_per_s).ok_or_else(|| {
+            Error::invalid(format!("{bytes_per_s} bytes per second is not a valid rate"))
+        })?;
         Ok(self)
     }
 
-    /// Loses, doubles and reorders packets, for trying what a receiver makes of it. Needs the cargo feature `testing`.
+    /// Drops, duplicates and reorders packets, to test receivers. Needs the cargo feature `testing`.
     #[cfg(any(test, feature = "testing"))]
     pub fn faults(mut self, faults: Faults) -> Self {
         (self.faults, self.order) = (faults, Order::default());
         self
     }
 
-    /// What has been sent.
+    /// The counters so far.
     pub fn sent(&self) -> UdpSent {
         self.sent.get()
     }
 
-    /// For whoever wants to see what has been sent, while a pipeline has the sink.
+    /// Returns a meter that reads the counters while a pipeline owns the sink.
     pub fn meter(&self) -> UdpSentMeter {
         UdpSentMeter(self.sent.clone())
     }
 
-    /// The number of the frame that is sent next.
+    /// The number of the next frame.
     fn frame(&self) -> u64 {
         self.sent.frames.load(Ordering::Relaxed)
     }
 
-    /// How many bytes of a frame a packet carries.
+    /// The payload of a packet in bytes.
     pub fn payload_bytes(&self) -> usize {
         self.payload
     }
 
-    /// Says that there are no more frames. The next frame begins a new stream.
+    /// Announces the end of the stream. The next frame starts a new stream.
     ///
     /// # Errors
     /// [`Error::Driver`] from the kernel.
@@ -151,23 +152,25 @@ impl Udp {
         Ok(())
     }
 
-    /// How frames of this size are cut: all of a stream alike.
+    /// How frames of this size are split. All frames of a stream must have the same size.
     fn cut(&mut self, bytes: usize) -> Result<Cut> {
-        let what = || format!("frames of {bytes} bytes in packets of {}", self.payload);
+        let what =
+            || format!("frames of {bytes} bytes cannot be split into packets of {}", self.payload);
         let cut = Cut::new(bytes, self.payload.min(bytes)).ok_or_else(|| Error::invalid(what()))?;
         match self.cut.replace(cut) {
             None => self.together = together(&self.socket, cut),
             Some(before) if before == cut => {}
             before => {
                 self.cut = before;
-                let what = format!("a frame of {bytes} bytes in a stream of others");
+                let what =
+                    format!("a frame of {bytes} bytes in a stream of frames of another size");
                 return Err(Error::invalid(what));
             }
         }
         Ok(cut)
     }
 
-    /// Sends all, however many calls that takes.
+    /// Sends all packets, with as many system calls as needed.
     fn send_all(&mut self, mut packets: &[[IoSlice<'_>; 2]], cut: Cut) -> Result<()> {
         let start = Instant::now();
         while !packets.is_empty() {
@@ -183,22 +186,22 @@ impl Udp {
         Ok(())
     }
 
-    /// Whether it can be tried again.
+    /// Handles a send error, and returns `Ok` if sending can be retried.
     fn go_on_after(&mut self, error: io::Error, payload: usize, start: Instant) -> Result<()> {
         match (error.kind(), error.raw_os_error()) {
-            // It is about an earlier packet, and told once. Whoever shall listen may come later.
+            // The error concerns an earlier packet and is reported once. The receiver may start later.
             (ErrorKind::ConnectionRefused, _) => add(&self.sent.refused, 1),
             (ErrorKind::Interrupted, _) => {}
-            // Not on this way, or packets are to be cut by IP.
+            // Segmentation offload is unavailable on this path, or IP would have to fragment the packets.
             (_, Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE)) if self.together > 1 => {
                 self.together = 1;
                 socket::set_cutting(&self.socket, 0);
             }
             (_, Some(libc::EMSGSIZE)) => {
-                let what = format!("packets with {payload} bytes do not fit the way");
-                return Err(Error::invalid(format!("{what}: take a smaller payload")));
+                let what = format!("packets with {payload} bytes do not fit the path MTU");
+                return Err(Error::invalid(format!("{what}: choose a smaller payload")));
             }
-            // The queue is full: not all network cards let a sender wait for that.
+            // The send queue is full. Some network drivers return this error instead of blocking.
             (_, Some(libc::ENOBUFS)) if start.elapsed() < TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -249,22 +252,22 @@ impl<T: Pod> Sink<T> for Udp {
 impl Drop for Udp {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            tracing::warn!(%error, "the receiver was not told of the end");
+            tracing::warn!(%error, "the end of the stream could not be sent");
         }
     }
 }
 
-/// How many packets the kernel takes at once, to cut them apart late, or never if the receiver is on this machine
-/// (`UDP_SEGMENT`): one where it cannot.
+/// How many packets go to the kernel as one message (`UDP_SEGMENT`). The kernel splits it late, or never if the receiver is
+/// on this machine. One if the kernel does not support it.
 fn together(socket: &UdpSocket, cut: Cut) -> usize {
     let packet = HEADER + cut.stride();
     let most = (LONGEST / packet).min(BATCH);
-    // What was said for an earlier stream has to go.
+    // An earlier stream may have set another size.
     let cuts = socket::set_cutting(socket, if most > 1 { packet } else { 0 });
     if cuts { most.max(1) } else { 1 }
 }
 
-/// Messages of so many packets: all but a message's last are as long as can be.
+/// Groups packets into messages. Within a message all packets but the last have the full size.
 fn messages<'p>(
     mut packets: &'p [[IoSlice<'p>; 2]],
     together: usize,
@@ -281,14 +284,14 @@ fn messages<'p>(
     messages
 }
 
-/// What fits the way without being cut again, in whole cache lines.
+/// The largest payload that fits the path MTU, in whole cache lines.
 fn usual_payload(socket: &UdpSocket, to: SocketAddr) -> usize {
     let heads = HEADER + if to.is_ipv4() { 28 } else { 48 };
     let mtu = socket::path_mtu(socket).unwrap_or(1280).max(576);
     ((mtu - heads) / 64 * 64).min(USUAL_MOST)
 }
 
-/// A number that another sender hardly has.
+/// A number that another sender is unlikely to use.
 fn some_number() -> u32 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_nanos() as u64);

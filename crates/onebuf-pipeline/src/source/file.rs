@@ -1,4 +1,4 @@
-//! Frames that lie in a file, without anything around them.
+//! A source that reads raw frames from a file.
 
 use super::{FrameSource, turns::Turns};
 use crate::Filled;
@@ -6,11 +6,11 @@ use bytemuck::Pod;
 use onebuf_hal::{Error, Result};
 use std::{fs, io, os::unix::fs::FileExt, path::Path};
 
-/// Frames that lie one behind the other in a file, as they lie in memory: little-endian, and nothing between them.
+/// Reads frames that lie one after another in a file, as they lie in memory: little-endian, without separators.
 #[derive(Debug)]
 pub struct File {
     file: fs::File,
-    /// For messages.
+    /// The path, for error messages.
     name: String,
     start: u64,
     end: u64,
@@ -19,10 +19,10 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file, to be read once.
+    /// Opens a file to be read once.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for one that cannot be read.
+    /// [`Error::Unavailable`] if the file cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let name = path.as_ref().display().to_string();
         let open = || -> io::Result<(fs::File, u64)> {
@@ -34,17 +34,17 @@ impl File {
         Ok(Self { file, name, start: 0, end, at: 0, turns: Turns::ONE })
     }
 
-    /// So many times instead of once.
+    /// Repeats the file this many times instead of once.
     pub fn times(self, times: u64) -> Self {
         Self { turns: Turns::of(times), ..self }
     }
 
-    /// Without an end.
+    /// Repeats the file forever.
     pub fn forever(self) -> Self {
         Self { turns: Turns::FOREVER, ..self }
     }
 
-    /// Its bytes, or of those of them that are data.
+    /// The size of the data in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.end - self.start
     }
@@ -53,14 +53,14 @@ impl File {
         &self.name
     }
 
-    /// The first bytes, fewer where there are not so many.
+    /// The first `most` bytes, or fewer if the file is shorter.
     pub(super) fn head(&self, most: usize) -> Result<Vec<u8>> {
         let mut head = vec![0; usize::try_from(self.end).map_or(most, |end| most.min(end))];
         self.read(&mut head, 0)?;
         Ok(head)
     }
 
-    /// Only this part of it.
+    /// Restricts reading to this byte range.
     pub(super) fn part(self, start: u64, end: u64) -> Self {
         Self { start, end, at: start, ..self }
     }
@@ -69,8 +69,11 @@ impl File {
         self.file.read_exact_at(into, at).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 let wanted = into.len();
-                let what = format!("{}: ends in the {wanted} bytes from offset {at} on", self.name);
-                Error::invalid(format!("{what}, which were there when it was opened"))
+                let what = format!(
+                    "{}: the file was truncated: {wanted} bytes at offset {at} are missing",
+                    self.name
+                );
+                Error::invalid(format!("{what} that existed when it was opened"))
             }
             _ => unreadable(&self.name, &error),
         })
@@ -84,7 +87,7 @@ impl<T: Pod> FrameSource<T> for File {
         if all == 0 || one == 0 || !all.is_multiple_of(one) {
             let whole = all.checked_div(one).unwrap_or(0) * one;
             return Err(Error::invalid(format!(
-                "{}: {all} bytes are not whole frames of {one}: the last begins at offset {}",
+                "{}: {all} bytes are not a multiple of the frame's {one}: an incomplete frame begins at offset {}",
                 self.name,
                 self.start + whole
             )));

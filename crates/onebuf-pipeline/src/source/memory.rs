@@ -1,11 +1,11 @@
-//! Frames that lie in memory.
+//! A source that reads frames from memory.
 
 use super::{FrameSource, turns::Turns};
 use crate::Filled;
 use onebuf_hal::{Error, Result};
 use std::borrow::Cow;
 
-/// Frames that lie one behind the other in memory.
+/// Reads frames that lie one after another in memory.
 #[derive(Clone, Debug)]
 pub struct Memory<'m, T: Clone> {
     all: Cow<'m, [T]>,
@@ -14,17 +14,17 @@ pub struct Memory<'m, T: Clone> {
 }
 
 impl<'m, T: Clone> Memory<'m, T> {
-    /// Frames of a vector or a slice, once.
+    /// Reads the frames of a vector or a slice once.
     pub fn new(all: impl Into<Cow<'m, [T]>>) -> Self {
         Self { all: all.into(), at: 0, turns: Turns::ONE }
     }
 
-    /// So many times instead of once.
+    /// Repeats the data this many times instead of once.
     pub fn times(self, times: u64) -> Self {
         Self { turns: Turns::of(times), ..self }
     }
 
-    /// Without an end.
+    /// Repeats the data forever.
     pub fn forever(self) -> Self {
         Self { turns: Turns::FOREVER, ..self }
     }
@@ -34,7 +34,7 @@ impl<T: Copy> FrameSource<T> for Memory<'_, T> {
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled> {
         let (all, one) = (self.all.len(), frame.len());
         if all == 0 || one == 0 || !all.is_multiple_of(one) {
-            let what = format!("{all} elements in memory are not whole frames of {one}");
+            let what = format!("{all} elements in memory are not a multiple of the frame's {one}");
             return Err(Error::invalid(what));
         }
         if self.at == all {

@@ -1,8 +1,8 @@
-//! Where frames come from: memory, files, a signal that is computed, the network.
+//! Sources: memory, files, a synthetic signal, the network.
 //!
-//! A [`FrameSource`] fills the memory of one frame and says what came of it. [`Builder::feed`] makes one the source of a pipeline, and
-//! gives it the ring's own memory wherever the host sees that: what comes by the network lies where kernels read it.
-//! A function that fills a slice is a source too.
+//! A [`FrameSource`] fills the memory of one frame and reports the outcome. [`Builder::feed`] makes it the source of a pipeline;
+//! it fills the slots' own memory where the host can map it, so network data lands where kernels read it. A function that
+//! fills a slice is also a source.
 //!
 //! ```
 //! use onebuf::{pipeline::{Pipeline, sink, source}};
@@ -42,13 +42,13 @@ use bytemuck::Pod;
 use onebuf_core::Buffer;
 use onebuf_hal::Result;
 
-/// Something that fills one frame after the other.
+/// Produces one frame after another.
 pub trait FrameSource<T> {
-    /// Fills all elements with the next frame, or says why not. Unless it says [`Filled::Frame`], what lies there then is
-    /// nobody's; and the next call may be about other memory.
+    /// Fills all elements with the next frame, or reports why it did not. Unless it returns [`Filled::Frame`], the contents
+    /// of `frame` are unspecified and the next call may pass other memory.
     ///
     /// # Errors
-    /// The source's own; they stop the pipeline.
+    /// The source's own errors. They stop the pipeline.
     fn fill(&mut self, frame: &mut [T]) -> Result<Filled>;
 }
 
@@ -59,8 +59,8 @@ impl<T, F: FnMut(&mut [T]) -> Result<Filled>> FrameSource<T> for F {
 }
 
 impl<'f, S: Send + Sync> Builder<'f, S> {
-    /// A source of the library, or one like them, and which buffer of a slot it fills: in place where the host sees that
-    /// buffer, else by one upload, which the ledger counts as asked for.
+    /// Sets a [`FrameSource`] and selects which buffer of a slot it fills. The source fills the buffer in place if the host can
+    /// map it; otherwise each frame costs one upload, which the ledger counts as an explicit copy.
     pub fn feed<T: Pod + Send>(
         self,
         mut source: impl FrameSource<T> + Send + 'f,
@@ -71,7 +71,7 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     }
 }
 
-/// One frame, in place where possible.
+/// Fills one frame, in place where possible.
 fn fill<T: Pod>(
     source: &mut impl FrameSource<T>,
     buffer: &Buffer<T>,

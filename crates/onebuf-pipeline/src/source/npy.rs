@@ -1,4 +1,4 @@
-//! Frames of a NumPy file.
+//! A source that reads the frames of a NumPy file.
 
 use super::{File, FrameSource};
 use crate::{
@@ -8,9 +8,9 @@ use crate::{
 use onebuf_hal::{Error, Result};
 use std::{marker::PhantomData, path::Path};
 
-/// The frames of a `.npy` file: its first axis counts them, or all of it is one.
+/// Reads the frames of a `.npy` file: its first axis counts them, or the whole array is one frame.
 ///
-/// The file is taken at its word and no further: its element must be `T`, its order C's, and its size what the shape says.
+/// The file is checked strictly: its elements must be `T`, its order C's, and its size must match the shape.
 #[derive(Debug)]
 pub struct Npy<T> {
     file: File,
@@ -19,11 +19,11 @@ pub struct Npy<T> {
 }
 
 impl<T: NpyElement> Npy<T> {
-    /// Opens a file, to be read once.
+    /// Opens a file to be read once.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for one that cannot be read, [`Error::InvalidArgument`] for one that is not whole or has other
-    /// elements, with the offset or the field.
+    /// [`Error::Unavailable`] if the file cannot be read, [`Error::InvalidArgument`] with the offset or the field if it is
+    /// truncated or has other elements.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let file = File::open(path)?;
         let about = |why: String| Error::invalid(format!("{}: {why}", file.name()));
@@ -36,29 +36,31 @@ impl<T: NpyElement> Npy<T> {
                 Ok(Self { file: file.part(start, end), shape, element: PhantomData })
             }
             short if short < end => Err(about(format!(
-                "it ends at offset {short}, but its shape {:?} needs data up to {end}",
+                "the file ends at offset {short}, but its shape {:?} needs data up to {end}",
                 head.shape
             ))),
-            long => Err(about(format!("{} bytes behind its data, at offset {end}", long - end))),
+            long => {
+                Err(about(format!("{} extra bytes after its data, at offset {end}", long - end)))
+            }
         }
     }
 
-    /// So many times instead of once.
+    /// Repeats the file this many times instead of once.
     pub fn times(self, times: u64) -> Self {
         Self { file: self.file.times(times), ..self }
     }
 
-    /// Without an end.
+    /// Repeats the file forever.
     pub fn forever(self) -> Self {
         Self { file: self.file.forever(), ..self }
     }
 
-    /// The shape that the file says.
+    /// The shape in the file's header.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// Whether the shape is one of frames with so many elements.
+    /// Whether the array divides into frames of this many elements.
     fn fits(&self, elements: usize) -> bool {
         let many = |axes: &[u64]| axes.iter().product::<u64>();
         let behind_the_first = self.shape.get(1..).map(many);
@@ -72,7 +74,7 @@ impl<T: NpyElement> FrameSource<T> for Npy<T> {
             return self.file.fill(frame);
         }
         Err(Error::invalid(format!(
-            "{}: shape {:?} has no frames of {} elements: its first axis would count them",
+            "{}: shape {:?} does not divide into frames of {} elements along its first axis",
             self.file.name(),
             self.shape,
             frame.len()

@@ -1,4 +1,4 @@
-//! A signal that is computed: plane waves on a line of sensors, in noise.
+//! A synthetic signal: plane waves on a linear sensor array, with noise.
 
 use super::FrameSource;
 use crate::Filled;
@@ -9,18 +9,18 @@ use std::f64::consts::{PI, TAU};
 /// One plane wave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wave {
-    /// Its amplitude.
+    /// The amplitude.
     pub level: f64,
-    /// Turns per sample, from -0.5 to 0.5.
+    /// Cycles per sample, from -0.5 to 0.5.
     pub frequency: f64,
-    /// Where it comes from: degrees from straight ahead, from -90 to 90.
+    /// The direction of arrival in degrees from broadside, from -90 to 90.
     pub direction: f64,
 }
 
-/// Plane waves and noise, as a line of sensors half a wavelength apart hears them. The same numbers give the same
-/// samples, and the waves go on from frame to frame.
+/// Plane waves and noise as received by a linear array of sensors half a wavelength apart. The same parameters give the same
+/// samples. The waves are continuous from frame to frame.
 ///
-/// A frame is channels of samples, one channel behind the other. Needs the cargo feature `testing`.
+/// A frame holds the samples of channel 0, then those of channel 1, and so on. Needs the cargo feature `testing`.
 ///
 /// ```
 /// use onebuf::{Complex32, pipeline::source::{Synthetic, Wave}};
@@ -30,7 +30,7 @@ pub struct Wave {
 /// let mut frame = [Complex32::ZERO; 8];
 /// signal.frame(7, &mut frame)?;
 /// assert!((frame[1] - Complex32::I).norm() < 1e-6);
-/// assert_eq!(frame[..4], frame[4..], "straight ahead all sensors hear the same");
+/// assert_eq!(frame[..4], frame[4..], "from broadside all sensors receive the same");
 /// # Ok::<(), onebuf::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -46,8 +46,7 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// So many sensors and samples: three waves from the left, from ahead and from the right, in a little noise, without
-    /// an end.
+    /// An endless signal of this many channels and samples per frame: three waves from different directions in weak noise.
     pub fn new(channels: usize, samples: usize) -> Self {
         let wave = |level, frequency, direction| Wave { level, frequency, direction };
         let waves = [wave(1.0, 0.1875, 0.0), wave(0.5, 0.05, 30.0), wave(0.25, -0.31, -45.0)];
@@ -55,27 +54,27 @@ impl Synthetic {
         Self { channels, samples, waves, late, noise: 0.1, seed: 1, frames: None, next: 0 }
     }
 
-    /// These waves instead.
+    /// Replaces the waves.
     pub fn waves(self, waves: impl Into<Vec<Wave>>) -> Self {
         Self { waves: waves.into(), ..self }
     }
 
-    /// By how many samples each channel hears the waves too late, as over a longer cable; none unless said otherwise.
+    /// Delays each channel by this many samples, like a longer cable. The default is no delay.
     pub fn late(self, samples: impl Into<Vec<f64>>) -> Self {
         Self { late: samples.into(), ..self }
     }
 
-    /// How large the noise is: evenly between this and its negative, in both parts.
+    /// Sets the noise: uniform between `-level` and `level` in the real and the imaginary part.
     pub fn noise(self, level: f64) -> Self {
         Self { noise: level, ..self }
     }
 
-    /// Other noise.
+    /// Sets the seed of the noise.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// So many frames and no more.
+    /// Ends the signal after this many frames.
     pub fn frames(self, frames: u64) -> Self {
         Self { frames: Some(frames), ..self }
     }
@@ -83,12 +82,14 @@ impl Synthetic {
     /// Computes the frame with this number.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless there is room for exactly one frame.
+    /// [`Error::InvalidArgument`] if `frame` is not exactly one frame long.
     pub fn frame(&self, number: u64, frame: &mut [Complex32]) -> Result<()> {
         let (channels, samples) = (self.channels, self.samples);
         if samples == 0 || channels.checked_mul(samples) != Some(frame.len()) {
             let given = frame.len();
-            let what = format!("a frame of {given} samples for {channels} channels of {samples}");
+            let what = format!(
+                "a frame of {given} samples does not hold {channels} channels of {samples}"
+            );
             return Err(Error::invalid(what));
         }
         for (channel, line) in frame.chunks_exact_mut(samples).enumerate() {
@@ -111,9 +112,9 @@ impl Synthetic {
         }
     }
 
-    /// A wave where a frame begins on a channel, and its turn from one sample to the next.
+    /// A wave's value at a frame's first sample on a channel, and the factor from one sample to the next.
     fn turning(&self, wave: &Wave, number: u64, channel: usize) -> (Complex64, Complex64) {
-        // Whole turns go first: the number of samples grows without an end, and the fraction would drown in it.
+        // Whole cycles are removed first: the sample count grows without limit, and the fraction would lose its precision.
         let samples = number.wrapping_mul(self.samples as u64);
         let turns = (wave.frequency * (samples % (1 << 32)) as f64).fract();
         let turns = turns + (wave.frequency * 4294967296.0).fract() * (samples >> 32) as f64;
@@ -137,7 +138,7 @@ impl FrameSource<Complex32> for Synthetic {
     }
 }
 
-/// Numbers that look random and are the same for the same seeds.
+/// A deterministic pseudo-random generator.
 struct Noise {
     state: u64,
     level: f64,
@@ -188,7 +189,7 @@ mod tests {
                 let (channel, time) =
                     ((at / 16) as f64, u128::from(number) * 16 + (at % 16) as u128);
                 let wave = |wave: &Wave| {
-                    // In hundredths of a turn, exactly.
+                    // In hundredths of a cycle, exactly.
                     let turns = time as i128 * (wave.frequency * 100.0).round() as i128;
                     let turns = turns.rem_euclid(100) as f64 / 100.0;
                     let delay = channel * PI * wave.direction.to_radians().sin();

@@ -1,4 +1,4 @@
-//! Frames that come over a connection, without anything around them.
+//! A source that reads raw frames from a TCP connection.
 
 use super::FrameSource;
 use crate::{Filled, net::failed};
@@ -14,53 +14,54 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No read waits longer.
+/// The longest wait of one read.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// No call is longer, though bytes come: so often a stop is heard. What has come is put aside then, so calls for large frames are longer by what
-/// that may take.
+/// One call takes no longer than this even while bytes arrive, so that a stop request is noticed. The bytes of an incomplete
+/// frame are then copied aside, so calls for large frames may take longer by the time of that copy.
 const LONGEST: Duration = Duration::from_millis(250);
 const PUT_ASIDE_BYTES_PER_S: f64 = 1e9;
 
-/// How long a frame may take, unless said otherwise: this, and what it takes at the slowest rate that is expected.
+/// The default time limit of a frame: this, plus its transfer time at the slowest expected rate.
 const FRAME_LIMIT: Duration = Duration::from_secs(60);
 const SLOWEST_BYTES_PER_S: f64 = 1e6;
 
-/// Frames as they lie in memory, one behind the other, over TCP. The sender's closing ends the stream, between two frames.
+/// Reads frames over TCP, one after another, as they lie in memory. The stream ends when the sender closes the connection
+/// between two frames.
 ///
-/// However slowly the sender writes, a stop of the pipeline is heard within 250 ms (and a second more for every GB of a frame), and a frame has
-/// a [limit](Tcp::frame_limit).
+/// A stop of the pipeline takes effect within 250 ms (plus one second per GB of a frame), however slowly the sender writes.
+/// Each frame has a [time limit](Tcp::frame_limit).
 #[derive(Debug)]
 pub struct Tcp {
     end: End,
     timeout: Duration,
     frame_limit: Option<Duration>,
-    /// The beginning of a frame whose rest has not come: the next call may be about other memory.
+    /// The beginning of an incomplete frame. It is kept here because the next call may pass other memory.
     pub(super) begun: Vec<u8>,
     frames: u64,
     quiet: Duration,
-    /// How long the source has been reading since the frame's first byte.
+    /// Time spent reading since the frame's first byte.
     reading: Duration,
 }
 
-/// This end of the connection.
+/// The state of the connection.
 #[derive(Debug)]
 enum End {
-    /// The sender is to come.
+    /// Listening; the sender has not connected yet.
     Door(TcpListener),
     Stream(TcpStream),
 }
 
 impl Tcp {
-    /// Connects to a sender. The time is for connecting, and for every silence afterwards.
+    /// Connects to a sender. The timeout applies to connecting, and to every later pause of the sender.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when nobody answers in time.
+    /// [`Error::Unavailable`] if no sender answers in time.
     pub fn connect(to: impl ToSocketAddrs, timeout: Duration) -> Result<Self> {
         let to = super::super::net::resolve(to)?;
         let stream =
             TcpStream::connect_timeout(&to, timeout).map_err(|error| Error::Unavailable {
-                what: format!("a sender at tcp:{to}"),
+                what: format!("sender at tcp:{to}"),
                 tried: Vec::new(),
                 reason: error.to_string(),
             })?;
@@ -70,7 +71,7 @@ impl Tcp {
     /// Waits for one sender to connect.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when nobody comes.
+    /// [`Error::Timeout`] if no sender connects.
     pub fn accept(listener: &TcpListener, timeout: Duration) -> Result<Self> {
         match knock(listener, timeout)? {
             Some(stream) => Self::over(stream, timeout),
@@ -78,27 +79,27 @@ impl Tcp {
         }
     }
 
-    /// Listens for a sender, who connects when the first frame is asked for. The time is for that, and for every silence
-    /// afterwards.
+    /// Listens for a sender. The connection is accepted when the first frame is requested. The timeout applies to that wait,
+    /// and to every later pause of the sender.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for an address that cannot be listened at.
+    /// [`Error::Unavailable`] if the address cannot be bound.
     pub fn listen(at: impl ToSocketAddrs, timeout: Duration) -> Result<Self> {
         let at = super::super::net::resolve(at)?;
         let door = TcpListener::bind(at).map_err(|error| Error::Unavailable {
-            what: format!("tcp:{at} to listen at"),
+            what: format!("listening on tcp:{at}"),
             tried: Vec::new(),
             reason: error.to_string(),
         })?;
-        // Whoever knocked may be gone before the door is opened.
+        // A client may disconnect between `poll` and `accept`; `accept` must not block then.
         door.set_nonblocking(true).map_err(failed("fcntl"))?;
         Self::at(End::Door(door), timeout)
     }
 
-    /// Over a connection that there is.
+    /// Reads from an established connection.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a timeout of nothing.
+    /// [`Error::InvalidArgument`] if the timeout is zero.
     pub fn over(stream: TcpStream, timeout: Duration) -> Result<Self> {
         let mut made = Self::at(End::Stream(stream), timeout)?;
         made.prepare()?;
@@ -107,20 +108,20 @@ impl Tcp {
 
     fn at(end: End, timeout: Duration) -> Result<Self> {
         if timeout.is_zero() {
-            return Err(Error::invalid("a timeout of nothing: every wait would be too long"));
+            return Err(Error::invalid("the timeout must not be zero"));
         }
         let (quiet, reading) = (Duration::ZERO, Duration::ZERO);
         Ok(Self { end, timeout, frame_limit: None, begun: Vec::new(), frames: 0, quiet, reading })
     }
 
-    /// How long a frame may take from its first byte to its last, however steadily its bytes come: otherwise a minute, and a second
-    /// more for every megabyte of the frame. Time in which the pipeline does not read does not count. A frame that takes longer is
-    /// [`Error::Timeout`].
+    /// Limits the time from a frame's first byte to its last, even if bytes keep arriving. The default is one minute plus one
+    /// second per megabyte of the frame. Time during which the pipeline does not read does not count. A frame that takes
+    /// longer is [`Error::Timeout`].
     pub fn frame_limit(self, limit: Duration) -> Self {
         Self { frame_limit: Some(limit), ..self }
     }
 
-    /// Where it listens, or is connected from.
+    /// The local address: where it listens, or of the connection.
     ///
     /// # Errors
     /// [`Error::Driver`] from the kernel.
@@ -132,14 +133,14 @@ impl Tcp {
         address.map_err(failed("getsockname"))
     }
 
-    /// Lets reads end soon enough that a stop is heard.
+    /// Sets a read timeout short enough that a stop request is noticed.
     fn prepare(&mut self) -> Result<()> {
         let End::Stream(stream) = &self.end else { return Ok(()) };
         stream.set_nonblocking(false).map_err(failed("fcntl"))?;
         stream.set_read_timeout(Some(SLICE.min(self.timeout))).map_err(failed("setsockopt"))
     }
 
-    /// Waits a while for the sender to connect; false when nobody came.
+    /// Waits briefly for the sender to connect; false if none did.
     fn is_connected(&mut self) -> Result<bool> {
         let End::Door(door) = &self.end else { return Ok(true) };
         match knock(door, SLICE.min(self.timeout))? {
@@ -152,13 +153,13 @@ impl Tcp {
         }
     }
 
-    /// Nothing came for a while.
+    /// Adds one read timeout to the silence; an error if the silence is too long.
     fn note_silence(&mut self, what: &str) -> Result<()> {
         self.quiet += SLICE.min(self.timeout);
         if self.quiet < self.timeout { Ok(()) } else { Err(Error::timeout(what, self.timeout)) }
     }
 
-    /// Reads on; `None` when nothing came for a while.
+    /// Reads more bytes; `None` if none arrived within the read timeout.
     fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
         let End::Stream(stream) = &mut self.end else { return Ok(None) };
         match stream.read(into) {
@@ -174,7 +175,7 @@ impl Tcp {
         }
     }
 
-    /// Reads what comes of a frame, of which so many bytes are there, for a while.
+    /// Reads more of a frame of which `have` bytes have arrived, for a limited time.
     fn read_frame(&mut self, into: &mut [u8], have: &mut usize) -> Result<Filled> {
         let (start, longest) =
             (Instant::now(), LONGEST + time_for(into.len(), PUT_ASIDE_BYTES_PER_S));
@@ -192,7 +193,7 @@ impl Tcp {
         Ok(Filled::Frame)
     }
 
-    /// The frame is not whole yet, and has been read for so much longer.
+    /// Adds the time spent reading an incomplete frame; an error beyond the limit.
     fn note_reading(&mut self, more: Duration, have: usize, whole: usize) -> Result<()> {
         self.reading += more;
         let usual = FRAME_LIMIT + time_for(whole, SLOWEST_BYTES_PER_S);
@@ -200,11 +201,12 @@ impl Tcp {
         if self.reading < limit {
             return Ok(());
         }
-        // The caller may go on, and wait as long again.
+        // The caller may retry, with the full limit again.
         self.reading = Duration::ZERO;
         let frame = self.frames;
-        let what =
-            format!("frame {frame}: {have} of {whole} bytes came (`frame_limit` allows longer)");
+        let what = format!(
+            "frame {frame}: {have} of {whole} bytes arrived (raise `frame_limit` to wait longer)"
+        );
         Err(Error::timeout(what, limit))
     }
 
@@ -218,19 +220,19 @@ impl Tcp {
     }
 }
 
-/// How long so many bytes take at a rate.
+/// The transfer time of this many bytes at a rate.
 fn time_for(bytes: usize, bytes_per_s: f64) -> Duration {
     Duration::from_secs_f64(bytes as f64 / bytes_per_s)
 }
 
-/// Whether somebody knocked and did not wait.
+/// Whether the client disconnected before `accept`.
 fn is_gone(error: &std::io::Error) -> bool {
     [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted].contains(&error.kind())
 }
 
-/// Whoever comes within a time.
+/// Accepts a connection that arrives within the limit.
 fn knock(door: &TcpListener, limit: Duration) -> Result<Option<TcpStream>> {
-    let limit = Timespec::try_from(limit).map_err(|_| Error::invalid("too long a timeout"))?;
+    let limit = Timespec::try_from(limit).map_err(|_| Error::invalid("the timeout is too long"))?;
     let mut doors = [PollFd::new(door, PollFlags::IN)];
     match retry_on_intr(|| poll(&mut doors, Some(&limit))) {
         Ok(0) => Ok(None),
@@ -251,7 +253,9 @@ impl<T: Pod> FrameSource<T> for Tcp {
         let into: &mut [u8] = bytemuck::cast_slice_mut(frame);
         let mut have = self.begun.len();
         let Some(begun) = into.get_mut(..have) else {
-            return Err(Error::invalid(format!("{have} bytes of a larger frame have come")));
+            return Err(Error::invalid(format!(
+                "{have} bytes of a larger frame have already arrived"
+            )));
         };
         begun.copy_from_slice(&self.begun);
         self.begun.clear();

@@ -1,4 +1,4 @@
-//! Sources and sinks at the two ends of a pipeline, and what they refuse.
+//! Sources and sinks at the two ends of a pipeline, and the errors they return.
 
 use super::*;
 use crate::{
@@ -25,7 +25,7 @@ fn hub() -> Hub {
     builder.without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap()
 }
 
-/// What a source gives, through a ring of two slots.
+/// Runs a source through a ring of two slots.
 fn run<T: Pod + Send + Sync>(len: usize, source: impl FrameSource<T> + Send) -> Result<Vec<T>> {
     let (hub, mut all) = (hub(), Vec::new());
     let pipeline = Pipeline::builder(2, |_| hub.buffer::<T>(len).build()).feed(source, |slot| slot);
@@ -50,7 +50,10 @@ fn memory_comes_once_or_again() {
     assert_eq!(run(N, Memory::new(&all)).unwrap(), all);
     assert_eq!(run(N, Memory::new(all.clone()).times(2)).unwrap(), [&all[..], &all].concat());
     assert_eq!(run(N, Memory::new(&all).times(0)).unwrap(), Vec::<u32>::new());
-    refused(run(N + 1, Memory::new(&all)), "300 elements in memory are not whole frames of 101");
+    refused(
+        run(N + 1, Memory::new(&all)),
+        "300 elements in memory are not a multiple of the frame's 101",
+    );
     refused(run(N, Memory::<u32>::new(vec![])), "0 elements");
     let (hub, mut taken) = (hub(), 0);
     let pipeline = Pipeline::builder(2, |_| hub.buffer::<u32>(N).build());
@@ -106,16 +109,19 @@ fn files_come_back_as_they_were_written() {
     assert_eq!(npy().unwrap().shape(), [4, 4, 25]);
     assert_eq!(run(N, npy().unwrap()).unwrap(), all);
     assert_eq!(run(4 * N, npy().unwrap()).unwrap(), all, "all of it is one frame");
-    refused(run(2 * N, npy().unwrap()), "shape [4, 4, 25] has no frames of 200 elements");
-    refused(Npy::<f32>::open(path("a.npy")), "field `descr` is `<u4`, and `<f4` is wanted");
+    refused(
+        run(2 * N, npy().unwrap()),
+        "shape [4, 4, 25] does not divide into frames of 200 elements",
+    );
+    refused(Npy::<f32>::open(path("a.npy")), "field `descr` is `<u4`, expected `<f4`");
     refused(
         run::<u32>(N + 1, File::open(path("a.raw")).unwrap()),
-        "the last begins at offset 1212",
+        "an incomplete frame begins at offset 1212",
     );
     refused(File::open(path("none")), "none");
     refused(sink::File::create(path("no/such")), "no/such for writing");
     let wrong = sink::Npy::create(path("b.npy"), &[7]).and_then(|mut npy| npy.take(&all, 0));
-    refused(wrong, "a frame of 400 elements of shape [7]");
+    refused(wrong, "a frame of 400 elements does not have the shape [7]");
     let whole = fs::read(path("a.npy")).unwrap();
     let broken = |bytes: &[u8], what: &str| {
         fs::write(path("c.npy"), bytes).unwrap();
@@ -124,7 +130,7 @@ fn files_come_back_as_they_were_written() {
     broken(&whole[..whole.len() - 1], &format!("ends at offset {}", whole.len() - 1));
     broken(
         &[&whole[..], &[0, 0]].concat(),
-        &format!("2 bytes behind its data, at offset {}", whole.len()),
+        &format!("2 extra bytes after its data, at offset {}", whole.len()),
     );
     broken(&whole[..50], "ends at offset 50");
     broken(&whole[1..], "does not begin");
@@ -154,7 +160,7 @@ fn a_connection_brings_whole_frames_until_it_is_closed() {
     let all = numbers(50);
     let bytes: Vec<u8> = bytemuck::cast_slice(&all).to_vec();
     let sent = thread::spawn(move || {
-        // Pieces that end anywhere, and one pause in the middle of a frame that is long enough to be noticed.
+        // Pieces end anywhere, and one pause in the middle of a frame is long enough to be noticed.
         for (number, piece) in bytes.chunks(777).enumerate() {
             sender.write_all(piece).unwrap();
             if number == 3 {
@@ -172,7 +178,7 @@ fn a_sender_may_come_after_the_pipeline_has_started() {
     let (address, all) = (tcp.address().unwrap(), numbers(5));
     let bytes: Vec<u8> = bytemuck::cast_slice(&all).to_vec();
     let sent = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(80)); // longer than a source waits before it is asked again
+        thread::sleep(Duration::from_millis(80)); // longer than one call of the source waits
         TcpStream::connect(address).unwrap().write_all(&bytes).unwrap();
     });
     assert_eq!(run::<u32>(N, tcp).unwrap(), all);
@@ -181,8 +187,8 @@ fn a_sender_may_come_after_the_pipeline_has_started() {
     let taken = nobody.address().unwrap();
     refused(run::<u32>(N, nobody), "timed out after 20 ms: a sender to connect");
     let _held = TcpListener::bind(taken).unwrap();
-    refused(Tcp::listen(taken, Duration::from_secs(1)), "to listen at");
-    refused(Tcp::listen("127.0.0.1:0", Duration::ZERO), "a timeout of nothing");
+    refused(Tcp::listen(taken, Duration::from_secs(1)), "listening on tcp:");
+    refused(Tcp::listen("127.0.0.1:0", Duration::ZERO), "the timeout must not be zero");
 }
 
 #[test]
@@ -198,18 +204,18 @@ fn a_connection_that_breaks_or_falls_silent_is_an_error() {
     refused(Tcp::accept(&listener, Duration::from_millis(20)), "a sender to connect");
     let nobody = listener.local_addr().unwrap();
     drop(listener);
-    refused(Tcp::connect(nobody, Duration::from_secs(1)), "a sender at tcp:127.0.0.1");
+    refused(Tcp::connect(nobody, Duration::from_secs(1)), "sender at tcp:127.0.0.1");
     refused(Tcp::connect("nonsense", Duration::from_secs(1)), "HOST:PORT");
 }
 
-/// Writes a byte at a time until nobody reads any more, and says how many went.
+/// Writes one byte at a time until the receiver is gone, and returns how many were written.
 fn drip(mut sender: TcpStream) -> thread::JoinHandle<usize> {
     let pause = || thread::sleep(Duration::from_millis(1));
     let wrote = move || sender.write_all(&[7]).inspect(|()| pause()).is_ok();
     thread::spawn(move || std::iter::repeat_with(wrote).take_while(|&went| went).count())
 }
 
-/// A frame that would take an hour, byte by byte: the source gives it back between two of them, and a stop ends the pipeline.
+/// A frame that would take an hour: the source returns between two bytes, and a stop ends the pipeline.
 #[test]
 fn a_stop_is_heard_whatever_a_sender_drips() {
     let (mut tcp, sender) = connected(Duration::from_secs(10));
@@ -245,8 +251,8 @@ fn a_frame_that_takes_too_long_is_an_error_and_no_byte_is_lost() {
     let calls = (0..100).map(|_| tcp.fill(&mut frame));
     let error = calls.filter_map(Result::err).next().expect("an error");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    assert!(error.to_string().contains("of 4194304 bytes came"), "{error}");
-    // Smaller frames of the same stream come whole then.
+    assert!(error.to_string().contains("of 4194304 bytes arrived"), "{error}");
+    // Smaller frames of the same stream then arrive complete.
     let mut small = vec![0u8; tcp.begun.len() + 1];
     let again = (0..100)
         .map(|_| tcp.fill(&mut small))
@@ -257,7 +263,7 @@ fn a_frame_that_takes_too_long_is_an_error_and_no_byte_is_lost() {
     dripped.join().unwrap();
 }
 
-/// A ring that is full lets the network wait, which loses packets: all are counted, and no frame is wrong.
+/// A full ring blocks the receiver, which loses packets: all are counted, and no frame is wrong.
 #[test]
 fn a_blocked_sink_loses_frames_and_counts_them() {
     let udp = Udp::bind("127.0.0.1:0").unwrap().receive_buffer(8192);
@@ -269,7 +275,7 @@ fn a_blocked_sink_loses_frames_and_counts_them() {
     let take = move |got: &[u32], _: u64| {
         let _ = blocked.recv(); // until the sender has sent all
         let number = (0..200).find(|&number| frame(number) == got);
-        seen_by_sink.push(number.ok_or_else(|| Error::invalid("a frame that nobody sent"))?);
+        seen_by_sink.push(number.ok_or_else(|| Error::invalid("a frame that was never sent"))?);
         Ok(())
     };
     let pipeline = Pipeline::builder(2, |_| hub.buffer::<u32>(N).build()).feed(udp, |slot| slot);
@@ -281,7 +287,7 @@ fn a_blocked_sink_loses_frames_and_counts_them() {
             let mut sender = sink::Udp::connect(address).unwrap().payload(100).unwrap();
             (0..200).for_each(|number| sender.take(&frame(number), 0).unwrap());
             drop(unblock);
-            // The end is for a receiver that has room again.
+            // The end must arrive when the receive buffer has room again.
             while handle.report().frames == 0 {
                 thread::yield_now();
             }
@@ -296,7 +302,7 @@ fn a_blocked_sink_loses_frames_and_counts_them() {
     assert!(counts.kernel_drops > 0 && report.incomplete > 0, "{counts:?} {report:?}");
     assert_eq!((counts.frames, counts.incomplete_frames), (report.frames, report.incomplete));
     assert_eq!(report.frames + report.incomplete, 200, "each frame is one or the other");
-    // The kernel counts packets that came together once.
+    // The kernel counts joined packets once.
     assert_eq!(counts.packets, 800 - counts.lost_packets);
     assert!(counts.lost_packets >= counts.kernel_drops, "{counts:?}");
 }

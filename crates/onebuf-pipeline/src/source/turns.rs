@@ -1,6 +1,6 @@
-//! How often a source starts over.
+//! How often a source repeats its data.
 
-/// Turns that are left; without an end where there is no number.
+/// The remaining repetitions; `None` repeats forever.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns(Option<u64>);
 
@@ -16,7 +16,7 @@ impl Turns {
         self.0 == Some(0)
     }
 
-    /// One turn is over.
+    /// Counts one repetition.
     pub fn end_one(&mut self) {
         self.0 = self.0.map(|left| left.saturating_sub(1));
     }

@@ -1,13 +1,13 @@
-//! Frames that come in packets, over UDP.
+//! A source that receives frames as UDP packets.
 //!
 //! ```text
-//!   recvmmsg ─► head ──► check: ours? fits? which frame, which part?
-//!            └► payload ─► where it is expected: in the slot itself ──► whole? to the stages
-//!                             └ came elsewhere: moved once, counted
+//!   recvmmsg ─► header ──► check: valid? this stream? which frame, which packet?
+//!            └► payload ─► at its expected position in the slot ──► complete? to the stages
+//!                             └ arrived elsewhere: moved once, counted
 //! ```
 //!
-//! Packets are received straight into the slot's memory, at the places they will have if none is lost and none overtakes another:
-//! then nothing is copied. When that was wrong, they are moved to where they belong.
+//! Packets are received directly into the slot's memory, at the positions they have if none is lost or reordered. Then no
+//! payload is copied. A packet that arrived at another position is moved to its own.
 
 mod batch;
 mod counts;
@@ -28,7 +28,7 @@ use crate::{
     net::{failed, mmsg::Origin, resolve, socket},
 };
 use bytemuck::Pod;
-use counts::{Counters, add};
+use counts::{ReceiveCounters, add};
 use joining::Joining;
 use onebuf_hal::{Error, Result};
 use std::{
@@ -39,44 +39,45 @@ use std::{
 };
 use stream::{How, SLICE, Stream};
 
-/// Room for packets that wait: a hundredth of a second at 25 Gbit/s.
+/// The default receive buffer: 10 ms at 25 Gbit/s.
 const RECEIVE_BUFFER: usize = 32 << 20;
 
-/// Longer than any packet, and than any that come together.
+/// Longer than any packet, and than any message of joined packets.
 const LONGEST_MESSAGE: usize = 1 << 16;
 
-/// How long a stream is quiet before another takes over, unless said otherwise.
+/// How long a stream must be quiet before another takes over, by default.
 const TAKEOVER_AFTER: Duration = Duration::from_secs(1);
 
-/// What came of waiting for a frame.
+/// The outcome of waiting for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// All of it.
+    /// The complete frame.
     Whole {
         /// Its number in the stream.
         frame: u64,
     },
-    /// A part of it: what is missing is zero.
+    /// A frame with missing packets. Their bytes are zero.
     Holes {
         /// Its number in the stream.
         frame: u64,
-        /// How many packets never came.
+        /// How many packets are missing.
         missing: u32,
     },
-    /// Nothing for a while, or not yet all of it. Ask again.
+    /// Nothing arrived for a while, or the frame is not complete yet. Call again.
     Silence,
-    /// The sender has said that there are no more.
+    /// The sender announced the end of the stream.
     End,
 }
 
-/// Frames that come over UDP, in the packets of [`sink::Udp`](super::super::sink::Udp) and `onebuf send`.
+/// Receives frames over UDP, in the packets of [`sink::Udp`](super::super::sink::Udp) and `onebuf send`.
 ///
-/// One stream is received at a time: a stream number, sent from one address and port, with frames of the right size. The first that comes is
-/// received until its end. One that goes quiet without an end, because its sender crashed, is replaced by the next stream that sends
-/// ([`Udp::takeover_after`]). Packets of other streams are counted meanwhile, and no frame is made of the packets of two.
+/// Only one stream is received at a time: one stream number from one address and port, with frames of the right size. The
+/// first stream is received until its end. If it goes quiet without an end, because its sender crashed, the next stream that
+/// sends takes over ([`Udp::takeover_after`]). Packets of other streams are counted and ignored. A frame never mixes packets
+/// of two streams.
 ///
-/// A frame that lacks a packet is counted and never taken for a whole one: as a [`FrameSource`] this says [`Filled::Incomplete`]. Programs that want
-/// such frames too call [`Udp::receive`], which says what is missing.
+/// A frame that lacks a packet is counted and never passed on as complete: as a [`FrameSource`] this returns
+/// [`Filled::Incomplete`]. Programs that also want incomplete frames call [`Udp::receive`], which reports what is missing.
 ///
 /// ```
 /// use onebuf::pipeline::{Filled, sink::{self, Sink}, source::{FrameSource, Udp}};
@@ -101,41 +102,41 @@ pub struct Udp {
     timeout: Duration,
     takeover_after: Duration,
     stream: Option<Box<Stream>>,
-    /// The stream that takes over, while frames of the old one remain to be told.
+    /// The stream that takes over once all frames of the old one have been returned.
     successor: Option<Box<Stream>>,
-    /// The stream that ended last: for a while, what still comes of it is late.
+    /// The stream that ended last. Its packets still in flight are counted as late.
     over: Option<(u32, Origin)>,
-    /// For how long nothing of use has come, since the last timeout.
+    /// How long no useful packet has arrived, since the last timeout.
     quiet: Duration,
-    /// For how long the receiver has listened since anything of use came. Time in which the program did not listen does not
-    /// count: the owner's packets wait in the socket then.
+    /// How long the receiver has listened since the last useful packet. Time in which the program did not call the receiver
+    /// does not count, because the stream's packets wait in the socket meanwhile.
     idle: Duration,
-    counters: Arc<Counters>,
+    counters: Arc<ReceiveCounters>,
     kernel_drops: u32,
-    /// The size of frames that were too large or too small.
+    /// The frame size of a stream that was refused because it does not match.
     misfit: Option<usize>,
     joining: Joining,
 }
 
 impl Udp {
-    /// Listens at an address, such as `0.0.0.0:5000`.
+    /// Binds to an address, such as `0.0.0.0:5000`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what is no address, [`Error::Driver`] for one that cannot be had.
+    /// [`Error::InvalidArgument`] if the address is invalid, [`Error::Driver`] if it cannot be bound.
     pub fn bind(address: impl ToSocketAddrs) -> Result<Self> {
         let socket = UdpSocket::bind(resolve(address)?).map_err(failed("bind"))?;
         socket::set_receive_buffer(&socket, RECEIVE_BUFFER);
         Self::over(socket)
     }
 
-    /// Listens by a socket that there is, with the room that it has.
+    /// Receives on an existing socket, with its present receive buffer.
     ///
     /// # Errors
     /// [`Error::Driver`] from the kernel.
     pub fn over(socket: UdpSocket) -> Result<Self> {
         socket.set_nonblocking(false).map_err(failed("fcntl"))?;
         socket.set_read_timeout(Some(SLICE)).map_err(failed("setsockopt"))?;
-        let counters = Counters::default();
+        let counters = ReceiveCounters::default();
         let room = socket::receive_buffer(&socket) as u64;
         counters.receive_buffer_bytes.store(room, Ordering::Relaxed);
         Ok(Self {
@@ -156,41 +157,43 @@ impl Udp {
         })
     }
 
-    /// Only streams of this number, and not the first that comes.
+    /// Accepts only streams with this number, instead of the first that arrives.
     pub fn stream(self, stream: u32) -> Self {
         Self { wanted: Some(stream), ..self }
     }
 
-    /// How many frames may be open at a time: two unless said otherwise, and at least one. A packet of the one after them ends the oldest.
+    /// Sets how many frames may be open at a time: at least one, by default two. A packet of the frame after them closes the
+    /// oldest.
     pub fn window(self, frames: usize) -> Self {
         Self { window: frames.clamp(1, 1 << 10), ..self }
     }
 
-    /// For how long nothing of use may come before that is an error: ten seconds unless said otherwise.
+    /// Sets how long no useful packet may arrive before that is an error: ten seconds by default.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// How long nothing of use may come from a stream's sender before another stream takes over: a second unless said otherwise. Choose it
-    /// longer than the pauses of a sender that shares the port with others; [`Duration::MAX`] lets only a stream's end make room.
+    /// Sets how long a stream may send no useful packet before another stream takes over: one second by default. Choose it
+    /// longer than the pauses of a sender that shares the port with others. With [`Duration::MAX`] only the end of a stream
+    /// lets another begin.
     ///
-    /// The time is that of listening, in steps of 50 ms. A stream of which only one packet has come is replaced after 50 ms, since one
-    /// packet may be a stray. A stream that takes over is counted ([`UdpCounts::takeovers`]), and its frames have its own numbers; what had
-    /// come of the old stream's last frames is told first, as [`Arrival::Holes`] or whole. The same goes for a sender that begins again
-    /// from the same port with the same stream number.
+    /// Only time spent listening counts, in steps of 50 ms. A stream of which only one packet has arrived is replaced after
+    /// 50 ms, because that packet may be a stray. Takeovers are counted ([`UdpCounts::takeovers`]). Frames of the new stream
+    /// have its own numbers. The old stream's open frames are returned first, complete or as [`Arrival::Holes`]. The same
+    /// applies to a sender that restarts on the same port with the same stream number.
     pub fn takeover_after(self, quiet: Duration) -> Self {
         Self { takeover_after: quiet, ..self }
     }
 
-    /// Asks for other room for packets that wait: 32 MiB unless said otherwise. [`UdpCounts::receive_buffer_bytes`] is what the kernel gave,
-    /// which has a limit (`net.core.rmem_max`).
+    /// Sets the socket's receive buffer: 32 MiB by default. [`UdpCounts::receive_buffer_bytes`] is what the kernel granted;
+    /// `net.core.rmem_max` limits it.
     pub fn receive_buffer(self, bytes: usize) -> Self {
         let room = socket::set_receive_buffer(&self.socket, bytes) as u64;
         self.counters.receive_buffer_bytes.store(room, Ordering::Relaxed);
         self
     }
 
-    /// Where it listens.
+    /// The local address.
     ///
     /// # Errors
     /// [`Error::Driver`] from the kernel.
@@ -198,16 +201,16 @@ impl Udp {
         self.socket.local_addr().map_err(failed("getsockname"))
     }
 
-    /// For whoever wants to see what has come, while a pipeline has the source.
+    /// Returns a meter that reads the counters while a pipeline owns the source.
     pub fn meter(&self) -> UdpMeter {
         UdpMeter(self.counters.clone())
     }
 
-    /// Waits a while for the next frame, and says what came. What is missing of a frame is zero.
+    /// Waits for the next frame for a limited time and reports what arrived. Missing bytes of a frame are zero.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when nothing of use has come for too long, [`Error::InvalidArgument`] for frames of another size than before,
-    /// [`Error::Driver`] from the kernel.
+    /// [`Error::Timeout`] if no useful packet arrived for too long, [`Error::InvalidArgument`] if the frame size differs from
+    /// before, [`Error::Driver`] from the kernel.
     pub fn receive<T: Pod>(&mut self, frame: &mut [T]) -> Result<Arrival> {
         self.next(bytemuck::cast_slice_mut(frame), true)
     }
@@ -222,7 +225,7 @@ impl Udp {
             self.note_drops();
         }
         let useful = self.counters.packets.load(Ordering::Relaxed) > before;
-        // A call that was longer did not run for a while, rather than listen.
+        // If the call took longer, the thread was not running; that time does not count as listening.
         let listened = start.elapsed().min(2 * SLICE);
         self.idle = if useful { Duration::ZERO } else { self.idle.saturating_add(listened) };
         if arrival == Arrival::End {
@@ -241,7 +244,9 @@ impl Udp {
             && stream.frame_bytes() != frame.len()
         {
             let (want, have) = (frame.len(), stream.frame_bytes());
-            let what = format!("a frame of {want} bytes in a stream of frames of {have}");
+            let what = format!(
+                "a frame of {want} bytes was requested, but the stream's frames have {have}"
+            );
             return Err(Error::invalid(what));
         }
         let silent = self.is_open() && !self.admit(frame.len())?;
@@ -254,7 +259,7 @@ impl Udp {
         arrival.map_err(failed("recvmmsg"))
     }
 
-    /// The kernel counts since the socket was made, in 32 bits.
+    /// Adds the packets that the kernel dropped. Its counter has 32 bits and starts when the socket is created.
     fn note_drops(&mut self) {
         if let Some(drops) = socket::drops(&self.socket) {
             add(&self.counters.kernel_drops, drops.wrapping_sub(self.kernel_drops).into());
@@ -268,7 +273,7 @@ impl Udp {
         let what = match (&self.stream, self.misfit) {
             (Some(stream), _) => format!("the next packet of stream {}", stream.id),
             (None, Some(bytes)) => {
-                format!("a stream: those that came have frames of {bytes} bytes")
+                format!("a stream (one with frames of {bytes} bytes was refused)")
             }
             (None, None) => "a stream".to_owned(),
         };
@@ -276,7 +281,7 @@ impl Udp {
         let others = format!(
             "{stray_packets} of other streams, {late_packets} late, {malformed_packets} malformed"
         );
-        Error::timeout(format!("{what} (packets otherwise: {others})"), self.timeout)
+        Error::timeout(format!("{what} (other packets: {others})"), self.timeout)
     }
 }
 

@@ -1,4 +1,4 @@
-//! OpenCL contexts that somebody else made, as devices of a hub.
+//! Foreign OpenCL contexts as devices of a hub.
 
 use super::{ForeignContextInfo, UserEvent};
 use onebuf_core::{Device, Hub, internals::Whose, topology::DeviceIx};
@@ -6,11 +6,11 @@ use onebuf_hal::{self as hal, AllocSpec, DeviceEntries, Error, Library, Result, 
 use onebuf_opencl::{self as opencl, OpenCl, foreign::Adopted};
 use std::{ffi::c_void, fmt};
 
-/// The OpenCL devices that were found.
+/// The discovered OpenCL devices.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'h> {
     pub library: &'h opencl::Library,
-    /// The index of the first.
+    /// The index of the first one.
     pub first: usize,
 }
 
@@ -24,25 +24,25 @@ impl<'h> Known<'h> {
         &self.library.cl
     }
 
-    /// Whose own context it is.
+    /// The device whose own context this is.
     fn owner_of(&self, context: usize) -> Option<DeviceIx> {
         let at = self.library.devices.iter().position(|device| device.owns(context))?;
         Some(DeviceIx((self.first + at) as u16))
     }
 }
 
-/// Whose context it is; registers it if it is nobody's yet.
+/// The owner of a context. Registers the context if it is unknown.
 ///
 /// # Safety
-/// Null, or a live context.
+/// `context` is null or a live context.
 pub(super) unsafe fn whose(hub: &Hub, context: usize) -> Result<Whose> {
     let known = Known::of(hub)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let adopt = |entries: &mut dyn DeviceEntries| unsafe { known.library.adopt(context, entries) };
     hub.whose(context, || known.owner_of(context), adopt)
 }
 
-/// One of its devices.
+/// One of the context's devices.
 pub(super) fn device_of<'a>(
     hub: &'a Hub,
     whose: &'a Whose,
@@ -59,10 +59,10 @@ pub(super) fn device_of<'a>(
     };
     device
         .map(|device| &**device)
-        .ok_or_else(|| Error::invalid("a device that is not of this context"))
+        .ok_or_else(|| Error::invalid("the device does not belong to this context"))
 }
 
-/// The device that the driver knows by this handle.
+/// The device with this driver handle.
 pub(super) fn index_of(whose: &Whose, device: usize) -> Result<DeviceIx> {
     let found = match whose {
         Whose::Own(ix) => Some(*ix),
@@ -72,13 +72,13 @@ pub(super) fn index_of(whose: &Whose, device: usize) -> Result<DeviceIx> {
             at.map(|at| whose.devices()[at])
         }
     };
-    found.ok_or_else(|| Error::invalid("a queue whose device is not of its context"))
+    found.ok_or_else(|| Error::invalid("the queue's device does not belong to its context"))
 }
 
-/// Memory of this context, at home on its first device.
+/// Wraps memory of this context, with its first device as the home.
 ///
 /// # Safety
-/// A live buffer of this context that is no part of another.
+/// `raw` is a live buffer of this context and not a sub-buffer.
 pub(super) unsafe fn wrap_memory(
     hub: &Hub,
     whose: &Whose,
@@ -86,7 +86,7 @@ pub(super) unsafe fn wrap_memory(
     spec: &AllocSpec,
     flags: u64,
 ) -> Result<Arc<dyn hal::Memory>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe {
         match whose {
             Whose::Own(ix) => device_of(hub, whose, *ix)?.wrap_memory(raw, spec, flags),
@@ -98,8 +98,7 @@ pub(super) unsafe fn wrap_memory(
     }
 }
 
-/// A context that somebody else made, registered with a hub while this, or anything made in it, lives.
-/// Cheap to clone.
+/// A foreign OpenCL context, registered with a hub while this, or anything created in it, lives. Cheap to clone.
 #[derive(Clone)]
 pub struct ForeignContext {
     pub(super) hub: Hub,
@@ -108,19 +107,19 @@ pub struct ForeignContext {
 }
 
 impl ForeignContext {
-    /// Its devices, as devices of the hub.
+    /// The context's devices, as devices of the hub.
     pub fn devices(&self) -> Vec<Device> {
         self.whose.devices().iter().map(|ix| Device::new(&self.hub, *ix)).collect()
     }
 
-    /// Its first device; most contexts have but one.
+    /// The context's first device. Most contexts have only one.
     pub fn device(&self) -> Device {
         Device::new(&self.hub, self.whose.devices()[0])
     }
 
-    /// What the driver says of it now.
+    /// Queries the driver.
     pub fn info(&self) -> Result<ForeignContextInfo> {
-        // SAFETY: it is held by the registration, or our own.
+        // SAFETY: the registration holds the context, or it is the hub's own.
         unsafe { ForeignContextInfo::query(&self.hub, self.raw()) }
     }
 
@@ -129,15 +128,15 @@ impl ForeignContext {
         self.raw as *mut c_void
     }
 
-    /// The hub that it is registered with.
+    /// The hub that the context is registered with.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
 
-    /// An event of this context that the host completes.
+    /// Creates an event of this context that the host completes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the driver cannot wait for the host.
+    /// [`Error::Unsupported`] if the driver cannot wait for the host.
     pub fn user_event(&self) -> Result<UserEvent> {
         UserEvent::new(&self.hub, &self.whose)
     }

@@ -1,4 +1,4 @@
-//! Events of OpenCL, in and out.
+//! OpenCL events, imported and exported.
 
 use super::context::device_of;
 use onebuf_core::{
@@ -12,10 +12,10 @@ use onebuf_hal::{
 use onebuf_opencl::foreign;
 use std::{ffi::c_void, fmt};
 
-/// An event that the host completes. Dropped without, it fails: nothing waits for ever.
+/// An event that the host completes. If it is dropped before, it fails, so that no wait is endless.
 pub struct UserEvent {
     queue: Queue,
-    /// Until it is completed.
+    /// `None` once it is completed.
     host_signal: Mutex<Option<Box<dyn HostSignal>>>,
     event: Arc<dyn Event>,
 }
@@ -31,17 +31,17 @@ impl UserEvent {
         Ok(Self { queue, host_signal: Mutex::new(Some(host_signal)), event })
     }
 
-    /// The point that is reached when it is completed.
+    /// The fence that is reached when the event completes.
     pub fn fence(&self) -> Fence {
         self.queue.fence_at(self.event.clone())
     }
 
-    /// The `cl_event`, for the owner's commands to wait for; valid while this lives.
+    /// The `cl_event`, for the owner's commands to wait for. Valid while this lives.
     pub fn raw(&self) -> *mut c_void {
         self.event.raw() as *mut c_void
     }
 
-    /// Lets what waits for it run. Again, it does nothing.
+    /// Completes the event. Further calls do nothing.
     pub fn complete(&self) {
         let host_signal = lock(&self.host_signal).take();
         if let Some(host_signal) = host_signal {
@@ -56,29 +56,29 @@ impl fmt::Debug for UserEvent {
     }
 }
 
-/// A `cl_event` for commands of others to wait for. Released when dropped.
+/// A `cl_event` that other commands can wait for. Dropping it releases the event.
 #[derive(Debug)]
 pub struct ClEventHandle(Arc<dyn Event>);
 
 impl ClEventHandle {
-    /// The handle; valid while this lives.
+    /// The handle, valid while this lives.
     pub fn raw(&self) -> *mut c_void {
         self.0.raw() as *mut c_void
     }
 
-    /// The handle with a reference that is the caller's to release.
+    /// The handle with a reference that the caller must release.
     pub fn into_raw(self) -> Result<*mut c_void> {
         foreign::retain_event(&*self.0).map(|raw| raw as *mut c_void)
     }
 }
 
-/// OpenCL's events of a [`Fence`].
+/// OpenCL events of a [`Fence`].
 pub trait OpenClFenceExt {
-    /// The events that must complete for this point to be reached, for code that enqueues by itself: none
-    /// when it is known to have been reached.
+    /// The events that must complete before this fence is reached, for code that enqueues commands itself. Empty if the fence
+    /// is known to have been reached.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for work on a device that has no such events.
+    /// [`Error::Unsupported`] if the work runs on a device without OpenCL events.
     fn cl_events(&self) -> Result<Vec<ClEventHandle>>;
 }
 

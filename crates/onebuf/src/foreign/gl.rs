@@ -1,4 +1,4 @@
-//! An OpenGL context that somebody else made, and its buffers.
+//! A foreign OpenGL context and its buffers.
 
 use bytemuck::Pod;
 use onebuf_core::{
@@ -13,61 +13,63 @@ use onebuf_gl::{
 use onebuf_hal::{AllocSpec, Error, MemoryKind, Result, locks::Arc};
 use std::{fmt, marker::PhantomData, ops::Deref};
 
-/// An OpenGL context that somebody else made, registered with a hub while this, or anything made in it, lives. Cheap to
-/// clone, and for any thread.
+/// A foreign OpenGL context, registered with a hub while this, or anything created in it, lives. Cheap to clone and usable
+/// from any thread.
 ///
-/// Its [device](ForeignGl::device) is a context of ours that shares objects with it, on a thread of its own. The context itself, on the thread
-/// where it is current, is [`ForeignGl::queue`].
+/// Its [device](ForeignGl::device) is a context of this library that shares objects with it, on its own thread.
+/// [`ForeignGl::queue`] is the context itself, on the thread where it is current.
 #[derive(Clone)]
 pub struct ForeignGl {
     hub: Hub,
     registration: Arc<Registration>,
 }
 
-/// What an OpenGL buffer is.
+/// The properties of an OpenGL buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ForeignGlBufferInfo {
-    /// Its size.
+    /// The size.
     pub bytes: usize,
-    /// What it was said to be for (`GL_STATIC_DRAW` and others).
+    /// The usage hint (`GL_STATIC_DRAW` and others).
     pub usage: u32,
-    /// Whether it was made by `glBufferStorage`: its size does not change any more.
+    /// Whether it was created by `glBufferStorage`, so that its size cannot change.
     pub is_immutable: bool,
-    /// What it was made with, then.
+    /// The storage flags of an immutable buffer.
     pub storage_flags: u32,
     /// Whether the host has it mapped.
     pub is_mapped: bool,
-    /// As what, then.
+    /// The access flags of the mapping.
     pub map_flags: u32,
 }
 
-/// OpenGL contexts and buffers that somebody else made, on a [`Hub`].
+/// Foreign OpenGL contexts and buffers on a [`Hub`].
 pub trait GlHubExt {
-    /// Registers the OpenGL context that is current on this thread. It becomes a device of the hub, such as `gl:0@1`, whose queues
-    /// are a context of ours that shares objects with it: buffers and programs there work from any thread. The same context again is
-    /// the same registration; it is given up when everything that was made in it is gone.
+    /// Registers the OpenGL context that is current on this thread. It becomes a device of the hub, such as `gl:0@1`, whose
+    /// queues run in a context of this library that shares objects with it: its buffers and programs work from any thread.
+    /// Registering the same context again returns the same registration. It ends when everything that was created in it is
+    /// gone.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where none is current; [`Error::Unsupported`] for one that is too old; [`Error::Unavailable`] for a
-    /// hub without OpenGL; what EGL says where no context can share with it.
+    /// [`Error::InvalidArgument`] if no context is current; [`Error::Unsupported`] if it is too old; [`Error::Unavailable`]
+    /// if the hub has no OpenGL; EGL's error if no context can share with it.
     ///
     /// # Safety
-    /// It was made by the EGL that this hub has loaded, has no error pending, and is not destroyed before this, and everything that was made
-    /// in it, is gone.
+    /// The context was created by the EGL library that this hub has loaded, has no pending error, and is not destroyed before
+    /// this, and everything created in it, is gone.
     unsafe fn foreign_gl(&self) -> Result<ForeignGl>;
 
-    /// A buffer over an OpenGL buffer that somebody else made in that context, or in one that shares with it, without a copy. Its device sees
-    /// it, and the context's own [queue](ForeignGl::queue); OpenCL, CUDA and HIP on its chip do by their sharing calls, where those are proven (OpenCL where it was first used after this context was registered; none of them on NVIDIA's driver, which loses what the buffer held); the
-    /// host and other devices have copies of it.
+    /// Wraps an OpenGL buffer of that context, or of one that shares with it, without a copy. Its device and the context's
+    /// own [queue](ForeignGl::queue) use it. OpenCL, CUDA and HIP on the same chip do so by their sharing calls, if those are
+    /// proven (OpenCL only if it was first used after this context was registered; none of them on NVIDIA's driver, which
+    /// loses the buffer's contents). The host and other devices get copies.
     ///
-    /// The same name again shares one state with the first wrap. OpenGL counts no references: nothing is deleted but by what
-    /// [`WrapBuilder::owned`] says.
+    /// Wrapping the same name again shares one state with the first wrap. OpenGL has no reference counts: nothing is deleted
+    /// except by [`WrapBuilder::owned`].
     ///
     /// # Safety
-    /// A buffer that no [`Buffer`] of this hub has made, and that is not deleted, given other storage or mapped before the wrap has been
-    /// dropped. Work of the owner's on it is over (`glFinish`), or told by [`WrapBuilder::after`]; while a guard of the buffer is held,
-    /// and until work that was enqueued under it is done, the owner does with it only what the guard allows.
+    /// The buffer was not created by a [`Buffer`] of this hub, and is not deleted, reallocated or mapped before the wrap is
+    /// dropped. The owner's work on it has finished (`glFinish`) or is declared with [`WrapBuilder::after`]. While a guard of
+    /// the buffer is held, and until the work enqueued under it is done, the owner does with it only what the guard allows.
     unsafe fn wrap_gl_buffer<T: Pod>(&self, context: &ForeignGl, name: u32) -> WrapBuilder<'_, T>;
 }
 
@@ -77,7 +79,7 @@ impl GlHubExt for Hub {
         let raw = library.current().ok_or_else(|| {
             Error::invalid("no EGL context is current on this thread: make yours current first")
         })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let registration =
             self.registered(raw, |entries| unsafe { library.enter_current(entries) })?;
         Ok(ForeignGl { hub: self.clone(), registration })
@@ -89,7 +91,7 @@ impl GlHubExt for Hub {
 }
 
 impl ForeignGl {
-    /// A context of ours that shares with it, as a device of the hub: for every thread.
+    /// The sharing context of this library, as a device of the hub, for every thread.
     pub fn device(&self) -> Device {
         Device::new(&self.hub, self.registration.first())
     }
@@ -99,21 +101,22 @@ impl ForeignGl {
         &self.hub
     }
 
-    /// The context itself, as a queue: calls are made on this thread, at once, between those of its owner's. What they change and leave
-    /// changed is the current program, `GL_COPY_READ_BUFFER`, `GL_COPY_WRITE_BUFFER`, and the storage and uniform blocks that a kernel uses.
+    /// The context itself as a queue: calls are made on this thread, immediately, between those of its owner. They change the
+    /// current program, `GL_COPY_READ_BUFFER`, `GL_COPY_WRITE_BUFFER`, and the storage and uniform blocks that a kernel uses,
+    /// and do not restore them.
     ///
     /// # Errors
-    /// [`Error::ForeignContext`] where it is not current on this thread.
+    /// [`Error::ForeignContext`] if the context is not current on this thread.
     pub fn queue(&self) -> Result<GlQueue> {
         let native = self.registration.foreign_device::<ForeignDevice>()?.queue()?;
         let queue = self.hub.foreign_inline_queue(native, &self.registration);
         Ok(GlQueue { queue, here: PhantomData })
     }
 
-    /// Asks what a buffer is, from any thread.
+    /// Queries a buffer's properties, from any thread.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what is none in this context.
+    /// [`Error::InvalidArgument`] if there is no such buffer in this context.
     pub fn buffer_info(&self, name: u32) -> Result<ForeignGlBufferInfo> {
         let facts = self.registration.foreign_device::<ForeignDevice>()?.facts(name)?;
         let Facts { bytes, usage, is_immutable, storage_flags, is_mapped, map_flags } = facts;
@@ -127,9 +130,9 @@ impl fmt::Debug for ForeignGl {
     }
 }
 
-/// A context of somebody else's as a queue, on its own thread: it stays there.
+/// A foreign context as a queue. It stays on its own thread.
 ///
-/// It is a [`Queue`] in all else. Handed to another thread by a clone of that, its calls are refused there.
+/// In all else it is a [`Queue`]. A clone of that queue on another thread has its calls refused.
 ///
 /// ```compile_fail
 /// fn elsewhere(queue: onebuf::GlQueue) {
@@ -142,7 +145,7 @@ pub struct GlQueue {
 }
 
 impl GlQueue {
-    /// A view for kernels on this queue that read: it stays on this thread.
+    /// Takes a view for kernels on this queue that read. The view stays on this thread.
     ///
     /// # Errors
     /// As for [`Buffer::read_on`].
@@ -150,7 +153,7 @@ impl GlQueue {
         Ok(Here { view: buffer.read_on(&self.queue)?, here: PhantomData })
     }
 
-    /// The same for kernels that read and write.
+    /// Takes a view for kernels on this queue that read and write. The view stays on this thread.
     ///
     /// # Errors
     /// As for [`Buffer::write_on`].
@@ -194,7 +197,7 @@ impl<'b, V: IntoArg<'b>> IntoArg<'b> for Here<V> {
     }
 }
 
-/// A buffer by its name, of which all is true that `wrap_gl_buffer` wants.
+/// A buffer name that fulfils the contract of `wrap_gl_buffer`.
 struct Named {
     context: ForeignGl,
     name: u32,
@@ -209,7 +212,7 @@ unsafe impl ForeignMemory for Named {
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
         let Self { context, name } = self;
         if !context.hub().is(asked.hub) {
-            return Err(Error::invalid("a foreign OpenGL context of another hub"));
+            return Err(Error::invalid("the foreign OpenGL context belongs to another hub"));
         }
         let registration = &context.registration;
         let foreign_device = registration.foreign_device::<ForeignDevice>()?;
@@ -220,7 +223,7 @@ unsafe impl ForeignMemory for Named {
         }
         let key = registration.key((*name).into(), 0);
         let core = asked.core(key, bytes, |shape| {
-            // SAFETY: the promise that was made to `wrap_gl_buffer`.
+            // SAFETY: the contract of `wrap_gl_buffer`.
             let memory = unsafe { foreign_device.wrap(*name) }?;
             let (memory_kind, (access, host)) = (MemoryKind::Device, Default::default());
             let spec =

@@ -1,4 +1,4 @@
-//! What foreign OpenCL objects are.
+//! Properties of foreign OpenCL objects.
 
 use super::context::Known;
 use onebuf_core::{Hub, foreign::ElementLayout, internals::flags};
@@ -7,75 +7,74 @@ use onebuf_opencl::foreign::{self, ContextFacts, MemoryFacts};
 use onebuf_sys::opencl::consts as cl;
 use std::{ffi::c_void, fmt};
 
-/// Where the bytes of a buffer lie, as far as its flags tell.
+/// Where the bytes of a buffer lie, according to its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
-    /// In the memory of the application that the buffer was made over (`USE_HOST_PTR`).
+    /// In application memory that the buffer was created over (`USE_HOST_PTR`).
     UseHostPointer,
-    /// Where the driver can map them without a copy, if it can at all (`ALLOC_HOST_PTR`).
+    /// Where the driver can map them without a copy, if it can (`ALLOC_HOST_PTR`).
     AllocHostPointer,
     /// On the chip (TI's `USE_MSMC_TI`).
     OnChip,
-    /// Wherever the driver likes.
+    /// Where the driver chooses.
     Device,
 }
 
-/// What a `cl_mem` is.
+/// The properties of a `cl_mem`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ForeignBufferInfo {
-    /// Its size.
+    /// The size.
     pub bytes: usize,
-    /// The flags that it was made with, as OpenCL numbers them.
+    /// The creation flags, as OpenCL numbers them.
     pub flags: u64,
-    /// What kernels may do with it.
+    /// What kernels may do with the buffer.
     pub access: Access,
-    /// What the host may.
+    /// What the host may do with it.
     pub host: HostAccess,
     /// Where its bytes lie.
     pub placement: Placement,
-    /// Whether it was filled from host memory when it was made (`COPY_HOST_PTR`).
+    /// Whether it was initialized from host memory (`COPY_HOST_PTR`).
     pub copied: bool,
-    /// Its `cl_context`.
+    /// The `cl_context`.
     pub context: usize,
-    /// The devices of that context: the hub's ids, where the hub knows them.
+    /// The hub's ids of that context's devices, as far as the hub knows them.
     pub devices: Vec<String>,
-    /// The host memory that it was made over.
+    /// The host memory that it was created over.
     pub host_pointer: Option<usize>,
-    /// How often it is mapped now. While it is, no kernel may use it.
+    /// The current map count. While it is above zero, no kernel may use the buffer.
     pub map_count: u32,
-    /// How many references there are to it.
+    /// The reference count.
     pub reference_count: u32,
-    /// The buffer that it is a part of.
+    /// The parent of a sub-buffer.
     pub parent: Option<usize>,
-    /// Its first byte in that buffer.
+    /// The offset in the parent.
     pub offset: usize,
-    /// Whether it was made over shared virtual memory; not known before OpenCL 2.0.
+    /// Whether it was created over shared virtual memory; unknown before OpenCL 2.0.
     pub uses_svm: Option<bool>,
-    /// The properties that it was made with, such as those of memory imported from another API; none
-    /// before OpenCL 3.0.
+    /// The creation properties, such as those of memory imported from another API; empty before OpenCL 3.0.
     pub external: Vec<u64>,
-    /// The alignment that regions of it must have.
+    /// The alignment that its regions need.
     pub align_bytes: usize,
-    /// Whether kernels can use its bytes by a shared virtual address as well: it was made over one, or every
-    /// pointer of the process is one.
+    /// Whether kernels can also access its bytes by a shared virtual address: it was created over one, or every pointer of
+    /// the process is one.
     pub svm_can_alias: bool,
 }
 
 impl ForeignBufferInfo {
-    /// Asks the driver.
+    /// Queries the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null, for an image or pipe, and for what the driver knows to be no
-    /// memory object.
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null, for an image or pipe, and if the driver
+    /// detects that it is no memory object.
     ///
     /// # Safety
-    /// Null, or a live `cl_mem` of the OpenCL library that this hub has loaded. A driver cannot tell a handle
-    /// that is neither.
+    /// `mem` is null, or a live `cl_mem` of the OpenCL library that this hub has loaded. Drivers do not detect all invalid
+    /// handles.
     pub unsafe fn query(hub: &Hub, mem: *mut c_void) -> Result<Self> {
         let (cl, raw) = (Known::of(hub)?.cl(), mem.addr());
-        // SAFETY: the caller's promise; a live buffer has a live context.
+        // SAFETY: the caller's contract; a live buffer has a live context.
         let (facts, more, context) = unsafe {
             let facts = foreign::memory(cl, raw)?;
             let context = foreign::context(cl, facts.context)?;
@@ -105,10 +104,10 @@ impl ForeignBufferInfo {
         })
     }
 
-    /// How many elements of this type it has.
+    /// The number of elements of this type.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) when its size is no multiple of theirs.
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) if the size is not a multiple of the element's.
     pub fn elements<T>(&self) -> Result<usize> {
         ElementLayout::of::<T>().count(self.bytes)
     }
@@ -118,13 +117,13 @@ fn placement(flags: u64) -> Placement {
     match flags {
         _ if flags & cl::CL_MEM_USE_HOST_PTR != 0 => Placement::UseHostPointer,
         _ if flags & cl::CL_MEM_ALLOC_HOST_PTR != 0 => Placement::AllocHostPointer,
-        // The bit means this on TI's platform only, which is the only one that takes it.
+        // The bit has this meaning on TI's platform only, and no other platform accepts it.
         _ if flags & cl::CL_MEM_USE_MSMC_TI != 0 => Placement::OnChip,
         _ => Placement::Device,
     }
 }
 
-/// What a hub knows of a context's devices.
+/// What a hub knows about a context's devices.
 struct KnownDevices {
     ids: Vec<String>,
     align_bytes: usize,
@@ -157,30 +156,31 @@ impl fmt::Display for ForeignBufferInfo {
     }
 }
 
-/// What a `cl_context` is.
+/// The properties of a `cl_context`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ForeignContextInfo {
-    /// Its devices: the hub's ids, where the hub knows them.
+    /// The hub's ids of its devices, as far as the hub knows them.
     pub devices: Vec<String>,
-    /// How many devices it has, known or not.
+    /// The number of its devices, known or not.
     pub device_count: usize,
-    /// How many references there are to it.
+    /// The reference count.
     pub reference_count: u32,
-    /// The properties that it was made with.
+    /// The creation properties.
     pub properties: Vec<isize>,
 }
 
 impl ForeignContextInfo {
-    /// Asks the driver.
+    /// Queries the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null and for what the driver knows to be no context.
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null, and if the driver detects that it is no
+    /// context.
     ///
     /// # Safety
     /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
     pub unsafe fn query(hub: &Hub, context: *mut c_void) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let facts = unsafe { foreign::context(Known::of(hub)?.cl(), context.addr()) }?;
         let devices = KnownDevices::of(hub, &facts)?.ids;
         let ContextFacts { devices: all, reference_count, properties } = facts;
@@ -188,32 +188,33 @@ impl ForeignContextInfo {
     }
 }
 
-/// What a `cl_command_queue` is.
+/// The properties of a `cl_command_queue`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ForeignQueueInfo {
-    /// Its device: the hub's id, where the hub knows it.
+    /// The hub's id of its device, if the hub knows it.
     pub device: Option<String>,
-    /// Its `cl_context`.
+    /// The `cl_context`.
     pub context: usize,
-    /// Its order, and whether it takes times.
+    /// Whether it is in-order and has profiling.
     pub spec: QueueSpec,
-    /// All bits of its properties, as OpenCL numbers them.
+    /// All property bits, as OpenCL numbers them.
     pub properties: u64,
-    /// How many references there are to it.
+    /// The reference count.
     pub reference_count: u32,
 }
 
 impl ForeignQueueInfo {
-    /// Asks the driver.
+    /// Queries the driver.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null and for what the driver knows to be no queue.
+    /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) for null, and if the driver detects that it is no
+    /// queue.
     ///
     /// # Safety
     /// Null, or a live `cl_command_queue` of the OpenCL library that this hub has loaded.
     pub unsafe fn query(hub: &Hub, queue: *mut c_void) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let facts = unsafe { foreign::queue(Known::of(hub)?.cl(), queue.addr()) }?;
         let foreign::QueueFacts { context, device, reference_count, spec, properties } = facts;
         let one = ContextFacts { devices: vec![device], reference_count: 0, properties: vec![] };

@@ -1,4 +1,4 @@
-//! OpenCL memory that somebody else made, as a buffer.
+//! Foreign OpenCL memory as a buffer.
 
 use super::{
     ForeignContext,
@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A `cl_mem`, of which all is true that `wrap_buffer` wants.
+/// A `cl_mem` that fulfils the contract of `wrap_buffer`.
 pub(super) struct Object(pub usize);
 
 // SAFETY: the caller of the wrap has promised the handle; the driver tells its size.
@@ -32,14 +32,14 @@ unsafe impl ForeignMemory for Object {
 
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
         let (cl, raw) = (Known::of(asked.hub)?.cl(), self.0);
-        // SAFETY: the promise that was made to `wrap_buffer`.
+        // SAFETY: the contract of `wrap_buffer`.
         let facts = unsafe { foreign::memory(cl, raw) }?;
         let have = asked.element.count(facts.bytes)?;
         if let Some(len) = asked.len.filter(|len| *len != have) {
             return Err(Error::invalid(format!("{len} elements in a cl_mem of {have}")));
         }
         let root = match facts.parent {
-            // SAFETY: a live part has a live whole.
+            // SAFETY: a live sub-buffer has a live parent.
             Some(parent) => (parent, unsafe { foreign::memory(cl, parent) }?),
             None => (raw, facts.clone()),
         };
@@ -50,10 +50,10 @@ unsafe impl ForeignMemory for Object {
     }
 }
 
-/// A whole memory object, in the form in which it is best used.
+/// Wraps a whole memory object, with the most suitable memory kind.
 fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<WrappedMemory> {
-    // Mapped by us is no matter, but then there was a core.
-    // SAFETY: the promise that was made to `wrap_buffer`.
+    // A mapping of this library does not matter; in that case there is already a core.
+    // SAFETY: the contract of `wrap_buffer`.
     if facts.map_count > 0 && unsafe { stays_mapped(hub, raw) }? {
         return Err(Error::Busy {
             what: "its owner has the cl_mem mapped: unmap it first".to_owned(),
@@ -63,7 +63,7 @@ fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<Wra
     let whose = unsafe { whose(hub, facts.context) }?;
     let home = whose.devices()[0];
     let (access, host) = (flags::access(facts.flags), flags::host_access(facts.flags));
-    // An address is handed on of memory that need not be mapped.
+    // Raw addresses are only passed on for memory that need not be mapped.
     let memory_kind = match memory_kind(hub, home, facts.flags, host) {
         MemoryKind::MappedDevice if shape.raw_addresses && is_plain(facts.flags) => {
             MemoryKind::Device
@@ -72,7 +72,7 @@ fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<Wra
     };
     let (bytes, align) = (facts.bytes, shape.align);
     let spec = AllocSpec { bytes, align, memory_kind, access, host, hint: None };
-    // SAFETY: the promise that was made to `wrap_buffer`; it is no part of another.
+    // SAFETY: the contract of `wrap_buffer`; the object is not a sub-buffer.
     let memory = unsafe { wrap_memory(hub, &whose, raw, &spec, facts.flags) }?;
     let over = facts.flags & cl::CL_MEM_USE_HOST_PTR != 0;
     let pages = facts.host_pointer.filter(|_| over && memory_kind == MemoryKind::MappedDevice);
@@ -80,19 +80,19 @@ fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<Wra
     Ok(WrappedMemory { whose, memory, spec, pages })
 }
 
-/// How late a driver may be in counting a map down. PoCL 3.1 does so after the unmap is complete, also after
-/// `clFinish`: memory that was given back a moment ago would seem to be mapped by its owner.
+/// How late a driver may decrement its map count. PoCL 3.1 does so after the unmap is complete, even after `clFinish`: memory
+/// that was returned a moment ago would seem to be mapped by its owner.
 const LATE_COUNT: Duration = Duration::from_millis(50);
 
-/// Whether memory that counted as mapped still does, a moment later.
+/// Whether memory that counted as mapped still does a moment later.
 ///
 /// # Safety
-/// A live buffer.
+/// `raw` is a live buffer.
 unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
     let (cl, start) = (Known::of(hub)?.cl(), Instant::now());
     while start.elapsed() < LATE_COUNT {
         thread::yield_now();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         if unsafe { foreign::memory(cl, raw) }?.map_count == 0 {
             return Ok(false);
         }
@@ -100,13 +100,13 @@ unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether it was made without any memory of the host's.
+/// Whether it was created without host memory.
 fn is_plain(flags: u64) -> bool {
     flags & (cl::CL_MEM_ALLOC_HOST_PTR | cl::CL_MEM_USE_HOST_PTR) == 0
 }
 
-/// In what form it is best used: through maps where the driver gives the memory itself, by enqueued copies
-/// where it would copy behind them.
+/// The most suitable memory kind: maps if the driver gives access to the memory itself, enqueued copies if it would copy for
+/// a map.
 fn memory_kind(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> MemoryKind {
     let for_host = !is_plain(flags);
     let unified = hub.topology().node(home).info.caps.unified_memory;
@@ -116,16 +116,16 @@ fn memory_kind(hub: &Hub, home: DeviceIx, flags: u64, host: HostAccess) -> Memor
     }
 }
 
-/// A part, with the handle that its owner knows it by.
+/// A sub-buffer, with its owner's handle.
 fn window(core: &Core, raw: usize, facts: &MemoryFacts) -> Result<Window> {
     let access = flags::access(facts.flags);
     let (offset, bytes) = (facts.offset, facts.bytes);
-    // SAFETY: a live part of the whole that the core is around, as the driver says.
+    // SAFETY: the driver reports a live sub-buffer of the core's memory.
     let part = unsafe { foreign::wrap_part(core.home(), raw, offset, bytes, access) }?;
     Ok(Window::new(core, offset, bytes, access, part))
 }
 
-/// Shared virtual memory, of which all is true that `wrap_svm` wants.
+/// Shared virtual memory that fulfils the contract of `wrap_svm`.
 pub(super) struct Svm {
     pub context: ForeignContext,
     pub pointer: usize,
@@ -142,28 +142,29 @@ unsafe impl ForeignMemory for Svm {
         let Self { context, pointer, bytes } = self;
         let (hub, whose, bytes) = (asked.hub, &context.whose, *bytes);
         if !context.hub().is(hub) {
-            return Err(Error::invalid("a foreign context of another hub"));
+            return Err(Error::invalid("the foreign context belongs to another hub"));
         }
         let home = whose.devices()[0];
         let caps = &hub.topology().node(home).info.caps;
         let memory_kinds = [MemoryKind::FineSvm, MemoryKind::CoarseSvm];
-        // Mapping what need not be mapped is right for both forms; not mapping is right for one.
+        // Mapping is correct for both memory kinds; not mapping is correct for one only.
         let memory_kind =
             memory_kinds.into_iter().rfind(|memory_kind| caps.memory_kinds.contains(memory_kind));
         let memory_kind = memory_kind.ok_or_else(|| {
-            Error::unsupported("shared virtual memory of this context", "a device that has it")
+            Error::unsupported("shared virtual memory of this context", "a device that supports it")
         })?;
         if bytes == 0 || bytes > isize::MAX as usize {
-            return Err(Error::invalid(format!("shared virtual memory of {bytes} bytes")));
+            return Err(Error::invalid(format!("shared virtual memory cannot have {bytes} bytes")));
         }
         let start = NonNull::new(*pointer as *mut u8);
-        let start = start.ok_or_else(|| Error::invalid("shared virtual memory: null"))?;
+        let start =
+            start.ok_or_else(|| Error::invalid("the pointer to shared virtual memory is null"))?;
         let core = asked.core(*pointer, bytes, |shape| {
             let (access, host) = Default::default();
             let spec =
                 AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };
             let device = device_of(hub, whose, home)?;
-            // SAFETY: the promise that was made to `wrap_svm`.
+            // SAFETY: the contract of `wrap_svm`.
             let memory = unsafe { device.wrap_svm(start, &spec) }?;
             Ok(WrappedMemory { whose: whose.clone(), memory, spec, pages: None })
         })?;

@@ -1,7 +1,7 @@
-//! Foreign objects of each API: the backend asks and holds them, core makes buffers and queues of them.
+//! Foreign objects of each API: the backend queries and retains them, and the core makes buffers and queues of them.
 //!
 //! # Safety
-//! Handles are the caller's promise. Null is told, and what else the driver can tell of a wrong handle.
+//! The caller guarantees that handles are valid. Null is refused, as is any wrong handle that the driver detects.
 
 #![allow(unsafe_code)]
 

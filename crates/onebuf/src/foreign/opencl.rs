@@ -1,4 +1,4 @@
-//! What a hub does with OpenCL objects that somebody else made.
+//! Foreign OpenCL objects on a hub.
 
 use super::{
     ForeignContext,
@@ -14,22 +14,22 @@ use onebuf_hal::{Error, Result};
 use onebuf_opencl::{binaries, foreign};
 use std::{ffi::c_void, ptr::NonNull};
 
-/// OpenCL objects that somebody else made, on a [`Hub`].
+/// Foreign OpenCL objects on a [`Hub`].
 pub trait OpenClHubExt {
-    /// Registers a context that somebody else made. Its devices become devices of the hub: queues and
-    /// programs of ours can be made in it, buffers shared with it. The same context again is the same
-    /// registration; it is given up when everything that was made in it is gone.
+    /// Registers a foreign context. Its devices become devices of the hub: queues and programs can be created in it, and
+    /// buffers shared with it. Registering the same context again returns the same registration. It ends when everything that
+    /// was created in it is gone.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what the driver knows to be none; [`Error::Busy`] when the hub has
-    /// no device entry left for another device; [`Error::Unavailable`] for a hub without OpenCL.
+    /// [`Error::InvalidArgument`] if the driver detects that it is no context; [`Error::Busy`] if the hub has no free device
+    /// entry; [`Error::Unavailable`] if the hub has no OpenCL.
     ///
     /// # Safety
     /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
     unsafe fn foreign_context(&self, context: *mut c_void) -> Result<ForeignContext>;
 
-    /// A queue that somebody else made, in their context, to be used like one of ours. What its owner
-    /// enqueues there is in order with what we do; [`Queue::fence`] covers both.
+    /// Wraps a foreign queue, in its own context, to be used like one of the hub's. Commands that its owner enqueues are
+    /// ordered with those of this library. [`Queue::fence`] covers both.
     ///
     /// # Errors
     /// As for [`OpenClHubExt::foreign_context`].
@@ -38,35 +38,32 @@ pub trait OpenClHubExt {
     /// Null, or a live `cl_command_queue` of the OpenCL library that this hub has loaded.
     unsafe fn wrap_queue(&self, queue: *mut c_void) -> Result<Queue>;
 
-    /// The device in a second context, as if somebody else had made it: for finding out how foreign
-    /// buffers on it can be shared, and for libraries that must stay apart.
+    /// Opens the device in a second context, as another library would: to find out how foreign buffers on it can be shared,
+    /// and for libraries that must stay separate.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no device entry is left.
+    /// [`Error::Unsupported`] if the device has no contexts; [`Error::Busy`] if no device entry is free.
     fn second_context(&self, device: &Device) -> Result<ForeignContext>;
 
-    /// A buffer over a `cl_mem` that somebody else made, without a copy. The devices of its context see
-    /// it, the host sees it through maps, and other devices by the routes that the planner finds, when
-    /// [`WrapBuilder::shared_with`] names them.
+    /// Wraps a foreign `cl_mem` as a buffer, without a copy. The devices of its context use it, the host accesses it through
+    /// maps, and other devices named with [`WrapBuilder::shared_with`] by the routes that the planner finds.
     ///
-    /// A sub-buffer is wrapped as what it is: a region of its parent. All wraps of one memory object, of its
-    /// parent and of its parts share one state: guards of one exclude guards of the other, and each is ordered
-    /// after the other's work.
+    /// A sub-buffer is wrapped as a region of its parent. All wraps of one memory object, its parent and its sub-buffers
+    /// share one state: their guards exclude each other, and each is ordered after the others' work.
     ///
     /// # Safety
-    /// Null, or a live `cl_mem` of the OpenCL library that this hub has loaded, that no [`Buffer`](onebuf_core::Buffer) of this hub
-    /// has made. While a guard of the buffer is held, and until work that was enqueued under it is done,
-    /// the owner does with the memory only what the guard allows: nothing beside a writer, reads beside
-    /// readers. Work of the owner's that is still to be waited for is told by [`WrapBuilder::after`] or
+    /// `mem` is null, or a live `cl_mem` of the OpenCL library that this hub has loaded, and was not created by a
+    /// [`Buffer`](onebuf_core::Buffer) of this hub. While a guard of the buffer is held, and until the work enqueued under it is
+    /// done, the owner does with the memory only what the guard allows: nothing while there is a writer, reads while there
+    /// are readers. Unfinished work of the owner must be declared with [`WrapBuilder::after`] or
     /// [`Buffer::written_until`](onebuf_core::Buffer::written_until).
     unsafe fn wrap_buffer<T: Pod>(&self, mem: *mut c_void) -> WrapBuilder<'_, T>;
 
-    /// A buffer over shared virtual memory that somebody else allocated in their context.
+    /// Wraps shared virtual memory that was allocated in a foreign context.
     ///
     /// # Safety
-    /// `pointer` was given by `clSVMAlloc` (or lies inside what was) in that context, with so many elements from
-    /// there on, and stays allocated until the buffer is dropped. For the rest, as for
-    /// [`OpenClHubExt::wrap_buffer`].
+    /// `pointer` was returned by `clSVMAlloc` in that context, or lies inside such memory, has `len` elements from there on,
+    /// and stays allocated until the buffer is dropped. The rest is as for [`OpenClHubExt::wrap_buffer`].
     unsafe fn wrap_svm<T: Pod>(
         &self,
         context: &ForeignContext,
@@ -74,54 +71,53 @@ pub trait OpenClHubExt {
         len: usize,
     ) -> WrapBuilder<'_, T>;
 
-    /// An event that somebody else made, as a fence: a queue can wait for it, a buffer be told of it
-    /// ([`Buffer::written_until`](onebuf_core::Buffer::written_until)). Events that the host completes are as good.
+    /// Wraps a foreign event as a fence: a queue can wait for it, and a buffer can be ordered after it
+    /// ([`Buffer::written_until`](onebuf_core::Buffer::written_until)). User events work as well.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what the driver knows to be none.
+    /// [`Error::InvalidArgument`] if the driver detects that it is no event.
     ///
     /// # Safety
     /// Null, or a live `cl_event` of the OpenCL library that this hub has loaded.
     unsafe fn wrap_event(&self, event: *mut c_void) -> Result<Fence>;
 
-    /// As [`Program::graft`], for a `cl_program` that somebody else built, of which there may be no source: its
-    /// binary is asked of its driver. The program is not kept.
+    /// Like [`Program::graft`], for a foreign `cl_program` whose source may be unavailable: its binary is read from its
+    /// driver. The program is not retained.
     ///
     /// ```
     /// # use onebuf::{Hub, Program, Result, prelude::*};
     /// # fn run(hub: &Hub, theirs: *mut std::ffi::c_void) -> Result<Program> {
     /// let cuda = hub.device("cuda:0")?;
-    /// // SAFETY: the library that owns it lent it for this call.
+    /// // SAFETY: the library that owns the program keeps it alive during this call.
     /// unsafe { hub.graft_foreign(theirs, &cuda) }
     /// # }
     /// ```
     ///
     /// # Errors
-    /// As for [`Program::graft`]; [`Error::InvalidArgument`] for null, and for what the driver knows to be no
-    /// program.
+    /// As for [`Program::graft`]; [`Error::InvalidArgument`] for null, and if the driver detects that it is no program.
     ///
     /// # Safety
-    /// Null, or a live `cl_program` of the OpenCL library that this hub has loaded, which nobody builds or
-    /// releases meanwhile.
+    /// `program` is null, or a live `cl_program` of the OpenCL library that this hub has loaded, and is neither built nor
+    /// released during the call.
     unsafe fn graft_foreign(&self, program: *mut c_void, device: &Device) -> Result<Program>;
 }
 
 impl OpenClHubExt for Hub {
     unsafe fn foreign_context(&self, context: *mut c_void) -> Result<ForeignContext> {
         let raw = context.addr();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let whose = unsafe { whose(self, raw) }?;
         Ok(ForeignContext { hub: self.clone(), raw, whose })
     }
 
     unsafe fn wrap_queue(&self, queue: *mut c_void) -> Result<Queue> {
         let (cl, raw) = (Known::of(self)?.cl(), queue.addr());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let facts = unsafe { foreign::queue(cl, raw) }?;
         // SAFETY: a live queue has a live context.
         let whose = unsafe { whose(self, facts.context) }?;
         let ix = index_of(&whose, facts.device)?;
-        // SAFETY: as above; its device and context are these.
+        // SAFETY: as above; the driver reported this device and context.
         let native = unsafe { device_of(self, &whose, ix)?.wrap_queue(raw, facts.spec) }?;
         Ok(self.foreign_queue(ix, native, facts.spec, whose.registration()))
     }
@@ -153,18 +149,18 @@ impl OpenClHubExt for Hub {
 
     unsafe fn wrap_event(&self, event: *mut c_void) -> Result<Fence> {
         let (cl, raw) = (Known::of(self)?.cl(), event.addr());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let (context, queue) = unsafe { foreign::event(cl, raw) }?;
         // SAFETY: a live event has a live context.
         let whose = unsafe { whose(self, context) }?;
         let by_host = queue.is_none();
         let queue = match queue {
-            // SAFETY: a live event has a live queue, unless the host completes it.
+            // SAFETY: a live event that the host does not complete has a live queue.
             Some(queue) => unsafe { self.wrap_queue(queue as *mut c_void) }?,
             None => self.queue_beside(&whose)?,
         };
         let device = device_of(self, &whose, queue.device().index())?;
-        // SAFETY: an event of that queue, or of none.
+        // SAFETY: the event belongs to that queue, or to none.
         let event = unsafe { device.wrap_event(raw, internals::queue(&queue), by_host) }?;
         Ok(queue.fence_at(event))
     }
@@ -173,11 +169,11 @@ impl OpenClHubExt for Hub {
         check_graft_target(device)?;
         let cl = Known::of(self)?.cl();
         if device.info().caps.built_on.is_some() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             let module = unsafe { binaries::intermediate(cl, program.addr()) }?;
             return graft_spirv(module.as_deref(), device);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         graft_first(&unsafe { binaries::foreign(cl, program.addr()) }?, device)
     }
 }

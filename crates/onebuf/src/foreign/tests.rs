@@ -1,4 +1,4 @@
-//! What can be told without a client of its own: contexts of this device that are not the hub's.
+//! Foreign objects without a separate client: contexts on the hub's devices that are not the hub's.
 
 use super::*;
 use onebuf_core::{Device, Hub, Signature, Source, Verdicts, args};
@@ -22,7 +22,7 @@ fn hub() -> Hub {
         .expect("the host is always there")
 }
 
-/// A second context on every OpenCL device that was found.
+/// A second context on every discovered OpenCL device.
 fn contexts(hub: &Hub) -> Vec<ForeignContext> {
     let devices = hub.select("opencl");
     if devices.is_empty() {
@@ -36,7 +36,7 @@ fn a_context_is_registered_once_and_given_up_once() {
     let hub = hub();
     for context in contexts(&hub) {
         assert_eq!(context.info().unwrap().reference_count, 1, "{context:?}");
-        // SAFETY: it lives.
+        // SAFETY: the object is live.
         let again = unsafe { hub.foreign_context(context.raw()) }.unwrap();
         assert_eq!(again.device().index(), context.device().index());
         assert_eq!(context.info().unwrap().reference_count, 1);
@@ -70,7 +70,7 @@ fn buffers_queues_and_programs_in_a_foreign_context() {
         let queue = device.queue().unwrap();
         let program = device.program(&Source::opencl_c(TWICE)).unwrap();
         let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-        // SAFETY: one work-item for each element.
+        // SAFETY: there is one work-item per element.
         let twice = unsafe { program.kernel("twice", signature) }.unwrap();
         let buffer = hub.buffer::<u32>(1024).shared_with([&device]).build().unwrap();
         buffer.write(&[21; 1024]).unwrap();
@@ -79,7 +79,7 @@ fn buffers_queues_and_programs_in_a_foreign_context() {
     }
 }
 
-/// Memory of the device's context that nobody here knows: one reference, the caller's.
+/// Memory of the device's context that the hub does not know, with one reference, the caller's.
 fn given_away(hub: &Hub, device: &Device, fill: u32) -> *mut c_void {
     let made = hub.buffer::<u32>(1024).shared_with([device]).memory_kind(MemoryKind::MappedDevice);
     let made = made.build().unwrap();
@@ -88,12 +88,12 @@ fn given_away(hub: &Hub, device: &Device, fill: u32) -> *mut c_void {
 }
 
 fn references(hub: &Hub, mem: *mut c_void) -> u32 {
-    // SAFETY: every caller has a reference.
+    // SAFETY: every caller holds a reference.
     unsafe { ForeignBufferInfo::query(hub, mem) }.unwrap().reference_count
 }
 
 fn release(hub: &Hub, mem: *mut c_void) {
-    // SAFETY: the caller's one reference.
+    // SAFETY: this is the caller's only reference.
     unsafe { super::context::Known::of(hub).unwrap().library.cl.release_mem_object(ClMem(mem)) }
         .unwrap();
 }
@@ -105,7 +105,7 @@ fn wraps_of_one_object_share_one_state() {
         let device = context.device();
         let mem = given_away(&hub, &device, 7);
         assert_eq!(references(&hub, mem), 1, "{device}");
-        // SAFETY: alive, and used by nobody else.
+        // SAFETY: the object is live and has no other user.
         let wrap = || unsafe { hub.wrap_buffer::<u32>(mem) };
         let first = wrap().len(1024).build().unwrap();
         assert_eq!(references(&hub, mem), 2);
@@ -118,7 +118,7 @@ fn wraps_of_one_object_share_one_state() {
         assert!(wrap().len(1023).build().is_err());
         let strict = wrap().copies(CopyPolicy::Forbid).build();
         assert!(matches!(strict, Err(Error::Busy { .. })), "a policy that the first wrap has not");
-        // SAFETY: the same memory.
+        // SAFETY: the same live memory.
         assert!(unsafe { hub.wrap_buffer::<[u32; 3]>(mem) }.build().is_err());
         drop((first, second));
         assert_eq!(references(&hub, mem), 1);
@@ -126,8 +126,8 @@ fn wraps_of_one_object_share_one_state() {
     }
 }
 
-/// What a wrap asks the driver is what a careful program asks; what it does is what that does, but that it has an event to
-/// wait with a timeout for, where that waits for the queue.
+/// A wrap makes the same queries as a careful program, and the same calls, except that it has an event to wait for with a
+/// timeout where the program waits for the queue.
 #[test]
 fn a_wrap_makes_the_calls_of_a_c_program() {
     let probe = Probe::new();
@@ -143,21 +143,21 @@ fn a_wrap_makes_the_calls_of_a_c_program() {
         let queue = device.queue().unwrap();
         let program = device.program(&Source::opencl_c(TWICE)).unwrap();
         let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-        // SAFETY: one work-item for each element.
+        // SAFETY: there is one work-item per element.
         let twice = unsafe { program.kernel("twice", signature) }.unwrap();
         probe.reset();
-        // SAFETY: alive, and used by nobody else.
+        // SAFETY: the object is live and has no other user.
         let wrapped = unsafe { hub.wrap_buffer::<u32>(mem) }.build().unwrap();
         queue.launch(&twice, [1024], args![wrapped.write_on(&queue).unwrap()]).unwrap();
         drop(wrapped);
         let mut calls = probe.trace();
         let waiting = ["clFlush", "clGetEventInfo", "clSetEventCallback"];
         calls.retain(|call| !waiting.contains(call));
-        // On one driver the launch itself is waited for, on others the drop.
+        // One driver makes the launch itself wait, others the drop.
         calls.sort_by_key(|call| *call == "clReleaseEvent");
         let mut expected = vec!["clGetMemObjectInfo"; 6];
         expected.extend(["clRetainMemObject", "clSetKernelArg", "clEnqueueNDRangeKernel"]);
-        // The kernel would keep the owner's memory.
+        // The kernel would keep a reference to the owner's memory.
         expected.extend((device.info().platform == "rusticl").then_some("clSetKernelArg"));
         expected.extend(["clReleaseMemObject", "clReleaseEvent"]);
         assert_eq!(calls, expected, "{device}");
@@ -172,7 +172,7 @@ fn an_owned_handle_is_given_back_once() {
         let device = context.device();
         let mem = given_away(&hub, &device, 7) as usize;
         let calls = Arc::new(AtomicU64::new(0));
-        // SAFETY: alive, and used by nobody else.
+        // SAFETY: the object is live and has no other user.
         let wrap = || unsafe { hub.wrap_buffer::<u32>(mem as *mut c_void) };
         let count = |calls: &Arc<AtomicU64>| {
             let calls = calls.clone();
@@ -203,7 +203,7 @@ fn another_device_shares_a_wrapped_buffer() {
         let device = context.device();
         for other in hub.devices() {
             let mem = given_away(&hub, &device, 5);
-            // SAFETY: alive, and used by nobody else.
+            // SAFETY: the object is live and has no other user.
             let wrapped = unsafe { hub.wrap_buffer::<u32>(mem) }.shared_with([&other]);
             let wrapped = wrapped.build().unwrap();
             let queue = other.queue().unwrap();
@@ -251,14 +251,14 @@ fn events_go_in_and_out() {
                 continue;
             }
         };
-        // SAFETY: alive.
+        // SAFETY: the object is live.
         let fence = unsafe { hub.wrap_event(event.raw()) }.unwrap();
         let queue = device.queue().unwrap();
         queue.wait_for(&fence).unwrap();
         let behind = queue.fence();
         let handles = behind.cl_events().unwrap();
         assert_eq!(handles.len(), 1);
-        // SAFETY: alive.
+        // SAFETY: the object is live.
         let back = unsafe { hub.wrap_event(handles[0].raw()) }.unwrap();
         assert!(
             !behind.is_done().unwrap() && !back.is_done().unwrap() && !fence.is_done().unwrap()
@@ -276,11 +276,11 @@ fn an_owners_queue_is_ordered_both_ways() {
     for context in contexts(&hub) {
         let device = context.device();
         let owners = device.queue().unwrap();
-        // SAFETY: alive while `owners` is.
+        // SAFETY: the object lives as long as `owners`.
         let wrapped = unsafe { hub.wrap_queue(owners.raw() as *mut c_void) }.unwrap();
         assert_eq!(wrapped.device().index(), device.index());
         let mem = given_away(&hub, &device, 1);
-        // SAFETY: alive, and used by nobody else.
+        // SAFETY: the object is live and has no other user.
         let buffer =
             unsafe { hub.wrap_buffer::<u32>(mem) }.after(&wrapped.fence()).build().unwrap();
         buffer.fill(3).unwrap();
@@ -295,7 +295,7 @@ fn an_owners_queue_is_ordered_both_ways() {
     }
 }
 
-/// Pages of the application's own are pages to everybody, whoever wrapped them first.
+/// Pages of the application are shared as pages with all devices, whichever wrapped them first.
 #[test]
 fn memory_over_the_applications_pages_is_shared_in_place() {
     let hub = hub();
@@ -311,11 +311,11 @@ fn memory_over_the_applications_pages_is_shared_in_place() {
             let at = pages.map_mut().unwrap().as_mut_ptr();
             let flags = onebuf_sys::opencl::consts::CL_MEM_USE_HOST_PTR;
             let raw = ClContext(context.raw());
-            // SAFETY: a live context, and pages that outlive the memory object; nobody else uses them.
+            // SAFETY: the context is live, and the pages outlive the memory object and have no other user.
             let mem = unsafe { cl.create_buffer(raw, flags, bytes, at.cast()) }.unwrap().0;
-            // SAFETY: alive, and used by nobody else.
+            // SAFETY: the object is live and has no other user.
             let wrapped = unsafe { hub.wrap_buffer::<u32>(mem) }.shared_with([&other]);
-            // Sharing maps the memory: after the owner's work, which is no reason to refuse.
+            // Sharing maps the memory after the owner's work; that is no reason to refuse.
             let owners = device.queue().unwrap().fence();
             let wrapped = wrapped.after(&owners).trust_declared(true).build().unwrap();
             let kinds: Vec<_> = wrapped.plan().routes.iter().map(|hop| hop.kind).collect();
@@ -331,7 +331,7 @@ fn memory_over_the_applications_pages_is_shared_in_place() {
             }
             assert!(wrapped.explain().contains("host_pointer"));
             drop(wrapped);
-            // Drivers tell late that they have destroyed what looked at the memory.
+            // Drivers report late that they have destroyed imports of the memory.
             let start = Instant::now();
             while references(&hub, mem) != 1 && start.elapsed() < hub.timeout() {
                 std::thread::yield_now();

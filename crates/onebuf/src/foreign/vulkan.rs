@@ -1,4 +1,4 @@
-//! A `VkDevice` that somebody else made, and its memory.
+//! A foreign `VkDevice` and its memory.
 
 use bytemuck::Pod;
 use onebuf_core::{
@@ -14,39 +14,39 @@ use onebuf_vulkan::{
 };
 use std::{ffi::c_void, fmt, ptr::NonNull};
 
-/// What a `VkDevice` is made of, and which of its queues onebuf may use.
+/// The handles of a `VkDevice`, and which of its queues onebuf may use.
 #[derive(Clone, Copy, Debug)]
 pub struct VulkanHandles<'a> {
-    /// The `VkInstance`, made for Vulkan 1.2 or newer.
+    /// The `VkInstance`, created for Vulkan 1.2 or newer.
     pub instance: *mut c_void,
     /// The `VkPhysicalDevice`.
     pub physical_device: *mut c_void,
-    /// The `VkDevice`, made with the feature `timelineSemaphore`.
+    /// The `VkDevice`, created with the feature `timelineSemaphore`.
     pub device: *mut c_void,
-    /// A family of queues that runs compute shaders.
+    /// A queue family that supports compute shaders.
     pub queue_family: u32,
-    /// Queues of that family, by their numbers, that are onebuf's alone while the device is registered.
+    /// The indices of queues of that family that only onebuf uses while the device is registered.
     pub queues: &'a [u32],
-    /// The extensions that the device was made with. What is not here is not used: without `VK_EXT_external_memory_host` no
-    /// host pages, without `VK_KHR_external_memory_fd` no descriptors.
+    /// The extensions that the device was created with. Others are not used: without `VK_EXT_external_memory_host` there are
+    /// no host pages, without `VK_KHR_external_memory_fd` no descriptors.
     pub extensions: &'a [&'a str],
 }
 
-/// A `VkBuffer`, and which of its bytes are meant.
+/// A range of a `VkBuffer`.
 #[derive(Clone, Copy, Debug)]
 pub struct VulkanBuffer {
-    /// The `VkBuffer`; zero where one is to be made over the memory.
+    /// The `VkBuffer`; zero to create one over the memory.
     pub buffer: u64,
     /// The first byte in the buffer: a multiple of the device's `align_bytes`.
     pub offset: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: usize,
-    /// What lies under it, where that is to be used, too: for the host's eyes, or for other APIs'.
+    /// The memory that the buffer is bound to, to let the host or other APIs access it.
     pub memory: Option<VulkanMemory>,
 }
 
 impl VulkanBuffer {
-    /// The first bytes of a buffer, of whose memory nothing is told: the host reaches it by copies.
+    /// The first bytes of a buffer, without its memory: the host accesses it by copies.
     pub fn new(buffer: u64, bytes: usize) -> Self {
         Self { buffer, offset: 0, bytes, memory: None }
     }
@@ -57,55 +57,55 @@ impl VulkanBuffer {
 pub struct VulkanMemory {
     /// The `VkDeviceMemory`.
     pub memory: u64,
-    /// Where in it the buffer begins.
+    /// The buffer's offset in the memory.
     pub offset: u64,
-    /// How large the whole allocation is.
+    /// The size of the whole allocation.
     pub bytes: u64,
-    /// The number of its type.
+    /// The index of its memory type.
     pub memory_type: u32,
-    /// Where the host sees its first byte, if it is mapped for as long as the buffer lives. Its type is coherent, then.
+    /// The host address of its first byte, if it stays mapped while the buffer lives. The memory type must then be coherent.
     pub mapped: Option<NonNull<u8>>,
-    /// Whether it was allocated for export by opaque descriptors: then other APIs on the chip can import it.
+    /// Whether it was allocated for export by opaque descriptors. Other APIs on the chip can then import it.
     pub exportable: bool,
 }
 
-/// A `VkDevice` that somebody else made, registered with a hub while this, or anything made in it, lives. Cheap to clone.
+/// A foreign `VkDevice`, registered with a hub while this, or anything created in it, lives. Cheap to clone.
 #[derive(Clone)]
 pub struct ForeignVulkan {
     hub: Hub,
     registration: Arc<Registration>,
 }
 
-/// Vulkan devices and buffers that somebody else made, on a [`Hub`].
+/// Foreign Vulkan devices and buffers on a [`Hub`].
 pub trait VulkanHubExt {
-    /// Registers a `VkDevice` that somebody else made. It becomes a device of the hub, such as `vulkan:0@1`: queues, programs and
-    /// buffers of ours can be made in it, and its memory wrapped. The same one again is the same registration; it is given up when
-    /// everything that was made in it is gone.
+    /// Registers a foreign `VkDevice`. It becomes a device of the hub, such as `vulkan:0@1`: queues, programs and buffers can
+    /// be created in it, and its memory can be wrapped. Registering the same device again returns the same registration. It
+    /// ends when everything that was created in it is gone.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a hub without Vulkan; [`Error::InvalidArgument`] for null; [`Error::Unsupported`] for a
-    /// device that is too old, or queues that it has not; [`Error::Busy`] when the hub has no device entry left.
+    /// [`Error::Unavailable`] if the hub has no Vulkan; [`Error::InvalidArgument`] for null; [`Error::Unsupported`] if the
+    /// device is too old or does not have the queues; [`Error::Busy`] if the hub has no free device entry.
     ///
     /// # Safety
-    /// Null, or live handles of one device, of the Vulkan loader that this hub has loaded, of which all is true that
-    /// [`VulkanHandles`] says. They stay alive until this, and everything that was made in it, is gone.
+    /// The handles are null, or live handles of one device from the Vulkan loader that this hub has loaded, and fulfil what
+    /// [`VulkanHandles`] documents. They stay alive until this, and everything created in it, is gone.
     unsafe fn foreign_vulkan(&self, handles: &VulkanHandles<'_>) -> Result<ForeignVulkan>;
 
-    /// A buffer over memory that somebody else made in their `VkDevice`, without a copy. Its device sees it; the host does where it is
-    /// mapped; other devices see it by the routes that the planner finds, when [`WrapBuilder::shared_with`] names
-    /// them: by a descriptor, where it was allocated for that.
+    /// Wraps memory of a foreign `VkDevice` as a buffer, without a copy. Its device uses it; the host does if it is mapped;
+    /// other devices named with [`WrapBuilder::shared_with`] use it by the routes that the planner finds: by a descriptor, if
+    /// the memory was allocated for export.
     ///
-    /// Sizes, types and offsets are checked as far as Vulkan tells of them. The same bytes again share one state with the
-    /// first wrap, like wraps of one `cl_mem`. Vulkan counts no references: nothing is retained, and nothing is freed but
-    /// what [`WrapBuilder::owned`] says.
+    /// Sizes, types and offsets are checked as far as Vulkan reports them. Wrapping the same bytes again shares one state
+    /// with the first wrap, like wraps of one `cl_mem`. Vulkan has no reference counts: nothing is retained, and nothing is
+    /// freed except by [`WrapBuilder::owned`].
     ///
     /// # Safety
-    /// Live objects of that device, bound to each other as is said, that no [`Buffer`](onebuf_core::Buffer) of this hub has made; the buffer with
-    /// the usages `STORAGE_BUFFER`, `TRANSFER_SRC` and `TRANSFER_DST`, for the family of the registered queues or for all. They stay
-    /// alive until the buffer has been dropped, and bytes of two wraps do not overlap. Memory that is exportable belongs to
-    /// `VK_QUEUE_FAMILY_EXTERNAL` whenever no work of ours uses it. The owner's own work on it is over when it is wrapped, and while
-    /// a guard of the buffer is held, and until work that was enqueued under it is done, the owner does with the
-    /// memory only what the guard allows.
+    /// The objects are live objects of that device, bound to each other as stated, and not created by a
+    /// [`Buffer`](onebuf_core::Buffer) of this hub. The buffer has the usages `STORAGE_BUFFER`, `TRANSFER_SRC` and `TRANSFER_DST`,
+    /// for the family of the registered queues or for all. They stay alive until the buffer is dropped, and the bytes of two
+    /// wraps do not overlap. Exportable memory belongs to `VK_QUEUE_FAMILY_EXTERNAL` whenever no work of this library uses
+    /// it. The owner's own work on it has finished when it is wrapped. While a guard of the buffer is held, and until the
+    /// work enqueued under it is done, the owner does with the memory only what the guard allows.
     unsafe fn wrap_vk_buffer<T: Pod>(
         &self,
         context: &ForeignVulkan,
@@ -118,7 +118,7 @@ impl VulkanHubExt for Hub {
         let registration = self.registered(handles.device.addr(), |entries| {
             let (loader, _) =
                 self.foreign_devices().library::<vulkan::Loader>("vulkan", "Vulkan")?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             unsafe { loader.enter_device(&given(handles), entries) }
         })?;
         Ok(ForeignVulkan { hub: self.clone(), registration })
@@ -145,7 +145,7 @@ fn given(handles: &VulkanHandles<'_>) -> Handles {
 }
 
 impl ForeignVulkan {
-    /// It, as a device of the hub.
+    /// The `VkDevice` as a device of the hub.
     pub fn device(&self) -> Device {
         Device::new(&self.hub, self.registration.first())
     }
@@ -162,7 +162,7 @@ impl fmt::Debug for ForeignVulkan {
     }
 }
 
-/// The handle that an owner's `release` is called with.
+/// The handle that is passed to an owner's `release`.
 fn handle(buffer: &VulkanBuffer) -> u64 {
     match (buffer.buffer, buffer.memory) {
         (0, Some(memory)) => memory.memory,
@@ -183,7 +183,7 @@ fn object(buffer: &VulkanBuffer) -> Object {
     Object { buffer: vk::Buffer::from_raw(buffer.buffer), start, bytes, under }
 }
 
-/// A buffer, of which all is true that `wrap_vk_buffer` wants.
+/// A buffer that fulfils the contract of `wrap_vk_buffer`.
 struct Bound {
     context: ForeignVulkan,
     buffer: VulkanBuffer,
@@ -198,7 +198,7 @@ unsafe impl ForeignMemory for Bound {
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
         let Self { context, buffer } = self;
         if !context.hub().is(asked.hub) {
-            return Err(Error::invalid("a foreign VkDevice of another hub"));
+            return Err(Error::invalid("the foreign VkDevice belongs to another hub"));
         }
         let (bytes, have) = (buffer.bytes, asked.element.count(buffer.bytes)?);
         if bytes == 0 || asked.len.is_some_and(|len| len != have) {
@@ -210,7 +210,7 @@ unsafe impl ForeignMemory for Bound {
         let place = buffer.offset.wrapping_add(buffer.memory.map_or(0, |memory| memory.offset));
         let key = registration.key(handle(buffer), place);
         let core = asked.core(key, bytes, |shape| {
-            // SAFETY: the promise that was made to `wrap_vk_buffer`.
+            // SAFETY: the contract of `wrap_vk_buffer`.
             let (memory, memory_kind) = unsafe { foreign_device.wrap(&object(buffer)) }?;
             let (access, host) = Default::default();
             let spec =

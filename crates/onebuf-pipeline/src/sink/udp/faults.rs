@@ -1,8 +1,8 @@
-//! What a bad network does, on purpose.
+//! Simulated network faults.
 
-use super::sent::{Counters, add};
+use super::sent::{SendCounters, add};
 
-/// What shall go wrong with packets on their way. The same seed does the same. Needs the cargo feature `testing`.
+/// Faults to apply to packets. The same seed gives the same faults. Needs the cargo feature `testing`.
 ///
 /// ```
 /// use onebuf::pipeline::sink::Faults;
@@ -12,13 +12,13 @@ use super::sent::{Counters, add};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
-    /// Which part of the packets is lost, from 0 to 1.
+    /// The fraction of packets to drop, from 0 to 1.
     pub lose: f64,
-    /// Which part of them comes twice, from 0 to 1.
+    /// The fraction of packets to send twice, from 0 to 1.
     pub duplicate: f64,
-    /// By how many packets of its frame one may be late; 0 leaves their order.
+    /// By how many packets of its frame a packet may be delayed; 0 keeps the order.
     pub reorder: usize,
-    /// For other bad luck.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
@@ -32,13 +32,13 @@ impl Default for Faults {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     packets: Vec<u32>,
-    /// Of the numbers that look random; none before the first.
+    /// The state of the random number generator; 0 before its first use.
     state: u64,
 }
 
 impl Order {
-    /// The next frame's packets, with what goes wrong on their way.
-    pub fn of_frame(&mut self, packets: u32, faults: &Faults, sent: &Counters) -> &[u32] {
+    /// The next frame's packets in sending order, with faults applied.
+    pub fn of_frame(&mut self, packets: u32, faults: &Faults, sent: &SendCounters) -> &[u32] {
         if self.state == 0 {
             self.state = faults.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         }
@@ -66,7 +66,7 @@ impl Order {
         part > 0.0 && self.random() < part
     }
 
-    /// Every place takes one of the packets that come next, which puts none back by more than so many.
+    /// Shuffles packets within groups of `most + 1`, so that none is delayed by more than `most`.
     fn reorder(&mut self, all: &mut [u32], most: usize) {
         let most = most.min(all.len());
         for at in (0..all.len()).step_by(most + 1) {
@@ -78,7 +78,7 @@ impl Order {
         }
     }
 
-    /// From 0 to just below 1.
+    /// A random number in [0, 1).
     fn random(&mut self) -> f64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn without_faults_everything_goes_in_order() {
-        let sent = Counters::default();
+        let sent = SendCounters::default();
         let mut order = Order::default();
         assert_eq!(order.of_frame(5, &Faults::default(), &sent), [0, 1, 2, 3, 4]);
         assert_eq!(sent.get(), UdpSent::default());
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn faults_are_as_many_as_asked_for_and_counted() {
-        let sent = Counters::default();
+        let sent = SendCounters::default();
         let faults = Faults { lose: 0.1, duplicate: 0.05, reorder: 7, seed: 3 };
         let (mut order, mut again) = (Order::default(), Order::default());
         let packets = order.of_frame(10_000, &faults, &sent).to_vec();

@@ -1,17 +1,18 @@
-//! How fast packets go.
+//! Paces packets at a rate.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// Packets that leave together are no more than this at the rate that is wanted, so that a receiver's queue need not hold them.
+/// Packets sent in one burst cover at most this many seconds at the requested rate, so that the receiver's queue need not
+/// hold more.
 const TOGETHER_S: f64 = 0.0005;
 
-/// Whoever is later than this does not catch up: a burst is what pacing is to avoid.
+/// A sender that is later than this does not catch up, because pacing must avoid bursts.
 const BEHIND: Duration = Duration::from_millis(20);
 
-/// A rate, if there is one, and when the next packets are due.
+/// A rate, if any, and when the next packets are due.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     bytes_per_s: Option<f64>,
@@ -24,13 +25,13 @@ impl Pace {
         is_rate.then_some(Self { bytes_per_s: Some(bytes_per_s), due: None })
     }
 
-    /// How many packets of this size may leave together.
+    /// How many packets of this size may leave in one burst.
     pub fn packets(&self, bytes: usize) -> usize {
         let together = |rate: f64| (rate * TOGETHER_S / bytes as f64) as usize;
         self.bytes_per_s.map_or(usize::MAX, |rate| together(rate).max(1))
     }
 
-    /// Waits until so many bytes may leave.
+    /// Waits until this many bytes may leave.
     pub fn wait(&mut self, bytes: usize) {
         let Some(rate) = self.bytes_per_s else { return };
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What a UDP sink counts.
+//! Counters of a UDP sink.
 
 pub(super) use crate::net::counters::add;
 use crate::net::counters::counters;
@@ -6,28 +6,28 @@ use std::sync::Arc;
 
 counters! {
     /// What a [`Udp`](super::Udp) sink has sent.
-    UdpSent {
-        /// Frames.
+    UdpSent, SendCounters {
+        /// Frames sent.
         frames,
-        /// Packets.
+        /// Packets sent.
         packets,
-        /// Bytes of frames, without the packets' heads.
+        /// Bytes of frame data, without packet headers.
         bytes,
-        /// Packets that were lost on purpose.
+        /// Packets dropped by simulated faults.
         lost_packets,
-        /// Packets that were sent twice on purpose.
+        /// Packets sent twice by simulated faults.
         duplicate_packets,
-        /// How often the other end said that nobody listens there.
+        /// How many times the receiver's host reported that no process listens on the port.
         refused,
     }
 }
 
-/// Reads what a sink has sent while a pipeline has the sink, and never waits for it. Cheap to clone.
+/// Reads a sink's counters while a pipeline owns the sink. Reading never waits. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct UdpSentMeter(pub(super) Arc<Counters>);
+pub struct UdpSentMeter(pub(super) Arc<SendCounters>);
 
 impl UdpSentMeter {
-    /// What has been sent so far.
+    /// The counters so far.
     pub fn sent(&self) -> UdpSent {
         self.0.get()
     }

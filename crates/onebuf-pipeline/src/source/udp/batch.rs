@@ -1,4 +1,4 @@
-//! The packets of one call: received where they are expected, and kept where they came instead.
+//! The packets of one receive call: received at their expected positions, and kept aside if they belong elsewhere.
 
 use super::{
     joining::Joining,
@@ -15,10 +15,10 @@ use std::{
     os::fd::AsFd,
 };
 
-/// The longest message, of however many packets.
+/// The longest message, joined packets included.
 const LONGEST: usize = 1 << 16;
 
-/// A packet by its numbers.
+/// A packet's frame and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub frame: u64,
@@ -28,20 +28,20 @@ pub(super) struct Part {
 pub(super) struct Batch {
     heads: [[u8; HEADER]; BATCH],
     got: [Got; BATCH],
-    /// Where each was expected; nowhere, when there was no place left to expect it.
+    /// Where each packet was expected; `None` if no position was left.
     expected: [Option<Spot>; BATCH],
-    /// What each turned out to be; nothing, when it is of no use.
+    /// What each packet turned out to be; `None` if it is of no use.
     found: [Option<Part>; BATCH],
-    /// A place for each payload that has no other.
+    /// A spare buffer for each payload without a position.
     spare: Vec<u8>,
     stride: usize,
-    /// Those that lie in the spare places and are still to be put where they belong.
+    /// Packets in spare buffers that still have to be stored.
     held: Range<usize>,
-    /// What came together is one call's. Otherwise many packets are.
+    /// While joining, one call receives one message of joined packets; otherwise it receives many packets.
     pub joining: Joining,
 }
 
-/// Where one packet is received, but for its own place.
+/// The buffers of one packet, except its position in the frame.
 struct Slot<'b> {
     expected: &'b mut Option<Spot>,
     head: &'b mut [u8],
@@ -59,8 +59,8 @@ fn slots<'b>(
 }
 
 impl<'b> Slot<'b> {
-    /// Room for the longest packet: its head, its place if it has one, and the spare place for the rest. Together they are
-    /// always equally long.
+    /// Buffers for the longest packet: its header, its position in the frame if it has one, and the spare buffer for the
+    /// rest. Their total size is always the same.
     fn parts(self, place: Option<(Spot, &'b mut [u8])>) -> [IoSliceMut<'b>; 3] {
         *self.expected = place.as_ref().map(|(spot, _)| *spot);
         let place = place.map_or(&mut [][..], |(_, place)| place);
@@ -83,7 +83,7 @@ impl Batch {
         }
     }
 
-    /// Receives what is there, the payloads where they are expected: in order from a spot on.
+    /// Receives what has arrived. Payloads go to their expected positions, in order from a spot on.
     pub fn receive(
         &mut self,
         socket: &UdpSocket,
@@ -101,7 +101,7 @@ impl Batch {
         Ok(came)
     }
 
-    /// Keeps packets that came before there was a place for any, no more than one call's. Returns how many they are.
+    /// Keeps packets that arrived before any frame had a position, at most one batch. Returns how many were kept.
     pub fn hold<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>, from: Origin) -> usize {
         self.held = 0..0;
         for (number, packet) in packets.take(BATCH).enumerate() {
@@ -115,7 +115,7 @@ impl Batch {
         self.held.end
     }
 
-    /// As many packets as are expected; as many as there may be, when none has a place.
+    /// Receives as many packets as are expected, or a full batch if none has a position.
     fn receive_many<'p>(
         &mut self,
         socket: &UdpSocket,
@@ -135,8 +135,8 @@ impl Batch {
         mmsg::receive(socket.as_fd(), &mut parts, &mut self.got)
     }
 
-    /// One message, of as many packets as one can have: with long packets those are few, and so is what is written here
-    /// for each call.
+    /// Receives one message with as many packets as it can have. Long packets make that few, which keeps the setup per call
+    /// cheap.
     fn receive_joined<'p>(
         &mut self,
         socket: &UdpSocket,
@@ -154,34 +154,35 @@ impl Batch {
         mmsg::receive_joined(socket.as_fd(), &mut parts, packet, marked, &mut self.got)
     }
 
-    /// What the packet with this number is, by its own word.
+    /// The decoded header of a packet; `None` if it is malformed or cut off.
     pub fn header(&self, number: usize) -> Option<Header> {
         let Got { bytes, cut_off, .. } = self.got[number];
         let payload = bytes.checked_sub(HEADER).filter(|_| !cut_off)?;
         Header::decode(&self.heads[number], payload)
     }
 
-    /// Who sent the packet with this number.
+    /// The sender of a packet.
     pub fn origin(&self, number: usize) -> Origin {
         self.got[number].from
     }
 
-    /// What the packet with this number turned out to be.
+    /// Records what a packet turned out to be.
     pub fn note(&mut self, number: usize, found: Option<Part>) {
         self.found[number] = found;
     }
 
-    /// Marks those that came where they were expected, of so many, and keeps the others. Returns how many came right.
+    /// Marks the leading packets that arrived at their expected positions, and keeps the others aside. Returns how many were
+    /// right.
     pub fn settle(&mut self, came: usize, window: &mut Window, first: &mut [u8]) -> usize {
         let right = (0..came).take_while(|&number| self.came_right(number, window)).count();
         self.expected[..right].iter().flatten().for_each(|&spot| window.mark(spot));
-        // All of them before any is put where it belongs: that may be where another one came.
+        // All of them are moved aside before any is stored, because a packet's position may hold another packet.
         (right..came).for_each(|number| self.keep(number, window, first));
         self.held = right..came;
         right
     }
 
-    /// The last of so many that is of use.
+    /// The last useful one of `came` packets.
     pub fn last_found(&self, came: usize) -> Option<Part> {
         self.found[..came].iter().rev().find_map(|found| *found)
     }
@@ -193,7 +194,7 @@ impl Batch {
         expected.is_some() && self.found[number] == expected
     }
 
-    /// Moves a payload to its spare place, where what is longer than was expected lies already.
+    /// Moves a payload to its spare buffer. The part that exceeded the expected position is there already.
     fn keep(&mut self, number: usize, window: &mut Window, first: &mut [u8]) {
         let (Some(_), Some(spot)) = (self.found[number], self.expected[number]) else { return };
         let place = window.memory(spot, first);
@@ -201,7 +202,7 @@ impl Batch {
         self.spare[number * self.stride..][..here].copy_from_slice(&place[..here]);
     }
 
-    /// The next packet that was kept, and its payload. It stays until it is let go.
+    /// The next kept packet and its payload. It stays until `let_go`.
     pub fn kept(&mut self) -> Option<(Part, &[u8])> {
         while let Some(number) = self.held.clone().next() {
             if let Some(part) = self.found[number] {
@@ -213,7 +214,7 @@ impl Batch {
         None
     }
 
-    /// Lets it go.
+    /// Removes the packet that `kept` returned.
     pub fn let_go(&mut self) {
         self.held.start += 1;
     }

@@ -1,45 +1,45 @@
-//! What a UDP source counts.
+//! Counters of a UDP source.
 
 pub(super) use crate::net::counters::add;
 use crate::net::counters::counters;
 use std::sync::Arc;
 
 counters! {
-    /// What has come over the network, and what has not.
-    UdpCounts {
-        /// Frames that came whole.
+    /// What a [`Udp`](super::Udp) source has received and lost.
+    UdpCounts, ReceiveCounters {
+        /// Complete frames.
         frames,
-        /// Frames of which something is missing.
+        /// Incomplete frames.
         incomplete_frames,
-        /// Packets that came and were of use.
+        /// Useful packets.
         packets,
-        /// Packets that never came, or too late.
+        /// Packets that never arrived, or too late.
         lost_packets,
-        /// Packets that came when their frame was over.
+        /// Packets that arrived after their frame was closed.
         late_packets,
-        /// Packets that had come before.
+        /// Packets that had arrived before.
         duplicate_packets,
-        /// Packets of other streams or other senders than the one that is received.
+        /// Packets of other streams or other senders than the current one.
         stray_packets,
-        /// Packets that are not ours, or do not fit the frames.
+        /// Packets of another format, or with another frame size.
         malformed_packets,
-        /// Packets that did not come where they were expected, or before their frame had a slot, and so were copied once.
+        /// Packets that were copied once because they arrived out of order or before their frame had a slot.
         moved_packets,
-        /// Packets that the kernel had no room for. It counts those that came together once.
+        /// Packets that the kernel dropped because the receive buffer was full. Joined packets count as one.
         kernel_drops,
-        /// Streams that took over from one whose sender had gone quiet.
+        /// Streams that took over from one that had gone quiet.
         takeovers,
-        /// The room that the kernel gives to packets that wait, in bytes.
+        /// The size of the socket's receive buffer in bytes.
         receive_buffer_bytes,
     }
 }
 
-/// Reads a source's counts while a pipeline has the source. Cheap to clone.
+/// Reads a source's counters while a pipeline owns the source. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct UdpMeter(pub(super) Arc<Counters>);
+pub struct UdpMeter(pub(super) Arc<ReceiveCounters>);
 
 impl UdpMeter {
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counts(&self) -> UdpCounts {
         self.0.get()
     }

@@ -1,9 +1,9 @@
-//! Which stream is received, when there is none or the one that there is has gone quiet.
+//! Selects the stream to receive, if there is none or the current one has gone quiet.
 //!
-//! One stream at a time owns the receiver: a stream number, sent from one address and port. While it is live, packets of others
-//! are counted as strays and change nothing. When nothing of use has come for a while, the receiver looks at every packet as a
-//! whole, whatever its size: one that the owner waits for lets the owner go on, and any other that can begin a stream begins
-//! one, which takes over.
+//! One stream at a time owns the receiver: a stream number from one address and port. While it is live, packets of others are
+//! counted as strays and have no effect. If no useful packet has arrived for a while, the receiver inspects every packet,
+//! whatever its size. A packet that the owner waits for lets the owner continue. Any other packet that can begin a stream
+//! begins one, which takes over.
 
 use super::{
     LONGEST_MESSAGE, Udp,
@@ -24,16 +24,16 @@ use std::{
 
 /// What to do with a packet.
 enum Verdict {
-    /// Nothing: it has been counted.
+    /// Ignore it; it has been counted.
     Useless,
-    /// The owner goes on with it.
+    /// Pass it to the owner.
     Owned,
-    /// A stream begins with this part of a frame.
+    /// Begin a stream with this part of a frame.
     Begins(Header, u32),
 }
 
 impl Udp {
-    /// Whether another stream may begin. One packet alone may be a stray, so a stream of one packet is not waited for.
+    /// Whether another stream may begin. A single packet may be a stray, so a stream of one packet gives way sooner.
     pub(super) fn is_open(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return true };
         let patience = self.takeover_after;
@@ -41,7 +41,7 @@ impl Udp {
         self.idle >= patience && stream.is_waiting()
     }
 
-    /// Waits a while for a packet that a stream begins or goes on with; false when none came.
+    /// Waits briefly for a packet that begins or continues a stream; false if none arrived.
     pub(super) fn admit(&mut self, frame_bytes: usize) -> Result<bool> {
         let (start, mut memory) = (Instant::now(), vec![0; LONGEST_MESSAGE]);
         while start.elapsed() < SLICE {
@@ -53,7 +53,7 @@ impl Udp {
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     Err(error) => return Err(failed("recvmsg")(error)),
                 };
-            // One without a byte is a packet too, and none of ours.
+            // An empty datagram is a packet too. It is malformed.
             let packets: Vec<&[u8]> = match bytes {
                 0 => vec![&[]],
                 bytes => memory[..bytes].chunks(each).collect(),
@@ -65,7 +65,7 @@ impl Udp {
         Ok(false)
     }
 
-    /// Gives packets, from the first that is of use on, to the stream that wants them; false when none is.
+    /// Gives packets, from the first useful one on, to the stream that they belong to; false if none is useful.
     fn sort(&mut self, packets: &[&[u8]], from: Origin, frame_bytes: usize) -> bool {
         for (at, packet) in packets.iter().enumerate() {
             let rest = packets[at..].iter().copied();
@@ -102,7 +102,7 @@ impl Udp {
         };
         let claim = self.stream.as_ref().map(|stream| stream.claim(&header, from));
         let over = self.over == Some((header.stream, from));
-        // A sender that is heard again after so long has begun again, though its numbers are the same.
+        // A sender that is heard again after so long has restarted, even if its numbers are the same.
         let begins_again = self.idle >= self.takeover_after;
         let late = (over || claim == Some(Claim::Past)) && !begins_again;
         let owned = claim == Some(Claim::Wanted) || claim == Some(Claim::Again) && !begins_again;
@@ -122,7 +122,7 @@ impl Udp {
         Verdict::Useless
     }
 
-    /// A new stream is the owner; as soon as what has come of the old one has been told, if there is one.
+    /// Makes a new stream the owner, or the successor if an old one still has frames to return.
     fn begin(&mut self, new: Stream) {
         self.over = None;
         match &mut self.stream {
@@ -130,7 +130,7 @@ impl Udp {
                 tracing::warn!(
                     old = old.id,
                     new = new.id,
-                    "a stream went quiet; another takes over"
+                    "the stream went quiet; another one takes over"
                 );
                 old.close();
                 add(&self.counters.takeovers, 1);
@@ -140,14 +140,14 @@ impl Udp {
         }
     }
 
-    /// The old stream's frames have all been told, and the one that takes over is received; false where there is none.
+    /// Switches to the successor once all frames of the old stream have been returned; false if there is none.
     pub(super) fn succeed(&mut self) -> bool {
         let Some(new) = self.successor.take() else { return false };
         self.stream = Some(new);
         true
     }
 
-    /// The stream has ended.
+    /// Closes the current stream.
     pub(super) fn leave(&mut self) {
         let Some(stream) = self.stream.take() else { return };
         self.over = Some((stream.id, stream.from));

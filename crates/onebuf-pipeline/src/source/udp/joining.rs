@@ -1,4 +1,4 @@
-//! Whether packets that came close together are taken together.
+//! Decides whether the kernel joins packets (`UDP_GRO`).
 
 use crate::net::socket;
 use std::{
@@ -6,28 +6,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many packets one by one, in so short a time, and a call is better made for many of those.
+/// If this many packets arrive one by one within `BUSY`, `recvmmsg` is faster than joining.
 const ALONE: u32 = 256;
 const BUSY: Duration = Duration::from_millis(10);
 
-/// What the kernel was told, which holds for packets that come afterwards: those that waited already are as they were.
+/// The current setting. It applies to packets that arrive afterwards; those already waiting stay as they were.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Joining {
     on: bool,
-    /// So many bytes may have come before it was told.
+    /// An upper bound of the bytes that arrived before the setting changed.
     earlier: usize,
-    /// How many have come one by one since, and from when on.
+    /// How many packets have arrived one by one since, and since when.
     alone: (u32, Instant),
 }
 
 impl Joining {
-    /// Asks for it, or for an end of it.
+    /// Turns joining on or off.
     pub fn ask(socket: &UdpSocket, on: bool) -> Self {
         let on = socket::set_joined(socket, on);
         Self { on, earlier: socket::waiting(socket), alone: (0, Instant::now()) }
     }
 
-    /// For another sender, who may be served otherwise.
+    /// Turns joining on again for another sender, whose packets may be joined.
     pub fn again(self, socket: &UdpSocket) -> Self {
         if self.on { self } else { Self::ask(socket, true) }
     }
@@ -36,12 +36,13 @@ impl Joining {
         self.on
     }
 
-    /// Whether none comes together any more.
+    /// Whether no joined packets can arrive any more.
     pub fn is_over(&self) -> bool {
         !self.on && self.earlier == 0
     }
 
-    /// So many packets came together. A sender whose packets come one by one, and quickly, is better served many at a time.
+    /// Records one receive call of `came` packets. Joining is turned off if a sender's packets arrive one by one at a high
+    /// rate.
     pub fn note(&mut self, came: usize, bytes: usize, socket: &UdpSocket) {
         if self.earlier > 0 {
             self.earlier = self.earlier.saturating_sub(bytes);

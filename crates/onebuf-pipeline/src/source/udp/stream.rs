@@ -3,7 +3,7 @@
 use super::{
     Arrival,
     batch::{Batch, Part},
-    counts::{Counters, add},
+    counts::{ReceiveCounters, add},
     joining::Joining,
     window::{Place, Spot, Window},
 };
@@ -14,46 +14,46 @@ use crate::net::{
 };
 use std::{io, net::UdpSocket, sync::atomic::Ordering, time::Duration};
 
-/// So often a stop is heard, and for so long a packet may be later than those sent after it.
+/// How often stop requests are checked, and how long a packet may be delayed behind packets sent after it.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
 
-/// No call is longer, though packets come: a stop wants to be heard.
+/// One call takes no longer than this even while packets arrive, so that a stop request is noticed.
 const LONGEST: Duration = Duration::from_millis(250);
 
-/// Longer gaps are counted as a whole, and not frame by frame.
+/// Longer gaps are counted at once instead of frame by frame.
 const LONGEST_GAP: u64 = 4096;
 
-/// What a stream that is quiet makes of a packet.
+/// How a packet relates to a quiet stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// The stream goes on with it.
+    /// The stream continues with it.
     Wanted,
-    /// It has this stream's number and sender, but its frame is over: a late packet, or a sender that began again.
+    /// It has this stream's number and sender, but its frame is closed: a late packet, or a restarted sender.
     Past,
-    /// It has come before: sent twice, or by a sender that began again.
+    /// It has already arrived: a duplicate, or a restarted sender.
     Again,
-    /// It is another stream's.
+    /// It belongs to another stream.
     Other,
 }
 
 pub(super) struct Stream {
     pub id: u32,
-    /// Who sends it. A stream has one sender, so that no frame is made of the packets of two.
+    /// The sender. A stream has one sender, so that a frame never mixes packets of two.
     pub from: Origin,
     window: Window,
     batch: Batch,
-    /// The packet that will come next if all goes well.
+    /// The packet expected next if none is lost or reordered.
     next: Part,
-    /// How many frames there are, when the sender has said so.
+    /// The number of frames, once the sender has announced it.
     end: Option<u64>,
-    /// Nothing has come since: what is missing then will not.
+    /// Nothing has arrived since the end was announced, so missing packets are lost.
     is_over: bool,
-    /// How many packets have found their place.
+    /// How many packets have been stored.
     placed: u64,
 }
 
 impl Stream {
-    /// A stream, by the first packet of it that came.
+    /// Starts a stream with the first packet that arrived.
     pub fn begin(
         header: &Header,
         packet: u32,
@@ -73,19 +73,19 @@ impl Stream {
         }
     }
 
-    /// Whether only one packet of it has come, which may be a stray.
+    /// Whether only one packet has arrived, which may be a stray.
     pub fn is_lone(&self) -> bool {
         self.placed < 2
     }
 
-    /// Whether it can do nothing without another packet.
+    /// Whether the stream cannot proceed without another packet.
     pub fn is_waiting(&mut self) -> bool {
         let over = self.is_over || self.end.is_some_and(|end| self.window.first >= end);
         let has_work = self.window.is_whole() || self.window.is_pressed();
         !over && !has_work && self.batch.kept().is_none()
     }
 
-    /// What a packet is to it, while it is waiting.
+    /// How a packet relates to this stream while it waits.
     pub fn claim(&self, header: &Header, from: Origin) -> Claim {
         if (header.stream, from, header.cut) != (self.id, self.from, self.window.cut) {
             return Claim::Other;
@@ -100,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// Another stream takes over: frames that have begun are told as they are, and no packet is waited for.
+    /// Closes the stream because another takes over: open frames are returned as they are, and no packet is waited for.
     pub fn close(&mut self) {
         self.end = Some(self.window.first + self.window.begun());
         self.is_over = true;
@@ -110,30 +110,30 @@ impl Stream {
         self.window.cut.frame_bytes()
     }
 
-    /// What the kernel was told last.
+    /// The current setting for joining packets.
     pub fn joining(&self) -> Joining {
         self.batch.joining
     }
 
-    /// As a sender may bring about in the middle of a stream.
+    /// Changes the setting, as a sender's behaviour may do in mid-stream.
     #[cfg(all(test, not(onebuf_shuttle)))]
     pub fn ask_joined(&mut self, socket: &UdpSocket, joined: bool) {
         self.batch.joining = Joining::ask(socket, joined);
     }
 
-    /// Keeps packets of one sender that were received elsewhere: those that it began with, or goes on with.
+    /// Keeps packets that were received outside of this stream: those it begins or continues with.
     pub fn keep<'p>(
         &mut self,
         packets: impl Iterator<Item = &'p [u8]>,
         from: Origin,
-        counters: &Counters,
+        counters: &ReceiveCounters,
     ) {
         let came = self.batch.hold(packets, from);
         self.judge(came, counters);
     }
 
-    /// What each of so many packets is, and which one is expected after them.
-    fn judge(&mut self, came: usize, counters: &Counters) {
+    /// Classifies each received packet, and sets which one is expected next.
+    fn judge(&mut self, came: usize, counters: &ReceiveCounters) {
         for number in 0..came {
             let (header, from) = (self.batch.header(number), self.batch.origin(number));
             let found = self.check(header, from, counters);
@@ -144,12 +144,12 @@ impl Stream {
         }
     }
 
-    /// The frame has a slot, for as long as this call lasts.
+    /// Receives packets into the frame's slot, which is available during this call only.
     pub fn fill(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
         self.with_slot(frame, how, Self::gather)
     }
 
-    /// The frame has a slot, and nothing came for a while.
+    /// Handles a silence while the frame has a slot.
     pub fn fill_in_silence(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
         self.with_slot(frame, how, |stream, frame, how| Ok(stream.quiet(frame, how)))
     }
@@ -183,8 +183,8 @@ impl Stream {
             if how.placed() > placed {
                 (progress, placed) = (now, how.placed());
             }
-            // Packets that are of no use are as good as none, and those that are may come slowly. A thread that did not run for a while
-            // has heard nothing yet.
+            // Useless packets do not count as progress, and useful ones may arrive slowly. A thread that has not run for a
+            // while has not listened yet, so that time is no silence.
             if listened && now - progress >= SLICE {
                 return Ok(self.quiet(frame, how));
             }
@@ -198,8 +198,7 @@ impl Stream {
         }
     }
 
-    /// Nothing of use came for a while. What is missing of a frame will not come any more, when what was sent after it
-    /// has.
+    /// No useful packet arrived for a while. If packets sent after a frame have arrived, its missing packets are lost.
     fn quiet(&mut self, frame: &mut [u8], how: &How<'_>) -> Arrival {
         self.is_over = self.end.is_some();
         if !self.is_over && !self.window.has_more() {
@@ -216,13 +215,13 @@ impl Stream {
         }
     }
 
-    /// One call for packets; false when none came in time.
+    /// One receive call; false if no packet arrived in time.
     fn listen(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<bool> {
         let from = self.expected();
         let came = match self.batch.receive(how.socket, &mut self.window, from, frame) {
             Ok(came) => came,
             Err(error) if is_silence(&error) => return Ok(false),
-            // A signal is no silence: time will tell.
+            // An interrupted call is no silence; the clock decides.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(error),
         };
@@ -242,8 +241,13 @@ impl Stream {
         }
     }
 
-    /// Lets pass what belongs to this stream, and counts what does not.
-    fn check(&mut self, header: Option<Header>, from: Origin, counters: &Counters) -> Option<Part> {
+    /// Accepts packets of this stream, and counts the others.
+    fn check(
+        &mut self,
+        header: Option<Header>,
+        from: Origin,
+        counters: &ReceiveCounters,
+    ) -> Option<Part> {
         match header {
             Some(Header { stream, .. }) if (stream, from) != (self.id, self.from) => {
                 add(&counters.stray_packets, 1);
@@ -260,7 +264,7 @@ impl Stream {
         None
     }
 
-    /// The packet after this one is expected next.
+    /// Expects the packet after this one.
     fn follow(&mut self, Part { frame, packet }: Part) {
         self.next = match packet + 1 == self.window.cut.packets() {
             true => Part { frame: frame + 1, packet: 0 },
@@ -268,8 +272,7 @@ impl Stream {
         };
     }
 
-    /// Puts the packets that were kept where they belong, until one is in the way: the first frame has to be over
-    /// before it has a place.
+    /// Stores the kept packets. Returns true at a packet that has no position until the first frame is closed.
     fn place_kept(&mut self, frame: &mut [u8], how: &How<'_>) -> bool {
         while let Some((part, payload)) = self.batch.kept() {
             match self.window.place(part.frame, part.packet) {
@@ -296,7 +299,7 @@ impl Stream {
         frame.saturating_sub(self.window.first)
     }
 
-    /// Gives up frames of which nothing has come: all that are too many, at once.
+    /// Gives up frames of which no packet has arrived, if they are too many to return one by one.
     fn skip_to(&mut self, frame: u64, how: &How<'_>) {
         let gap = self.gap(frame);
         if gap > LONGEST_GAP {
@@ -307,7 +310,7 @@ impl Stream {
         }
     }
 
-    /// The first frame is over, whole or not.
+    /// Closes the first frame, complete or not.
     fn conclude(&mut self, into: &mut [u8], how: &How<'_>) -> Arrival {
         let (frame, missing) = (self.window.first, self.window.missing());
         if missing > 0 && how.silence_holes {
@@ -324,22 +327,22 @@ impl Stream {
     }
 }
 
-/// What a stream works with.
+/// What a stream needs for one call.
 pub(super) struct How<'h> {
     pub socket: &'h UdpSocket,
-    pub counters: &'h Counters,
-    /// What is missing of a frame is to be zero.
+    pub counters: &'h ReceiveCounters,
+    /// Zero the missing bytes of incomplete frames.
     pub silence_holes: bool,
 }
 
 impl How<'_> {
-    /// How many packets have found their place.
+    /// How many packets have been stored.
     fn placed(&self) -> u64 {
         self.counters.packets.load(Ordering::Relaxed)
     }
 }
 
-/// Whether nothing came in time.
+/// Whether the error means that nothing arrived in time.
 pub(super) fn is_silence(error: &io::Error) -> bool {
     [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock].contains(&error.kind())
 }

@@ -1,4 +1,5 @@
-//! Which stream is received when senders crash, begin again, or send beside each other: contents of every frame, and every count.
+//! Which stream is received when senders crash, restart, or send at the same time. Checks every frame's contents and every
+//! counter.
 
 use super::{
     tests::{GARBAGE, content, whole},
@@ -11,7 +12,7 @@ const BYTES: usize = 400;
 const STRIDE: usize = 100;
 const PACKETS: u32 = 4;
 
-/// Short enough for a test, and longer than a test's own pauses need to be.
+/// Short enough for a test, and longer than the pauses within a test.
 const SOON: Duration = Duration::from_millis(100);
 const NEVER: Duration = Duration::MAX;
 
@@ -20,7 +21,7 @@ fn receiver(takeover_after: Duration) -> Udp {
     udp.takeover_after(takeover_after).timeout(Duration::from_secs(60))
 }
 
-/// One sender, whose frames differ from those of all others.
+/// A sender whose frames differ from those of all others.
 struct Sender {
     socket: UdpSocket,
     stream: u32,
@@ -35,7 +36,7 @@ impl Sender {
         Self { socket, stream, salt, cut: Cut::new(BYTES, STRIDE).unwrap() }
     }
 
-    /// It began again, at the same port and under the same number.
+    /// The sender restarts with the same port and stream number.
     fn again(&self, salt: u64) -> Self {
         Self { socket: self.socket.try_clone().unwrap(), salt, ..*self }
     }
@@ -66,7 +67,7 @@ impl Sender {
     }
 }
 
-/// What one call gives, and which sender's it is: a frame is always of one sender alone.
+/// Receives once, and returns which sender the frame is from. A frame is always from one sender alone.
 fn receive(udp: &mut Udp, senders: &[&Sender]) -> (Arrival, Option<u64>) {
     let mut memory = vec![GARBAGE; BYTES];
     let arrival = udp.receive(&mut memory).unwrap();
@@ -87,20 +88,20 @@ fn receive(udp: &mut Udp, senders: &[&Sender]) -> (Arrival, Option<u64>) {
     (arrival, Some(found[0]))
 }
 
-/// What comes after any silence: on a busy machine there may be some.
+/// The next arrival that is not `Silence`, which a busy machine may cause.
 fn next(udp: &mut Udp, senders: &[&Sender]) -> (Arrival, Option<u64>) {
     let mut calls = (0..100).map(|_| receive(udp, senders));
     calls.find(|(arrival, _)| *arrival != Arrival::Silence).expect("something comes")
 }
 
-/// Silences, until so much time was listened to.
+/// Listens until the stream has been idle for this long.
 fn be_quiet(udp: &mut Udp, time: Duration) {
     while udp.idle < time {
         assert_eq!(receive(udp, &[]).0, Arrival::Silence);
     }
 }
 
-/// Sends one frame after the other until so many came whole. Returns what else came, and how many were sent.
+/// Sends frames until this many have arrived complete. Returns all other arrivals, and how many frames were sent.
 fn send_until_heard(
     udp: &mut Udp,
     sender: &Sender,
@@ -124,7 +125,7 @@ fn send_until_heard(
     panic!("deaf: {:?}", udp.meter().counts());
 }
 
-/// Every packet that was sent is one of those that are counted.
+/// Checks that every packet sent appears in exactly one counter.
 #[track_caller]
 fn assert_all_counted(udp: &mut Udp, senders: &[&Sender], packets: u64) {
     let counted = |udp: &Udp| {
@@ -141,7 +142,7 @@ fn assert_all_counted(udp: &mut Udp, senders: &[&Sender], packets: u64) {
     assert_eq!(counted(udp), packets, "{:?}", udp.meter().counts());
 }
 
-/// The old sender died in the middle of a frame; the new one has another port, and a number of its own or the same.
+/// The old sender died in the middle of a frame. The new one has another port, and another stream number or the same.
 #[test]
 fn a_sender_that_crashed_and_began_again_is_heard() {
     for stream in [9, 10] {
@@ -181,7 +182,7 @@ fn a_sender_that_begins_again_at_the_same_port_and_number_is_heard() {
     assert_all_counted(&mut udp, &[&old, &new], 12 + 4 * sent);
 }
 
-/// A new sender may cut frames otherwise: its packets do not fit where the old ones came.
+/// A new sender may use another packet size. Its packets do not fit the old positions.
 #[test]
 fn a_stream_of_larger_packets_takes_over() {
     let mut udp = receiver(SOON);
@@ -194,7 +195,7 @@ fn a_stream_of_larger_packets_takes_over() {
     assert_eq!(udp.meter().counts().takeovers, 1);
 }
 
-/// Nothing of a stream is lost to a packet that came before it.
+/// A stray packet before a stream does not cost the stream any frame.
 #[test]
 fn one_stray_packet_before_the_first_stream_is_not_waited_for() {
     let mut udp = receiver(NEVER);
@@ -211,7 +212,7 @@ fn one_stray_packet_before_the_first_stream_is_not_waited_for() {
     let counts = udp.meter().counts();
     assert_eq!((counts.frames, counts.incomplete_frames, counts.takeovers), (142, 1, 1));
     assert_all_counted(&mut udp, &[&sender], 1 + 142 * 4);
-    // Hard on its heels, the stream is heard as well.
+    // A stream that follows the stray at once is received as well.
     let mut udp = receiver(NEVER);
     let (stray, sender) = (Sender::new(&udp, 77, 1), Sender::new(&udp, 9, 0));
     stray.part(3, 1);
@@ -219,7 +220,7 @@ fn one_stray_packet_before_the_first_stream_is_not_waited_for() {
     assert_all_counted(&mut udp, &[&stray, &sender], 1 + 4 * sent);
 }
 
-/// After a pause, a stray takes over, and the stream that was there takes over from it.
+/// After a pause a stray takes over, and the original stream takes over from it.
 #[test]
 fn one_stray_packet_in_a_pause_costs_little() {
     let mut udp = receiver(SOON);
@@ -253,7 +254,7 @@ fn strays_do_not_disturb_a_live_stream() {
     assert_eq!((counts.takeovers, counts.stray_packets, counts.packets), (0, 200, 200));
 }
 
-/// One of two wins, whatever its number is; all that the other sends is counted.
+/// One of two senders wins, whatever their stream numbers. All packets of the other are counted.
 #[test]
 fn of_two_senders_that_are_live_one_is_received() {
     for streams in [[9, 10], [9, 9]] {
@@ -273,7 +274,7 @@ fn of_two_senders_that_are_live_one_is_received() {
     }
 }
 
-/// Two senders at once, with pauses of any length: no frame is made of both, and nothing is lost uncounted.
+/// Two senders at once, with pauses of any length: no frame mixes both, and every packet is counted.
 #[test]
 fn senders_beside_each_other_never_share_a_frame() {
     let mut udp = receiver(SLICE);
@@ -288,7 +289,7 @@ fn senders_beside_each_other_never_share_a_frame() {
                 while !done.load(Ordering::Relaxed) {
                     sender.frame(frames);
                     frames += 1;
-                    // Now and then longer than a stream may be quiet.
+                    // Occasionally longer than a stream may be quiet.
                     let pause = if frames % 20 == 7 + sender.salt { 120 } else { 1 };
                     std::thread::sleep(Duration::from_millis(pause));
                 }
@@ -310,7 +311,7 @@ fn senders_beside_each_other_never_share_a_frame() {
     assert_eq!((counts.kernel_drops, counts.malformed_packets), (0, 0), "{counts:?}");
 }
 
-/// Pauses are no end: what came before is kept, and the stream goes on where it was.
+/// A pause is no end: received packets are kept, and the stream continues where it was.
 #[test]
 fn a_sender_that_paused_goes_on() {
     let mut udp = receiver(SOON);
@@ -327,7 +328,7 @@ fn a_sender_that_paused_goes_on() {
     assert_eq!((counts.takeovers, counts.packets, counts.lost_packets), (0, 8, 0));
 }
 
-/// Time in which the program does not listen is no silence: the owner's packets wait behind another's.
+/// Time in which the program does not listen is no silence: the stream's packets wait behind another's.
 #[test]
 fn a_receiver_that_was_busy_keeps_its_stream() {
     let mut udp = receiver(SOON);
@@ -341,7 +342,7 @@ fn a_receiver_that_was_busy_keeps_its_stream() {
     assert_eq!(udp.meter().counts().stray_packets, 4);
 }
 
-/// A stream number is free again some time after its end; before, what comes under it is late.
+/// A stream number can be reused some time after its end. Before that, packets with it count as late.
 #[test]
 fn a_stream_may_have_the_number_of_one_that_ended() {
     let mut udp = receiver(SOON);
@@ -359,7 +360,7 @@ fn a_stream_may_have_the_number_of_one_that_ended() {
     assert_all_counted(&mut udp, &[&new], 4 + 4 * sent);
 }
 
-/// Many frames of a wide window are open when another stream takes over: each of them is told.
+/// When another stream takes over, every open frame of a wide window is returned.
 #[test]
 fn every_frame_that_had_begun_is_told() {
     let mut udp = receiver(SOON).window(64);

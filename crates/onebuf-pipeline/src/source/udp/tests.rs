@@ -1,4 +1,4 @@
-//! What a receiver makes of a bad network: every frame's contents, and every count.
+//! Receiving over a bad network: checks every frame's contents and every counter.
 
 use super::*;
 use crate::{
@@ -13,14 +13,14 @@ use std::{collections::BTreeMap, os::fd::AsFd};
 
 pub(super) const GARBAGE: u8 = 0xee;
 
-/// What lies in a frame: never zero, never garbage, and another in every packet.
+/// A frame's contents: never zero, never `GARBAGE`, and different in every packet.
 pub(super) fn content(frame: u64, bytes: usize) -> Vec<u8> {
     (0..bytes)
         .map(|at| 1 + ((frame % 97 * 31 + at as u64 / 7 + at as u64 * 3) % 200) as u8)
         .collect()
 }
 
-/// A receiver, and the hand of a sender that sends what it likes.
+/// A receiver, and a socket that sends arbitrary packets to it.
 struct Wire {
     udp: Udp,
     socket: UdpSocket,
@@ -54,7 +54,7 @@ impl Wire {
         self.socket.send(&self.packet(Kind::End, frames)).unwrap();
     }
 
-    /// What comes of one call, on memory that was something else before; contents are checked.
+    /// One receive call into memory filled with garbage; the contents are checked.
     fn receive(&mut self) -> Arrival {
         let bytes = self.cut.frame_bytes();
         let mut memory = vec![GARBAGE; bytes + 16];
@@ -76,14 +76,14 @@ impl Wire {
         arrival
     }
 
-    /// Everything up to the end, silence left out.
+    /// All arrivals up to the end, without silences.
     fn all(&mut self) -> Vec<Arrival> {
         let each = std::iter::from_fn(|| Some(self.receive()).filter(|&last| last != Arrival::End));
-        // An end that never comes is to be a failure too.
+        // The limit turns a missing end into a failure.
         each.take(10_000).filter(|arrival| *arrival != Arrival::Silence).collect()
     }
 
-    /// Whether what comes together is received together.
+    /// Turns joining of packets on or off.
     fn join(&mut self, joined: bool) {
         self.udp.joining = Joining::ask(&self.udp.socket, joined);
     }
@@ -100,7 +100,7 @@ pub(super) fn whole(frame: u64) -> Arrival {
 #[test]
 fn in_order_nothing_is_moved() {
     for joined in [false, true] {
-        // Many packets whose last is short, many that fill it, one for each frame.
+        // Many packets with a short last one, many of equal size, one per frame.
         for (bytes, stride, packets) in [(9001, 100, 91), (6400, 100, 64), (50, 100, 1)] {
             let mut wire = Wire::new(bytes, stride.min(bytes));
             wire.join(joined);
@@ -285,12 +285,12 @@ fn a_dead_sender_is_a_timeout_that_says_what_came_instead() {
     assert!(why.contains("packet of stream 9"), "{why}");
     let other = wire.udp.receive(&mut [0u8; 301]).unwrap_err();
     assert!(matches!(other, Error::InvalidArgument(_)), "{other}");
-    // And it is no end: what came is kept.
+    // A timeout does not end the stream: received packets are kept.
     wire.send(0, [1, 2]);
     assert_eq!(wire.receive(), whole(0));
 }
 
-/// A stop is heard, though somebody sends without pause what nobody can use.
+/// A stop request is noticed even if useless packets arrive without pause.
 #[test]
 fn useless_packets_are_silence() {
     let mut wire = Wire::new(300, 100);
@@ -337,7 +337,7 @@ fn what_a_sender_lost_on_purpose_is_what_is_missing() {
     }
 }
 
-/// One sender's streams may be cut in different ways.
+/// One sender's streams may use different packet sizes.
 #[test]
 fn a_stream_of_large_packets_follows_one_of_small() {
     let mut wire = Wire::new(50, 50);
@@ -352,7 +352,7 @@ fn a_stream_of_large_packets_follows_one_of_small() {
     assert_eq!(sender.sent().packets, 5);
 }
 
-/// Whether the kernel hands over together what comes together.
+/// Whether the kernel supports joined packets.
 fn can_join(wire: &Wire) -> bool {
     let can = socket::set_joined(&wire.udp.socket, true);
     if !can {
@@ -361,7 +361,7 @@ fn can_join(wire: &Wire) -> bool {
     can
 }
 
-/// What the kernel hands over together is received by one call, each packet in its place.
+/// Joined packets are received by one call, each at its position.
 #[test]
 fn packets_that_come_together_are_received_together() {
     let mut wire = Wire::new(1050, 100);
@@ -381,7 +381,7 @@ fn packets_that_come_together_are_received_together() {
         let range = wire.cut.range(packet as u32);
         assert_eq!(place[HEADER..][..range.len()], content(0, 1050)[range], "packet {packet}");
     }
-    // Those of another size do not fit the places, and are nobody's.
+    // Joined packets of another size do not fit the positions and are rejected.
     sender.take(&content(1, 1050), 1).unwrap();
     let mut places = memory.each_mut().map(|place| std::io::IoSliceMut::new(place));
     assert_eq!(mmsg::receive_joined(fd, &mut places, 139, true, &mut got).unwrap(), 1);
@@ -396,7 +396,8 @@ fn packets_that_come_together_are_received_together() {
     assert_eq!(wire.counts().moved_packets, 11, "the message that told how large packets are");
 }
 
-/// What had waited before packets were asked for together comes apart, says nothing of the sender, and nothing of it is lost.
+/// Packets that waited before joining was turned on arrive one by one. They do not count for the sender's mode, and none is
+/// lost.
 #[test]
 fn what_waited_comes_as_it_was() {
     let (frames, packets) = (3, 150);
@@ -425,7 +426,7 @@ fn what_waited_comes_as_it_was() {
     }
 }
 
-/// The next stream may have begun before the end of the last one was seen.
+/// The next stream may begin before the end of the last one was received.
 #[test]
 fn streams_that_wait_one_behind_the_other_come_whole() {
     let mut wire = Wire::new(1050, 100);
@@ -442,7 +443,7 @@ fn streams_that_wait_one_behind_the_other_come_whole() {
     assert_eq!((counts.packets, counts.malformed_packets, counts.stray_packets), (33, 0, 0));
 }
 
-/// A sender whose packets come one by one is noticed, in the middle of a frame.
+/// A sender whose packets arrive one by one is noticed in the middle of a frame.
 #[test]
 fn packets_that_come_alone_are_received_many_at_a_time() {
     let mut wire = Wire::new(40_000, 100);
@@ -492,7 +493,7 @@ fn deeds() -> impl Strategy<Value = Deed> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// Frames come whole and right, or are told to have holes; each once, in their order.
+    /// Frames arrive complete and correct, or with reported holes; each once, in order.
     #[test]
     fn nothing_wrong_is_taken_for_a_frame(
         deeds in proptest::collection::vec((deeds(), 0usize..12), 40),
@@ -519,7 +520,7 @@ proptest! {
         let frames = 40 / packets as u64;
         wire.end(frames.max(1));
         let mut told = Vec::new();
-        // The end does not come when nothing before it did.
+        // If no packet before the end arrived, the end does not arrive either.
         while wire.counts().packets == 0 || told.len() < 100 {
             match wire.receive() {
                 Arrival::End => break,
@@ -533,7 +534,7 @@ proptest! {
         prop_assert_eq!(counts.frames + counts.incomplete_frames, told.len() as u64);
     }
 
-    /// Heads that fit together but lie: nothing is written outside, nothing panics, and silence comes.
+    /// Consistent but false headers: no write out of bounds, no panic, and the receiver returns.
     #[test]
     fn liars_do_no_harm(
         lies in proptest::collection::vec((0u32..5, 0u64..6, 0..HEADER, any::<u8>(), any::<bool>()), 60),

@@ -1,21 +1,21 @@
-//! Frames that are being put together: which parts of them have come, and where those lie.
+//! Reassembly of frames: which packets have arrived, and where they are stored.
 
 use crate::net::packet::Cut;
 use std::{collections::VecDeque, ops::Range};
 
-/// One frame.
+/// One open frame.
 struct Open {
-    /// A bit for each packet that has come.
+    /// One bit per packet that has arrived.
     arrived: Vec<u64>,
     missing: u32,
-    /// What has come of a frame that has no slot yet.
+    /// The payloads of a frame that has no slot yet.
     aside: Vec<u8>,
 }
 
 impl Open {
     fn new(cut: Cut) -> Self {
         let words = cut.packets().div_ceil(64) as usize;
-        // Zeros from the allocator: no page of it exists before it is used.
+        // Zeroed by the allocator: no page is touched before it is used.
         Self { arrived: vec![0; words], missing: cut.packets(), aside: vec![0; cut.frame_bytes()] }
     }
 
@@ -37,34 +37,35 @@ impl Open {
 /// Where a packet belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// To a frame that is over.
+    /// To a frame that is closed.
     Late,
-    /// Where it came before.
+    /// To a position whose packet has already arrived.
     Twice,
-    /// Here.
+    /// To this position.
     At(Spot),
-    /// To a frame for which the first would have to be given up.
+    /// To a frame so far ahead that the first frame would have to be given up.
     Ahead,
 }
 
-/// A packet of the first frame, or of so many behind it.
+/// A packet of the frame `behind` places after the first open one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub behind: usize,
     pub packet: u32,
 }
 
-/// The frames that are open, oldest first. The first one's packets lie in memory that is given with each call.
+/// The open frames, oldest first. The first frame's payloads are in memory that the caller passes with each call.
 pub(super) struct Window {
     pub cut: Cut,
     /// The first frame's number.
     pub first: u64,
-    /// So many frames may be open before the first is given up.
+    /// How many frames may be open before the first is given up.
     patience: u64,
     frames: VecDeque<Open>,
 }
 
-/// Calls should bring that many packets: where a frame has fewer, those behind it are received too.
+/// The number of packets that makes a system call worthwhile. For smaller frames, the next frames are received in the same
+/// call.
 const WORTH_A_CALL: u32 = 32;
 
 impl Window {
@@ -78,28 +79,28 @@ impl Window {
         self.missing() == 0
     }
 
-    /// How many packets of the first frame have not come.
+    /// How many packets of the first frame are missing.
     pub fn missing(&self) -> u32 {
         self.frames[0].missing
     }
 
-    /// Whether anything of any frame has come.
+    /// Whether no packet of any open frame has arrived.
     pub fn is_empty(&self) -> bool {
         self.frames.iter().all(|frame| frame.missing == self.cut.packets())
     }
 
-    /// Whether anything has come of frames behind the first.
+    /// Whether packets of frames after the first have arrived.
     pub fn has_more(&self) -> bool {
         self.frames.iter().skip(1).any(|frame| frame.missing < self.cut.packets())
     }
 
-    /// How many frames there are from the first one to the last of which anything has come.
+    /// How many frames there are from the first to the last one with a packet.
     pub fn begun(&self) -> u64 {
         let begun = self.frames.iter().rposition(|frame| frame.missing < self.cut.packets());
         begun.map_or(0, |last| last as u64 + 1)
     }
 
-    /// Whether the first frame has to be given up, for what has come is too far behind it. Only small frames are received so far.
+    /// Whether the first frame must be given up because packets arrived too far ahead. This happens with small frames only.
     pub fn is_pressed(&self) -> bool {
         let mut behind = self.frames.iter().skip(self.patience as usize);
         !self.is_whole() && behind.any(|frame| frame.missing < self.cut.packets())
@@ -117,26 +118,26 @@ impl Window {
         }
     }
 
-    /// A packet has come where it belongs.
+    /// Marks a packet as arrived.
     pub fn mark(&mut self, at: Spot) {
         self.frames[at.behind].mark(at.packet);
     }
 
-    /// Puts a packet where it belongs.
+    /// Copies a packet to its position.
     pub fn store(&mut self, at: Spot, payload: &[u8], first: &mut [u8]) {
         self.memory(at, first).copy_from_slice(payload);
         self.mark(at);
     }
 
-    /// A packet's own memory.
+    /// A packet's position in memory.
     pub fn memory<'m>(&'m mut self, at: Spot, first: &'m mut [u8]) -> &'m mut [u8] {
         let range = self.cut.range(at.packet);
         let memory = if at.behind == 0 { first } else { &mut self.frames[at.behind].aside };
         &mut memory[range]
     }
 
-    /// The places that the next packets will want, when they come in order from here on and nothing was lost: never one
-    /// whose packet has come. Those of one frame, or of as many as make a call worth it.
+    /// The positions of the next packets if they arrive in order from `from` on. Positions whose packet has arrived are
+    /// skipped. They belong to one frame, or to as many small frames as make a system call worthwhile.
     pub fn places<'m>(
         &'m mut self,
         from: Spot,
@@ -157,7 +158,7 @@ impl Window {
         })
     }
 
-    /// The frame has a slot: what has come of it goes there. Returns how many packets that were.
+    /// Copies the payloads that have arrived into the frame's new slot. Returns how many packets that were.
     pub fn restore(&mut self, first: &mut [u8]) -> u64 {
         let open = &self.frames[0];
         let packets =
@@ -165,19 +166,20 @@ impl Window {
         packets.into()
     }
 
-    /// The slot is taken away, though the frame is not whole: what has come of it is put aside.
+    /// Copies the payloads aside, because the caller takes the slot back before the frame is complete.
     pub fn park(&mut self, first: &[u8]) {
         let mut aside = std::mem::take(&mut self.frames[0].aside);
         self.runs(true, |range| aside[range.clone()].copy_from_slice(&first[range]));
         self.frames[0].aside = aside;
     }
 
-    /// What has not come is silence.
+    /// Zeroes the missing parts.
     pub fn silence_holes(&self, first: &mut [u8]) {
         self.runs(false, |range| first[range].fill(0));
     }
 
-    /// The bytes of the first frame's packets that have come, or have not; and how many.
+    /// Calls `each` with the byte range of every packet of the first frame that has arrived, or of every missing one. Returns
+    /// how many.
     fn runs(&self, came: bool, mut each: impl FnMut(Range<usize>)) -> u32 {
         let open = &self.frames[0];
         let many = if came { self.cut.packets() - open.missing } else { open.missing };
@@ -188,14 +190,14 @@ impl Window {
         many
     }
 
-    /// The first frame is over, and the next one is the first.
+    /// Closes the first frame.
     pub fn advance(&mut self) {
         self.frames[0].clear(self.cut);
         self.frames.rotate_left(1);
         self.first += 1;
     }
 
-    /// So many frames are over, of which nothing has come.
+    /// Skips frames of which no packet has arrived.
     pub fn skip(&mut self, frames: u64) {
         self.first += frames;
     }
