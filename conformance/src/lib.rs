@@ -25,5 +25,5 @@ pub use machine::{Machine, everything, fakes, kinds, machine, pairs, shared, syn
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};
-pub use stub::{beneath_stub, cuda_stub, one_api, play, selftest, share_selftest, stub};
+pub use stub::{beneath_stub, cuda_stub, gl_stub, one_api, play, selftest, share_selftest, stub};
 pub use wait::{Watchdog, block_on};

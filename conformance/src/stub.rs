@@ -60,6 +60,17 @@ pub fn beneath_stub() -> Option<PathBuf> {
     BUILT.get_or_init(|| build("libonebuf_beneath_stub.so", &sources, CUDA_HEADERS, &flags)).clone()
 }
 
+/// EGL and OpenGL as installed, with semaphores added: for `ONEBUF_EGL_LIB`.
+///
+/// # Panics
+/// When there is a compiler and the stub does not build.
+pub fn gl_stub() -> Option<PathBuf> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let (sources, headers) = (["gl_stub.c"], ["semaphore_stub.h"]);
+    let flags = [LIBRARY, &["-ldl"]].concat();
+    BUILT.get_or_init(|| build("libonebuf_gl_stub.so", &sources, &headers, &flags)).clone()
+}
+
 /// The program that tests what that library does with memory that others see; it takes the library's path.
 ///
 /// # Panics

@@ -5,6 +5,8 @@
 
 #[path = "gl/foreign.rs"]
 mod foreign;
+#[path = "gl/semaphores.rs"]
+mod semaphores;
 #[path = "gl/share.rs"]
 mod share;
 #[path = "gl/share_opencl.rs"]

@@ -8,15 +8,16 @@
 mod found;
 
 use crate::{
-    device_table::{DeviceTable, MAX_FOREIGN_DEVICES},
+    device_table::{DeviceTable, MAX_FOREIGN_DEVICES, Services},
     extensions::Extensions,
     foreign::ForeignDevices,
-    hub::{Hub, HubParts, Pending, next_domain},
+    hub::{Hub, HubParts, next_domain},
     identity,
     ledger::Ledger,
     observe::{Observer, Observers},
     private_files,
     program::{ProgramCache, Programs},
+    queue_state::PendingWork,
     verdicts::Verdicts,
 };
 use found::{Backends, FoundDevices};
@@ -267,10 +268,11 @@ impl HubBuilder {
             }
         }
         // After the drivers were loaded: its handler runs before theirs.
-        let pending = Pending::new(timeout);
+        let pending = PendingWork::new(timeout);
         let (observers, tracer) = Observers::built(self.observers, self.device_times);
+        let services = Services { tracer: tracer.clone(), timeout, pending: pending.clone() };
         Ok(Hub::new(HubParts {
-            device_table: DeviceTable::new(found.devices, found.nodes, verdicts),
+            device_table: DeviceTable::new(found.devices, found.nodes, verdicts, services),
             ledger,
             policy: self.policy,
             timeout,

@@ -6,18 +6,20 @@
 pub(crate) use crate::identity::FOREIGN_MARK;
 
 use crate::{
-    queue::QueueState,
+    observe::Tracer,
+    queue_state::{PendingWork, QueueState},
     route::{self, staging_pool::StagingPool},
     topology::{DeviceIx, Node, Route, State, Topology, Verdict},
     verdicts::Verdicts,
 };
 use onebuf_hal::{
-    self as hal, Error, Result, RouteKind,
+    self as hal, Error, QueueSpec, Result, RouteKind,
     locks::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use std::{
     any::Any,
     sync::{OnceLock, Weak},
+    time::Duration,
 };
 
 /// How many devices of foreign contexts a hub has room for at one time.
@@ -57,10 +59,26 @@ pub(crate) struct DeviceTable {
     growing: Mutex<()>,
     found: usize,
     verdicts: Verdicts,
+    services: Services,
+}
+
+/// What queues of the table's own are opened with.
+pub(crate) struct Services {
+    /// Where what happens is recorded.
+    pub tracer: Tracer,
+    /// How long waits last.
+    pub timeout: Duration,
+    /// Waits for their work when all else is gone.
+    pub pending: Arc<PendingWork>,
 }
 
 impl DeviceTable {
-    pub fn new(devices: Vec<Arc<dyn hal::Device>>, nodes: Vec<Node>, verdicts: Verdicts) -> Self {
+    pub fn new(
+        devices: Vec<Arc<dyn hal::Device>>,
+        nodes: Vec<Node>,
+        verdicts: Verdicts,
+        services: Services,
+    ) -> Self {
         let found = devices.len();
         let entries = devices.into_iter().map(|device| OnceLock::from(DeviceEntry::new(device)));
         let empty = std::iter::repeat_with(OnceLock::new).take(MAX_FOREIGN_DEVICES);
@@ -73,6 +91,7 @@ impl DeviceTable {
             growing: Mutex::new(()),
             found,
             verdicts,
+            services,
         };
         device_table.acquaint(|_| true);
         device_table
@@ -97,6 +116,33 @@ impl DeviceTable {
 
     pub fn entry(&self, device: DeviceIx) -> &DeviceEntry {
         self.entries[device.get()].get().expect("an index of this hub's")
+    }
+
+    pub fn hal(&self, device: DeviceIx) -> &dyn hal::Device {
+        &*self.entry(device).device
+    }
+
+    /// How long waits last.
+    pub fn timeout(&self) -> Duration {
+        self.services.timeout
+    }
+
+    /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
+    pub fn service_queue_state(&self, device: DeviceIx) -> Result<Arc<QueueState>> {
+        let entry = self.entry(device);
+        let mut slot = lock(&entry.service);
+        match &*slot {
+            Some(queue_state) => Ok(queue_state.clone()),
+            None => {
+                let (spec, Services { tracer, pending, .. }) =
+                    (QueueSpec::default(), &self.services);
+                let native = entry.device.queue(spec)?;
+                let queue_state = QueueState::of(device, native, spec, None).traced(tracer);
+                let queue_state = queue_state.drained_by(pending);
+                tracer.service_queue(queue_state.number);
+                Ok(slot.insert(queue_state).clone())
+            }
+        }
     }
 
     /// What was remembered when it was made.

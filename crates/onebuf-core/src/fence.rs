@@ -1,6 +1,6 @@
 //! Fences: points that work reaches.
 
-use crate::queue::{QueuePoint, QueueState};
+use crate::queue_state::{QueuePoint, QueueState};
 use onebuf_hal::{
     Error, Event, Profile, Result, SyncMethod,
     locks::{Arc, Mutex, lock, thread},

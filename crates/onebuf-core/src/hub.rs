@@ -5,26 +5,20 @@
 //! is a method in the module of that.
 
 mod pages;
-mod pending;
 
 use crate::{
     device_table::{DeviceEntry, DeviceTable},
     extensions::Extensions,
     ledger::Ledger,
     observe::{BufferObservers, NewBuffer, Observer, Observers, Tracer},
-    queue::{CallbackThread, QueueState},
+    queue_state::{PendingWork, QueueState},
     route::staging_pool::StagingPool,
-    semaphores::Semaphores,
+    sync::{Joiner, SyncTables},
     topology::{DeviceIx, Topology},
     verdicts::Verdicts,
-    wait_value_words::WaitValueTable,
 };
-use onebuf_hal::{
-    self as hal, CopyPolicy, Domain, Error, QueueSpec, Result, Unavailable,
-    locks::{Arc, lock},
-};
+use onebuf_hal::{self as hal, CopyPolicy, Domain, Error, Result, Unavailable, locks::Arc};
 use onebuf_sys::Probe;
-pub(crate) use pending::Pending;
 use std::{
     any::Any,
     sync::{
@@ -49,9 +43,7 @@ struct HubState {
     notes: Vec<Error>,
     /// The libraries that were asked for, as their environment variables have them.
     libraries: Vec<(&'static str, String)>,
-    wait_value_table: WaitValueTable,
-    semaphores: Semaphores,
-    callback_thread: Arc<CallbackThread>,
+    sync_tables: SyncTables,
     /// Counts driver calls and lets chosen ones fail: for tests.
     probe: Option<Arc<Probe>>,
     /// What modules and crates above keep with it.
@@ -62,7 +54,7 @@ struct HubState {
     /// The host's service queue, once it was needed: maps take it without a lock.
     host_queue_state: OnceLock<Arc<QueueState>>,
     /// What is under way. The last field: what the others leave is waited for.
-    pending: Arc<Pending>,
+    pending: Arc<PendingWork>,
 }
 
 /// What a hub is made of.
@@ -78,7 +70,7 @@ pub(crate) struct HubParts {
     pub extensions: Extensions,
     pub observers: Observers,
     pub tracer: Tracer,
-    pub pending: Arc<Pending>,
+    pub pending: Arc<PendingWork>,
 }
 
 impl Hub {
@@ -91,9 +83,7 @@ impl Hub {
             unavailable: parts.unavailable,
             notes: parts.notes,
             libraries: parts.libraries,
-            wait_value_table: WaitValueTable::default(),
-            semaphores: Semaphores::default(),
-            callback_thread: Arc::default(),
+            sync_tables: SyncTables::default(),
             probe: parts.probe,
             extensions: parts.extensions,
             tracer: parts.tracer,
@@ -183,21 +173,14 @@ impl Hub {
     }
 
     /// What its queues have under way.
-    pub(crate) fn pending(&self) -> &Arc<Pending> {
+    pub(crate) fn pending(&self) -> &Arc<PendingWork> {
         &self.0.pending
     }
 
-    pub(crate) fn wait_value_table(&self) -> &WaitValueTable {
-        &self.0.wait_value_table
-    }
-
-    /// Who opens host signals when callbacks come.
-    pub(crate) fn callback_thread(&self) -> &Arc<CallbackThread> {
-        &self.0.callback_thread
-    }
-
-    pub(crate) fn semaphores(&self) -> &Semaphores {
-        &self.0.semaphores
+    /// What makes its queues wait for each other.
+    #[inline]
+    pub(crate) fn sync(&self) -> Joiner<'_> {
+        Joiner::new(&self.0.device_table, &self.0.sync_tables)
     }
 
     /// What counts driver calls and lets chosen ones fail, where a test asked for it.
@@ -256,18 +239,7 @@ impl Hub {
 
     /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
     pub(crate) fn service_queue_state(&self, device: DeviceIx) -> Result<Arc<QueueState>> {
-        let mut slot = lock(&self.entry(device).service);
-        match &*slot {
-            Some(queue_state) => Ok(queue_state.clone()),
-            None => {
-                let (hal, spec) = (self.hal(device), QueueSpec::default());
-                let queue_state =
-                    QueueState::of(device, hal.queue(spec)?, hal, spec, None).traced(self.tracer());
-                let queue_state = queue_state.drained_by(&self.0.pending);
-                self.tracer().service_queue(queue_state.number);
-                Ok(slot.insert(queue_state).clone())
-            }
-        }
+        self.0.device_table.service_queue_state(device)
     }
 }
 

@@ -9,6 +9,11 @@ pub const EXPERIMENT_VERSION: u32 = 5;
 /// In a guest's id, between that of the device it is another context of and its number.
 pub(crate) const FOREIGN_MARK: char = '@';
 
+/// Whether it is the id of a device of a foreign context.
+pub(crate) fn is_foreign(id: &str) -> bool {
+    id.contains(FOREIGN_MARK)
+}
+
 /// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
 /// them: the driver's file is in its device's part, and tools set it for their own reasons.
 const SELECTORS: &[&str] = &[

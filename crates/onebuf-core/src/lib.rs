@@ -33,15 +33,14 @@ pub mod pool;
 #[doc(hidden)]
 pub mod private_files;
 mod program;
-mod queue;
+mod queue_state;
 mod queues;
 #[doc(hidden)]
 pub mod route;
-mod semaphores;
+mod sync;
 pub mod topology;
 mod verdicts;
 mod view;
-mod wait_value_words;
 
 pub use buffer::{
     Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch,

@@ -5,7 +5,8 @@
 //! routes say, so one more route, or a better verdict on an old one, can never make the plan worse.
 
 use crate::{
-    route::{are_apart, is_host, semaphore_maker, serves, share_events, zero_copy_by_contract},
+    route::{are_apart, is_host, serves, zero_copy_by_contract},
+    sync::{self, Pair, Terms},
     topology::{DeviceIx, Route, State, Topology},
 };
 use onebuf_hal::{
@@ -457,38 +458,11 @@ impl<'t> Planner<'t> {
         Hop { to, kind: way.kind, sync, zero_copy: way.zero_copy, why }
     }
 
-    /// The sync method that was measured, else the best that an API promises: by semaphores both ways; to the home by numbers in memory
-    /// where it waits for such. No API promises that callbacks join two others: unproven, the thread waits, unless the
-    /// caller trusts what is declared.
+    /// The best sync method that joins the two, to the home or from it.
     fn sync_method(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> SyncMethod {
-        let linked = |d| {
-            let info = self.info(d);
-            info.caps.callbacks && info.caps.host_signals && !is_host(info)
-        };
-        let by_fd = matches!(route.kind, RouteKind::OpaqueFd | RouteKind::DmaBuf);
-        let signals = semaphore_maker(self.topology, [from, to]).is_some();
-        let best = match linked(from) && linked(to) {
-            // One API's streams wait for the events of all its devices.
-            _ if route.kind == RouteKind::Peer => SyncMethod::Event,
-            _ if share_events(self.topology, [from, to]) => SyncMethod::Event,
-            _ if by_fd && signals => SyncMethod::Semaphore,
-            true if by_fd && self.info(from).caps.wait_values => SyncMethod::WaitValue,
-            true => SyncMethod::Callback,
-            false => SyncMethod::HostWait,
-        };
-        let unproven = match best {
-            SyncMethod::Callback
-                if !self.request.trust_declared && !self.topology.has_callbacks([from, to]) =>
-            {
-                SyncMethod::HostWait
-            }
-            promised => promised,
-        };
-        match route.verdict.sync {
-            // Whoever makes semaphores was there when it was measured, and is not now.
-            Some(SyncMethod::Semaphore) if !signals => unproven,
-            measured => measured.unwrap_or(unproven),
-        }
+        let pair = Pair::between(self.topology, to, from).over(Some(route));
+        let terms = if self.request.trust_declared { Terms::DECLARED } else { Terms::PROVEN };
+        sync::either_way(pair, terms).next().unwrap_or(SyncMethod::HostWait)
     }
 
     fn base_device(&self, route: &Route) -> String {

@@ -6,7 +6,8 @@ use crate::{
     fence::Fence,
     hub::Hub,
     observe::{Began, Event, Timed, Tracer},
-    queue::{Limit, QueuePoint, QueueState},
+    queue_state::{QueuePoint, QueueState},
+    sync::Terms,
     topology::DeviceIx,
 };
 use onebuf_hal::{
@@ -28,8 +29,7 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(hub: &Hub, device: DeviceIx, spec: QueueSpec) -> Result<Self> {
         let (native, context) = (hub.hal(device).queue(spec)?, hub.context_of(device));
-        let queue_state =
-            QueueState::of(device, native, hub.hal(device), spec, context).traced(hub.tracer());
+        let queue_state = QueueState::of(device, native, spec, context).traced(hub.tracer());
         Ok(Self { hub: hub.clone(), queue_state: queue_state.drained_by(hub.pending()) })
     }
 
@@ -79,23 +79,14 @@ impl Queue {
     }
 
     /// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method there
-    /// is, and says which. Callbacks are used where the doctor has proven them for the two devices; otherwise the
-    /// calling thread waits.
+    /// is, and says which. Semaphores, numbers in memory and callbacks are used where the doctor has proven them for the two
+    /// devices; otherwise, beyond one context, the calling thread waits.
     ///
     /// # Errors
     /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
     pub fn wait_for(&self, fence: &Fence) -> Result<SyncMethod> {
-        let after = |point: &QueuePoint| {
-            let routes = self
-                .hub
-                .topology()
-                .between(point.queue_state.device, self.queue_state.device)
-                .iter();
-            // None better than what was proven; unproven, the best that an API's contract promises.
-            let best = routes.filter_map(|route| route.verdict.sync).max();
-            let best = Limit::new(best.unwrap_or(SyncMethod::SameQueue));
-            self.queue_state.after(&self.hub, point, best)
-        };
+        let after =
+            |point: &QueuePoint| self.hub.sync().after(&self.queue_state, point, Terms::PROVEN);
         let mut sync_methods = fence.points().iter().map(after);
         sync_methods.try_fold(SyncMethod::SameQueue, |lowest, sync_method| {
             sync_method.map(|sync_method| lowest.max(sync_method))

@@ -172,15 +172,14 @@ impl Topology {
         &self.routes[self.starts[pair] as usize..self.starts[pair + 1] as usize]
     }
 
-    /// Whether an experiment has seen callbacks join the queues of two devices, whichever the memory was on: one that was won by
-    /// callbacks, or by semaphores or numbers in memory. Those were timed beside callbacks, and numbers go one way
-    /// only: callbacks came back.
-    pub fn has_callbacks(&self, [a, b]: [DeviceIx; 2]) -> bool {
+    /// Whether an experiment has seen a method join the queues of two devices, whichever the memory was on: one that was won by
+    /// that method, or by a better one that needs proof too, which was timed beside the others. Methods that an API guarantees
+    /// prove nothing of others.
+    pub fn proves(&self, [a, b]: [DeviceIx; 2], method: SyncMethod) -> bool {
         let seen = |route: &Route| {
-            let sync_methods = [SyncMethod::Semaphore, SyncMethod::WaitValue, SyncMethod::Callback];
             let Verdict { state, sync, .. } = &route.verdict;
-            *state == State::Proven
-                && sync.is_some_and(|sync_method| sync_methods.contains(&sync_method))
+            let won_by = sync.filter(|won_by| !won_by.is_guaranteed());
+            *state == State::Proven && won_by.is_some_and(|won_by| won_by <= method)
         };
         self.between(a, b).iter().chain(self.between(b, a)).any(seen)
     }

@@ -173,7 +173,7 @@ impl Verdicts {
         }
     }
 
-    /// Where the user's verdicts are kept: [`crate::cache::user_folder`].
+    /// Where the user's verdicts are kept: the user's cache folder.
     pub fn user_folder() -> Result<PathBuf> {
         private_files::user_folder()
     }

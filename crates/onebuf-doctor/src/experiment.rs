@@ -7,6 +7,7 @@ use super::subject::{Page, Side, Step, Unit, step_model};
 use bytemuck::Pod;
 use onebuf_core::{
     Buffer, BufferBuilder, Hub,
+    internals::{Pair, Terms, either_way},
     topology::{Envelope, State, Verdict},
 };
 use onebuf_hal::{Error, MemoryKind, Result, RouteKind, SyncMethod};
@@ -250,17 +251,11 @@ impl<'e> Experiment<'e> {
 
     /// The next lower sync method across APIs.
     pub(super) fn lower(&self, sync_method: SyncMethod) -> Option<SyncMethod> {
-        let waits = |side: &Side| side.device.info().caps.wait_values;
-        match sync_method {
-            SyncMethod::Semaphore if waits(&self.from) || waits(&self.to) => {
-                Some(SyncMethod::WaitValue)
-            }
-            SyncMethod::Semaphore | SyncMethod::Event | SyncMethod::WaitValue => {
-                Some(SyncMethod::Callback)
-            }
-            SyncMethod::Callback => Some(SyncMethod::HostWait),
-            _ => None,
-        }
+        let (from, to) = (self.from.device.index(), self.to.device.index());
+        let topology = self.hub.topology();
+        let route = topology.between(from, to).iter().find(|route| route.kind == self.kind);
+        let pair = Pair::between(topology, to, from).over(route);
+        either_way(pair, Terms::DECLARED).find(|lower| *lower > sync_method)
     }
 
     /// Tests sizes, sub-ranges, two buffers at once, and many hand-overs.

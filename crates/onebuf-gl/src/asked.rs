@@ -1,6 +1,6 @@
 //! What a context says of its device.
 
-use super::habits::Habits;
+use super::{habits::Habits, semaphore};
 use onebuf_hal::{Api, Caps, DeviceInfo, DeviceKind, FdKind, MemoryKind, PhysicalId, checks};
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 
@@ -205,7 +205,7 @@ impl Asking<'_> {
             host_signals: false,
             wait_values: false,
             exports_semaphores: false,
-            imports_semaphores: false,
+            imports_semaphores: semaphore::is_there(self.gl, has),
             one_thread: false,
             svm_atomics: false,
             svm_system: false,

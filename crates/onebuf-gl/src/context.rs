@@ -3,7 +3,7 @@
 use super::{device::Driver, event::Event, stage::Stage};
 use onebuf_hal::{
     self as hal, Error, NativeContext, Result,
-    locks::{Arc, AtomicBool, Ordering},
+    locks::{Arc, AtomicBool, Mutex, Ordering},
 };
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, GlSync, consts};
 use std::{
@@ -27,6 +27,8 @@ pub(super) struct Context {
     place: Place,
     /// Whether a shader may have written what no barrier has made visible yet.
     unsettled: AtomicBool,
+    /// The buffers in memory of other APIs. Changed and read on the context's thread.
+    pub external: Arc<Mutex<Vec<u32>>>,
 }
 
 /// Where it is current.
@@ -87,7 +89,8 @@ impl Context {
     fn at(driver: &Arc<Driver>, place: Place) -> Context {
         static NEXT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         let id = NEXT.fetch_add(1, atomic::Ordering::Relaxed);
-        Context { driver: driver.clone(), id, place, unsettled: AtomicBool::new(false) }
+        let (driver, external) = (driver.clone(), Arc::default());
+        Context { driver, id, place, unsettled: AtomicBool::new(false), external }
     }
 
     /// Whether it is somebody else's.

@@ -2,7 +2,7 @@
 
 use super::{
     asked::Limits, context::Context, conv, habits::Habits, memory::Memory, program::Program,
-    queue::Queue,
+    queue::Queue, semaphore::Semaphore,
 };
 use onebuf_hal::{
     self as hal, Access, AllocSpec, DeviceInfo, Domain, Error, Export, NativeContext, QueueOrder,
@@ -11,7 +11,7 @@ use onebuf_hal::{
     watchdog::Post,
 };
 use onebuf_sys::gl::{EglDisplay, Gl, GlRefused};
-use std::{fmt, sync::Weak};
+use std::{fmt, os::fd::BorrowedFd, sync::Weak};
 
 /// A device's facts and the table to call its driver by. Nothing here needs releasing.
 pub(super) struct Driver {
@@ -139,6 +139,10 @@ impl hal::Device for Device {
                 Err(Error::unsupported(what, "host pages or a descriptor"))
             }
         }
+    }
+
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
+        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
     }
 
     fn native_context(&self) -> Result<NativeContext> {

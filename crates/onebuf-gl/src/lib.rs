@@ -15,6 +15,7 @@
 //! | `memory` | buffers, mapped or not; host pages and descriptors of others |
 //! | `foreign` | contexts and buffers that somebody else made |
 //! | `queue`, `event`, `transfer` | the one stream of a context, fences, copies |
+//! | `semaphore` | semaphores of another API, signalled and waited on |
 //! | `program`, `kernel` | compute shaders, and launching them |
 //! | `conv` | every number that means something else elsewhere |
 //!
@@ -40,6 +41,7 @@ mod kernel;
 mod memory;
 mod program;
 mod queue;
+mod semaphore;
 mod stage;
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests;

@@ -141,7 +141,12 @@ impl Memory {
     pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
         let room = range.allocation_bytes - range.offset;
         let capacity = range.bytes.next_multiple_of(WORD_BYTES).min(room);
-        let imported = context.run(|gl| Ok(import(gl, range, capacity)));
+        let external = context.external.clone();
+        let imported = context.run(|gl| {
+            let imported = import(gl, range, capacity);
+            lock(&external).extend(imported.as_ref().map(|(name, _)| *name));
+            Ok(imported)
+        });
         let (name, memory) = imported?.map_err(|refused| unfit(&context, refused, range))?;
         let inner = Inner {
             name,
@@ -516,7 +521,9 @@ impl Drop for Inner {
             return;
         }
         let device = self.context.driver.info.name.clone();
+        let external = self.context.external.clone();
         self.context.delete(move |gl| {
+            lock(&external).retain(|other| *other != name);
             // OpenGL keeps its own memory for the work that uses it; the host's it cannot.
             let kept = match &origin {
                 Origin::Pages(_) => !outlast(gl),

@@ -1,7 +1,7 @@
 //! Queues. A context is one stream of work, so all queues of a device are that one: each comes behind
 //! everything that any of them was given.
 
-use super::{context::Context, event::Event, kernel, memory::Memory, transfer};
+use super::{context::Context, event::Event, kernel, memory::Memory, semaphore, transfer};
 use onebuf_hal::{self as hal, AccessState, Arg, Domain, Error, Grid, Result, locks::Arc};
 
 /// A queue.
@@ -55,6 +55,14 @@ impl hal::Queue for Queue {
     fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
         let what = format!("a host signal on {}", self.context.driver.info.name);
         Err(Error::unsupported(what, "an API whose queues wait for the host"))
+    }
+
+    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        semaphore::signal(&self.context, semaphore)
+    }
+
+    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        semaphore::wait(&self.context, semaphore)
     }
 
     fn flush(&self) -> Result<()> {

@@ -217,6 +217,14 @@ pub enum SyncMethod {
     HostWait,
 }
 
+impl SyncMethod {
+    /// Whether it works by the contract of an API, or of none. Every other method joins two queues only where an experiment has
+    /// proven it, or the caller vouches for it.
+    pub const fn is_guaranteed(self) -> bool {
+        matches!(self, SyncMethod::SameQueue | SyncMethod::Event | SyncMethod::HostWait)
+    }
+}
+
 /// Prints the snake-case name that the JSON contracts use.
 macro_rules! display_as_json {
     ($($type:ty),*) => {$(

@@ -49,10 +49,6 @@ pub(super) mod sealed {
 
     pub trait SealedSample {
         const IS_DOUBLE: bool;
-        #[cfg(feature = "cpu-libs")]
-        fn transform(work: crate::cpu::Transforms<'_, Self>)
-        where
-            Self: Sized;
     }
 }
 
@@ -86,17 +82,13 @@ number!(Complex32, C, Self::ZERO, Self::ONE, |x| x.conj(), |x| {
 number!(Complex64, Z, Self::ZERO, Self::ONE, |x| x.conj(), |x| x.re.abs() + x.im.abs());
 
 macro_rules! sample {
-    ($type:ty, $double:literal, $planner:ident) => {
+    ($type:ty, $double:literal) => {
         impl sealed::SealedSample for $type {
             const IS_DOUBLE: bool = $double;
-            #[cfg(feature = "cpu-libs")]
-            fn transform(work: crate::cpu::Transforms<'_, Self>) {
-                work.run(|planners| &planners.$planner)
-            }
         }
         impl Sample for $type {}
     };
 }
 
-sample!(Complex32, false, single);
-sample!(Complex64, true, double);
+sample!(Complex32, false);
+sample!(Complex64, true);

@@ -124,6 +124,23 @@ gl_table! {
         target: u32, bytes: isize, memory: u32, offset: u64
     ) -> asked;
 
+    [has_create_semaphore]
+    create_semaphore = "glGenSemaphoresEXT" () -> one, "semaphore";
+    [has_delete_semaphore]
+    delete_semaphore = "glDeleteSemaphoresEXT" () -> end_one, "semaphore";
+    [has_import_semaphore]
+    import_semaphore = "glImportSemaphoreFdEXT" (semaphore: u32, kind: u32, fd: i32) -> asked;
+    [has_signal_semaphore]
+    signal_semaphore = "glSignalSemaphoreEXT" (
+        semaphore: u32, buffer_count: u32, buffers: *const u32, texture_count: u32,
+        textures: *const u32, layouts: *const u32
+    ) -> asked;
+    [has_wait_semaphore]
+    wait_semaphore = "glWaitSemaphoreEXT" (
+        semaphore: u32, buffer_count: u32, buffers: *const u32, texture_count: u32,
+        textures: *const u32, layouts: *const u32
+    ) -> asked;
+
     memory_barrier = "glMemoryBarrier" (bits: u32) -> quiet;
     fence = "glFenceSync" (condition: u32, flags: u32) -> made GlSync, "event";
     wait_fence = "glClientWaitSync" (

@@ -35,6 +35,10 @@ const LEVELS: [&[&str]; 8] = [
 /// No one of these words may stand in the code of `onebuf-hal`.
 const API_NAMES: [&str; 9] = ["opencl", "cl", "cuda", "cu", "hip", "gl", "egl", "vulkan", "vk"];
 
+/// What the device table stands on.
+const BELOW_DEVICES: [&str; 6] =
+    ["identity", "observe", "queue_state", "route", "topology", "verdicts"];
+
 /// Where a module stands, or what one names: `["buffer", "core"]`.
 type Place = Vec<String>;
 
@@ -57,7 +61,15 @@ fn allowed(from: &[String], to: &[String]) -> bool {
         "private_files" | "extensions" => false,
         "identity" => theirs == "topology",
         "verdicts" => ["identity", "private_files", "topology"].contains(&&*theirs),
-        "topology" | "plan" | "route" => ["topology", "plan", "route"].contains(&&*theirs),
+        "topology" | "route" => ["topology", "route"].contains(&&*theirs),
+        // The lower half of the core, one level upon the other.
+        "observe" | "queue_state" | "device_table" | "sync" | "fence" if is_test => true,
+        "observe" => ["ledger", "topology"].contains(&&*theirs),
+        "queue_state" => ["extensions", "observe", "topology"].contains(&&*theirs),
+        "device_table" => BELOW_DEVICES.contains(&&*theirs),
+        "sync" => theirs == "device_table" || BELOW_DEVICES.contains(&&*theirs),
+        "fence" => theirs == "queue_state",
+        "plan" => ["topology", "route", "sync"].contains(&&*theirs),
         // For the crates above alone.
         _ => theirs != "internals",
     }
@@ -306,6 +318,10 @@ fn violations_are_caught() {
     );
     assert_eq!(caught(&plan, "use super::super::queue::QueueState;").len(), 1, "by `super` too");
     assert_eq!(caught(&plan, "let hub = crate::Hub::of();").len(), 1, "by another name too");
+    for low in ["observe", "queue_state", "device_table", "sync", "fence"] {
+        assert_eq!(caught(&[low, "a"], "use crate::{Hub, buffer::Core};").len(), 2, "{low}");
+    }
+    assert_eq!(caught(&["queue_state"], "use crate::sync::Terms;").len(), 1, "the next level");
     assert_eq!(caught(&["buffer", "core"], "use crate::pool::Pool;").len(), 1);
     assert_eq!(caught(&["hub"], "use crate::internals::Hold;").len(), 1, "for crates above");
 

@@ -9,13 +9,9 @@
 
 use super::cross::{self, At, Went};
 use crate::{
-    buffer::{Core, Hold},
-    hub::Hub,
-    observe::What,
-    queue::{Limit, QueueState},
-    route::staged,
+    buffer::Hold, hub::Hub, observe::What, queue_state::QueueState, route::staged, sync::Terms,
 };
-use onebuf_hal::{Access, Event, Result, RouteKind, SyncMethod, locks::Arc};
+use onebuf_hal::{Access, Event, Result, RouteKind, locks::Arc};
 use std::{mem, time::Duration};
 
 /// How long an async copy that could not be sent waits for its first transfer.
@@ -40,11 +36,9 @@ fn send(from: At<'_>, to: At<'_>, bytes: usize, aliases: (usize, usize)) -> Resu
     let (from_queue, to_queue) = (a.queue_state_at(aliases.0)?, b.queue_state_at(aliases.1)?);
     let source = Hold::take(from.part, &from_queue, Access::Read)?;
     let target = to.target(&to_queue, bytes)?;
-    let road = Road {
-        from: (&from_queue, &source),
-        to: (&to_queue, &target),
-        best: sync_method(a, &from_queue, &to_queue),
-    };
+    let mut routes = b.hub.topology().between(from_queue.device, to_queue.device).iter();
+    let terms = Terms::proven_over(routes.find(|route| route.kind == RouteKind::Staged));
+    let road = Road { from: (&from_queue, &source), to: (&to_queue, &target), terms };
     let mut chunks = 0;
     for (at, len) in staged::ranges(bytes) {
         road.send(&a.hub, from.offset + at, to.offset + at, len)?;
@@ -58,17 +52,10 @@ fn send(from: At<'_>, to: At<'_>, bytes: usize, aliases: (usize, usize)) -> Resu
     Ok(went)
 }
 
-/// The best sync method that was proven to join the two. Without an experiment the thread waits for the read: some
-/// drivers never get past a host signal.
-fn sync_method(core: &Core, from: &QueueState, to: &QueueState) -> SyncMethod {
-    let routes = core.hub.topology().between(from.device, to.device).iter();
-    routes.filter_map(|route| route.verdict.sync).max().unwrap_or(SyncMethod::HostWait)
-}
-
 struct Road<'r, 'b> {
     from: (&'r Arc<QueueState>, &'r Hold<'b>),
     to: (&'r Arc<QueueState>, &'r Hold<'b>),
-    best: SyncMethod,
+    terms: Terms,
 }
 
 impl Road<'_, '_> {
@@ -81,7 +68,7 @@ impl Road<'_, '_> {
         let read = unsafe { a.hal.read(source.memory(), from_at, into, len)? };
         async_copy.transfers.push(read.clone());
         a.hal.flush()?;
-        b.after(hub, &a.at_event(read), Limit::new(self.best))?;
+        hub.sync().after(b, &a.at_event(read), self.terms)?;
         // SAFETY: as above; the queue waits until the bytes are there.
         let written = unsafe { b.hal.write(target.memory(), to_at, into, len)? };
         async_copy.transfers.push(written.clone());

@@ -5,7 +5,7 @@ use crate::{
     buffer::{Alias, Core, Hold, Part},
     ledger::Cause,
     observe::{Began, What},
-    queue::{QueuePoint, QueueState},
+    queue_state::{QueuePoint, QueueState},
     route::staged::{self, End, Order, Stretch},
 };
 use onebuf_hal::{

@@ -25,7 +25,7 @@ use crate::{
     ledger::Cause,
     observe::{BufferObservers, Event as ObservedEvent, What},
     plan::Plan,
-    queue::{QueuePoint, QueueState},
+    queue_state::{QueuePoint, QueueState},
     topology::DeviceIx,
 };
 use onebuf_hal::{

@@ -16,7 +16,7 @@ use super::{
     staging::Opened,
     state::{Replica, State},
 };
-use crate::{fence, queue::QueueState};
+use crate::{fence, queue_state::QueueState};
 use onebuf_hal::{
     AccessState, AllocSpec, CopyPolicy, Error, Event, HostAccess, Memory, MemoryKind, Result,
     RouteKind, SyncMethod, locks::Arc,

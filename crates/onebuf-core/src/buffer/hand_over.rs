@@ -14,7 +14,8 @@ use super::{
 use crate::{
     ledger::Cause,
     observe::{Began, What},
-    queue::{Limit, QueueState},
+    queue_state::QueueState,
+    sync::Terms,
     topology::DeviceIx,
 };
 use onebuf_hal::{AccessState, Error, Event, Result, SyncMethod, locks::Arc};
@@ -274,21 +275,13 @@ impl Core {
         // The lower of what was proven for either end.
         let other = self.alias_of(point.queue_state.device).map(|s| self.aliases[s].sync);
         let best = self.aliases[alias].sync.max(other.unwrap_or(SyncMethod::HostWait));
-        let (limit, timeout) = (Limit { best, trusts: self.trusts }, self.hub.timeout());
-        let sync_method =
-            queue_state.after_or(&self.hub, point, limit, |event| {
-                match queue_state.is_in_order() {
-                    true => queue_state.wait_by_event(point, event, timeout),
-                    false => {
-                        after.push(event);
-                        Ok(SyncMethod::Event)
-                    }
-                }
-            })?;
+        let (terms, sync) = (Terms { best, unproven: self.trusts }, self.hub.sync());
+        let sync_method = match queue_state.is_in_order() {
+            true => sync.after(queue_state, point, terms)?,
+            false => sync.collect(queue_state, point, terms, after)?,
+        };
         let lower = sync_method > best && best > SyncMethod::SameQueue;
-        if lower
-            && sync_method > queue_state.best_across(&self.hub, point.queue_state.device, limit)
-        {
+        if lower && sync_method > sync.best(point.queue_state.device, queue_state.device, terms) {
             let device = self.device_id(queue_state.device);
             tracing::warn!(device, planned = %best, %sync_method, "a lower sync method than planned");
         }

@@ -8,7 +8,9 @@
 #![allow(unsafe_code)]
 
 use super::{Core, Few, GuardEntry, Part, Seen, Span, Taken};
-use crate::{ledger::Cause, observe::Began, queue::QueueState, queues::Queue, topology::DeviceIx};
+use crate::{
+    ledger::Cause, observe::Began, queue_state::QueueState, queues::Queue, topology::DeviceIx,
+};
 use onebuf_hal::{
     self as hal, Access, Error, Event, Memory, RawHandle, Result, RouteKind, SyncMethod,
     VolatileBytes,
@@ -23,7 +25,7 @@ use std::{fmt, ptr::NonNull};
 pub struct Hold<'b> {
     core: &'b Core,
     span: Span,
-    queue_state: OnQueue<'b>,
+    queue_state: HeldQueue<'b>,
     access: Access,
     /// What the buffer or region was made for.
     made_for: Access,
@@ -47,17 +49,17 @@ struct How<'b> {
 }
 
 /// The queue of a guard: the caller's, or one of ours.
-pub(crate) enum OnQueue<'b> {
+pub(crate) enum HeldQueue<'b> {
     Borrowed(&'b Arc<QueueState>),
     Own(Arc<QueueState>),
 }
 
-impl OnQueue<'_> {
+impl HeldQueue<'_> {
     #[inline]
     fn get(&self) -> &Arc<QueueState> {
         match self {
-            OnQueue::Borrowed(queue_state) => queue_state,
-            OnQueue::Own(queue_state) => queue_state,
+            HeldQueue::Borrowed(queue_state) => queue_state,
+            HeldQueue::Own(queue_state) => queue_state,
         }
     }
 }
@@ -110,13 +112,13 @@ impl<'b> Hold<'b> {
         if !part.core.hub.is(&queue.hub) {
             return Err(foreign(queue));
         }
-        Self::new(part, &queue.queue_state, OnQueue::Borrowed(&queue.queue_state), access, true)
+        Self::new(part, &queue.queue_state, HeldQueue::Borrowed(&queue.queue_state), access, true)
     }
 
     /// For the host itself.
     pub(crate) fn by_host(part: Part<'b>, access: Access) -> Result<Self> {
         let queue_state = part.core.hub.host_queue_state()?;
-        Self::new(part, queue_state, OnQueue::Borrowed(queue_state), access, true)
+        Self::new(part, queue_state, HeldQueue::Borrowed(queue_state), access, true)
     }
 
     pub(crate) fn take(
@@ -124,20 +126,20 @@ impl<'b> Hold<'b> {
         queue_state: &Arc<QueueState>,
         access: Access,
     ) -> Result<Self> {
-        Self::new(part, queue_state, OnQueue::Own(queue_state.clone()), access, true)
+        Self::new(part, queue_state, HeldQueue::Own(queue_state.clone()), access, true)
     }
 
     /// For whoever will overwrite everything: older contents need not come along.
     pub(crate) fn overwrite(part: Part<'b>, queue_state: &Arc<QueueState>) -> Result<Self> {
         let keep = !part.is_whole();
-        Self::new(part, queue_state, OnQueue::Own(queue_state.clone()), Access::ReadWrite, keep)
+        Self::new(part, queue_state, HeldQueue::Own(queue_state.clone()), Access::ReadWrite, keep)
     }
 
     #[inline(always)]
     fn new(
         part: Part<'b>,
         queue_state: &Arc<QueueState>,
-        keeps: OnQueue<'b>,
+        keeps: HeldQueue<'b>,
         access: Access,
         keep: bool,
     ) -> Result<Self> {

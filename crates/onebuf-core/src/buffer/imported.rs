@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Hub,
     plan::{Hop, Plan, Score},
+    sync::{self, Pair, Terms},
     topology::{DeviceIx, Route, State},
 };
 use onebuf_hal::{
@@ -48,9 +49,12 @@ fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {
             () => (RouteKind::Staged, false, "by contract: copies through the host"),
         };
         let known = topology.between(allocate_on, to).iter().find(|route| route.kind == kind);
-        let proven = known.and_then(|route| route.verdict.sync);
-        let sync = if to == allocate_on { SyncMethod::SameQueue } else { SyncMethod::HostWait };
-        let (sync, why) = (proven.unwrap_or(sync), why.into());
+        let pair = Pair::between(topology, to, allocate_on).over(known);
+        let sync = match to == allocate_on {
+            true => SyncMethod::SameQueue,
+            false => sync::either_way(pair, Terms::PROVEN).next().unwrap_or(SyncMethod::HostWait),
+        };
+        let why = why.into();
         Hop { to, kind, sync, zero_copy: Some(zero_copy), why }
     };
     // The host never sees what another process may write.

@@ -14,7 +14,7 @@ use super::{
     core::{Alias, HOME},
 };
 use crate::{
-    ledger::Cause, observe::What, queue::QueueState, queues::Queue, route::staged,
+    ledger::Cause, observe::What, queue_state::QueueState, queues::Queue, route::staged,
     topology::DeviceIx,
 };
 use bytemuck::Pod;

@@ -13,7 +13,7 @@
 //! later lease for its own.
 
 use super::{guard_entries::GuardEntry, span::Span, state::State};
-use crate::queue::QueueState;
+use crate::queue_state::QueueState;
 use onebuf_hal::{
     SyncMethod,
     locks::{Arc, AtomicBool, AtomicU64, Ordering},

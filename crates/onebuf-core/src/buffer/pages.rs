@@ -4,7 +4,7 @@
 //! wrong side of the bytes that somebody takes; that is a copy which nobody asked for, and the ledger has it.
 
 use super::{Core, core::HOME, guard_entries::GuardEntry, span::Span, state::State};
-use crate::{ledger::Cause, observe::What, queue::QueueState};
+use crate::{ledger::Cause, observe::What, queue_state::QueueState};
 use onebuf_hal::{AccessState, CopyPolicy, Error, MemoryKind, Result, RouteKind, locks::Arc};
 
 /// Why whoever forbids copies does not get it.

@@ -1,7 +1,7 @@
 //! A buffer, or a region of one: what guards are taken of.
 
 use super::{Core, span::Span};
-use crate::queue::QueueState;
+use crate::queue_state::QueueState;
 use onebuf_hal::{
     Access, Memory, Result,
     locks::{Arc, Mutex, lock},

@@ -1,6 +1,6 @@
 //! Transfers under way. They own their host memory and give it back when it is safe.
 
-use crate::{fence::Alarm, observe::What, queue::QueueState};
+use crate::{fence::Alarm, observe::What, queue_state::QueueState};
 use onebuf_hal::{Error, Event, Result, locks::Arc};
 use std::{
     fmt,

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     ledger::Cause,
     observe::What,
-    queue::QueueState,
+    queue_state::QueueState,
     route::staged::{self, End, Means},
     topology::DeviceIx,
 };

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     fence,
-    queue::{QueuePoint, QueueState},
+    queue_state::{QueuePoint, QueueState},
 };
 use onebuf_hal::{Result, SyncMethod, locks::Arc};
 

@@ -1,7 +1,7 @@
 //! Queues and events that somebody else made, as ours.
 
 use super::{Registration, Whose};
-use crate::{Fence, Hub, Queue, queue::QueueState, topology::DeviceIx};
+use crate::{Fence, Hub, Queue, queue_state::QueueState, topology::DeviceIx};
 use bytemuck::Pod;
 use onebuf_hal::{self as hal, Error, QueueSpec, Result, locks::Arc};
 
@@ -17,8 +17,7 @@ impl Hub {
         let ours = self.service_queue_state(buffer.plan().allocate_on)?;
         let (device, native) = (ours.device, ours.hal.clone());
         let context = self.context_of(device);
-        let queue_state = QueueState::of(device, native, self.hal(device), ours.spec, context)
-            .traced(self.tracer());
+        let queue_state = QueueState::of(device, native, ours.spec, context).traced(self.tracer());
         Ok(Queue { hub: self.clone(), queue_state: Arc::new(queue_state) })
     }
 
@@ -32,7 +31,7 @@ impl Hub {
         registration: Option<Arc<Registration>>,
     ) -> Queue {
         let context = registration.map(|registration| registration as _);
-        let queue_state = QueueState::of(device, native, self.hal(device), spec, context);
+        let queue_state = QueueState::of(device, native, spec, context);
         Queue {
             hub: self.clone(),
             queue_state: Arc::new(queue_state.traced(self.tracer()).foreign()),
@@ -47,8 +46,7 @@ impl Hub {
         foreign_device: &Arc<Registration>,
     ) -> Queue {
         let (ix, spec) = (foreign_device.first(), QueueSpec::default());
-        let queue_state =
-            QueueState::of(ix, native, self.hal(ix), spec, Some(foreign_device.clone()));
+        let queue_state = QueueState::of(ix, native, spec, Some(foreign_device.clone()));
         let queue_state = queue_state.traced(self.tracer()).foreign().marked_at_once();
         Queue { hub: self.clone(), queue_state: Arc::new(queue_state) }
     }

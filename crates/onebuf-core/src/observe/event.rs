@@ -1,6 +1,7 @@
 //! Events as plain data.
 
-use crate::{Cause, queue::QueueState, topology::DeviceIx};
+use super::OnQueue;
+use crate::{Cause, topology::DeviceIx};
 use onebuf_hal::{Result, RouteKind, SyncMethod};
 use std::time::Duration;
 
@@ -122,8 +123,9 @@ impl Event {
     }
 
     /// The queue that it came from, or was waited for.
-    pub(crate) fn came_from(&mut self, queue_state: &QueueState) {
-        self.from = Some(queue_state.device);
-        self.from_queue = Some(queue_state.number);
+    pub(crate) fn came_from(&mut self, from: impl Into<OnQueue>) {
+        let OnQueue { device, queue } = from.into();
+        self.from = Some(device);
+        self.from_queue = Some(queue);
     }
 }

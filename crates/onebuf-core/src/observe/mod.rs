@@ -53,6 +53,7 @@ mod tracer;
 pub use event::{Clock, Event, What};
 pub(crate) use installed::{BufferObservers, Observers};
 pub use progress::{Progress, ProgressSource, RunState, StageProgress};
+pub(crate) use tracer::OnQueue;
 pub use tracer::Timed;
 #[doc(hidden)]
 pub use tracer::{Began, Tracer};

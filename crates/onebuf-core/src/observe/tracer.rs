@@ -1,7 +1,7 @@
 //! How the core emits: a tap that is empty or leads to observers, and what has begun.
 
 use super::{Event, Observer, What, installed::Guarded};
-use crate::{queue::QueueState, topology::DeviceIx};
+use crate::topology::DeviceIx;
 use onebuf_hal::{self as hal, Profile, Result, locks::Arc};
 use std::{
     fmt,
@@ -64,6 +64,14 @@ impl Told {
         }
         last.call(|observer| observer.event(event, timed));
     }
+}
+
+/// Which queue something happened on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnQueue {
+    pub device: DeviceIx,
+    /// By which it is known as long as the process lives.
+    pub queue: usize,
 }
 
 /// What hubs and queues carry: nothing, or who is told.
@@ -143,20 +151,21 @@ impl Began<'_> {
 
     /// It ends, at a queue; `tell` says the rest.
     #[inline]
-    pub(crate) fn end(self, queue_state: &QueueState, tell: impl FnOnce(&mut Event)) {
-        self.end_timed(queue_state, None, tell);
+    pub(crate) fn end(self, at: impl Into<OnQueue>, tell: impl FnOnce(&mut Event)) {
+        self.end_timed(at, None, tell);
     }
 
     /// The same of work that the device times.
     #[inline]
     pub(crate) fn end_timed(
         self,
-        queue_state: &QueueState,
+        at: impl Into<OnQueue>,
         timed: Option<Timed>,
         tell: impl FnOnce(&mut Event),
     ) {
         if let Some(running) = self.0 {
-            running.end(queue_state.device, Some(queue_state.number), timed, tell);
+            let OnQueue { device, queue } = at.into();
+            running.end(device, Some(queue), timed, tell);
         }
     }
 

@@ -4,7 +4,7 @@
 //! address by its allocator's contract (SVM, or device memory of an API whose kernels take addresses), or an object, whose
 //! address only a kernel can tell.
 
-use super::Pair;
+use super::RouteEnds;
 use crate::topology::Route;
 use onebuf_hal::{AddressSpace, DeviceInfo, FdKind, MemoryKind, RouteKind};
 
@@ -28,7 +28,7 @@ pub(crate) fn by_address(from: &DeviceInfo, to: &DeviceInfo, kind: RouteKind) ->
     }
 }
 
-impl Pair<'_> {
+impl RouteEnds<'_> {
     pub(super) fn one_space(&self) -> bool {
         one_space(self.a.1, self.b.1)
     }

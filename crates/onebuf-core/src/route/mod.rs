@@ -53,24 +53,6 @@ pub fn are_apart(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     gpus && a.api == b.api && !a.physical.same_chip(&b.physical) && !reaches(a, b)
 }
 
-/// Which device makes semaphores that queues of both can signal and wait on: one of the same chip.
-pub fn semaphore_maker(topology: &Topology, ends: [DeviceIx; 2]) -> Option<DeviceIx> {
-    let info = |device| &topology.node(device).info;
-    let [a, b] = ends.map(info);
-    let one_chip = |other: &DeviceInfo| a.physical.same_chip(&other.physical);
-    let makes =
-        |device: &DeviceIx| info(*device).caps.exports_semaphores && one_chip(info(*device));
-    let both = a.caps.imports_semaphores && b.caps.imports_semaphores && one_chip(b);
-    both.then(|| topology.indices().find(makes)).flatten()
-}
-
-/// Whether the one's runtime is built on the other, in one context: then each one's queues wait for the other's events.
-pub fn share_events(topology: &Topology, ends: [DeviceIx; 2]) -> bool {
-    let [a, b] = ends.map(|device| topology.node(device));
-    let on = |one: &Node, other: &Node| one.info.caps.built_on.as_ref() == Some(&other.id);
-    on(a, b) || on(b, a)
-}
-
 impl Topology {
     /// Every route that the devices' own words allow, none of them tried.
     pub fn declared(nodes: Vec<Node>) -> Self {
@@ -82,7 +64,7 @@ impl Topology {
 /// Every candidate route, at most one for each ordered pair and kind.
 pub fn candidates(nodes: &[Node]) -> Vec<Route> {
     let ends = || nodes.iter().enumerate().map(|(i, n)| (DeviceIx(i as u16), &n.info));
-    ends().flat_map(|a| ends().flat_map(move |b| Pair { a, b }.routes())).collect()
+    ends().flat_map(|a| ends().flat_map(move |b| RouteEnds { a, b }.routes())).collect()
 }
 
 /// Replaces what is declared by what `lookup` knows from experiments.
@@ -95,12 +77,12 @@ pub fn with_verdicts(routes: Vec<Route>, lookup: impl Fn(&Route) -> Option<Verdi
 }
 
 /// Where memory lives, and who is to see it.
-struct Pair<'n> {
+struct RouteEnds<'n> {
     a: (DeviceIx, &'n DeviceInfo),
     b: (DeviceIx, &'n DeviceInfo),
 }
 
-impl Pair<'_> {
+impl RouteEnds<'_> {
     fn routes(&self) -> Vec<Route> {
         if self.a.0 == self.b.0 {
             return vec![self.same()];

@@ -18,7 +18,7 @@ use super::{
 };
 use block::{Block, BlockMut};
 use bytemuck::Pod;
-use onebuf_core::{Queue, internals::Hold};
+use onebuf_core::{Complex32, Complex64, Queue, internals::Hold};
 use onebuf_hal::{Error, Result};
 
 /// A view's bytes as numbers. On an out-of-order queue this waits for preceding work.
@@ -86,7 +86,17 @@ pub fn fft<T: Sample>(
         data[..total].copy_from_slice(&from[..total]);
     }
     let planners = &Shelf::of(queue).planners;
-    T::transform(Transforms { planners, plan, data: &mut data[..total] });
+    let data = &mut data[..total];
+    match T::IS_DOUBLE {
+        true => {
+            let data = bytemuck::cast_slice_mut::<T, Complex64>(data);
+            Transforms { planners, plan, data }.run(|planners| &planners.double);
+        }
+        false => {
+            let data = bytemuck::cast_slice_mut::<T, Complex32>(data);
+            Transforms { planners, plan, data }.run(|planners| &planners.single);
+        }
+    }
     Ok(())
 }
 

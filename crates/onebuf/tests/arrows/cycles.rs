@@ -14,10 +14,6 @@ use std::{
 /// Where the core is.
 const CORE: &str = "onebuf-core/src";
 
-/// The modules that still form a cycle. It must become shorter until it is empty, and never longer.
-const LEFT: &[&str] =
-    &["device_table", "hub", "observe", "queue", "semaphores", "wait_value_words"];
-
 /// Which module names which.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
@@ -191,7 +187,7 @@ fn no_module_reaches_itself() {
         format!("{area} -> {}", theirs.join(", "))
     };
     let told: Vec<String> = ring.iter().map(named).collect();
-    assert_eq!(ring, LEFT, "the modules that reach themselves:\n{}", told.join("\n"));
+    assert!(ring.is_empty(), "the modules that reach themselves:\n{}", told.join("\n"));
 }
 
 /// The checker is worth what it catches.

@@ -4,7 +4,7 @@ use super::cycles::{Code, after, core_code};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that still stand for two types. It must become shorter until it is empty, and never longer.
-const LEFT: &[&str] = &["Limit", "Pending", "Place", "State"];
+const LEFT: &[&str] = &["State"];
 
 /// The names that are given to a type more than once, and the modules that do so.
 fn twice(files: &[Code]) -> BTreeMap<String, Vec<String>> {

@@ -227,13 +227,22 @@ fn outside_of_the_envelope_the_contract_holds() {
     forbidden(&judged(false), &forbid(&[A, B]));
 }
 
-/// The sync method that joins OpenCL to CUDA's memory.
+/// The sync method that joins OpenCL to CUDA's memory, on the caller's word where nothing was measured.
 fn sync_method(nodes: Vec<Node>, measured: Option<SyncMethod>) -> SyncMethod {
+    planned_sync(nodes, measured, measured.is_none())
+}
+
+fn planned_sync(
+    nodes: Vec<Node>,
+    measured: Option<SyncMethod>,
+    trust_declared: bool,
+) -> SyncMethod {
     let topology = machine(nodes, |route| {
         let judged = measured.is_some() && route.kind == RouteKind::OpaqueFd;
         judged.then(|| Verdict { sync: measured, ..works() })
     });
-    let plan = plan(&topology, &forbid(&[A, B])).unwrap();
+    let request = Request { trust_declared, ..forbid(&[A, B]) };
+    let plan = plan(&topology, &request).unwrap();
     plan.routes.iter().find(|hop| hop.to == A).unwrap().sync
 }
 
@@ -267,6 +276,8 @@ fn semaphores_join_two_apis_where_a_third_makes_them() {
     // What was measured to be late is not taken again.
     assert_eq!(sync_method(with(|_| ()), Some(SyncMethod::Callback)), SyncMethod::Callback);
     assert_eq!(sync_method(with(|_| ()), Some(SyncMethod::Semaphore)), SyncMethod::Semaphore);
+    // No contract promises that two drivers' semaphores meet.
+    assert_eq!(planned_sync(with(|_| ()), None, false), SyncMethod::HostWait);
 }
 
 /// OpenGL's buffers, which CUDA on the same chip has sharing calls for.

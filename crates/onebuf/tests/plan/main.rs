@@ -67,7 +67,7 @@ fn callbacks_need_an_experiment_or_the_callers_word() {
     for unproven in [judged(None), machine(debian(), |_| None)] {
         assert_eq!(sync_method(&unproven, &none), SyncMethod::HostWait);
         assert_eq!(sync_method(&unproven, &word), SyncMethod::Callback);
-        assert!(!unproven.has_callbacks([B, C]));
+        assert!(!unproven.proves([B, C], SyncMethod::Callback));
     }
     // Whichever of the two the memory was on. Events of one API say nothing of callbacks.
     let one_way = |sync| {
@@ -76,7 +76,7 @@ fn callbacks_need_an_experiment_or_the_callers_word() {
             forth.then(|| Verdict { sync: Some(sync), ..works() })
         })
     };
-    let seen = |sync, ends| one_way(sync).has_callbacks(ends);
+    let seen = |sync, ends| one_way(sync).proves(ends, SyncMethod::Callback);
     assert!(seen(SyncMethod::Callback, [B, C]) && seen(SyncMethod::Callback, [C, B]));
     assert!(seen(SyncMethod::WaitValue, [B, C]), "the way back");
     assert!(!seen(SyncMethod::Event, [B, C]) && !seen(SyncMethod::HostWait, [B, C]));

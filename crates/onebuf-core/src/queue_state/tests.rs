@@ -5,7 +5,7 @@ use super::{
     watch::{WATCH, Watch},
     *,
 };
-use crate::{fence::Fence, queues::Queue};
+use crate::fence::Fence;
 use onebuf_hal::fake::{FakeConfig, FakeDevice};
 use onebuf_hal::{
     Callback, Device as _, Domain, Event, HostSignal, Profile,
@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(20);
 fn queue_state() -> Arc<QueueState> {
     let device = FakeDevice::new(FakeConfig::default());
     let native = device.queue(QueueSpec::default()).unwrap();
-    Arc::new(QueueState::of(DeviceIx(0), native, &device, QueueSpec::default(), None))
+    Arc::new(QueueState::of(DeviceIx(0), native, QueueSpec::default(), None))
 }
 
 /// A queue whose work has failed, behind its first piece, which has not.
@@ -262,53 +262,4 @@ fn no_driver_is_asked_under_a_lock() {
     (0..=MOST).for_each(|_| receiver.note_joined(&work, &nosy));
     receiver.joined.check(u64::MAX, &mut Vec::new()).unwrap();
     receiver.joined.tell(0).unwrap();
-}
-
-/// Two devices of two domains, and a queue of each.
-fn two_apis() -> (Hub, [Queue; 2]) {
-    let builder = crate::builder().only(["host"]);
-    let builder = builder.fake(FakeConfig::default()).fake(FakeConfig::default());
-    let hub = builder.verdicts(Default::default()).timeout(LONG).build().unwrap();
-    let queues = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap().queue().unwrap());
-    (hub, queues)
-}
-
-/// Work of the first queue that ends when the host signal is opened, some time after the second was made to wait for it.
-fn joined_by(limit: Limit, ends: Result<()>) -> (Result<SyncMethod>, Result<()>) {
-    let (hub, [a, b]) = two_apis();
-    let host_signal = a.queue_state.hal.host_signal().unwrap();
-    let point = a.queue_state.note();
-    let opens = thread::spawn(move || {
-        thread::sleep(WATCH / 4);
-        host_signal.open(ends);
-    });
-    let sync_method = b.queue_state.after(&hub, &point, limit);
-    let outcome = b.finish();
-    opens.join().unwrap();
-    (sync_method, outcome)
-}
-
-#[test]
-fn callbacks_join_queues_only_where_they_are_proven_or_trusted() {
-    let by = |trusts| joined_by(Limit { best: SyncMethod::Callback, trusts }, Ok(()));
-    assert_eq!(by(false), (Ok(SyncMethod::HostWait), Ok(())));
-    assert_eq!(by(true), (Ok(SyncMethod::Callback), Ok(())));
-    // Nor where the limit allows more than is there.
-    assert_eq!(joined_by(Limit::new(SyncMethod::SameQueue), Ok(())).0, Ok(SyncMethod::HostWait));
-    let (hub, [a, b]) = two_apis();
-    assert!(
-        !Limit::new(SyncMethod::Callback)
-            .allows_callbacks(&hub, [a.queue_state.device, b.queue_state.device])
-    );
-}
-
-/// By way of the callback thread, as without.
-#[test]
-fn failed_work_is_told_behind_a_callback_too() {
-    let (sync_method, outcome) = joined_by(
-        Limit { best: SyncMethod::Callback, trusts: true },
-        Err(Error::invalid("failed")),
-    );
-    assert_eq!(sync_method, Ok(SyncMethod::Callback));
-    assert_told(outcome);
 }

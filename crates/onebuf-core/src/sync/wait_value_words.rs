@@ -4,14 +4,10 @@
 //! the sender's queues has a word of it. A queue posts by adding one to its word behind all its work; in order,
 //! so a word that has come so far says that the work has.
 
-use crate::{
-    Hub,
-    queue::QueueState,
-    topology::{DeviceIx, State},
-};
+use super::{Pair, wait_value};
+use crate::{device_table::DeviceTable, queue_state::QueueState, topology::DeviceIx};
 use onebuf_hal::{
     Access, AccessState, AllocSpec, Error, Export, FdKind, HostAccess, Memory, MemoryKind, Result,
-    RouteKind,
     locks::{Arc, Mutex, lock},
 };
 use std::{collections::HashMap, sync::OnceLock};
@@ -42,21 +38,26 @@ pub(crate) struct WaitValueTable(Mutex<HashMap<(DeviceIx, DeviceIx), Slot>>);
 
 impl WaitValueTable {
     /// The table of wait-value words between two devices; the first failure to make one stays the answer.
-    pub fn between(&self, hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<Arc<WaitValueWords>> {
-        if [from, to].iter().any(|device| hub.context_of(*device).is_some()) {
+    pub fn between(
+        &self,
+        devices: &DeviceTable,
+        from: DeviceIx,
+        to: DeviceIx,
+    ) -> Result<Arc<WaitValueWords>> {
+        if Pair::between(devices.topology(), from, to).is_foreign() {
             return Err(Error::unsupported(
                 "a table of wait-value words in a foreign context",
                 "devices of the hub's own",
             ));
         }
         let slot = lock(&self.0).entry((from, to)).or_default().clone();
-        slot.get_or_init(|| WaitValueWords::new(hub, from, to).map(Arc::new)).clone()
+        slot.get_or_init(|| WaitValueWords::new(devices, from, to).map(Arc::new)).clone()
     }
 }
 
 impl WaitValueWords {
-    fn new(hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<WaitValueWords> {
-        let kind = shared_by(hub, from, to)?;
+    fn new(devices: &DeviceTable, from: DeviceIx, to: DeviceIx) -> Result<WaitValueWords> {
+        let kind = shared_by(devices, from, to)?;
         let spec = AllocSpec {
             bytes: BYTES,
             align: WORD,
@@ -65,11 +66,12 @@ impl WaitValueWords {
             host: HostAccess::default(),
             hint: None,
         };
-        let near = hub.hal(to).allocate(&spec, None)?;
-        let queue_state = hub.service_queue_state(to)?;
+        let near = devices.hal(to).allocate(&spec, None)?;
+        let queue_state = devices.service_queue_state(to)?;
         queue_state.hal.fill(&*near, 0, BYTES, &[0])?;
-        queue_state.note().wait(hub.timeout())?;
-        let far = hub.hal(from).import(&Export::Fd(near.export_fd(kind)?), Access::ReadWrite)?;
+        queue_state.note().wait(devices.timeout())?;
+        let far =
+            devices.hal(from).import(&Export::Fd(near.export_fd(kind)?), Access::ReadWrite)?;
         Ok(WaitValueWords { near, far, words: Mutex::default() })
     }
 
@@ -105,15 +107,9 @@ impl WaitValueWords {
     }
 }
 
-/// By which descriptor the sender can see the receiver's memory, unless that was refuted.
-fn shared_by(hub: &Hub, from: DeviceIx, to: DeviceIx) -> Result<FdKind> {
-    let routes = hub.topology().between(to, from).iter();
-    let mut kinds = routes.filter(|route| route.verdict.state != State::Refuted).map(|r| r.kind);
-    let kind = kinds.find_map(|kind| match kind {
-        RouteKind::OpaqueFd => Some(FdKind::OpaqueFd),
-        RouteKind::DmaBuf => Some(FdKind::DmaBuf),
-        _ => None,
-    });
+/// By which descriptor the sender can see the receiver's memory.
+fn shared_by(devices: &DeviceTable, from: DeviceIx, to: DeviceIx) -> Result<FdKind> {
+    let kind = wait_value::shared_by(&Pair::between(devices.topology(), from, to));
     kind.ok_or_else(|| {
         Error::unsupported(
             "a table of wait-value words",

@@ -42,13 +42,13 @@ impl Watch {
 
 impl QueueState {
     /// Work that this queue waits for, and that only its event tells the end of.
-    pub(super) fn note_joined(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>) {
+    pub fn note_joined(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>) {
         self.joined.note(work, event, self.next());
         self.has_untold.store(true, Ordering::Release);
     }
 
     /// Work that this queue waits for in a way that tells its end; but that may never come, where it waits for others itself.
-    pub(super) fn watch_with(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>) {
+    pub fn watch_with(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>) {
         if work.queue_state.waits_for_others() {
             self.joined.note_watched(work, event, self.next());
             self.has_untold.store(true, Ordering::Release);
@@ -56,14 +56,34 @@ impl QueueState {
     }
 
     /// A signal or a number behind another queue's work, which this queue waits for.
-    pub(super) fn note_signal(&self, sender: &Arc<QueueState>, sent: u64, until: u64) {
+    pub fn note_signal(&self, sender: &Arc<QueueState>, sent: u64, until: u64) {
         self.joined.note_signal(sender, sent, until);
         self.has_untold.store(true, Ordering::Release);
     }
 
     /// What was enqueued by now is over when the queue has come so far.
-    pub(super) fn next(&self) -> u64 {
+    pub fn next(&self) -> u64 {
         self.noted.load(Ordering::Acquire) + 1
+    }
+
+    /// How many pieces of work it was given so far.
+    pub fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Acquire)
+    }
+
+    /// Whether it waits already for a signal that is behind that work, or has.
+    pub fn is_behind(&self, work: &QueuePoint) -> bool {
+        self.joined.is_behind(work)
+    }
+
+    /// It is behind so many pieces of another queue's work, whatever else happens.
+    pub fn put_behind(&self, sender: usize, covered: u64) {
+        self.joined.put_behind(sender, covered);
+    }
+
+    /// Enqueues a wait and notes it. Another thread that waits behind it meanwhile watches already.
+    pub fn expect<T>(&self, enqueue: impl FnOnce() -> T) -> T {
+        self.joined.expect(enqueue)
     }
 
     /// It has come so far: somebody has learnt that who tells nobody how its work ended.

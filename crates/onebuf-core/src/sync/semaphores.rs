@@ -4,10 +4,10 @@
 //! the next gets it only when its wait is known to have ended well. A signal that nobody waited for, and a wait whose signal
 //! never came, stay with their semaphore and meet nobody else.
 
+use super::{Pair, semaphore};
 use crate::{
-    Hub,
-    queue::{QueuePoint, QueueState},
-    route::semaphore_maker,
+    device_table::DeviceTable,
+    queue_state::{QueuePoint, QueueState},
     topology::DeviceIx,
 };
 use onebuf_hal::{
@@ -36,27 +36,22 @@ impl Semaphores {
     /// work, and the wait among the other's.
     pub fn join(
         &self,
-        hub: &Hub,
+        devices: &DeviceTable,
         sender: &Arc<QueueState>,
         receiver: &Arc<QueueState>,
     ) -> Result<[u64; 2]> {
         let ends = [sender.device, receiver.device];
         let mut known = lock(&self.0);
-        let exchange = known.entry(ends).or_insert_with(|| Exchange::between(hub, ends)).clone();
+        let exchange =
+            known.entry(ends).or_insert_with(|| Exchange::between(devices, ends)).clone();
         drop(known);
-        exchange.ok_or_else(no_maker)?.join(hub, sender, receiver)
+        exchange.ok_or_else(no_maker)?.join(devices, sender, receiver)
     }
 }
 
 fn no_maker() -> Error {
     let needs = "two devices of one chip that import semaphores, and one that exports them";
     Error::unsupported("a semaphore between two queues", needs)
-}
-
-/// Whether queues of one device can signal those of another, as far as the devices say.
-pub(crate) fn are_between(hub: &Hub, ends: [DeviceIx; 2]) -> bool {
-    let foreign_device = ends.iter().any(|device| hub.context_of(*device).is_some());
-    !foreign_device && semaphore_maker(hub.topology(), ends).is_some()
 }
 
 /// The semaphores by which one device's queues signal another's.
@@ -84,19 +79,21 @@ struct Used {
 }
 
 impl Exchange {
-    fn between(hub: &Hub, ends: [DeviceIx; 2]) -> Option<Arc<Exchange>> {
-        let maker = semaphore_maker(hub.topology(), ends).filter(|_| are_between(hub, ends))?;
+    fn between(devices: &DeviceTable, ends: [DeviceIx; 2]) -> Option<Arc<Exchange>> {
+        let [sender, receiver] = ends;
+        let pair = Pair::between(devices.topology(), sender, receiver);
+        let maker = semaphore::maker(&pair).filter(|_| !pair.is_foreign())?;
         Some(Arc::new(Exchange { maker, ends, stock: Mutex::default() }))
     }
 
     /// Signals behind everything that the sender was given, and makes the receiver wait for that.
     fn join(
         &self,
-        hub: &Hub,
+        devices: &DeviceTable,
         sender: &Arc<QueueState>,
         receiver: &Arc<QueueState>,
     ) -> Result<[u64; 2]> {
-        let link = self.take(hub)?;
+        let link = self.take(devices)?;
         let sent = sender.hal.signal(&*link.far);
         let joined = sent.and_then(|()| receiver.hal.wait_signal(&*link.near));
         let used = Used { link, sent: sender.note(), taken: receiver.note() };
@@ -110,7 +107,7 @@ impl Exchange {
         joined.map(|()| places)
     }
 
-    fn take(&self, hub: &Hub) -> Result<Link> {
+    fn take(&self, devices: &DeviceTable) -> Result<Link> {
         let mut stock = lock(&self.stock);
         if let Some(link) = stock.next() {
             return Ok(link);
@@ -122,7 +119,7 @@ impl Exchange {
             let what = format!("more than {MOST} semaphores under way between two devices");
             return Err(Error::unsupported(what, "a wait now and then"));
         }
-        let made = self.make(hub);
+        let made = self.make(devices);
         match &made {
             Ok(_) => stock.made += 1,
             // What never worked is not tried each time.
@@ -132,11 +129,11 @@ impl Exchange {
         made
     }
 
-    fn make(&self, hub: &Hub) -> Result<Link> {
-        let made = hub.hal(self.maker).semaphore()?;
+    fn make(&self, devices: &DeviceTable) -> Result<Link> {
+        let made = devices.hal(self.maker).semaphore()?;
         let end = |device| match device == self.maker {
             true => Ok(made.own.clone()),
-            false => hub.hal(device).import_semaphore(made.fd.as_fd()),
+            false => devices.hal(device).import_semaphore(made.fd.as_fd()),
         };
         let [far, near] = self.ends.map(end);
         Ok(Link { far: far?, near: near?, _own: made.own })
@@ -273,7 +270,7 @@ mod tests {
     use super::*;
     use crate::{
         Probe,
-        queue::tests::{behind, failed},
+        queue_state::tests::{behind, failed},
     };
     use onebuf_hal::{
         Device as _,

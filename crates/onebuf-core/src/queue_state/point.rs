@@ -108,7 +108,7 @@ impl QueuePoint {
     }
 
     /// The same by its event, which is known; not recorded.
-    pub(super) fn wait_by(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
+    pub fn wait_by(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
         self.queue_state.wait_watching(event, timeout)?;
         self.settle()
     }

@@ -49,7 +49,7 @@ impl CallbackThread {
     ///
     /// # Errors
     /// [`Error::Busy`] when all places are taken; [`Error::Unsupported`] when there is no thread to be had.
-    pub fn place(self: &Arc<Self>) -> Result<Place> {
+    pub fn place(self: &Arc<Self>) -> Result<CallbackPlace> {
         let mut callbacks = lock(&self.callbacks);
         if callbacks.places >= MOST {
             return Err(Error::Busy { what: format!("{MOST} host signals wait for callbacks") });
@@ -67,7 +67,7 @@ impl CallbackThread {
             callbacks.staffed = true;
         }
         callbacks.places += 1;
-        Ok(Place(self.clone()))
+        Ok(CallbackPlace(self.clone()))
     }
 
     /// Opens the next host signal. False when the thread has nothing more to do.
@@ -125,16 +125,16 @@ impl fmt::Debug for CallbackThread {
 }
 
 /// A place for one host signal, until it is used or dropped.
-pub(crate) struct Place(Arc<CallbackThread>);
+pub(crate) struct CallbackPlace(Arc<CallbackThread>);
 
-impl Place {
+impl CallbackPlace {
     /// The host signal that has this place, for the callback that will open it.
     pub fn keep(self, host_signal: Box<dyn hal::HostSignal>) -> Kept {
         Kept { host_signal: Some(host_signal), place: self }
     }
 }
 
-impl Drop for Place {
+impl Drop for CallbackPlace {
     fn drop(&mut self) {
         self.0.leave();
     }
@@ -143,7 +143,7 @@ impl Drop for Place {
 /// A shut host signal in the hands of a callback. Opened or dropped there, it is opened or fails on the callback thread's thread.
 pub(crate) struct Kept {
     host_signal: Option<Box<dyn hal::HostSignal>>,
-    place: Place,
+    place: CallbackPlace,
 }
 
 impl Kept {

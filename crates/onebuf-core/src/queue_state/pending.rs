@@ -16,7 +16,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::queue::QueueState;
+use super::QueueState;
 use onebuf_hal::{
     Event,
     locks::{Arc, lock},
@@ -42,24 +42,24 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 const MOST_HANDLERS: usize = 16;
 
 /// Every hub's that lives, for the process's end.
-static ALL: Mutex<Vec<Weak<Pending>>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Weak<PendingWork>>> = Mutex::new(Vec::new());
 
 /// What was waited for at the process's end.
-static KEPT: Mutex<Vec<Arc<Pending>>> = Mutex::new(Vec::new());
+static KEPT: Mutex<Vec<Arc<PendingWork>>> = Mutex::new(Vec::new());
 
 /// What one hub's queues have under way: those that live, and the last work of those that are gone.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWork {
     queue_states: onebuf_hal::locks::Mutex<Vec<Weak<QueueState>>>,
     left: onebuf_hal::locks::Mutex<Vec<Arc<dyn Event>>>,
     limit: Duration,
 }
 
-impl Pending {
+impl PendingWork {
     /// For a hub of that timeout, which has loaded its drivers.
-    pub fn new(timeout: Duration) -> Arc<Pending> {
+    pub fn new(timeout: Duration) -> Arc<PendingWork> {
         let (queue_states, left) = Default::default();
-        let pending = Arc::new(Pending { queue_states, left, limit: timeout.min(LONGEST) });
+        let pending = Arc::new(PendingWork { queue_states, left, limit: timeout.min(LONGEST) });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&pending));
@@ -98,7 +98,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingWork {
     fn drop(&mut self) {
         if !onebuf_sys::fork::is_child() {
             self.drain();

@@ -1,0 +1,73 @@
+//! `semaphore`: the sender's queue signals a semaphore that the receiver's queue waits on, both on the device.
+//!
+//! The semaphores themselves are in [`super::semaphores`].
+
+use super::{Events, Join, Method, Pair};
+use crate::topology::DeviceIx;
+use onebuf_hal::{DeviceInfo, Event, Result, SyncMethod, locks::Arc};
+
+pub(super) struct Semaphore;
+
+impl Method for Semaphore {
+    fn word(&self) -> SyncMethod {
+        SyncMethod::Semaphore
+    }
+
+    /// Queues that take each other's events need none.
+    fn can(&self, pair: &Pair<'_>) -> bool {
+        let apart = pair.events == Events::Foreign && !pair.is_foreign();
+        apart && pair.is_by_descriptor() && maker(pair).is_some()
+    }
+
+    /// An event that was made now would cost three calls, and hardly be reached already. Behind a host signal only an event
+    /// tells how the work ended.
+    fn join_unmarked(&self, join: &Join<'_>) -> Option<bool> {
+        let sender = &join.point.queue_state;
+        if sender.hal.has_host_signals() {
+            return None;
+        }
+        if join.queue.is_in_order() && join.queue.is_behind(join.point) {
+            return Some(true);
+        }
+        // Read before the signal: all work noted by now is before it.
+        let covered = sender.noted();
+        let joined = signal(join);
+        if joined {
+            join.queue.put_behind(sender.number, covered);
+        }
+        Some(joined)
+    }
+
+    fn join(&self, join: &mut Join<'_>, event: &Arc<dyn Event>) -> Result<Option<SyncMethod>> {
+        if !signal(join) {
+            return Ok(None);
+        }
+        join.queue.note_joined(join.point, event);
+        Ok(Some(SyncMethod::Semaphore))
+    }
+}
+
+/// Makes later work wait for a semaphore that the sender signals behind everything it was given. False where that is not possible.
+fn signal(join: &Join<'_>) -> bool {
+    let (sender, receiver) = (&join.point.queue_state, join.queue);
+    if !sender.is_in_order() || sender.is_foreign || receiver.is_foreign {
+        return false;
+    }
+    receiver.expect(|| {
+        let joined = join.tables.semaphores.join(join.devices, sender, receiver);
+        let joined = joined.map(|[sent, taken]| receiver.note_signal(sender, sent, taken));
+        joined.inspect_err(|why| tracing::debug!(%why, "no semaphore to wait on")).is_ok()
+    })
+}
+
+/// Which device makes semaphores that queues of both can signal and wait on: one of the same chip.
+pub(super) fn maker(pair: &Pair<'_>) -> Option<DeviceIx> {
+    let [a, b] = pair.infos()?;
+    let one_chip = |other: &DeviceInfo| a.physical.same_chip(&other.physical);
+    let makes = |device: &DeviceIx| {
+        let info = &pair.topology.node(*device).info;
+        info.caps.exports_semaphores && one_chip(info)
+    };
+    let both = a.caps.imports_semaphores && b.caps.imports_semaphores && one_chip(b);
+    both.then(|| pair.topology.indices().find(makes)).flatten()
+}

@@ -1,0 +1,113 @@
+//! Semaphores that another API made: imported by a descriptor, signalled and waited on in the context's stream.
+//!
+//! OpenGL orders the memory of another API only for buffers that it is told of with the signal or the wait, so each call
+//! names all of the context's.
+
+use super::{context::Context, device::Driver};
+use onebuf_hal::{
+    self as hal, Domain, Error, Result, checks,
+    locks::{Arc, lock},
+};
+use onebuf_sys::gl::{Gl, GlRefused, consts};
+use std::{
+    os::fd::{AsRawFd, BorrowedFd, IntoRawFd},
+    ptr,
+};
+
+/// What the calls come with.
+const EXTENSIONS: [&str; 2] = ["GL_EXT_semaphore", "GL_EXT_semaphore_fd"];
+
+/// Whether the driver declares the extensions and has every call that is made here. That a name has an address says nothing:
+/// `eglGetProcAddress` has one for every name.
+pub(super) fn is_there(gl: &Gl, has: &dyn Fn(&str) -> bool) -> bool {
+    EXTENSIONS.iter().all(|name| has(name))
+        && gl.has_create_semaphore()
+        && gl.has_delete_semaphore()
+        && gl.has_import_semaphore()
+        && gl.has_signal_semaphore()
+        && gl.has_wait_semaphore()
+}
+
+/// A semaphore that is deleted once.
+#[derive(Debug)]
+pub(super) struct Semaphore {
+    context: Arc<Context>,
+    name: u32,
+}
+
+impl Semaphore {
+    /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
+    pub fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
+        let driver = &context.driver;
+        if !driver.info.caps.imports_semaphores {
+            let what = format!("a semaphore of another API on {}", driver.info.name);
+            return Err(Error::unsupported(what, "a driver with GL_EXT_semaphore_fd"));
+        }
+        let fd = checks::duplicate(fd)?;
+        // SAFETY: the context is current; the semaphore is new, and deleted once; the descriptor is open.
+        let name = context.run(|gl| unsafe {
+            let name = gl.create_semaphore()?;
+            let imported = gl.import_semaphore(name, consts::HANDLE_TYPE_OPAQUE_FD, fd.as_raw_fd());
+            imported.map(|()| name).inspect_err(|_| {
+                let _ = gl.delete_semaphore(name);
+            })
+        })?;
+        let _ = fd.into_raw_fd();
+        Ok(Semaphore { context, name })
+    }
+
+    /// The name of one of that device's context.
+    fn own(driver: &Driver, semaphore: &dyn hal::Semaphore) -> Result<u32> {
+        driver.same_domain("a semaphore", semaphore.domain())?;
+        let own = semaphore.as_any().downcast_ref::<Semaphore>();
+        own.map(|own| own.name).ok_or_else(|| driver.foreign("a semaphore", None))
+    }
+}
+
+impl hal::Semaphore for Semaphore {
+    fn domain(&self) -> Domain {
+        self.context.driver.domain
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        let name = self.name;
+        // SAFETY: made by `import`, deleted once; whoever had it knew that nothing uses it any more.
+        self.context.delete(move |gl| unsafe { gl.delete_semaphore(name) });
+    }
+}
+
+/// Behind everything so far; and flushed, since another API waits for it.
+pub(super) fn signal(context: &Context, semaphore: &dyn hal::Semaphore) -> Result<()> {
+    let name = Semaphore::own(&context.driver, semaphore)?;
+    context.run(|gl| {
+        context.settle(gl)?;
+        with_buffers(context, |count, buffers| {
+            // SAFETY: the context is current; a live semaphore, and live buffers, as many as is said; no textures.
+            unsafe { gl.signal_semaphore(name, count, buffers, 0, ptr::null(), ptr::null()) }
+        })?;
+        // SAFETY: the context is current.
+        unsafe { gl.flush() }
+    })
+}
+
+/// Before everything that follows.
+pub(super) fn wait(context: &Context, semaphore: &dyn hal::Semaphore) -> Result<()> {
+    let name = Semaphore::own(&context.driver, semaphore)?;
+    context.run(|gl| {
+        with_buffers(context, |count, buffers| {
+            // SAFETY: as above.
+            unsafe { gl.wait_semaphore(name, count, buffers, 0, ptr::null(), ptr::null()) }
+        })
+    })
+}
+
+/// On the context's thread, where buffers come and go.
+fn with_buffers(
+    context: &Context,
+    call: impl FnOnce(u32, *const u32) -> Result<(), GlRefused>,
+) -> Result<(), GlRefused> {
+    let buffers = lock(&context.external);
+    call(buffers.len() as u32, buffers.as_ptr())
+}
